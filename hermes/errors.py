@@ -1,0 +1,244 @@
+"""Every public exception of Hermes, in one tree under `HermesError`. Imports nothing.
+
+The branches say whose fault it is and so what the caller can do: `ConfigError` (the operator's
+files), `PluginError` (an installed package), `ProtocolError` (bytes on a wire: ours or the
+peer's), `StorageError` (a disk), `BrokerError` (an answer of a broker; it carries the wire's code
+and whether trying again can help), `ClientError` (a broker that can't be reached or understood).
+"""
+
+
+class HermesError(Exception):
+    """The root: catching it catches whatever Hermes raises on purpose."""
+
+
+# -- configuration and plugins ------------------------------------------------------------------
+
+
+class ConfigError(HermesError):
+    """A setting is unknown, of the wrong type or out of range; the text names the key.
+
+    Attributes:
+        key: the dotted path of the setting, for instance `topics.clicks.partitions`.
+    """
+
+    def __init__(self, key: str, message: str) -> None:
+        super().__init__(f"{key}: {message}")
+        self.key = key
+
+
+class PluginError(HermesError):
+    """A plugin can't be found, loaded or used; the text names group, entry and distribution."""
+
+
+# -- protocol -----------------------------------------------------------------------------------
+
+
+class ProtocolError(HermesError):
+    """Bytes that break the wire format, or a value that the format can't hold."""
+
+
+class LocalProtocolError(ProtocolError):
+    """Our side asked for something that can't be put on the wire: a fault of the caller."""
+
+
+class RemoteProtocolError(ProtocolError):
+    """The peer sent bytes that break the format. A broker closes the connection, as 0.7 does."""
+
+
+class InvalidMessageError(ProtocolError):
+    """A stored or received message is damaged: CRC, magic, codec, length or compressed payload.
+
+    Attributes:
+        offset: where the bad message starts: absolute in a partition's log when it was fetched,
+            relative to the message set when it was about to be appended; None when not known.
+        next_offset: where the next good message starts; None when none was found in what was read.
+    """
+
+    def __init__(
+        self, message: str, *, offset: int | None = None, next_offset: int | None = None
+    ) -> None:
+        super().__init__(message)
+        self.offset = offset
+        self.next_offset = next_offset
+
+
+class MessageTooLargeError(ProtocolError):
+    """A payload is larger than the limit in force; the whole set is dropped.
+
+    Attributes:
+        size_bytes: the payload's size.
+        limit_bytes: the limit.
+    """
+
+    def __init__(self, size_bytes: int, limit_bytes: int) -> None:
+        super().__init__(
+            f"a message of {size_bytes} bytes is larger than max_message_bytes={limit_bytes}"
+        )
+        self.size_bytes = size_bytes
+        self.limit_bytes = limit_bytes
+
+
+class ExpandedTooLargeError(InvalidMessageError):
+    """A compressed set expands beyond the limit (a decompression bomb, or a limit too small)."""
+
+
+class InvalidTopicError(ProtocolError):
+    """A topic name that 0.7, the file system or ZooKeeper can't hold; the text says which."""
+
+
+# -- storage ------------------------------------------------------------------------------------
+
+
+class StorageError(HermesError):
+    """A log, a segment or the data directory could not do what was asked."""
+
+
+class OffsetOutOfRangeError(StorageError):
+    """The offset is below the earliest or beyond the visible end of the partition's log.
+
+    Attributes:
+        offset: the offset asked for.
+        earliest: the first offset there is.
+        latest: the high watermark.
+    """
+
+    def __init__(self, offset: int, earliest: int, latest: int) -> None:
+        super().__init__(f"offset {offset} is outside the log: it holds [{earliest}, {latest}]")
+        self.offset = offset
+        self.earliest = earliest
+        self.latest = latest
+
+
+class CorruptLogError(StorageError):
+    """Files of one partition do not fit together (a missing segment, say). The others go on."""
+
+
+class LogOfflineError(StorageError):
+    """An I/O error took this one partition out of service until it is re-opened and recovered."""
+
+
+class DiskFullError(StorageError):
+    """No room was left; nothing of the append remains. Writes resume when there is room."""
+
+
+class DataDirectoryLockedError(StorageError):
+    """Another process holds the data directory; the text names it where known."""
+
+
+# -- answers of a broker ------------------------------------------------------------------------
+
+
+class BrokerError(HermesError):
+    """A broker answered with an error code.
+
+    Attributes:
+        code: the int16 on the wire; -1 to 4 are Kafka 0.7's, 64 and above are Hermes' own.
+        retriable: whether the same request may succeed later without a change.
+    """
+
+    code: int = -1
+    retriable: bool = False
+
+
+class UnknownBrokerError(BrokerError):
+    """Code -1: the broker could not say more (an illegal topic name, or a fault of its own)."""
+
+    code = -1
+
+
+class OffsetOutOfRangeBrokerError(BrokerError):
+    """Code 1: the offset is below the earliest or beyond the latest; ask for the valid ones."""
+
+    code = 1
+
+
+class InvalidMessageBrokerError(BrokerError):
+    """Code 2: a message that was sent or fetched is damaged."""
+
+    code = 2
+
+
+class WrongPartitionError(BrokerError):
+    """Code 3: the topic has no such partition on this broker."""
+
+    code = 3
+
+
+class InvalidFetchSizeError(BrokerError):
+    """Code 4: the maximum size of a fetch is negative."""
+
+    code = 4
+
+
+class MessageTooLargeBrokerError(BrokerError):
+    """Code 64: a payload is above the broker's max_message_bytes; the set was dropped."""
+
+    code = 64
+
+
+class UnknownTopicError(BrokerError):
+    """Code 65: the topic doesn't exist and the broker does not create topics on produce."""
+
+    code = 65
+
+
+class InvalidTopicBrokerError(BrokerError):
+    """Code 66: the topic's name is not allowed."""
+
+    code = 66
+
+
+class StorageUnavailableError(BrokerError):
+    """Code 67: the disk is full or failing. Nothing was written; try again later."""
+
+    code = 67
+    retriable = True
+
+
+class UnsupportedRequestVersionError(BrokerError):
+    """Code 68: this broker does not know this version (or acks level) of the request."""
+
+    code = 68
+
+
+class RequestTimedOutError(BrokerError):
+    """Code 69: the outcome was not known in time; the messages may or may not be stored."""
+
+    code = 69
+    retriable = True
+
+
+class BrokerStoppingError(BrokerError):
+    """Code 70: the broker is shutting down; nothing was written. Go to another one, or wait."""
+
+    code = 70
+    retriable = True
+
+
+# -- client -------------------------------------------------------------------------------------
+
+
+class ClientError(HermesError):
+    """The client library could not complete a call."""
+
+
+class BrokerUnavailableError(ClientError):
+    """No connection to the broker could be made, or it broke; the text says which address."""
+
+
+class BrokerTimeoutError(ClientError):
+    """The broker did not answer within the configured time."""
+
+
+class MessageLargerThanFetchError(ClientError):
+    """A message is larger than the largest fetch allowed.
+
+    Attributes:
+        offset: where the message starts.
+        size_bytes: what the message needs, length prefix included, where known.
+    """
+
+    def __init__(self, message: str, *, offset: int, size_bytes: int | None = None) -> None:
+        super().__init__(message)
+        self.offset = offset
+        self.size_bytes = size_bytes
