@@ -1,0 +1,277 @@
+"""One blocking connection to one broker: requests out, answers in, nothing that never ends.
+
+Owns the socket, its deadline and its failures. Knows of the wire only that an answer is preceded
+by its size; what a request or an answer means is for the callers. Answers come in request order,
+so one lock makes a connection safe to share: it serves one call at a time.
+"""
+
+import logging
+import select
+import socket
+import struct
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from types import TracebackType
+from typing import Final, Self
+
+from hermes.errors import (
+    BrokerTimeoutError,
+    BrokerUnavailableError,
+    ClientError,
+    ConfigError,
+    RemoteProtocolError,
+)
+
+__all__ = ["DEFAULT_MAX_RESPONSE_BYTES", "BrokerConnection"]
+
+DEFAULT_MAX_RESPONSE_BYTES: Final = 128 * 1024 * 1024
+
+_SIZE: Final = struct.Struct(">i")
+# An answer's size prefix is only a claim: memory is taken as its bytes arrive, from this size on.
+_FIRST_READ_BYTES: Final = 1024 * 1024
+
+_log = logging.getLogger(__name__)
+
+
+class BrokerConnection:
+    """A lazily made, self-repairing connection that threads may share.
+
+    A failed call leaves no socket behind; the next one connects anew. `close` is final.
+
+        with BrokerConnection("localhost", 9092) as connection:
+            body = connection.call(MetadataRequest(None).encode())
+
+    Args:
+        host: a name or an address of the broker. Looking a name up is not bounded by the timeouts:
+            the operating system's resolver has its own.
+        port: 1 to 65535.
+        timeout_seconds: the longest that one call may take, connecting and waiting for other
+            threads' calls included; above 0.
+        connect_timeout_seconds: the longest that connecting may take; above 0.
+        max_response_bytes: an answer that claims more is refused as nonsense.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        *,
+        timeout_seconds: float = 30.0,
+        connect_timeout_seconds: float = 5.0,
+        max_response_bytes: int = DEFAULT_MAX_RESPONSE_BYTES,
+    ) -> None:
+        if not 0 < port < 65536:
+            raise ConfigError("port", f"expected 1 to 65535, got {port}")
+        if timeout_seconds <= 0 or connect_timeout_seconds <= 0:
+            raise ConfigError("timeout_seconds", "expected a timeout above 0 seconds")
+        self.host = host
+        self.port = port
+        self.timeout_seconds = timeout_seconds
+        self.connect_timeout_seconds = connect_timeout_seconds
+        self.max_response_bytes = max_response_bytes
+        self._lock = threading.Lock()
+        self._socket: socket.socket | None = None
+        self._poll = select.poll()
+        self._closed = False
+        # Whether requests without an answer went out since the last answer: if the broker closes
+        # now, nobody knows which of them it had read.
+        self._unanswered = False
+
+    @property
+    def address(self) -> str:
+        """`host:port`, as the errors name this broker."""
+        return f"{self.host}:{self.port}"
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether there is a socket now; the broker may have closed its end since."""
+        return self._socket is not None
+
+    def call(self, request: bytes, *, timeout_seconds: float | None = None) -> bytes:
+        """Send a request and wait for its answer.
+
+        Args:
+            request: a whole encoded request, size prefix included.
+            timeout_seconds: overrides the connection's timeout for this call; above 0.
+
+        Returns:
+            The answer's body without its size prefix; the caller's own.
+
+        Raises:
+            BrokerUnavailableError: no connection, or it broke; the request may have been carried
+                out, so repeat it only if that does no harm.
+            BrokerTimeoutError: no answer in time; as above.
+            RemoteProtocolError: the answer is no Kafka answer; is this the right port?
+            ClientError: the connection was closed by `close`.
+        """
+        with self._turn(timeout_seconds) as deadline:
+            self._transmit(request, deadline)
+            body = self._receive_answer(deadline)
+            self._unanswered = False
+            return body
+
+    def send(self, request: bytes) -> None:
+        """Send a request that has no answer (a produce of 0.7).
+
+        The broker may have closed, or may close a moment later: both are looked for, but only an
+        answer to a later request on this connection proves that this one was read.
+
+        Args:
+            request: a whole encoded request, size prefix included.
+
+        Raises:
+            BrokerUnavailableError: no connection, or the broker closed it; this request and
+                earlier unanswered ones may be lost.
+            BrokerTimeoutError: the broker did not take the bytes in time.
+            ClientError: the connection was closed by `close`.
+        """
+        with self._turn(None) as deadline:
+            self._transmit(request, deadline)
+            self._unanswered = True
+            if self._poll.poll(0):
+                raise BrokerUnavailableError(
+                    f"{self.address} closed the connection upon a request; it may be lost "
+                    "(a 0.7 broker closes on messages it refuses: its log says why)"
+                )
+
+    def disconnect(self) -> None:
+        """Drop the socket, if any; the next call connects anew. For a peer that talks nonsense."""
+        with self._lock:
+            self._drop()
+
+    def close(self) -> None:
+        """Close for good; a call under way in another thread fails. Idempotent."""
+        self._closed = True
+        current = self._socket
+        if current is not None:
+            # Wakes the thread that holds the lock; only that thread frees the socket.
+            with suppress(OSError):
+                current.shutdown(socket.SHUT_RDWR)
+        self.disconnect()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @contextmanager
+    def _turn(self, timeout_seconds: float | None) -> Iterator[float]:
+        """Hold the connection for one call; whatever fails in it costs the socket."""
+        timeout = self.timeout_seconds if timeout_seconds is None else timeout_seconds
+        deadline = time.monotonic() + timeout
+        if not self._lock.acquire(timeout=timeout):
+            raise BrokerTimeoutError(
+                f"{self.address}: other threads' calls took all of the {timeout:g} s"
+            )
+        try:
+            yield deadline
+        except TimeoutError as error:
+            self._drop()
+            raise BrokerTimeoutError(
+                f"{self.address} did not answer within {timeout:g} s; "
+                "the request may or may not have been carried out"
+            ) from error
+        except OSError as error:
+            self._drop()
+            raise BrokerUnavailableError(
+                f"{self.address}: the connection broke: {error}"
+            ) from error
+        except BaseException:
+            self._drop()
+            raise
+        finally:
+            self._lock.release()
+
+    def _transmit(self, request: bytes, deadline: float) -> None:
+        if self._socket is not None and self._poll.poll(0):
+            self._drop_stale()
+        if self._socket is None:
+            self._connect(deadline)
+        connected = self._socket
+        assert connected is not None
+        connected.settimeout(_remaining(deadline))
+        connected.sendall(request)
+
+    def _drop_stale(self) -> None:
+        # Between calls nothing may be readable: it is the broker's end of file, or bytes that
+        # nobody asked for.
+        unanswered = self._unanswered
+        self._drop()
+        if unanswered:
+            raise BrokerUnavailableError(
+                f"{self.address} closed the connection since the last request; "
+                "requests without an answer that were sent before may be lost"
+            )
+        _log.debug("%s closed the idle connection; connecting anew", self.address)
+
+    def _connect(self, deadline: float) -> None:
+        if self._closed:
+            raise ClientError(f"the connection to {self.address} was closed")
+        timeout = min(self.connect_timeout_seconds, _remaining(deadline))
+        try:
+            connected = socket.create_connection((self.host, self.port), timeout)
+        except TimeoutError as error:
+            raise BrokerUnavailableError(
+                f"{self.address} did not accept a connection within {timeout:g} s"
+            ) from error
+        except (OSError, UnicodeError) as error:  # UnicodeError: a host that is no host name
+            raise BrokerUnavailableError(
+                f"no connection to {self.address}: {error}; is the broker running there?"
+            ) from error
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        self._socket = connected
+        self._poll.register(connected, select.POLLIN)
+        self._unanswered = False
+        if self._closed:  # `close` came while connecting and saw no socket
+            raise ClientError(f"the connection to {self.address} was closed")
+
+    def _receive_answer(self, deadline: float) -> bytes:
+        (size,) = _SIZE.unpack(self._receive_exactly(_SIZE.size, deadline))
+        if not 0 <= size <= self.max_response_bytes:
+            raise RemoteProtocolError(
+                f"{self.address} sent an answer of {size} bytes; up to {self.max_response_bytes} "
+                "are allowed. Is this the port of a broker?"
+            )
+        return self._receive_exactly(size, deadline)
+
+    def _receive_exactly(self, size: int, deadline: float) -> bytes:
+        connected = self._socket
+        assert connected is not None
+        buffer = bytearray(min(size, _FIRST_READ_BYTES))
+        received = 0
+        while received < size:
+            if received == len(buffer):
+                buffer.extend(bytes(min(size - received, received)))
+            connected.settimeout(_remaining(deadline))
+            with memoryview(buffer) as whole, whole[received:] as free:
+                count = connected.recv_into(free)
+            if count == 0:
+                raise BrokerUnavailableError(
+                    f"{self.address} closed the connection before it had answered"
+                )
+            received += count
+        return bytes(buffer)
+
+    def _drop(self) -> None:
+        dropped, self._socket = self._socket, None
+        self._unanswered = False
+        if dropped is not None:
+            self._poll.unregister(dropped)
+            dropped.close()
+
+
+def _remaining(deadline: float) -> float:
+    """The seconds left; TimeoutError when there are none (a timeout of 0 means non-blocking)."""
+    remaining = deadline - time.monotonic()
+    if remaining <= 0:
+        raise TimeoutError
+    return remaining

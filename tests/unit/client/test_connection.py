@@ -1,0 +1,233 @@
+"""A connection against a broker that misbehaves in every way: typed errors, no hang, no leak."""
+
+import struct
+import threading
+
+import pytest
+
+from hermes.client.connection import BrokerConnection
+from hermes.errors import (
+    BrokerTimeoutError,
+    BrokerUnavailableError,
+    ClientError,
+    ConfigError,
+    RemoteProtocolError,
+)
+
+REQUEST = struct.pack(">i", 6) + b"\x00\x01abcd"
+
+
+def framed(body: bytes) -> bytes:
+    return struct.pack(">i", len(body)) + body
+
+
+def wait_until_readable(connection: BrokerConnection) -> None:
+    """Until the broker's end of file (or garbage) has arrived here."""
+    assert connection._poll.poll(10_000)
+
+
+def test_connects_on_first_use_and_returns_the_body(scripted) -> None:
+    broker = scripted(["read one request", framed(b"hello"), "read until the client closes"])
+    with BrokerConnection(broker.host, broker.port) as connection:
+        assert not connection.is_connected
+        assert connection.call(REQUEST) == b"hello"
+        assert connection.is_connected
+    assert not connection.is_connected
+    assert broker.requests == [REQUEST]
+
+
+def test_an_answer_larger_than_the_first_read_arrives_whole(scripted) -> None:
+    body = bytes(range(256)) * 16_384 + b"tail"
+    broker = scripted(["read one request", framed(body), "read until the client closes"])
+    with BrokerConnection(broker.host, broker.port) as connection:
+        assert connection.call(REQUEST) == body
+
+
+def test_an_empty_answer_is_an_answer(scripted) -> None:
+    broker = scripted(["read one request", framed(b""), "read until the client closes"])
+    with BrokerConnection(broker.host, broker.port) as connection:
+        assert connection.call(REQUEST) == b""
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        [],
+        ["read one request", "close the connection"],
+        ["read one request", "close it with a reset"],
+        ["read one request", b"\x00\x00", "close the connection"],
+        ["read one request", framed(b"hello")[:-1], "close the connection"],
+        ["read one request", "send no more, but go on reading", "read until the client closes"],
+    ],
+)
+def test_a_broker_that_closes_is_an_error_and_the_next_call_connects_anew(scripted, script) -> None:
+    broker = scripted(script, ["read one request", framed(b"ok"), "read until the client closes"])
+    with BrokerConnection(broker.host, broker.port) as connection:
+        with pytest.raises(BrokerUnavailableError, match=connection.address):
+            connection.call(REQUEST)
+        assert not connection.is_connected
+        assert connection.call(REQUEST) == b"ok"
+
+
+@pytest.mark.parametrize("size", [-1, -(2**31), 1001, 2**31 - 1])
+def test_an_answer_of_an_absurd_size_is_refused_before_it_is_read(scripted, size: int) -> None:
+    broker = scripted(["read one request", struct.pack(">i", size), "read until the client closes"])
+    with BrokerConnection(broker.host, broker.port, max_response_bytes=1000) as connection:
+        with pytest.raises(RemoteProtocolError, match="port of a broker"):
+            connection.call(REQUEST)
+        assert not connection.is_connected
+
+
+@pytest.mark.parametrize("before", [b"", b"\x00", framed(b"hello")[:-1]])
+def test_a_silent_broker_costs_the_timeout_and_no_more(scripted, before: bytes) -> None:
+    broker = scripted(["read one request", before, "read until the client closes"])
+    with BrokerConnection(broker.host, broker.port, timeout_seconds=0.05) as connection:
+        with pytest.raises(BrokerTimeoutError, match=r"within 0\.05 s"):
+            connection.call(REQUEST)
+        assert not connection.is_connected
+
+
+def test_a_broker_that_never_reads_costs_the_timeout_and_no_more(scripted) -> None:
+    release = threading.Event()
+    broker = scripted(["read one request", "read one request", "close the connection"])
+    broker.read_request = lambda connection: release.wait(10) and None  # type: ignore[method-assign]
+    try:
+        with (
+            BrokerConnection(broker.host, broker.port, timeout_seconds=0.05) as connection,
+            pytest.raises(BrokerTimeoutError),
+        ):
+            connection.call(struct.pack(">i", 64 << 20) + bytes(64 << 20))
+    finally:
+        release.set()
+
+
+def test_a_call_may_have_a_timeout_of_its_own(scripted) -> None:
+    broker = scripted(["read one request", "read until the client closes"])
+    with (
+        BrokerConnection(broker.host, broker.port) as connection,
+        pytest.raises(BrokerTimeoutError, match=r"0\.02 s"),
+    ):
+        connection.call(REQUEST, timeout_seconds=0.02)
+
+
+def test_nobody_listening_names_the_address(unused_port: int) -> None:
+    with (
+        BrokerConnection("127.0.0.1", unused_port) as connection,
+        pytest.raises(BrokerUnavailableError, match=f"127.0.0.1:{unused_port}.*running"),
+    ):
+        connection.call(REQUEST)
+
+
+def test_a_host_that_is_no_name_is_unavailable() -> None:
+    with (
+        BrokerConnection("x" * 70 + ".invalid", 9092) as connection,
+        pytest.raises(BrokerUnavailableError),
+    ):
+        connection.send(REQUEST)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"port": 0}, {"port": 65536}, {"timeout_seconds": 0}, {"connect_timeout_seconds": -1}],
+)
+def test_settings_out_of_range_are_refused(options) -> None:
+    with pytest.raises(ConfigError):
+        BrokerConnection(**{"host": "localhost", "port": 9092, **options})
+
+
+def test_an_idle_connection_that_the_broker_closed_is_replaced_unnoticed(scripted) -> None:
+    answer = ["read one request", framed(b"ok")]
+    broker = scripted([*answer, "close the connection"], [*answer, "read until the client closes"])
+    with BrokerConnection(broker.host, broker.port) as connection:
+        assert connection.call(REQUEST) == b"ok"
+        wait_until_readable(connection)
+        assert connection.call(REQUEST) == b"ok"
+    assert broker.connection_count == 2
+
+
+def test_bytes_that_nobody_asked_for_do_not_answer_the_next_call(scripted) -> None:
+    broker = scripted(
+        ["read one request", framed(b"ok") + framed(b"stray"), "read until the client closes"],
+        ["read one request", framed(b"right"), "read until the client closes"],
+    )
+    with BrokerConnection(broker.host, broker.port) as connection:
+        assert connection.call(REQUEST) == b"ok"
+        wait_until_readable(connection)
+        assert connection.call(REQUEST) == b"right"
+
+
+def test_a_close_after_unanswered_requests_is_reported_by_the_next_request(scripted) -> None:
+    broker = scripted(
+        ["read one request", "close the connection"],
+        ["read one request", "read until the client closes"],
+    )
+    with BrokerConnection(broker.host, broker.port) as connection:
+        try:
+            connection.send(REQUEST)
+            wait_until_readable(connection)
+        except BrokerUnavailableError:
+            pass  # the close was quick enough to be seen by the send itself
+        else:
+            with pytest.raises(BrokerUnavailableError, match="may be lost"):
+                connection.send(REQUEST)
+        connection.send(REQUEST)
+        assert broker.connection_count == 2
+
+
+def test_closing_ends_a_call_of_another_thread(scripted) -> None:
+    broker = scripted(["read one request", "read until the client closes"])
+    connection = BrokerConnection(broker.host, broker.port)
+    errors: list[BaseException] = []
+
+    def call() -> None:
+        try:
+            connection.call(REQUEST)
+        except ClientError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    while not connection.is_connected and thread.is_alive():
+        thread.join(0.001)
+    connection.close()
+    thread.join(10)
+    assert not thread.is_alive()
+    assert len(errors) == 1
+
+
+def test_after_close_a_call_says_so(scripted) -> None:
+    broker = scripted([])
+    connection = BrokerConnection(broker.host, broker.port)
+    connection.close()
+    connection.close()
+    with pytest.raises(ClientError, match="was closed"):
+        connection.call(REQUEST)
+    assert broker.connection_count == 0
+
+
+def test_a_waiting_thread_counts_its_wait(scripted) -> None:
+    broker = scripted(["read one request", "read until the client closes"])
+    with (
+        BrokerConnection(broker.host, broker.port) as connection,
+        connection._lock,
+        pytest.raises(BrokerTimeoutError, match="other threads"),
+    ):
+        connection.call(REQUEST, timeout_seconds=0.01)
+
+
+def test_threads_share_a_connection(scripted) -> None:
+    count = 50
+    broker = scripted(["read one request", framed(b"ok")] * count)
+    answers: list[bytes] = []
+    with BrokerConnection(broker.host, broker.port) as connection:
+
+        def call() -> None:
+            answers.extend(connection.call(REQUEST) for _ in range(count // 5))
+
+        threads = [threading.Thread(target=call) for _ in range(5)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(10)
+    assert answers == [b"ok"] * count
+    assert broker.connection_count == 1
