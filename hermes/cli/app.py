@@ -1,0 +1,102 @@
+"""The program `hermes`: its table of commands, and how their outcomes become exit codes."""
+
+import importlib
+import logging
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import click
+
+from hermes import __version__
+from hermes.cli import exits
+
+__all__ = ["LazyGroup", "main", "program"]
+
+# Name -> the module below hermes.cli whose `command` it is, in the order of `hermes --help`.
+_COMMANDS: Final = {
+    "produce": "produce",
+    "consume": "consume",
+    "topics": "topics",
+    "offsets": "offsets",
+    "dump-log": "dump_log",
+    "check-log": "check_log",
+    "config": "config",
+    "perf": "perf",
+}
+
+
+class LazyGroup(click.Group):
+    """A group of commands that imports a command's module when it is first asked for.
+
+    Args:
+        modules: command name -> the module below `hermes.cli` whose `command` it is.
+    """
+
+    def __init__(self, *args: Any, modules: Mapping[str, str], **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self._modules = modules
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names of the commands, in the order in which a newcomer meets them."""
+        return list(self._modules)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of that name, or None for an unknown one."""
+        module = self._modules.get(cmd_name)
+        if module is None:
+            return None
+        command = importlib.import_module(f"hermes.cli.{module}").command
+        assert isinstance(command, click.Command)
+        return command
+
+
+class _Program(LazyGroup):
+    """The outermost group: whatever happens ends in one line on stderr and an exit code."""
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> Any:
+        """Run a command line and exit; as click's, which would word the errors differently."""
+        try:
+            code = super().main(args, "hermes", complete_var, standalone_mode=False, **extra)
+            sys.stdout.flush()
+        except BaseException as error:
+            code = self._end_badly(error)
+        sys.exit(code if isinstance(code, int) else exits.EXIT_OK)
+
+    def _end_badly(self, error: BaseException) -> int:
+        if isinstance(error, SystemExit):
+            raise error
+        code = exits.conclude(error)
+        try:
+            sys.stdout.flush()
+        except OSError:
+            exits.discard_stdout()
+        return code
+
+
+@click.group(
+    cls=_Program,
+    modules=_COMMANDS,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog=exits.EXITS_EPILOG,
+)
+@click.version_option(__version__, prog_name="hermes", message="%(prog)s %(version)s")
+def program() -> None:
+    """Publish to, read from and look after a Hermes (or Kafka 0.7) broker."""
+    logging.basicConfig(
+        level=logging.DEBUG if exits.debugging() else logging.WARNING,
+        format="hermes: %(message)s",
+    )
+
+
+def main() -> None:
+    """The entry point of the program `hermes`; ends the process."""
+    program()

@@ -1,0 +1,111 @@
+"""How a command ends: the exit codes, and the one line that an exception becomes."""
+
+import os
+import sys
+import traceback
+from typing import Final
+
+import click
+
+from hermes.errors import HermesError
+
+__all__ = [
+    "EXITS_EPILOG",
+    "EXIT_FAILURE",
+    "EXIT_INTERRUPTED",
+    "EXIT_OK",
+    "EXIT_USAGE",
+    "conclude",
+    "debugging",
+    "discard_stdout",
+]
+
+EXIT_OK: Final = 0
+EXIT_FAILURE: Final = 1
+EXIT_USAGE: Final = 2
+EXIT_INTERRUPTED: Final = 130
+"""128 + SIGINT, as shells report a command that was ended with Ctrl-C."""
+
+EXITS_EPILOG: Final = (
+    "Exit status: 0 when all went well, 1 when it did not (the broker can't be reached or "
+    "answered with an error, corrupt data was found), 2 when the command line is wrong, "
+    "130 after Ctrl-C."
+)
+
+
+def debugging() -> bool:
+    """Whether HERMES_DEBUG asks for debug logs, and for tracebacks besides the one line."""
+    return os.environ.get("HERMES_DEBUG", "") not in ("", "0")
+
+
+def conclude(error: BaseException) -> int:
+    """Say on stderr, in one line, what ended a command, and choose its exit code.
+
+    Args:
+        error: whatever the command raised.
+
+    Returns:
+        The exit code. A reader of stdout that has seen enough (`| head`) is no failure.
+    """
+    code, text = _judge(error)
+    if text:
+        if debugging():
+            traceback.print_exception(error)
+        click.echo(f"hermes: {_one_line(text)}", err=True)
+    return code
+
+
+def _judge(error: BaseException) -> tuple[int, str]:
+    """The exit code for an exception and the text for stderr; "" when nothing is to be said."""
+    if isinstance(error, click.exceptions.Exit):
+        return error.exit_code, ""
+    if isinstance(error, click.UsageError):
+        return EXIT_USAGE, _usage_text(error)
+    if isinstance(error, click.ClickException):
+        return EXIT_FAILURE, error.format_message()
+    if isinstance(error, click.Abort):
+        interrupt = isinstance(error.__cause__ or error.__context__, KeyboardInterrupt)
+        return (EXIT_INTERRUPTED, "") if interrupt else (EXIT_FAILURE, "aborted: nothing was done")
+    if isinstance(error, KeyboardInterrupt):
+        return EXIT_INTERRUPTED, ""
+    if isinstance(error, BrokenPipeError):
+        return EXIT_OK, ""
+    if isinstance(error, HermesError):
+        return EXIT_FAILURE, str(error) or type(error).__name__
+    if isinstance(error, OSError):
+        return EXIT_FAILURE, _os_text(error)
+    if isinstance(error, MemoryError):
+        return EXIT_FAILURE, "not enough memory"
+    return EXIT_FAILURE, (
+        f"this is a fault of Hermes, please report it: {type(error).__name__}: {error} "
+        "(HERMES_DEBUG=1 shows where)"
+    )
+
+
+def _usage_text(error: click.UsageError) -> str:
+    text = error.format_message().rstrip(".")
+    if error.ctx is None:
+        return text
+    path = error.ctx.command_path
+    command = path.removeprefix("hermes").strip()
+    return f"{command + ': ' if command else ''}{text} (see '{path} --help')"
+
+
+def _os_text(error: OSError) -> str:
+    what = error.strerror or str(error) or type(error).__name__
+    return f"{os.fsdecode(error.filename)}: {what}" if error.filename is not None else what
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def discard_stdout() -> None:
+    """Point stdout at nothing: its reader has gone, and the interpreter would complain at exit."""
+    try:
+        descriptor = sys.stdout.fileno()
+    except (OSError, ValueError):  # stdout is no real file: a test holds it
+        return
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, descriptor)
+    os.close(nowhere)

@@ -1,0 +1,127 @@
+"""The options that several commands share, and the types of their values."""
+
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+import click
+
+from hermes.cli.starts import parse_start
+from hermes.cli.times import parse_time_ms
+from hermes.config.units import parse_size
+from hermes.errors import InvalidTopicError
+from hermes.protocol import check_topic_name
+
+__all__ = [
+    "BROKER_OPTION",
+    "CODEC_NAMES",
+    "JSON_OPTION",
+    "SIZE",
+    "START",
+    "TIME",
+    "TIMEOUT_OPTION",
+    "TOPIC",
+    "BrokerAddress",
+]
+
+DEFAULT_PORT: Final = 9092
+CODEC_NAMES: Final = ("none", "gzip", "snappy")
+
+
+class BrokerAddress(NamedTuple):
+    """Where a broker listens.
+
+    Attributes:
+        host: a name, an IPv4 or an IPv6 address (without brackets).
+        port: 1 to 65535.
+    """
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        """`host:port`, as it is given on the command line."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
+
+
+class _Parsed(click.ParamType):
+    """A type that is a function from text to value; its ValueError becomes a usage error."""
+
+    def __init__(self, name: str, parse: Callable[[str], Any]) -> None:
+        self.name = name
+        self._parse = parse
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Read the text; a default that is a value already is passed through."""
+        if not isinstance(value, str):
+            return value
+        try:
+            return self._parse(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+def parse_broker(text: str) -> BrokerAddress:
+    """Read `HOST`, `HOST:PORT` or `[IPV6]:PORT`.
+
+    Args:
+        text: as given on the command line.
+
+    Raises:
+        ValueError: the text says what is expected.
+    """
+    expected = f"expected HOST:PORT such as localhost:{DEFAULT_PORT} or [::1]:{DEFAULT_PORT}"
+    host, colon, port = text.strip().rpartition(":")
+    if not colon or text.endswith("]"):
+        host, port = text.strip(), str(DEFAULT_PORT)
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        raise ValueError(f"{text!r} is no broker: {expected}")
+    if not host or any(c in host for c in "/, ") or not (port.isascii() and port.isdigit()):
+        raise ValueError(f"{text!r} is no broker: {expected}")
+    if not 0 < int(port) < 65536:
+        raise ValueError(f"{text!r} is no broker: a port is a number from 1 to 65535")
+    return BrokerAddress(host, int(port))
+
+
+def _parse_topic(text: str) -> str:
+    try:
+        check_topic_name(text)
+    except InvalidTopicError as error:
+        raise ValueError(str(error)) from None
+    return text
+
+
+BROKER = _Parsed("host:port", parse_broker)
+START: Final[click.ParamType] = _Parsed("start", parse_start)
+SIZE: Final[click.ParamType] = _Parsed("size", parse_size)
+TIME: Final[click.ParamType] = _Parsed("time", parse_time_ms)
+TOPIC: Final[click.ParamType] = _Parsed("topic", _parse_topic)
+
+_Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+BROKER_OPTION: Final[_Decorator] = click.option(
+    "-b",
+    "--broker",
+    type=BROKER,
+    required=True,
+    envvar="HERMES_BROKER",
+    show_envvar=True,
+    metavar="HOST:PORT",
+    help=f"The broker's address; port {DEFAULT_PORT} when none is given.",
+)
+
+JSON_OPTION: Final[_Decorator] = click.option(
+    "--json", "as_json", is_flag=True, help="Write JSON, one value a line, for programs."
+)
+
+TIMEOUT_OPTION: Final[_Decorator] = click.option(
+    "--timeout",
+    "timeout_seconds",
+    type=click.FloatRange(min=0, min_open=True),
+    default=30.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long to wait for an answer of the broker.",
+)
