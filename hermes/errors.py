@@ -18,12 +18,17 @@ class ConfigError(HermesError):
     """A setting is unknown, of the wrong type or out of range; the text names the key.
 
     Attributes:
-        key: the dotted path of the setting, for instance `topics.clicks.partitions`.
+        key: the dotted path of the setting, for instance `topics.clicks.partitions`; empty when
+            the file as a whole is meant.
+        message: what is wrong and what was expected, without the key.
+        source: the file's name as it was given; empty when there is none.
     """
 
-    def __init__(self, key: str, message: str) -> None:
-        super().__init__(f"{key}: {message}")
+    def __init__(self, key: str, message: str, *, source: str = "") -> None:
+        super().__init__(": ".join(part for part in (source, key, message) if part))
         self.key = key
+        self.message = message
+        self.source = source
 
 
 class PluginError(HermesError):

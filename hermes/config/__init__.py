@@ -1,0 +1,21 @@
+"""Settings: what broker.yaml may hold, how it is checked, and how Kafka 0.7's properties become it.
+
+`BrokerConfig` is the one table of a broker's settings; `load_broker_config` reads a file into it.
+Imports neither Twisted nor anything of the broker, so that tools can use it as well.
+"""
+
+from hermes.config.broker import BrokerConfig, TopicConfig, TopicSettings
+from hermes.config.loading import load_broker_config, parse_broker_config
+from hermes.config.units import format_duration, format_size, parse_duration, parse_size
+
+__all__ = [
+    "BrokerConfig",
+    "TopicConfig",
+    "TopicSettings",
+    "format_duration",
+    "format_size",
+    "load_broker_config",
+    "parse_broker_config",
+    "parse_duration",
+    "parse_size",
+]

@@ -1,0 +1,566 @@
+"""Every setting of a broker, in one table: the fields of `BrokerConfig` and `TopicConfig`.
+
+A field's annotation, a `Setting`, tells how its value is read, what it replaces of Kafka 0.7 and
+what it means. The loader, the reference in docs/ and the import of 0.7's properties are all driven
+by it, so a new setting is one new field. This module knows neither YAML nor files nor Twisted.
+
+Durations are whole milliseconds in attributes that end in `_ms`; broker.yaml's key has no such
+ending, since the value brings its unit: `idle_timeout: 10m` -> `config.idle_timeout_ms`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, field, fields, replace
+from enum import Enum
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any, Final, get_type_hints
+
+from hermes.config import kinds
+from hermes.config.kinds import Kind
+from hermes.interfaces import RetentionSettings
+
+_SECOND = 1000
+_MINUTE = 60 * _SECOND
+_DAY = 24 * 60 * _MINUTE
+_INT32_MAX = (1 << 31) - 1
+
+# The reference's headings, in its order.
+_NETWORK = "Identity and network"
+_LIMITS = "Limits"
+_TOPICS = "Topics"
+_STORAGE = "Logs and retention"
+_FLUSH = "Flushing"
+_COORDINATION = "Coordination"
+_PROCESS = "The process"
+
+
+class Unset(Enum):
+    """The value of a topic's setting that broker.yaml doesn't give; None means unlimited there."""
+
+    UNSET = "unset"
+
+
+UNSET: Final = Unset.UNSET
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One row of the table.
+
+    Attributes:
+        kind: how the value is read and shown.
+        doc: one sentence or two for the reference.
+        section: the heading it stands under; empty for a topic's.
+        replaces: the Kafka 0.7 keys that it takes the place of.
+        key: the name in broker.yaml where it isn't the attribute's without `_ms`.
+        attribute: the field's name; this and what follows is filled in when the table is read.
+        required: whether broker.yaml must give it.
+        default: the field's default; None when the setting is required.
+    """
+
+    kind: Kind
+    doc: str
+    section: str = ""
+    replaces: tuple[str, ...] = ()
+    key: str = ""
+    attribute: str = ""
+    required: bool = False
+    default: Any = None
+
+
+_RETENTION_BYTES = kinds.unlimited_or(kinds.size(0))
+_RETENTION_TIME = kinds.unlimited_or(kinds.duration(1))
+_COUNT = kinds.whole_number(1)
+_PARTITIONS = kinds.whole_number(1, _INT32_MAX)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TopicConfig:
+    """What broker.yaml says about one topic; what it doesn't say follows the broker's settings."""
+
+    partitions: Annotated[
+        int | Unset,
+        Setting(
+            _PARTITIONS,
+            "Number of partitions of the topic on this broker, instead of `num_partitions`.",
+            replaces=("topic.partition.count.map",),
+        ),
+    ] = UNSET
+    segment_bytes: Annotated[
+        int | Unset,
+        Setting(kinds.size(), "Instead of the broker's.", replaces=("topic.log.file.size",)),
+    ] = UNSET
+    segment_age_ms: Annotated[
+        int | Unset,
+        Setting(kinds.duration(1), "Instead of the broker's.", replaces=("topic.log.roll.hours",)),
+    ] = UNSET
+    retention_policy: Annotated[str | Unset, Setting(kinds.TEXT, "Instead of the broker's.")] = (
+        UNSET
+    )
+    retention_time_ms: Annotated[
+        int | Unset | None,
+        Setting(
+            _RETENTION_TIME, "Instead of the broker's.", replaces=("topic.log.retention.hours",)
+        ),
+    ] = UNSET
+    retention_bytes: Annotated[
+        int | Unset | None,
+        Setting(
+            _RETENTION_BYTES, "Instead of the broker's.", replaces=("topic.log.retention.size",)
+        ),
+    ] = UNSET
+    retention_options: Annotated[
+        Mapping[str, Any] | Unset,
+        Setting(kinds.OPTIONS, "Instead of the broker's, as a whole: the two are not merged."),
+    ] = UNSET
+    flush_messages: Annotated[int | Unset, Setting(_COUNT, "Instead of the broker's.")] = UNSET
+    flush_interval_ms: Annotated[
+        int | Unset,
+        Setting(
+            kinds.duration(), "Instead of the broker's.", replaces=("topic.flush.intervals.ms",)
+        ),
+    ] = UNSET
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSettings:
+    """What holds for one topic after the broker's settings have filled the gaps.
+
+    Attributes:
+        partitions: number of partitions on this broker, >= 1.
+        segment_bytes: a segment larger than this is followed by a new one.
+        segment_age_ms: so is one whose first append is older than this.
+        retention_policy: entry point name in the group `hermes.retention`.
+        retention_time_ms: None for no limit.
+        retention_bytes: None for no limit.
+        retention_options: free for third-party policies; don't change it.
+        flush_messages: unflushed messages that bring on a flush, >= 1.
+        flush_interval_ms: the longest time that a message stays unflushed, >= 0.
+    """
+
+    partitions: int
+    segment_bytes: int
+    segment_age_ms: int
+    retention_policy: str
+    retention_time_ms: int | None
+    retention_bytes: int | None
+    retention_options: Mapping[str, Any]
+    flush_messages: int
+    flush_interval_ms: int
+
+    @property
+    def retention(self) -> RetentionSettings:
+        """What the retention policy's factory is called with."""
+        return RetentionSettings(
+            time_ms=self.retention_time_ms,
+            size_bytes=self.retention_bytes,
+            options=self.retention_options,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class BrokerConfig:
+    """What a broker runs with: a value for every setting. docs/configuration.md lists them."""
+
+    broker_id: Annotated[
+        int,
+        Setting(
+            kinds.whole_number(0, _INT32_MAX),
+            "The broker's number, unique in its cluster.",
+            _NETWORK,
+            replaces=("brokerid",),
+        ),
+    ]
+    listen: Annotated[
+        tuple[str, ...],
+        Setting(
+            kinds.ENDPOINTS,
+            "Where to listen, as Twisted server endpoint strings. Port 0 takes a free one, which "
+            "the log and the ready file tell.",
+            _NETWORK,
+            replaces=("port",),
+        ),
+    ] = ("tcp:9092",)
+    advertised_host: Annotated[
+        str | None,
+        Setting(
+            kinds.optional(kinds.HOST, "own address"),
+            "The name that clients are told to connect to. No IPv6 literal: 0.7's clients split "
+            "it at the colons.",
+            _NETWORK,
+            replaces=("hostname",),
+        ),
+    ] = None
+    advertised_port: Annotated[
+        int | None,
+        Setting(
+            kinds.optional(kinds.whole_number(1, 65535), "the first listening port"),
+            "The port that clients are told to connect to.",
+            _NETWORK,
+        ),
+    ] = None
+    socket_send_buffer_bytes: Annotated[
+        int | None,
+        Setting(
+            kinds.optional(kinds.size(1, _INT32_MAX), "the system's"),
+            "Send buffer of a connection (SO_SNDBUF).",
+            _NETWORK,
+            replaces=("socket.send.buffer",),
+            key="socket_send_buffer",
+        ),
+    ] = None
+    socket_receive_buffer_bytes: Annotated[
+        int | None,
+        Setting(
+            kinds.optional(kinds.size(1, _INT32_MAX), "the system's"),
+            "Receive buffer of a connection (SO_RCVBUF).",
+            _NETWORK,
+            replaces=("socket.receive.buffer",),
+            key="socket_receive_buffer",
+        ),
+    ] = None
+
+    max_request_bytes: Annotated[
+        int,
+        Setting(
+            kinds.size(1, _INT32_MAX),
+            "A request that announces more closes its connection before a byte of it is kept.",
+            _LIMITS,
+            replaces=("max.socket.request.bytes",),
+        ),
+    ] = 100 << 20
+    max_message_bytes: Annotated[
+        int,
+        Setting(
+            kinds.size(1, _INT32_MAX),
+            "Largest payload of a message (of the wrapper, when compressed); the set that holds a "
+            "larger one is dropped.",
+            _LIMITS,
+            replaces=("max.message.size",),
+        ),
+    ] = 1_000_000
+    max_expanded_bytes: Annotated[
+        int,
+        Setting(
+            kinds.size(1),
+            "What the compressed messages of one set may expand to while they are checked; beyond "
+            "it the connection is closed and nothing of the set is stored.",
+            _LIMITS,
+        ),
+    ] = 64 << 20
+    max_connections: Annotated[
+        int,
+        Setting(_COUNT, "Connections at a time; further ones are closed at once.", _LIMITS),
+    ] = 20_000
+    idle_timeout_ms: Annotated[
+        int,
+        Setting(
+            kinds.duration(),
+            "A connection on which nothing moves for so long is closed; `0` for never.",
+            _LIMITS,
+        ),
+    ] = 10 * _MINUTE
+    request_memory_bytes: Annotated[
+        int,
+        Setting(
+            kinds.size(1),
+            "Memory for all requests being received together; beyond it reading pauses.",
+            _LIMITS,
+            key="request_memory",
+        ),
+    ] = 32 << 20
+    max_open_segments: Annotated[
+        int,
+        Setting(
+            _COUNT,
+            "Old segments kept open for reading; the least recently used are closed.",
+            _LIMITS,
+        ),
+    ] = 1000
+
+    num_partitions: Annotated[
+        int,
+        Setting(
+            _PARTITIONS,
+            "Partitions of a topic on this broker, where `topics` doesn't say.",
+            _TOPICS,
+            replaces=("num.partitions",),
+        ),
+    ] = 1
+    auto_create_topics: Annotated[
+        bool,
+        Setting(
+            kinds.TRUTH,
+            "Whether the first produce to a topic creates it. If not, only those under `topics` "
+            "and those already on disk exist.",
+            _TOPICS,
+        ),
+    ] = True
+    max_topic_name_length: Annotated[
+        int,
+        Setting(
+            kinds.whole_number(1, _INT32_MAX),
+            "Longest topic name in characters; a name whose directory would not fit the file "
+            "system is refused in any case.",
+            _TOPICS,
+            replaces=("max.topic.name.length",),
+        ),
+    ] = 255
+    topics: Mapping[str, TopicConfig] = field(default_factory=dict)
+
+    log_dir: Annotated[
+        Path,
+        Setting(
+            kinds.PATH,
+            "The data directory, in Kafka 0.7's layout. Relative paths start at broker.yaml's "
+            "directory.",
+            _STORAGE,
+            replaces=("log.dir",),
+        ),
+    ]
+    segment_bytes: Annotated[
+        int,
+        Setting(
+            kinds.size(),
+            "A segment file larger than this is followed by a new one.",
+            _STORAGE,
+            replaces=("log.file.size",),
+        ),
+    ] = 1 << 30
+    segment_age_ms: Annotated[
+        int,
+        Setting(
+            kinds.duration(1),
+            "So is one whose first append is older than this.",
+            _STORAGE,
+            replaces=("log.roll.hours",),
+        ),
+    ] = 7 * _DAY
+    retention_policy: Annotated[
+        str,
+        Setting(
+            kinds.TEXT,
+            "What deletes old segments: `time`, `size`, `time-and-size`, or a plugin's name "
+            "(docs/plugins.md).",
+            _STORAGE,
+        ),
+    ] = "time-and-size"
+    retention_time_ms: Annotated[
+        int | None,
+        Setting(
+            _RETENTION_TIME,
+            "Segments whose last append is older are deleted.",
+            _STORAGE,
+            replaces=("log.retention.hours",),
+        ),
+    ] = 7 * _DAY
+    retention_bytes: Annotated[
+        int | None,
+        Setting(
+            _RETENTION_BYTES,
+            "The oldest segments of a partition are deleted while the rest holds at least this.",
+            _STORAGE,
+            replaces=("log.retention.size",),
+        ),
+    ] = None
+    retention_options: Annotated[
+        Mapping[str, Any],
+        Setting(kinds.OPTIONS, "Handed to the retention policy as it is; for plugins.", _STORAGE),
+    ] = field(default_factory=dict)
+    retention_check_interval_ms: Annotated[
+        int,
+        Setting(
+            kinds.duration(1),
+            "How often the retention policies are asked.",
+            _STORAGE,
+            replaces=("log.cleanup.interval.mins",),
+        ),
+    ] = 10 * _MINUTE
+
+    flush_messages: Annotated[
+        int,
+        Setting(
+            _COUNT,
+            "So many unflushed messages of a partition bring on a flush; only flushed messages "
+            "are visible. 0.7's default is 500.",
+            _FLUSH,
+            replaces=("log.flush.interval",),
+        ),
+    ] = 1
+    flush_interval_ms: Annotated[
+        int,
+        Setting(
+            kinds.duration(),
+            "The longest time that a message stays unflushed.",
+            _FLUSH,
+            replaces=("log.default.flush.interval.ms",),
+        ),
+    ] = 3 * _SECOND
+    flush_check_interval_ms: Annotated[
+        int,
+        Setting(
+            kinds.duration(),
+            "How often 0.7 looks for what is due; with `0` each flush comes exactly when it is "
+            "due. 0.7's default is 3s.",
+            _FLUSH,
+            replaces=("log.default.flush.scheduler.interval.ms",),
+        ),
+    ] = 0
+    flush_threads: Annotated[
+        int, Setting(_COUNT, "Threads that flush; one partition never takes two.", _FLUSH)
+    ] = 2
+
+    coordination: Annotated[
+        str,
+        Setting(
+            kinds.choice("none", "embedded", "zookeeper"),
+            "How brokers and clients find each other. This version runs with `none` only: clients "
+            "are given the brokers' addresses.",
+            _COORDINATION,
+            replaces=("enable.zookeeper",),
+        ),
+    ] = "none"
+    coordination_listen: Annotated[
+        str,
+        Setting(
+            kinds.ENDPOINT, "Where embedded coordination will listen (not used yet).", _COORDINATION
+        ),
+    ] = "tcp:2181:interface=127.0.0.1"
+    zookeeper_connect: Annotated[
+        str | None,
+        Setting(
+            kinds.optional(kinds.TEXT, "none"),
+            "`host:port,host:port/chroot` of a ZooKeeper ensemble (not used yet).",
+            _COORDINATION,
+            replaces=("zk.connect",),
+        ),
+    ] = None
+    zookeeper_session_timeout_ms: Annotated[
+        int,
+        Setting(
+            kinds.duration(1),
+            "After so long without a sign of life the broker counts as gone (not used yet).",
+            _COORDINATION,
+            replaces=("zk.sessiontimeout.ms",),
+        ),
+    ] = 6 * _SECOND
+    zookeeper_connection_timeout_ms: Annotated[
+        int,
+        Setting(
+            kinds.duration(1),
+            "How long to wait for the first connection to ZooKeeper (not used yet).",
+            _COORDINATION,
+            replaces=("zk.connectiontimeout.ms",),
+        ),
+    ] = 6 * _SECOND
+    zookeeper_sync_time_ms: Annotated[
+        int,
+        Setting(
+            kinds.duration(),
+            "How far a follower of the ensemble may be behind (not used yet).",
+            _COORDINATION,
+            replaces=("zk.synctime.ms",),
+        ),
+    ] = 2 * _SECOND
+
+    io_threads: Annotated[
+        int,
+        Setting(
+            _COUNT,
+            "Threads for what may wait for a disk: cold reads, deletions, recovery, large "
+            "compressed sets.",
+            _PROCESS,
+            replaces=("num.threads",),
+        ),
+    ] = 4
+    stop_timeout_ms: Annotated[
+        int,
+        Setting(
+            kinds.duration(),
+            "On SIGTERM, how long answers in flight may take before their connections are closed.",
+            _PROCESS,
+        ),
+    ] = 10 * _SECOND
+    metrics_interval_ms: Annotated[
+        int,
+        Setting(
+            kinds.duration(),
+            "How often the log gets a line of counters; `0` for never.",
+            _PROCESS,
+            replaces=("monitoring.period.secs",),
+        ),
+    ] = 10 * _MINUTE
+    log_format: Annotated[
+        str,
+        Setting(
+            kinds.choice("text", "json"),
+            "How log lines are written: for people or for machines.",
+            _PROCESS,
+        ),
+    ] = "text"
+    ready_file: Annotated[
+        Path | None,
+        Setting(
+            kinds.optional(kinds.PATH, "none"),
+            "A JSON file, written when every port is open, that holds the actual addresses. "
+            "`--ready-file` overrides it.",
+            _PROCESS,
+        ),
+    ] = None
+
+    def topic(self, name: str) -> TopicSettings:
+        """What holds for a topic, whether `topics` mentions it or not.
+
+        Args:
+            name: the topic's name; it is not checked.
+
+        Returns:
+            A value for every per-topic setting.
+        """
+        return self._topic_settings.get(name, self._topic_defaults)
+
+    @cached_property
+    def _topic_defaults(self) -> TopicSettings:
+        values = {
+            setting.attribute: getattr(self, _DEFAULT_OF.get(setting.attribute, setting.attribute))
+            for setting in TOPIC_SETTINGS.values()
+        }
+        return TopicSettings(**values)
+
+    @cached_property
+    def _topic_settings(self) -> dict[str, TopicSettings]:
+        return {
+            name: replace(self._topic_defaults, **_given(config))
+            for name, config in self.topics.items()
+        }
+
+
+# A topic's settings have the name of the broker setting they fall back to, but for this one.
+_DEFAULT_OF = {"partitions": "num_partitions"}
+
+
+def _given(config: TopicConfig) -> dict[str, Any]:
+    values = {name: getattr(config, name) for name in config.__dataclass_fields__}
+    return {name: value for name, value in values.items() if value is not UNSET}
+
+
+def _table(config_class: type[BrokerConfig] | type[TopicConfig]) -> dict[str, Setting]:
+    """Read the annotated fields of a class into settings by broker.yaml key, in field order."""
+    annotations = get_type_hints(config_class, include_extras=True)
+    table = {}
+    for each in fields(config_class):
+        default = each.default if each.default_factory is MISSING else each.default_factory()
+        for setting in getattr(annotations[each.name], "__metadata__", ()):
+            key = setting.key or each.name.removesuffix("_ms")
+            table[key] = replace(
+                setting,
+                key=key,
+                attribute=each.name,
+                required=default is MISSING,
+                default=None if default is MISSING else default,
+            )
+    return table
+
+
+BROKER_SETTINGS: Final[Mapping[str, Setting]] = _table(BrokerConfig)
+TOPIC_SETTINGS: Final[Mapping[str, Setting]] = _table(TopicConfig)

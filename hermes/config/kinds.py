@@ -1,0 +1,208 @@
+"""The kinds of value that a setting can have: how each is read, checked and shown.
+
+A kind turns what YAML gave (a text, a number, a list, ...) into the value that the program uses,
+or says in one sentence what was expected. Knows no setting by name, no file and no Twisted.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hermes.config.units import format_duration, format_size, parse_duration, parse_size
+
+UNLIMITED = "unlimited"
+_INT64_MAX = (1 << 63) - 1
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How one sort of value is read and shown.
+
+    Attributes:
+        name: what the reference calls it, for instance "size".
+        parse: turns a YAML value into ours; raises ValueError with "expected ..., got ...".
+        show: turns ours into the text that a person would write in broker.yaml.
+    """
+
+    name: str
+    parse: Callable[[object], Any]
+    show: Callable[[Any], str] = str
+
+
+def whole_number(minimum: int, maximum: int = _INT64_MAX) -> Kind:
+    """A whole number within [minimum, maximum]."""
+    upper = "" if maximum == _INT64_MAX else f" and <= {maximum}"
+    name = f"whole number >= {minimum}{upper}"
+
+    def parse(value: object) -> int:
+        # bool is an int to Python, but `partitions: true` is a mistake.
+        if isinstance(value, int) and not isinstance(value, bool) and minimum <= value <= maximum:
+            return value
+        raise ValueError(f"expected a {name}, got {value!r}")
+
+    return Kind(name, parse)
+
+
+def size(minimum: int = 1, maximum: int = _INT64_MAX) -> Kind:
+    """A number of bytes within [minimum, maximum]."""
+
+    def parse(value: object) -> int:
+        size_bytes = parse_size(value)
+        if not minimum <= size_bytes <= maximum:
+            limits = f">= {format_size(minimum)}"
+            if maximum != _INT64_MAX:
+                limits += f" and <= {maximum}"
+            raise ValueError(f"expected a size {limits}, got {value!r}")
+        return size_bytes
+
+    return Kind("size", parse, format_size)
+
+
+def duration(minimum_ms: int = 0) -> Kind:
+    """A number of milliseconds >= minimum_ms."""
+
+    def parse(value: object) -> int:
+        duration_ms = parse_duration(value)
+        if not minimum_ms <= duration_ms <= _INT64_MAX:
+            raise ValueError(f"expected at least {format_duration(minimum_ms)}, got {value!r}")
+        return duration_ms
+
+    return Kind("duration", parse, format_duration)
+
+
+def unlimited_or(kind: Kind) -> Kind:
+    """What `kind` reads, or the word `unlimited`, which becomes None."""
+
+    def parse(value: object) -> Any:
+        if value == UNLIMITED:
+            return None
+        try:
+            return kind.parse(value)
+        except ValueError as error:
+            raise ValueError(f"{error} (or {UNLIMITED})") from None
+
+    def show(value: Any) -> str:
+        return UNLIMITED if value is None else kind.show(value)
+
+    return Kind(f"{kind.name} or `{UNLIMITED}`", parse, show)
+
+
+def optional(kind: Kind, absent: str) -> Kind:
+    """What `kind` reads, or YAML's null, which becomes None; `absent` says what that means."""
+
+    def parse(value: object) -> Any:
+        return None if value is None else kind.parse(value)
+
+    def show(value: Any) -> str:
+        return absent if value is None else kind.show(value)
+
+    return Kind(kind.name, parse, show)
+
+
+def choice(*words: str) -> Kind:
+    """One of a few words."""
+    listed = ", ".join(words[:-1]) + f" or {words[-1]}"
+
+    def parse(value: object) -> str:
+        if value in words:
+            return str(value)
+        raise ValueError(f"expected {listed}, got {value!r}")
+
+    return Kind(" or ".join(f"`{word}`" for word in words), parse)
+
+
+def _parse_truth(value: object) -> bool:
+    if isinstance(value, bool):
+        return value
+    raise ValueError(f"expected true or false, got {value!r}")
+
+
+def _parse_text(value: object) -> str:
+    if isinstance(value, str) and value.strip():
+        return value
+    raise ValueError(f"expected a text, got {value!r}")
+
+
+def _parse_path(value: object) -> Path:
+    if isinstance(value, str) and value.strip() and "\0" not in value:
+        return Path(value).expanduser()
+    raise ValueError(f"expected a path, got {value!r}")
+
+
+def _parse_host(value: object) -> str:
+    # 0.7's clients split a registered broker's address at every colon.
+    if isinstance(value, str) and re.fullmatch(r"[A-Za-z0-9._-]+", value):
+        return value
+    raise ValueError(f"expected a host name or an IPv4 address, got {value!r}")
+
+
+def _parse_options(value: object) -> Mapping[str, Any]:
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise ValueError(f"expected a mapping, got {value!r}")
+
+
+TRUTH = Kind("`true` or `false`", _parse_truth, lambda value: str(value).lower())
+TEXT = Kind("text", _parse_text)
+PATH = Kind("path", _parse_path)
+HOST = Kind("host name or IPv4 address", _parse_host)
+OPTIONS = Kind("mapping", _parse_options, lambda value: repr(dict(value)))
+
+# -- endpoints ----------------------------------------------------------------------------------
+
+_ENDPOINT_EXAMPLE = "tcp:9092 or tcp:9092:interface=127.0.0.1"
+_WITH_PORT = ("tcp", "tcp6", "ssl")
+
+
+def parse_endpoint(value: object) -> str:
+    r"""Check a Twisted server endpoint string as far as that is possible without Twisted.
+
+    Args:
+        value: for instance `tcp:9092`, `unix:/run/hermes.sock`; a colon in an argument is
+            escaped with a backslash (`tcp6:9092:interface=\:\:1`).
+
+    Returns:
+        The string as it was. Whether Twisted (or a plugin of its) knows the type and the
+        arguments is only known where the endpoint is built.
+
+    Raises:
+        ValueError: this can't be an endpoint.
+    """
+    wanted = f"expected an endpoint such as {_ENDPOINT_EXAMPLE}, got {value!r}"
+    if isinstance(value, int) and not isinstance(value, bool):
+        raise ValueError(f"{wanted} (write tcp:{value})")
+    if not isinstance(value, str):
+        raise ValueError(wanted)
+    kind, *arguments = re.split(r"(?<!\\):", value)
+    if kind.isdigit() and not arguments:
+        raise ValueError(f"{wanted} (write tcp:{kind})")
+    if not re.fullmatch(r"[A-Za-z0-9_-]+", kind) or kind == "localhost" or kind.isdigit():
+        port = next((argument for argument in arguments if argument.isdigit()), None)
+        hint = f" (write tcp:{port}:interface={kind})" if port and kind else ""
+        raise ValueError(wanted + hint)
+    if not arguments or not arguments[0]:
+        raise ValueError(f"{wanted}, which ends after its type")
+    if kind in _WITH_PORT:
+        _check_port(arguments, wanted)
+    return value
+
+
+def _check_port(arguments: list[str], wanted: str) -> None:
+    named = dict(argument.split("=", 1) for argument in arguments if "=" in argument)
+    port = arguments[0] if "=" not in arguments[0] else named.get("port", "")
+    if not re.fullmatch(r"[0-9]{1,5}", port) or int(port) > 65535:
+        raise ValueError(f"{wanted}, whose port is not within 0 to 65535")
+
+
+def _parse_endpoints(value: object) -> tuple[str, ...]:
+    if isinstance(value, list):
+        if not value:
+            raise ValueError(f"expected at least one endpoint such as {_ENDPOINT_EXAMPLE}, got []")
+        return tuple(parse_endpoint(item) for item in value)
+    return (parse_endpoint(value),)
+
+
+ENDPOINT = Kind("endpoint", parse_endpoint)
+ENDPOINTS = Kind("endpoint, or a list of them", _parse_endpoints, ", ".join)

@@ -1,0 +1,163 @@
+"""From broker.yaml to a checked `BrokerConfig`, or to one line that says what is wrong and where.
+
+Owns the checks that need more than one value; what a single value may be is its kind's affair
+(`hermes.config.kinds`), what YAML means `hermes.config.yaml_text`'s.
+"""
+
+import difflib
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from hermes.config.broker import (
+    BROKER_SETTINGS,
+    TOPIC_SETTINGS,
+    BrokerConfig,
+    Setting,
+    TopicConfig,
+)
+from hermes.config.yaml_text import read_yaml
+from hermes.errors import ConfigError
+
+
+def load_broker_config(path: str | Path) -> BrokerConfig:
+    """Read and check a broker.yaml.
+
+    Args:
+        path: the file; UTF-8 (or UTF-16 with a byte order mark).
+
+    Returns:
+        A value for every setting. Paths in it are absolute: relative ones in the file start at
+        the file's own directory, so that the file means the same wherever the broker is started.
+
+    Raises:
+        ConfigError: the file can't be read, is no YAML, or a setting is unknown, wrong or
+            missing; one line that names the file, the key and what was expected.
+    """
+    source = str(path)
+    try:
+        content = Path(path).read_bytes()
+    except OSError as error:
+        raise ConfigError("", f"can't be read: {error.strerror}", source=source) from None
+    config = parse_broker_config(read_yaml(content, source), source)
+    base = Path(path).absolute().parent
+    return replace(
+        config,
+        log_dir=base / config.log_dir,
+        ready_file=config.ready_file and base / config.ready_file,
+    )
+
+
+def parse_broker_config(values: object, source: str = "") -> BrokerConfig:
+    """Check settings that were read already.
+
+    Args:
+        values: what a broker.yaml holds, as Python values; must be a mapping.
+        source: the file's name for messages; empty when there is none.
+
+    Returns:
+        A value for every setting; relative paths are left as they are.
+
+    Raises:
+        ConfigError: a setting is unknown, wrong or missing.
+    """
+    try:
+        if not isinstance(values, Mapping):
+            raise ConfigError("", f"expected a mapping of settings, got {_brief(values)}")
+        given = dict(values)
+        topics = _parse_topics(given.pop("topics", None))
+        parsed = _parse_settings(given, BROKER_SETTINGS, (), also_known=("topics",))
+        for key, setting in BROKER_SETTINGS.items():
+            if setting.required and setting.attribute not in parsed:
+                raise ConfigError(key, f"missing: {setting.kind.name} ({setting.doc})")
+        config = BrokerConfig(**parsed, topics=topics)
+        _check_together(config)
+    except ConfigError as error:
+        raise ConfigError(error.key, error.message, source=source) from None
+    return config
+
+
+def _parse_topics(value: object) -> dict[str, TopicConfig]:
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise ConfigError(
+            "topics", f"expected a mapping of topic names to settings, got {_brief(value)}"
+        )
+    topics = {}
+    for name, settings in value.items():
+        if not isinstance(name, str) or not name:
+            raise ConfigError("topics", f"expected a topic name, got {name!r}")
+        path = ("topics", name)
+        if settings is None:
+            settings = {}
+        if not isinstance(settings, Mapping):
+            raise ConfigError(
+                ".".join(path), f"expected a mapping of settings, got {_brief(settings)}"
+            )
+        topics[name] = TopicConfig(**_parse_settings(settings, TOPIC_SETTINGS, path))
+    return topics
+
+
+def _parse_settings(
+    given: Mapping[Any, object],
+    known: Mapping[str, Setting],
+    path: tuple[str, ...],
+    also_known: Iterable[str] = (),
+) -> dict[str, Any]:
+    """Turn a mapping of keys to YAML values into attributes to parsed values."""
+    parsed = {}
+    for key, value in given.items():
+        dotted = ".".join((*path, str(key)))
+        setting = known.get(key)
+        if setting is None:
+            hint = _suggestion(str(key), known, also_known)
+            raise ConfigError(dotted, f"unknown setting{hint}")
+        try:
+            parsed[setting.attribute] = setting.kind.parse(value)
+        except ValueError as error:
+            raise ConfigError(dotted, _one_line(str(error))) from None
+    return parsed
+
+
+def _suggestion(key: str, known: Mapping[str, Setting], also_known: Iterable[str]) -> str:
+    """Say what an unknown key may have been meant to be; empty when there is no idea."""
+    for setting in (*known.values(), *BROKER_SETTINGS.values(), *TOPIC_SETTINGS.values()):
+        if key in setting.replaces:
+            return f": that is Kafka 0.7's name for {setting.key} (see `hermes config import`)"
+    close = difflib.get_close_matches(key.lower(), [*known, *also_known], n=1)
+    if close:
+        return f", did you mean {close[0]}?"
+    if key in BROKER_SETTINGS:
+        return ": the broker has one of this name, a topic has not"
+    if key in TOPIC_SETTINGS:
+        return ": a topic has one of this name (under topics), the broker has not"
+    return " (docs/configuration.md lists them all)"
+
+
+def _check_together(config: BrokerConfig) -> None:
+    """Check what concerns more than one setting, or this version."""
+    if config.coordination != "none":
+        raise ConfigError(
+            "coordination",
+            f"{config.coordination!r} comes with a later version; "
+            "expected none, the one that this version runs with",
+        )
+    if config.max_message_bytes >= config.max_request_bytes:
+        raise ConfigError(
+            "max_message_bytes",
+            f"expected less than max_request_bytes ({config.max_request_bytes}), "
+            f"got {config.max_message_bytes}",
+        )
+
+
+def _brief(value: object) -> str:
+    if value is None:
+        return "nothing"
+    return "a list" if isinstance(value, list) else _one_line(repr(value))
+
+
+def _one_line(text: str) -> str:
+    shortened = " ".join(text.split())
+    return shortened if len(shortened) <= 300 else shortened[:297] + "..."

@@ -1,0 +1,80 @@
+"""YAML as broker.yaml means it: PyYAML's safe loader without the surprises of YAML 1.1.
+
+`no` and `on` are words and not truth values, `010` and `1:30` are texts and not numbers in
+disguise, dates stay text, a key given twice is an error, and every key is the text that stands in
+the file (a topic may be called `123`). Knows nothing of settings.
+"""
+
+import re
+from typing import Any, ClassVar
+
+import yaml
+
+from hermes.errors import ConfigError
+
+_WHOLE = r"[-+]?(?:0|[1-9][0-9_]*)"
+_TAGS = (
+    # tag, what a plain text of it looks like, the characters that it can start with
+    ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
+    ("bool", r"true|True|TRUE|false|False|FALSE", list("tTfF")),
+    ("int", _WHOLE, list("-+0123456789")),
+    (
+        "float",
+        rf"{_WHOLE}(?:\.[0-9]+(?:[eE][-+]?[0-9]+)?|[eE][-+]?[0-9]+)",
+        list("-+0123456789"),
+    ),
+)
+
+
+class _Loader(yaml.SafeLoader):
+    """The safe loader with the stricter rules that the module's docstring lists."""
+
+    # An own table, so that none of SafeLoader's resolvers is inherited.
+    yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {}  # type: ignore[misc]
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        mapping: dict[Any, Any] = {}
+        for key_node, value_node in node.value:
+            if not isinstance(key_node, yaml.ScalarNode):
+                raise _invalid("a key must be a text", key_node)
+            if key_node.value in mapping:
+                raise _invalid(f"{key_node.value!r} is given twice", key_node)
+            mapping[key_node.value] = self.construct_object(value_node, deep=deep)
+        return mapping
+
+
+for _tag, _pattern, _first in _TAGS:
+    _Loader.add_implicit_resolver(
+        f"tag:yaml.org,2002:{_tag}", re.compile(f"^(?:{_pattern})$"), _first
+    )
+
+
+def _invalid(problem: str, node: yaml.Node) -> yaml.MarkedYAMLError:
+    return yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
+
+
+def read_yaml(content: bytes, source: str) -> object:
+    """Read one YAML document.
+
+    Args:
+        content: the file's bytes, UTF-8 or UTF-16 with a byte order mark.
+        source: the file's name, for messages.
+
+    Returns:
+        Mappings with text keys, lists, texts, numbers, truth values or None.
+
+    Raises:
+        ConfigError: this is no YAML; one line that names the file, the line and the problem.
+    """
+    try:
+        return yaml.load(content, _Loader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = f"line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        problem = error.problem or error.context
+        raise ConfigError(where, f"not valid YAML: {problem}", source=source) from None
+    except (yaml.YAMLError, UnicodeError, ValueError) as error:
+        problem = " ".join(str(error).split())
+        raise ConfigError("", f"not valid YAML: {problem}", source=source) from None
+    except RecursionError:
+        raise ConfigError("", "not valid YAML: nested too deeply", source=source) from None

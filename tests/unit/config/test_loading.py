@@ -1,0 +1,304 @@
+"""broker.yaml: what it may hold, and the one line that says what is wrong with it."""
+
+import os
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from hermes.config import BrokerConfig, TopicConfig, load_broker_config, parse_broker_config
+from hermes.config.broker import BROKER_SETTINGS, TOPIC_SETTINGS
+from hermes.errors import ConfigError
+from hermes.interfaces import RetentionSettings
+
+MINIMAL = "broker_id: 0\nlog_dir: data\n"
+
+
+def write(tmp_path: Path, text: str | bytes) -> Path:
+    path = tmp_path / "broker.yaml"
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    return path
+
+
+def test_what_is_not_given_has_its_default(tmp_path: Path) -> None:
+    config = load_broker_config(write(tmp_path, MINIMAL))
+    assert config == BrokerConfig(broker_id=0, log_dir=tmp_path / "data")
+    assert config.listen == ("tcp:9092",)
+    assert config.coordination == "none"
+    assert config.idle_timeout_ms == 600_000
+
+
+def test_every_setting_can_be_given(tmp_path: Path) -> None:
+    text = """
+broker_id: 7
+listen: [tcp:6667, "tcp6:6668:interface=\\\\:\\\\:1", unix:/run/hermes.sock]
+advertised_host: kafka-1.example.org
+advertised_port: 6667
+socket_send_buffer: 100KiB
+socket_receive_buffer: 102400
+max_request_bytes: 10MiB
+max_message_bytes: 2MB
+max_expanded_bytes: 1GiB
+max_connections: 50
+idle_timeout: 1h30m
+request_memory: 16MiB
+max_open_segments: 12
+num_partitions: 4
+auto_create_topics: false
+max_topic_name_length: 100
+topics:
+  clicks:
+    partitions: 8
+    segment_bytes: 64MiB
+    segment_age: 1d
+    retention_policy: size
+    retention_time: unlimited
+    retention_bytes: 5GiB
+    retention_options: {keep: [1, 2]}
+    flush_messages: 500
+    flush_interval: 0
+log_dir: /var/lib/hermes
+segment_bytes: 512MiB
+segment_age: 2d
+retention_policy: time
+retention_time: 3d
+retention_bytes: 10GiB
+retention_options: {a: b}
+retention_check_interval: 1m
+flush_messages: 100
+flush_interval: 500ms
+flush_check_interval: 3s
+flush_threads: 3
+coordination: none
+coordination_listen: tcp:2182
+zookeeper_connect: zk1:2181,zk2:2181/kafka
+zookeeper_session_timeout: 7s
+zookeeper_connection_timeout: 8s
+zookeeper_sync_time: 9s
+io_threads: 5
+stop_timeout: 11s
+metrics_interval: 0
+log_format: json
+ready_file: /run/hermes.ready
+"""
+    config = load_broker_config(write(tmp_path, text))
+    expected = BrokerConfig(
+        broker_id=7,
+        listen=("tcp:6667", r"tcp6:6668:interface=\:\:1", "unix:/run/hermes.sock"),
+        advertised_host="kafka-1.example.org",
+        advertised_port=6667,
+        socket_send_buffer_bytes=102_400,
+        socket_receive_buffer_bytes=102_400,
+        max_request_bytes=10 << 20,
+        max_message_bytes=2_000_000,
+        max_expanded_bytes=1 << 30,
+        max_connections=50,
+        idle_timeout_ms=5_400_000,
+        request_memory_bytes=16 << 20,
+        max_open_segments=12,
+        num_partitions=4,
+        auto_create_topics=False,
+        max_topic_name_length=100,
+        topics={
+            "clicks": TopicConfig(
+                partitions=8,
+                segment_bytes=64 << 20,
+                segment_age_ms=86_400_000,
+                retention_policy="size",
+                retention_time_ms=None,
+                retention_bytes=5 << 30,
+                retention_options={"keep": [1, 2]},
+                flush_messages=500,
+                flush_interval_ms=0,
+            )
+        },
+        log_dir=Path("/var/lib/hermes"),
+        segment_bytes=512 << 20,
+        segment_age_ms=2 * 86_400_000,
+        retention_policy="time",
+        retention_time_ms=3 * 86_400_000,
+        retention_bytes=10 << 30,
+        retention_options={"a": "b"},
+        retention_check_interval_ms=60_000,
+        flush_messages=100,
+        flush_interval_ms=500,
+        flush_check_interval_ms=3000,
+        flush_threads=3,
+        coordination="none",
+        coordination_listen="tcp:2182",
+        zookeeper_connect="zk1:2181,zk2:2181/kafka",
+        zookeeper_session_timeout_ms=7000,
+        zookeeper_connection_timeout_ms=8000,
+        zookeeper_sync_time_ms=9000,
+        io_threads=5,
+        stop_timeout_ms=11_000,
+        metrics_interval_ms=0,
+        log_format="json",
+        ready_file=Path("/run/hermes.ready"),
+    )
+    assert config == expected
+    # ... and none was forgotten above: each differs from its default, the one without choice apart.
+    default = BrokerConfig(broker_id=0, log_dir=Path("data"))
+    same = [f.name for f in fields(config) if getattr(config, f.name) == getattr(default, f.name)]
+    assert same == ["coordination"]
+    assert TopicConfig() not in config.topics.values()
+    assert set(vars(config.topics["clicks"])) == {s.attribute for s in TOPIC_SETTINGS.values()}
+
+
+def test_a_topic_takes_from_the_broker_what_it_does_not_set(tmp_path: Path) -> None:
+    text = f"""{MINIMAL}
+num_partitions: 3
+retention_bytes: 1GiB
+retention_options: {{a: 1}}
+topics:
+  clicks: {{partitions: 8, retention_bytes: unlimited}}
+  views:
+"""
+    config = load_broker_config(write(tmp_path, text))
+    assert config.topic("clicks").partitions == 8
+    assert config.topic("clicks").retention_bytes is None
+    assert config.topic("clicks").segment_bytes == config.segment_bytes
+    assert config.topic("views") == config.topic("never mentioned")
+    assert config.topic("views").partitions == 3
+    assert config.topic("views").retention == RetentionSettings(
+        time_ms=7 * 86_400_000, size_bytes=1 << 30, options={"a": 1}
+    )
+
+
+def test_topic_names_are_the_text_that_stands_in_the_file(tmp_path: Path) -> None:
+    text = MINIMAL + "topics:\n  123:\n  no:\n  null:\n  2024-01-01:\n  'a b':\n"
+    topics = load_broker_config(write(tmp_path, text)).topics
+    assert list(topics) == ["123", "no", "null", "2024-01-01", "a b"]
+
+
+def test_relative_paths_start_at_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    write(tmp_path, MINIMAL + "ready_file: run/ready.json\n")
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    config = load_broker_config("../broker.yaml")
+    assert os.path.normpath(config.log_dir) == str(tmp_path / "data")
+    assert config.log_dir.is_absolute()
+    assert config.ready_file is not None
+    assert os.path.normpath(config.ready_file) == str(tmp_path / "run/ready.json")
+
+
+WRONG = [
+    # the file
+    ("", "expected a mapping of settings, got nothing"),
+    ("- a\n", "expected a mapping of settings, got a list"),
+    (
+        "broker_id: 0\nbroker_id: 1\n",
+        "line 2, column 1: not valid YAML: 'broker_id' is given twice",
+    ),
+    ("a: b: c\n", "line 1, column 5: not valid YAML: mapping values are not allowed here"),
+    ("[" * 5000, "not valid YAML: nested too deeply"),
+    (b"\xff\xfe\xfa", "not valid YAML: "),
+    (b"broker_id: \x01", "not valid YAML: unacceptable character"),
+    ("? [a]\n: b\n", "line 1, column 3: not valid YAML: a key must be a text"),
+    ("a: !!python/object:os.system\n", "line 1, column 4: not valid YAML: could not determine"),
+    (f"broker_id: {'9' * 5000}\n", "not valid YAML: Exceeds the limit"),
+    # keys
+    ("log_dir: data\n", "broker_id: missing: whole number >= 0"),
+    ("broker_id: 0\n", "log_dir: missing: path"),
+    ("brokers_id: 0\n", "brokers_id: unknown setting, did you mean broker_id?"),
+    ("frobnicate: 0\n", "frobnicate: unknown setting (docs/configuration.md lists them all)"),
+    (
+        "log.retention.hours: 3\n",
+        "log.retention.hours: unknown setting: that is Kafka 0.7's name for retention_time",
+    ),
+    ("topcis: {}\n", "topcis: unknown setting, did you mean topics?"),
+    # values
+    ("broker_id: two\n", "broker_id: expected a whole number >= 0 and <= 2147483647, got 'two'"),
+    ("broker_id: -1\n", "broker_id: expected a whole number >= 0"),
+    ("broker_id: true\n", "broker_id: expected a whole number >= 0"),
+    ("broker_id: 1.0\n", "broker_id: expected a whole number >= 0"),
+    ("broker_id: 010\n", "broker_id: expected a whole number >= 0"),
+    ("broker_id:\n", "broker_id: expected a whole number >= 0 and <= 2147483647, got None"),
+    ("auto_create_topics: no\n", "auto_create_topics: expected true or false, got 'no'"),
+    ("log_dir: ''\n", "log_dir: expected a path, got ''"),
+    ("log_dir: [a]\n", "log_dir: expected a path, got ['a']"),
+    ("idle_timeout: 600\n", "idle_timeout: expected a duration such as 500ms"),
+    ("segment_age: 0\n", "segment_age: expected at least 1ms, got 0"),
+    ("max_request_bytes: 1GB!\n", "max_request_bytes: expected a size such as 1GiB"),
+    ("max_request_bytes: 4GiB\n", "max_request_bytes: expected a size >= 1 and <= 2147483647"),
+    ("segment_bytes: 0\n", "segment_bytes: expected a size >= 1, got 0"),
+    ("retention_bytes: -1\n", "got -1 (or unlimited)"),
+    ("retention_options: 3\n", "retention_options: expected a mapping, got 3"),
+    ("retention_policy: 3\n", "retention_policy: expected a text, got 3"),
+    ("log_format: xml\n", "log_format: expected text or json, got 'xml'"),
+    ("advertised_host: '::1'\n", "advertised_host: expected a host name or an IPv4 address"),
+    ("advertised_port: 0\n", "advertised_port: expected a whole number >= 1 and <= 65535"),
+    ("coordination: zoo\n", "coordination: expected none, embedded or zookeeper, got 'zoo'"),
+    # topics
+    ("topics: [a]\n", "topics: expected a mapping of topic names to settings, got a list"),
+    ("topics: {'': {}}\n", "topics: expected a topic name, got ''"),
+    ("topics: {clicks: 3}\n", "topics.clicks: expected a mapping of settings, got 3"),
+    (
+        "topics: {clicks: {partitions: two}}\n",
+        "topics.clicks.partitions: expected a whole number >= 1 and <= 2147483647, got 'two'",
+    ),
+    (
+        "topics: {clicks: {partition: 2}}\n",
+        "topics.clicks.partition: unknown setting, did you mean partitions?",
+    ),
+    (
+        "topics: {clicks: {idle_timeout: 2s}}\n",
+        "topics.clicks.idle_timeout: unknown setting: the broker has one of this name",
+    ),
+    # together
+    (
+        f"{MINIMAL}coordination: embedded\n",
+        "coordination: 'embedded' comes with a later version; expected none",
+    ),
+    (
+        f"{MINIMAL}coordination: zookeeper\n",
+        "coordination: 'zookeeper' comes with a later version; expected none",
+    ),
+    (
+        f"{MINIMAL}max_request_bytes: 1MB\n",
+        "max_message_bytes: expected less than max_request_bytes (1000000), got 1000000",
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "expected"), WRONG, ids=[str(i) for i in range(len(WRONG))])
+def test_a_mistake_is_one_line_that_names_file_and_key(
+    tmp_path: Path, text: str | bytes, expected: str
+) -> None:
+    path = write(tmp_path, text)
+    with pytest.raises(ConfigError) as caught:
+        load_broker_config(path)
+    assert str(caught.value).startswith(f"{path}: ")
+    assert expected in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 600
+
+
+def test_the_error_carries_the_key() -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_broker_config({"broker_id": 0, "topics": {"clicks": {"partitions": 0}}})
+    assert caught.value.key == "topics.clicks.partitions"
+    assert caught.value.source == ""
+    assert str(caught.value).startswith("topics.clicks.partitions: expected")
+
+
+def test_a_file_that_can_not_be_read_is_named(tmp_path: Path) -> None:
+    for path, reason in ((tmp_path / "missing.yaml", "No such file"), (tmp_path, "Is a directory")):
+        with pytest.raises(ConfigError, match=f"^{path}: can't be read: {reason}"):
+            load_broker_config(path)
+
+
+def test_a_value_that_is_its_own_member_is_refused_quietly(tmp_path: Path) -> None:
+    config = load_broker_config(write(tmp_path, MINIMAL + "retention_options: &a {me: *a}\n"))
+    assert "me" in config.retention_options
+    with pytest.raises(ConfigError, match="broker_id: expected"):
+        load_broker_config(write(tmp_path, "broker_id: &a [*a]\n"))
+
+
+def test_every_default_is_a_value_that_could_be_given() -> None:
+    for key, setting in {**BROKER_SETTINGS, **TOPIC_SETTINGS}.items():
+        if isinstance(setting.default, int | str) and not setting.required:
+            shown = setting.kind.show(setting.default)
+            read = {"true": True, "false": False}.get(shown)
+            value: object = int(shown) if shown.isdigit() else shown if read is None else read
+            assert setting.kind.parse(value) == setting.default, key
