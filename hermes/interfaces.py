@@ -10,7 +10,16 @@ from typing import Any
 
 from zope.interface import Interface
 
-__all__ = ["IRetentionPolicy", "RetentionSettings", "SegmentInfo"]
+__all__ = [
+    "ICallbackHandler",
+    "IDecoder",
+    "IEncoder",
+    "IEventHandler",
+    "IPartitioner",
+    "IRetentionPolicy",
+    "RetentionSettings",
+    "SegmentInfo",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +63,7 @@ class IRetentionPolicy(Interface):
     worker thread, for one partition at a time, and must neither block nor touch files.
     """
 
-    def expired(segments: Any, now_ms: int) -> int:  # type: ignore[misc]
+    def expired(segments: Any, now_ms: int) -> int:
         """Say how many segments, counted from the oldest, may be deleted.
 
         Args:
@@ -65,3 +74,132 @@ class IRetentionPolicy(Interface):
             0 to len(segments). Deleting only a leading run keeps the log without holes. When the
             active segment is included, an empty one named by the end offset takes its place.
         """
+
+
+class IPartitioner(Interface):
+    """Chooses the partition of what a producer sends.
+
+    Entry point group: `hermes.partitioners`. The entry names a factory that is called with the
+    producer's `partitioner_options` as keyword arguments. One object serves one producer; threads
+    call it at the same time and it must not block.
+    """
+
+    def partition(topic: str, key: Any, partition_count: int) -> int:
+        """Choose a partition.
+
+        Args:
+            topic: where the messages go.
+            key: what the application gave with them; None for messages without a key.
+            partition_count: how many partitions the topic has over all brokers, 1 or more.
+
+        Returns:
+            0 to partition_count - 1; the producer refuses to send anything else.
+
+        Raises:
+            LocalProtocolError: this kind of key can't be used; the text says which can.
+        """
+
+
+class IEncoder(Interface):
+    """Turns what the application sends into a message's payload.
+
+    Entry point group: `hermes.encoders`, whose objects may provide `IDecoder` as well. The entry
+    names a factory that is called with the producer's `encoder_options` as keyword arguments.
+    Threads call one object at the same time.
+    """
+
+    def encode(topic: str, value: Any) -> bytes:
+        """Encode one value.
+
+        Args:
+            topic: where the message goes; some encodings depend on it.
+            value: what the application sent; not to be changed.
+
+        Returns:
+            The payload. Encoding an equal value again gives an equal payload.
+
+        Raises:
+            EncodingError: the value can't be encoded; the text names its type and what was
+                expected. Other exceptions are wrapped into this one by the producer.
+        """
+
+
+class IDecoder(Interface):
+    """Turns a message's payload back into a value: what `IEncoder` does, the other way round.
+
+    Entry point group: `hermes.encoders`, as an encoder and its decoder are one plugin.
+    """
+
+    def decode(topic: str, payload: bytes) -> Any:
+        """Decode one payload.
+
+        Args:
+            topic: where the message came from.
+            payload: the message's payload.
+
+        Returns:
+            The value, equal to the one that was encoded.
+
+        Raises:
+            EncodingError: the payload is no encoding of this kind.
+        """
+
+
+class ICallbackHandler(Interface):
+    """Watches, and may change, what passes through an asynchronous producer.
+
+    Entry point group: `hermes.callback_handlers`. The entry names a factory that is called with
+    the producer's `callback_handler_options` as keyword arguments. `before_enqueue` and
+    `after_enqueue` run in the application's threads, all others in the producer's sender thread;
+    a slow hook slows what it stands in. An exception from a hook is logged and counted; it costs
+    neither messages nor the sender.
+
+    Items are `hermes.client.ProducerData`; a batch is a sequence of them.
+    """
+
+    def before_enqueue(item: Any) -> Any:
+        """Return the item to put into the queue: this one, another one, or None to drop it."""
+
+    def after_enqueue(item: Any, accepted: bool) -> None:
+        """Hear whether the queue took the item; not accepted means that it was full."""
+
+    def after_dequeue(batch: Any) -> Any:
+        """Return the items to go on with, in order: the batch itself, or fewer or other ones."""
+
+    def before_send(batch: Any) -> None:
+        """Hear that the batch goes to its event handler now."""
+
+    def after_send(batch: Any, results: Any) -> None:
+        """Hear that the batch was sent; results hold a `SendResult` per item."""
+
+    def on_failure(batch: Any, error: Any) -> None:
+        """Hear that these items failed for good, and with which exception."""
+
+    def on_close() -> None:
+        """Hear that the producer closes; nothing is called after this."""
+
+
+class IEventHandler(Interface):
+    """Replaces what a producer does with a batch: encode, partition and send.
+
+    Entry point group: `hermes.event_handlers`. The entry names a factory that is called with the
+    producer's `event_handler_options` as keyword arguments. One thread at a time calls it.
+    """
+
+    def handle(batch: Any, default: Any) -> Any:
+        """Deal with a batch.
+
+        Args:
+            batch: a non-empty sequence of `hermes.client.ProducerData`.
+            default: the built-in treatment, a callable of one batch with the same results; call
+                it with what is left to send, or not at all.
+
+        Returns:
+            A `SendResult` or an exception per item of the batch, in order.
+
+        Raises:
+            Exception: the whole batch failed; its items are reported as failed with it.
+        """
+
+    def close() -> None:
+        """Release what the handler holds; no call follows."""

@@ -1,0 +1,1 @@
+"""The built-in partitioners, found by name through the entry points `hermes.partitioners`."""

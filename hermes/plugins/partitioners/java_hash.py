@@ -1,0 +1,105 @@
+"""The default partitioner: where the JVM's clients put a key, Hermes puts it too.
+
+Source: Kafka 0.7's `math.abs(key.hashCode) % partitions`, with the 32-bit `hashCode` of Java. It
+can be negative for one hash out of 2^32, see `JavaHashPartitioner`.
+"""
+
+import math
+import random
+import struct
+from functools import lru_cache
+from typing import Any
+
+from zope.interface import implementer
+
+from hermes.errors import LocalProtocolError
+from hermes.interfaces import IPartitioner
+
+__all__ = ["JavaHashPartitioner", "java_hash"]
+
+_INT_RANGE = range(-(2**31), 2**31)
+_LONG_RANGE = range(-(2**63), 2**63)
+
+
+def java_hash(key: Any) -> int:
+    """Compute what Java's `hashCode` is for the same key.
+
+        >>> java_hash("user-7")
+        -836031819
+
+    Args:
+        key: a str, as String; a bool, as Boolean; an int of 32 bits, as Integer, of 64 bits, as
+            Long; a float, as Double; bytes, as `Arrays.hashCode(byte[])`, since a Java array's
+            own hash is another one in every process.
+
+    Returns:
+        A signed 32-bit number.
+
+    Raises:
+        LocalProtocolError: a key of another type or an int beyond 64 bits; send it as a str.
+    """
+    if isinstance(key, str):
+        return _string_hash(key)
+    if isinstance(key, bytes):
+        return _bytes_hash(key)
+    if isinstance(key, bool):
+        return 1231 if key else 1237
+    if isinstance(key, int) and key in _LONG_RANGE:
+        return key if key in _INT_RANGE else _fold(key)
+    if isinstance(key, float):
+        return _fold(_double_bits(key))
+    if isinstance(key, int):
+        raise LocalProtocolError(f"the key {key} has more than 64 bits; send it as a str")
+    raise LocalProtocolError(
+        f"a key of type {type(key).__name__} has no Java hash; use str, bytes, int, float or bool"
+    )
+
+
+@implementer(IPartitioner)
+class JavaHashPartitioner:
+    """`abs(hash) % count` as the JVM computes it, and a random partition without a key.
+
+    Java's `abs` leaves -2^31 negative, so that for this one hash the JVM's remainder is no valid
+    partition unless it is 0. Here `abs` is that of mathematics: the same partition for every key
+    for which the JVM finds a valid one.
+    """
+
+    def partition(self, topic: str, key: Any, partition_count: int) -> int:
+        """See `IPartitioner`."""
+        if key is None:
+            return random.randrange(partition_count)
+        return abs(java_hash(key)) % partition_count
+
+
+@lru_cache(maxsize=16_384)
+def _string_hash(text: str) -> int:
+    # Java counts UTF-16 code units; lone surrogates are legal there and in a str.
+    encoded = text.encode("utf-16-be", "surrogatepass")
+    result = 0
+    for unit in struct.unpack(f">{len(encoded) // 2}H", encoded):
+        result = (31 * result + unit) & 0xFFFFFFFF
+    return _signed(result)
+
+
+def _bytes_hash(data: bytes) -> int:
+    result = 1
+    for byte in data:
+        result = (31 * result + (byte - 256 if byte > 127 else byte)) & 0xFFFFFFFF
+    return _signed(result)
+
+
+def _fold(value: int) -> int:
+    """`(int) (value ^ (value >>> 32))` of a Long."""
+    bits = value & 0xFFFFFFFFFFFFFFFF
+    return _signed((bits ^ (bits >> 32)) & 0xFFFFFFFF)
+
+
+def _double_bits(value: float) -> int:
+    # Double.hashCode sees one NaN only.
+    canonical = math.nan if math.isnan(value) else value
+    bits: int = struct.unpack(">q", struct.pack(">d", canonical))[0]
+    return bits
+
+
+def _signed(bits: int) -> int:
+    return bits - 0x100000000 if bits & 0x80000000 else bits
