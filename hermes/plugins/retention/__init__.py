@@ -1,0 +1,1 @@
+"""The built-in retention policies, found by name through the entry points `hermes.retention`."""

@@ -1,0 +1,22 @@
+"""The retention policy `size`: the newest bytes are kept, at least so many."""
+
+from zope.interface import implementer
+
+from hermes.interfaces import IRetentionPolicy, RetentionSettings, SegmentInfo
+from hermes.plugins.retention.counting import expired_by_size
+
+
+@implementer(IRetentionPolicy)
+class RetainBySize:
+    """Deletes the oldest segments while the rest holds at least `retention_bytes`.
+
+    Args:
+        settings: the topic's retention settings; without a limit nothing is ever deleted.
+    """
+
+    def __init__(self, settings: RetentionSettings) -> None:
+        self._settings = settings
+
+    def expired(self, segments: tuple[SegmentInfo, ...], now_ms: int) -> int:
+        """See `IRetentionPolicy.expired`."""
+        return expired_by_size(segments, self._settings.size_bytes)

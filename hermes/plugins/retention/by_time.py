@@ -1,0 +1,22 @@
+"""The retention policy `time`: what was appended lately is kept."""
+
+from zope.interface import implementer
+
+from hermes.interfaces import IRetentionPolicy, RetentionSettings, SegmentInfo
+from hermes.plugins.retention.counting import expired_by_time
+
+
+@implementer(IRetentionPolicy)
+class RetainByTime:
+    """Deletes segments whose last message is older than `retention_time`.
+
+    Args:
+        settings: the topic's retention settings; without a limit nothing is ever deleted.
+    """
+
+    def __init__(self, settings: RetentionSettings) -> None:
+        self._settings = settings
+
+    def expired(self, segments: tuple[SegmentInfo, ...], now_ms: int) -> int:
+        """See `IRetentionPolicy.expired`."""
+        return expired_by_time(segments, now_ms, self._settings.time_ms)

@@ -1,0 +1,62 @@
+"""What the built-in policies share: how many leading segments are too old, or too many bytes.
+
+Kafka 0.7's rules. Both answers count from the oldest segment, so the log never gets a hole; and
+an empty active segment is never counted, because deleting it would only put its like in its place.
+"""
+
+from hermes.interfaces import SegmentInfo
+
+
+def expired_by_time(segments: tuple[SegmentInfo, ...], now_ms: int, time_ms: int | None) -> int:
+    """Count the leading segments whose last append is older than a limit.
+
+    A segment from another machine may carry a time in the future, which would keep everything
+    behind it for ever. Such a time can't be right: the next segment's, which is later than the
+    true one, stands in for it.
+
+    Args:
+        segments: oldest first, the last one active.
+        now_ms: the clock, in ms since 1970.
+        time_ms: the limit; None keeps everything.
+
+    Returns:
+        0 to len(segments); all of them when even the newest message is older than the limit.
+    """
+    if time_ms is None:
+        return 0
+    times = [segment.last_append_ms for segment in segments]
+    for index in range(len(times) - 2, -1, -1):
+        if times[index] > now_ms:
+            times[index] = times[index + 1]
+    count = 0
+    for segment, last_append_ms in zip(segments, times, strict=True):
+        if now_ms - last_append_ms <= time_ms or _is_empty_active(segment):
+            break
+        count += 1
+    return count
+
+
+def expired_by_size(segments: tuple[SegmentInfo, ...], size_bytes: int | None) -> int:
+    """Count the leading segments without which the rest still holds at least a limit.
+
+    Args:
+        segments: oldest first, the last one active.
+        size_bytes: the limit; None keeps everything.
+
+    Returns:
+        0 to len(segments).
+    """
+    if size_bytes is None:
+        return 0
+    rest_bytes = sum(segment.size_bytes for segment in segments)
+    count = 0
+    for segment in segments:
+        rest_bytes -= segment.size_bytes
+        if rest_bytes < size_bytes or _is_empty_active(segment):
+            break
+        count += 1
+    return count
+
+
+def _is_empty_active(segment: SegmentInfo) -> bool:
+    return segment.active and not segment.size_bytes
