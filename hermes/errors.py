@@ -247,3 +247,15 @@ class MessageLargerThanFetchError(ClientError):
         super().__init__(message)
         self.offset = offset
         self.size_bytes = size_bytes
+
+
+class EncodingError(ClientError):
+    """A value can't be encoded, or a payload can't be decoded, by the plugin that was chosen."""
+
+
+class RoutingError(ClientError):
+    """No partition can be chosen for a message; the text says which setting would allow it."""
+
+
+class QueueFullError(ClientError):
+    """The asynchronous producer's queue had no room in time; the message was not accepted."""
