@@ -6,14 +6,17 @@ Imports neither Twisted nor anything of the broker, so that tools can use it as 
 
 from hermes.config.broker import BrokerConfig, TopicConfig, TopicSettings
 from hermes.config.loading import load_broker_config, parse_broker_config
+from hermes.config.properties import ImportedProperties, import_properties
 from hermes.config.units import format_duration, format_size, parse_duration, parse_size
 
 __all__ = [
     "BrokerConfig",
+    "ImportedProperties",
     "TopicConfig",
     "TopicSettings",
     "format_duration",
     "format_size",
+    "import_properties",
     "load_broker_config",
     "parse_broker_config",
     "parse_duration",

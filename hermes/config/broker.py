@@ -121,6 +121,10 @@ class TopicConfig:
         ),
     ] = UNSET
 
+    def given(self) -> dict[str, Any]:
+        """The settings that broker.yaml gives for the topic: values by attribute name."""
+        return {name: value for name, value in vars(self).items() if value is not UNSET}
+
 
 @dataclass(frozen=True, slots=True)
 class TopicSettings:
@@ -530,18 +534,13 @@ class BrokerConfig:
     @cached_property
     def _topic_settings(self) -> dict[str, TopicSettings]:
         return {
-            name: replace(self._topic_defaults, **_given(config))
+            name: replace(self._topic_defaults, **config.given())
             for name, config in self.topics.items()
         }
 
 
 # A topic's settings have the name of the broker setting they fall back to, but for this one.
 _DEFAULT_OF = {"partitions": "num_partitions"}
-
-
-def _given(config: TopicConfig) -> dict[str, Any]:
-    values = {name: getattr(config, name) for name in config.__dataclass_fields__}
-    return {name: value for name, value in values.items() if value is not UNSET}
 
 
 def _table(config_class: type[BrokerConfig] | type[TopicConfig]) -> dict[str, Setting]:

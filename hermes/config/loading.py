@@ -72,7 +72,7 @@ def parse_broker_config(values: object, source: str = "") -> BrokerConfig:
             if setting.required and setting.attribute not in parsed:
                 raise ConfigError(key, f"missing: {setting.kind.name} ({setting.doc})")
         config = BrokerConfig(**parsed, topics=topics)
-        _check_together(config)
+        _check_version(config)
     except ConfigError as error:
         raise ConfigError(error.key, error.message, source=source) from None
     return config
@@ -136,19 +136,13 @@ def _suggestion(key: str, known: Mapping[str, Setting], also_known: Iterable[str
     return " (docs/configuration.md lists them all)"
 
 
-def _check_together(config: BrokerConfig) -> None:
-    """Check what concerns more than one setting, or this version."""
+def _check_version(config: BrokerConfig) -> None:
+    """Refuse what a later version will understand; it is a setting already, for the import."""
     if config.coordination != "none":
         raise ConfigError(
             "coordination",
             f"{config.coordination!r} comes with a later version; "
             "expected none, the one that this version runs with",
-        )
-    if config.max_message_bytes >= config.max_request_bytes:
-        raise ConfigError(
-            "max_message_bytes",
-            f"expected less than max_request_bytes ({config.max_request_bytes}), "
-            f"got {config.max_message_bytes}",
         )
 
 

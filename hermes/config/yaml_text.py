@@ -2,10 +2,12 @@
 
 `no` and `on` are words and not truth values, `010` and `1:30` are texts and not numbers in
 disguise, dates stay text, a key given twice is an error, and every key is the text that stands in
-the file (a topic may be called `123`). Knows nothing of settings.
+the file (a topic may be called `123`). What is written here reads the same by either version's
+rules. Knows nothing of settings.
 """
 
 import re
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import yaml
@@ -49,6 +51,18 @@ for _tag, _pattern, _first in _TAGS:
     )
 
 
+class _Dumper(yaml.SafeDumper):
+    """The safe dumper, which quotes whatever either set of rules would take for something else."""
+
+    yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {  # type: ignore[misc]
+        first: [
+            *yaml.SafeDumper.yaml_implicit_resolvers.get(first, []),
+            *_Loader.yaml_implicit_resolvers.get(first, []),
+        ]
+        for first in {*yaml.SafeDumper.yaml_implicit_resolvers, *_Loader.yaml_implicit_resolvers}
+    }
+
+
 def _invalid(problem: str, node: yaml.Node) -> yaml.MarkedYAMLError:
     return yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
 
@@ -78,3 +92,23 @@ def read_yaml(content: bytes, source: str) -> object:
         raise ConfigError("", f"not valid YAML: {problem}", source=source) from None
     except RecursionError:
         raise ConfigError("", "not valid YAML: nested too deeply", source=source) from None
+
+
+def write_yaml(values: Mapping[str, object]) -> str:
+    """Write settings so that `read_yaml` gives them back.
+
+    Args:
+        values: texts, numbers, truth values, None, lists and mappings of them.
+
+    Returns:
+        One document in block style, in the mapping's order.
+    """
+    text: str = yaml.dump(
+        dict(values),
+        Dumper=_Dumper,
+        sort_keys=False,
+        allow_unicode=True,
+        default_flow_style=False,
+        width=1 << 20,  # a long value stays on its line
+    )
+    return text
