@@ -13,13 +13,24 @@ import struct
 import subprocess
 import sys
 import threading
+import zlib
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import yaml
 
-__all__ = ["BrokerProcess", "RawClient"]
+__all__ = [
+    "BrokerProcess",
+    "RawClient",
+    "fetch",
+    "frame",
+    "message",
+    "produce",
+    "produce_acknowledged",
+    "wait_until_visible",
+    "waiting_fetch",
+]
 
 #: How long anything may take before a test fails; generous, since it is never waited for in vain.
 DEADLINE_SECONDS = 60.0
@@ -49,6 +60,7 @@ class BrokerProcess:
     def start(self, wait: bool = True) -> None:
         """Start (or start again) the process; with `wait`, until its ports are open."""
         command = [str(Path(sys.executable).with_name("twistd")), "-n", "--pidfile="]
+        self._started_at = len(self.lines)
         self.process = subprocess.Popen(
             [*command, "hermes", "--config", str(self.config_file)],
             cwd=self.directory,
@@ -58,22 +70,37 @@ class BrokerProcess:
             text=True,
             env={**os.environ, "PYTHONUNBUFFERED": "1"},
         )
-        self._ready = threading.Event()
+        self._news = threading.Condition()
+        self._ended = False
         self._reader = threading.Thread(target=self._read, args=(self.process,))
         self._reader.start()
-        if wait and not (self._ready.wait(DEADLINE_SECONDS) and self.port):
+        if wait:
+            line = self.wait_for_line("is ready: Hermes")
+            self.port = int(line.partition("listening on 127.0.0.1:")[2].partition(",")[0])
+
+    def wait_for_line(self, text: str) -> str:
+        """Wait until the process has written a line with `text` since its start; the line."""
+        with self._news:
+            self._news.wait_for(lambda: self._ended or self._line(text), DEADLINE_SECONDS)
+            line = self._line(text)
+        if line is None:
             self.kill()
-            raise AssertionError("the broker did not start:\n" + "".join(self.lines))
+            raise AssertionError(f"the broker did not say {text!r}:\n" + "".join(self.lines))
+        return line
+
+    def _line(self, text: str) -> str | None:
+        return next((line for line in self.lines[self._started_at :] if text in line), None)
 
     def _read(self, process: subprocess.Popen[str]) -> None:
         assert process.stdout is not None
         for line in process.stdout:
-            self.lines.append(line)
-            if "is ready: Hermes" in line:
-                self.port = int(line.partition("listening on 127.0.0.1:")[2].partition(",")[0])
-                self._ready.set()
+            with self._news:
+                self.lines.append(line)
+                self._news.notify_all()
         process.stdout.close()
-        self._ready.set()
+        with self._news:
+            self._ended = True
+            self._news.notify_all()
 
     def stop(self) -> int:
         """Ask it to stop and wait until it has; its exit status."""
@@ -169,7 +196,7 @@ class RawClient:
 
     def alive(self) -> bool:
         """Whether requests are still served: all those before have then been carried out."""
-        probe = _frame(struct.pack(">hh5siqi", 4, 5, b"probe", 0, -1, 1))
+        probe = frame(struct.pack(">hh5siqi", 4, 5, b"probe", 0, -1, 1))
         try:
             return self.call(probe) == bytes.fromhex("0000000e0000000000010000000000000000")
         except (BrokenPipeError, ConnectionResetError):
@@ -180,5 +207,56 @@ class RawClient:
         return bool(select.select([self.socket], [], [], 0)[0])
 
 
-def _frame(body: bytes) -> bytes:
+def frame(body: bytes) -> bytes:
+    """A request from its type and body."""
     return struct.pack(">i", len(body)) + body
+
+
+def message(payload: bytes, attributes: int = 0) -> bytes:
+    """A message of magic 1, with its length."""
+    body = struct.pack(">bbI", 1, attributes, zlib.crc32(payload)) + payload
+    return struct.pack(">i", len(body)) + body
+
+
+def produce(topic: str, partition: int, message_set: bytes) -> bytes:
+    """A produce request of Kafka 0.7."""
+    return frame(struct.pack(">h", 0) + _produce_body(topic, partition, message_set))
+
+
+def produce_acknowledged(
+    *sets: tuple[str, int, bytes], acks: int = 2, timeout_ms: int = 30_000
+) -> bytes:
+    """An acknowledged produce (type 64); acks 1: written, 2: flushed."""
+    head = struct.pack(">hhhih", 64, 0, acks, timeout_ms, len(sets))
+    return frame(head + b"".join(_produce_body(*each) for each in sets))
+
+
+def fetch(topic: str, partition: int, offset: int, max_size: int = 1 << 20) -> bytes:
+    """A fetch request of Kafka 0.7."""
+    return frame(struct.pack(">h", 1) + _fetch_body(topic, partition, offset, max_size))
+
+
+def waiting_fetch(
+    *fetches: tuple[str, int, int, int], max_wait_ms: int = 30_000, min_bytes: int = 1
+) -> bytes:
+    """A fetch that waits (type 65); each fetch is (topic, partition, offset, maximum size)."""
+    head = struct.pack(">hhiih", 65, 0, max_wait_ms, min_bytes, len(fetches))
+    return frame(head + b"".join(_fetch_body(*each) for each in fetches))
+
+
+def wait_until_visible(client: RawClient, topic: str, partition: int, end: int) -> None:
+    """Block until a partition is readable up to `end`, with a fetch that waits for it."""
+    answer = client.call(waiting_fetch((topic, partition, end - 1, 1)))
+    empty = 4 + 2 + 2 + 2 + 8 + 4
+    assert len(answer) == empty + 1, f"{topic}-{partition} is not visible up to {end}"
+
+
+def _produce_body(topic: str, partition: int, message_set: bytes) -> bytes:
+    name = topic.encode()
+    head = struct.pack(f">h{len(name)}sii", len(name), name, partition, len(message_set))
+    return head + message_set
+
+
+def _fetch_body(topic: str, partition: int, offset: int, max_size: int) -> bytes:
+    name = topic.encode()
+    return struct.pack(f">h{len(name)}siqi", len(name), name, partition, offset, max_size)

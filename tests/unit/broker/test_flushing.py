@@ -1,0 +1,190 @@
+"""When flushes start, who hears of them, and what a failed one does."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
+
+from hermes.broker.flushing import GROUP_WINDOW_SECONDS, FlushPolicy, FlushScheduler
+from hermes.errors import LogOfflineError
+
+pytestmark = pytest.mark.filterwarnings("error")
+
+
+class FakeLog:
+    """As much of a log as the scheduler sees."""
+
+    topic, partition = "t", 0
+
+    def __init__(self) -> None:
+        self.end_offset = 0
+        self.high_watermark = 0
+        self.unflushed_messages = 0
+        self.failure: Exception | None = None
+
+    def append(self, size: int, messages: int = 1) -> None:
+        self.end_offset += size
+        self.unflushed_messages += messages
+
+    def flush(self) -> int:
+        if self.failure is not None:
+            raise self.failure
+        self.high_watermark = self.end_offset
+        self.unflushed_messages = 0
+        return self.high_watermark
+
+
+class FakeThreads:
+    """Calls that wait until the test lets them run."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Callable[..., Any], tuple[Any, ...], Deferred[Any]]] = []
+
+    def __call__(self, function: Callable[..., Any], *args: Any) -> "Deferred[Any]":
+        result: Deferred[Any] = Deferred()
+        self.calls.append((function, args, result))
+        return result
+
+    def run(self) -> None:
+        function, args, result = self.calls.pop(0)
+        try:
+            value = function(*args)
+        except Exception as error:
+            result.errback(error)
+        else:
+            result.callback(value)
+
+
+class Bench:
+    def __init__(self, messages: int = 1, interval_ms: int = 3000) -> None:
+        self.clock = Clock()
+        self.threads = FakeThreads()
+        self.log: Any = FakeLog()
+        self.scheduler = FlushScheduler(
+            self.clock, self.threads, lambda topic: FlushPolicy(messages, interval_ms)
+        )
+        self.seen: list[int] = []
+        self.scheduler.on_flushed(lambda log: self.seen.append(log.high_watermark))
+
+    def append(self, size: int = 10, messages: int = 1) -> None:
+        self.log.append(size, messages)
+        self.scheduler.appended(self.log)
+
+
+def test_one_message_is_flushed_at_once_by_default() -> None:
+    bench = Bench()
+    bench.append()
+    bench.threads.run()
+    assert bench.seen == [10]
+
+
+def test_only_one_flush_runs_and_the_next_covers_what_came_meanwhile() -> None:
+    bench = Bench()
+    for _ in range(5):
+        bench.append()
+    assert len(bench.threads.calls) == 1
+    bench.append()
+    bench.threads.run()
+    assert bench.seen == [60]
+    bench.clock.advance(GROUP_WINDOW_SECONDS)
+    assert bench.threads.calls == [], "the flush took everything: nothing is left for another"
+
+
+def test_a_busy_log_is_flushed_once_a_window() -> None:
+    bench = Bench()
+    bench.append()
+    bench.threads.run()
+    bench.append()
+    assert bench.threads.calls == []
+    bench.clock.advance(GROUP_WINDOW_SECONDS)
+    bench.threads.run()
+    assert bench.seen == [10, 20]
+
+
+def test_below_the_number_of_messages_the_interval_counts() -> None:
+    bench = Bench(messages=3, interval_ms=500)
+    bench.append()
+    bench.clock.advance(0.3)
+    bench.append()
+    bench.clock.advance(0.199)
+    assert bench.threads.calls == []
+    bench.clock.advance(0.001)
+    bench.threads.run()
+    assert bench.seen == [20]
+
+
+def test_the_number_of_messages_does_not_wait_for_the_interval() -> None:
+    bench = Bench(messages=3, interval_ms=500)
+    bench.append()
+    bench.append(messages=2)
+    bench.threads.run()
+    assert bench.seen == [20]
+    assert not bench.clock.getDelayedCalls()
+
+
+def test_an_acknowledgement_starts_a_flush_without_waiting_for_anything() -> None:
+    bench = Bench(messages=1000, interval_ms=60_000)
+    bench.append()
+    flushed: list[int] = []
+    bench.scheduler.flush_now(bench.log).addCallback(flushed.append)
+    bench.threads.run()
+    assert flushed == [10]
+    assert not bench.clock.getDelayedCalls()
+
+
+def test_an_acknowledgement_during_a_flush_is_answered_by_the_next_one() -> None:
+    bench = Bench()
+    bench.append()
+    function, args, result = bench.threads.calls.pop()
+    mark = function(*args)  # the thread has flushed 10 bytes, the reactor doesn't know yet
+    bench.append()
+    flushed: list[int] = []
+    bench.scheduler.flush_now(bench.log).addCallback(flushed.append)
+    result.callback(mark)
+    assert flushed == []
+    bench.threads.run()
+    assert flushed == [20]
+
+
+def test_nothing_to_flush_is_answered_at_once() -> None:
+    bench = Bench()
+    flushed: list[int] = []
+    bench.scheduler.flush_now(bench.log).addCallback(flushed.append)
+    assert flushed == [0]
+    assert bench.threads.calls == []
+
+
+def test_a_failed_flush_fails_those_who_wait_and_is_not_repeated() -> None:
+    bench = Bench()
+    bench.append()
+    bench.log.failure = LogOfflineError("EIO")
+    errors: list[BaseException] = []
+    bench.scheduler.flush_now(bench.log).addErrback(lambda failure: errors.append(failure.value))
+    bench.threads.run()
+    assert [str(error) for error in errors] == ["EIO"]
+    assert bench.threads.calls == []
+    assert bench.seen == []
+
+
+def test_a_deleted_log_fails_who_waits_and_its_flush_ends_in_silence() -> None:
+    bench = Bench()
+    bench.append()
+    errors: list[BaseException] = []
+    bench.scheduler.flush_now(bench.log).addErrback(lambda failure: errors.append(failure.value))
+    bench.scheduler.forget(bench.log)
+    bench.log.failure = OSError("closed")
+    bench.threads.run()
+    assert len(errors) == 1
+
+
+def test_stop_waits_for_the_flush_that_runs() -> None:
+    bench = Bench()
+    bench.append()
+    stopped: list[None] = []
+    bench.scheduler.stop().addCallback(stopped.append)
+    assert stopped == []
+    bench.threads.run()
+    assert stopped == [None]
+    assert not bench.clock.getDelayedCalls()
