@@ -4,9 +4,10 @@
 Imports neither Twisted nor anything of the broker, so that tools can use it as well.
 """
 
-from hermes.config.broker import BrokerConfig, TopicConfig, TopicSettings
+from hermes.config.broker import BrokerConfig
 from hermes.config.loading import load_broker_config, parse_broker_config
 from hermes.config.properties import ImportedProperties, import_properties
+from hermes.config.topic import TopicConfig, TopicSettings
 from hermes.config.units import format_duration, format_size, parse_duration, parse_size
 
 __all__ = [

@@ -1,28 +1,27 @@
-"""Every setting of a broker, in one table: the fields of `BrokerConfig` and `TopicConfig`.
+"""Every setting of a broker, in one table: the annotated fields of `BrokerConfig`.
 
 A field's annotation, a `Setting`, tells how its value is read, what it replaces of Kafka 0.7 and
 what it means. The loader, the reference in docs/ and the import of 0.7's properties are all driven
-by it, so a new setting is one new field. This module knows neither YAML nor files nor Twisted.
+by it, so a new setting is one new field. This module knows neither YAML nor files nor Twisted. It
+is long because it is a table, which reads best in one piece.
 
 Durations are whole milliseconds in attributes that end in `_ms`; broker.yaml's key has no such
 ending, since the value brings its unit: `idle_timeout: 10m` -> `config.idle_timeout_ms`.
 """
 
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, field, fields, replace
-from enum import Enum
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Final, get_type_hints
+from typing import Annotated, Any, Final
 
 from hermes.config import kinds
-from hermes.config.kinds import Kind
-from hermes.interfaces import RetentionSettings
+from hermes.config.setting import Setting, table_of
+from hermes.config.topic import DEFAULT_OF, TOPIC_SETTINGS, TopicConfig, TopicSettings
 
 _SECOND = 1000
 _MINUTE = 60 * _SECOND
 _DAY = 24 * 60 * _MINUTE
-_INT32_MAX = (1 << 31) - 1
 
 # The reference's headings, in its order.
 _NETWORK = "Identity and network"
@@ -34,134 +33,6 @@ _COORDINATION = "Coordination"
 _PROCESS = "The process"
 
 
-class Unset(Enum):
-    """The value of a topic's setting that broker.yaml doesn't give; None means unlimited there."""
-
-    UNSET = "unset"
-
-
-UNSET: Final = Unset.UNSET
-
-
-@dataclass(frozen=True)
-class Setting:
-    """One row of the table.
-
-    Attributes:
-        kind: how the value is read and shown.
-        doc: one sentence or two for the reference.
-        section: the heading it stands under; empty for a topic's.
-        replaces: the Kafka 0.7 keys that it takes the place of.
-        key: the name in broker.yaml where it isn't the attribute's without `_ms`.
-        attribute: the field's name; this and what follows is filled in when the table is read.
-        required: whether broker.yaml must give it.
-        default: the field's default; None when the setting is required.
-    """
-
-    kind: Kind
-    doc: str
-    section: str = ""
-    replaces: tuple[str, ...] = ()
-    key: str = ""
-    attribute: str = ""
-    required: bool = False
-    default: Any = None
-
-
-_RETENTION_BYTES = kinds.unlimited_or(kinds.size(0))
-_RETENTION_TIME = kinds.unlimited_or(kinds.duration(1))
-_COUNT = kinds.whole_number(1)
-_PARTITIONS = kinds.whole_number(1, _INT32_MAX)
-
-
-@dataclass(frozen=True, kw_only=True)
-class TopicConfig:
-    """What broker.yaml says about one topic; what it doesn't say follows the broker's settings."""
-
-    partitions: Annotated[
-        int | Unset,
-        Setting(
-            _PARTITIONS,
-            "Number of partitions of the topic on this broker, instead of `num_partitions`.",
-            replaces=("topic.partition.count.map",),
-        ),
-    ] = UNSET
-    segment_bytes: Annotated[
-        int | Unset,
-        Setting(kinds.size(), "Instead of the broker's.", replaces=("topic.log.file.size",)),
-    ] = UNSET
-    segment_age_ms: Annotated[
-        int | Unset,
-        Setting(kinds.duration(1), "Instead of the broker's.", replaces=("topic.log.roll.hours",)),
-    ] = UNSET
-    retention_policy: Annotated[str | Unset, Setting(kinds.TEXT, "Instead of the broker's.")] = (
-        UNSET
-    )
-    retention_time_ms: Annotated[
-        int | Unset | None,
-        Setting(
-            _RETENTION_TIME, "Instead of the broker's.", replaces=("topic.log.retention.hours",)
-        ),
-    ] = UNSET
-    retention_bytes: Annotated[
-        int | Unset | None,
-        Setting(
-            _RETENTION_BYTES, "Instead of the broker's.", replaces=("topic.log.retention.size",)
-        ),
-    ] = UNSET
-    retention_options: Annotated[
-        Mapping[str, Any] | Unset,
-        Setting(kinds.OPTIONS, "Instead of the broker's, as a whole: the two are not merged."),
-    ] = UNSET
-    flush_messages: Annotated[int | Unset, Setting(_COUNT, "Instead of the broker's.")] = UNSET
-    flush_interval_ms: Annotated[
-        int | Unset,
-        Setting(
-            kinds.duration(), "Instead of the broker's.", replaces=("topic.flush.intervals.ms",)
-        ),
-    ] = UNSET
-
-    def given(self) -> dict[str, Any]:
-        """The settings that broker.yaml gives for the topic: values by attribute name."""
-        return {name: value for name, value in vars(self).items() if value is not UNSET}
-
-
-@dataclass(frozen=True, slots=True)
-class TopicSettings:
-    """What holds for one topic after the broker's settings have filled the gaps.
-
-    Attributes:
-        partitions: number of partitions on this broker, >= 1.
-        segment_bytes: a segment larger than this is followed by a new one.
-        segment_age_ms: so is one whose first append is older than this.
-        retention_policy: entry point name in the group `hermes.retention`.
-        retention_time_ms: None for no limit.
-        retention_bytes: None for no limit.
-        retention_options: free for third-party policies; don't change it.
-        flush_messages: unflushed messages that bring on a flush, >= 1.
-        flush_interval_ms: the longest time that a message stays unflushed, >= 0.
-    """
-
-    partitions: int
-    segment_bytes: int
-    segment_age_ms: int
-    retention_policy: str
-    retention_time_ms: int | None
-    retention_bytes: int | None
-    retention_options: Mapping[str, Any]
-    flush_messages: int
-    flush_interval_ms: int
-
-    @property
-    def retention(self) -> RetentionSettings:
-        """What the retention policy's factory is called with."""
-        return RetentionSettings(
-            time_ms=self.retention_time_ms,
-            size_bytes=self.retention_bytes,
-            options=self.retention_options,
-        )
-
-
 @dataclass(frozen=True, kw_only=True)
 class BrokerConfig:
     """What a broker runs with: a value for every setting. docs/configuration.md lists them."""
@@ -169,7 +40,7 @@ class BrokerConfig:
     broker_id: Annotated[
         int,
         Setting(
-            kinds.whole_number(0, _INT32_MAX),
+            kinds.whole_number(0, kinds.INT32_MAX),
             "The broker's number, unique in its cluster.",
             _NETWORK,
             replaces=("brokerid",),
@@ -206,7 +77,7 @@ class BrokerConfig:
     socket_send_buffer_bytes: Annotated[
         int | None,
         Setting(
-            kinds.optional(kinds.size(1, _INT32_MAX), "the system's"),
+            kinds.optional(kinds.size(1, kinds.INT32_MAX), "the system's"),
             "Send buffer of a connection (SO_SNDBUF).",
             _NETWORK,
             replaces=("socket.send.buffer",),
@@ -216,7 +87,7 @@ class BrokerConfig:
     socket_receive_buffer_bytes: Annotated[
         int | None,
         Setting(
-            kinds.optional(kinds.size(1, _INT32_MAX), "the system's"),
+            kinds.optional(kinds.size(1, kinds.INT32_MAX), "the system's"),
             "Receive buffer of a connection (SO_RCVBUF).",
             _NETWORK,
             replaces=("socket.receive.buffer",),
@@ -227,7 +98,7 @@ class BrokerConfig:
     max_request_bytes: Annotated[
         int,
         Setting(
-            kinds.size(1, _INT32_MAX),
+            kinds.size(1, kinds.INT32_MAX),
             "A request that announces more closes its connection before a byte of it is kept.",
             _LIMITS,
             replaces=("max.socket.request.bytes",),
@@ -236,7 +107,7 @@ class BrokerConfig:
     max_message_bytes: Annotated[
         int,
         Setting(
-            kinds.size(1, _INT32_MAX),
+            kinds.size(1, kinds.INT32_MAX),
             "Largest payload of a message (of the wrapper, when compressed); the set that holds a "
             "larger one is dropped.",
             _LIMITS,
@@ -254,7 +125,7 @@ class BrokerConfig:
     ] = 64 << 20
     max_connections: Annotated[
         int,
-        Setting(_COUNT, "Connections at a time; further ones are closed at once.", _LIMITS),
+        Setting(kinds.COUNT, "Connections at a time; further ones are closed at once.", _LIMITS),
     ] = 20_000
     idle_timeout_ms: Annotated[
         int,
@@ -276,7 +147,7 @@ class BrokerConfig:
     max_open_segments: Annotated[
         int,
         Setting(
-            _COUNT,
+            kinds.COUNT,
             "Old segments kept open for reading; the least recently used are closed.",
             _LIMITS,
         ),
@@ -285,7 +156,7 @@ class BrokerConfig:
     num_partitions: Annotated[
         int,
         Setting(
-            _PARTITIONS,
+            kinds.PARTITION_COUNT,
             "Partitions of a topic on this broker, where `topics` doesn't say.",
             _TOPICS,
             replaces=("num.partitions",),
@@ -303,7 +174,7 @@ class BrokerConfig:
     max_topic_name_length: Annotated[
         int,
         Setting(
-            kinds.whole_number(1, _INT32_MAX),
+            kinds.whole_number(1, kinds.INT32_MAX),
             "Longest topic name in characters; a name whose directory would not fit the file "
             "system is refused in any case.",
             _TOPICS,
@@ -352,7 +223,7 @@ class BrokerConfig:
     retention_time_ms: Annotated[
         int | None,
         Setting(
-            _RETENTION_TIME,
+            kinds.RETAINED_TIME,
             "Segments whose last append is older are deleted.",
             _STORAGE,
             replaces=("log.retention.hours",),
@@ -361,7 +232,7 @@ class BrokerConfig:
     retention_bytes: Annotated[
         int | None,
         Setting(
-            _RETENTION_BYTES,
+            kinds.RETAINED_BYTES,
             "The oldest segments of a partition are deleted while the rest holds at least this.",
             _STORAGE,
             replaces=("log.retention.size",),
@@ -384,7 +255,7 @@ class BrokerConfig:
     flush_messages: Annotated[
         int,
         Setting(
-            _COUNT,
+            kinds.COUNT,
             "So many unflushed messages of a partition bring on a flush; only flushed messages "
             "are visible. 0.7's default is 500.",
             _FLUSH,
@@ -404,14 +275,14 @@ class BrokerConfig:
         int,
         Setting(
             kinds.duration(),
-            "How often 0.7 looks for what is due; with `0` each flush comes exactly when it is "
-            "due. 0.7's default is 3s.",
+            "How often the broker looks for partitions that are due by `flush_interval`; with `0` "
+            "each flush comes exactly when it is due. 0.7's default is 3s.",
             _FLUSH,
             replaces=("log.default.flush.scheduler.interval.ms",),
         ),
     ] = 0
     flush_threads: Annotated[
-        int, Setting(_COUNT, "Threads that flush; one partition never takes two.", _FLUSH)
+        int, Setting(kinds.COUNT, "Threads that flush; one partition never takes two.", _FLUSH)
     ] = 2
 
     coordination: Annotated[
@@ -470,7 +341,7 @@ class BrokerConfig:
     io_threads: Annotated[
         int,
         Setting(
-            _COUNT,
+            kinds.COUNT,
             "Threads for what may wait for a disk: cold reads, deletions, recovery, large "
             "compressed sets.",
             _PROCESS,
@@ -526,7 +397,7 @@ class BrokerConfig:
     @cached_property
     def _topic_defaults(self) -> TopicSettings:
         values = {
-            setting.attribute: getattr(self, _DEFAULT_OF.get(setting.attribute, setting.attribute))
+            setting.attribute: getattr(self, DEFAULT_OF.get(setting.attribute, setting.attribute))
             for setting in TOPIC_SETTINGS.values()
         }
         return TopicSettings(**values)
@@ -539,27 +410,4 @@ class BrokerConfig:
         }
 
 
-# A topic's settings have the name of the broker setting they fall back to, but for this one.
-_DEFAULT_OF = {"partitions": "num_partitions"}
-
-
-def _table(config_class: type[BrokerConfig] | type[TopicConfig]) -> dict[str, Setting]:
-    """Read the annotated fields of a class into settings by broker.yaml key, in field order."""
-    annotations = get_type_hints(config_class, include_extras=True)
-    table = {}
-    for each in fields(config_class):
-        default = each.default if each.default_factory is MISSING else each.default_factory()
-        for setting in getattr(annotations[each.name], "__metadata__", ()):
-            key = setting.key or each.name.removesuffix("_ms")
-            table[key] = replace(
-                setting,
-                key=key,
-                attribute=each.name,
-                required=default is MISSING,
-                default=None if default is MISSING else default,
-            )
-    return table
-
-
-BROKER_SETTINGS: Final[Mapping[str, Setting]] = _table(BrokerConfig)
-TOPIC_SETTINGS: Final[Mapping[str, Setting]] = _table(TopicConfig)
+BROKER_SETTINGS: Final[Mapping[str, Setting]] = table_of(BrokerConfig)

@@ -13,6 +13,7 @@ from typing import Any
 from hermes.config.units import format_duration, format_size, parse_duration, parse_size
 
 UNLIMITED = "unlimited"
+INT32_MAX = (1 << 31) - 1
 _INT64_MAX = (1 << 63) - 1
 
 
@@ -33,14 +34,16 @@ class Kind:
 
 def whole_number(minimum: int, maximum: int = _INT64_MAX) -> Kind:
     """A whole number within [minimum, maximum]."""
-    upper = "" if maximum == _INT64_MAX else f" and <= {maximum}"
-    name = f"whole number >= {minimum}{upper}"
+    wanted = f"whole number >= {minimum}"
+    name = wanted if maximum >= INT32_MAX else f"whole number from {minimum} to {maximum}"
+    if maximum != _INT64_MAX:
+        wanted += f" and <= {maximum}"
 
     def parse(value: object) -> int:
         # bool is an int to Python, but `partitions: true` is a mistake.
         if isinstance(value, int) and not isinstance(value, bool) and minimum <= value <= maximum:
             return value
-        raise ValueError(f"expected a {name}, got {value!r}")
+        raise ValueError(f"expected a {wanted}, got {value!r}")
 
     return Kind(name, parse)
 
@@ -148,6 +151,10 @@ TRUTH = Kind("`true` or `false`", _parse_truth, lambda value: str(value).lower()
 TEXT = Kind("text", _parse_text)
 PATH = Kind("path", _parse_path)
 HOST = Kind("host name or IPv4 address", _parse_host)
+COUNT = whole_number(1)
+PARTITION_COUNT = whole_number(1, INT32_MAX)
+RETAINED_TIME = unlimited_or(duration(1))
+RETAINED_BYTES = unlimited_or(size(0))
 OPTIONS = Kind("mapping", _parse_options, lambda value: repr(dict(value)))
 
 # -- endpoints ----------------------------------------------------------------------------------

@@ -10,13 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from hermes.config.broker import (
-    BROKER_SETTINGS,
-    TOPIC_SETTINGS,
-    BrokerConfig,
-    Setting,
-    TopicConfig,
-)
+from hermes.config.broker import BROKER_SETTINGS, BrokerConfig
+from hermes.config.setting import Setting
+from hermes.config.topic import TOPIC_SETTINGS, TopicConfig
 from hermes.config.yaml_text import read_yaml
 from hermes.errors import ConfigError
 

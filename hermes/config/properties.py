@@ -11,8 +11,10 @@ import re
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from hermes.config.broker import BROKER_SETTINGS, TOPIC_SETTINGS, Setting
+from hermes.config.broker import BROKER_SETTINGS
 from hermes.config.kinds import UNLIMITED
+from hermes.config.setting import Setting
+from hermes.config.topic import TOPIC_SETTINGS
 from hermes.config.units import format_duration, format_size
 from hermes.config.yaml_text import write_yaml
 from hermes.errors import ConfigError

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from hermes.config import BrokerConfig, TopicConfig, load_broker_config, parse_broker_config
-from hermes.config.broker import BROKER_SETTINGS, TOPIC_SETTINGS
+from hermes.config.broker import BROKER_SETTINGS
+from hermes.config.topic import TOPIC_SETTINGS
 from hermes.errors import ConfigError
 from hermes.interfaces import RetentionSettings
 

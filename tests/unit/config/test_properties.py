@@ -7,8 +7,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from hermes.config import BrokerConfig, parse_broker_config
-from hermes.config.broker import BROKER_SETTINGS, TOPIC_SETTINGS
+from hermes.config.broker import BROKER_SETTINGS
 from hermes.config.properties import _CONVERSIONS, import_properties, parse_properties
+from hermes.config.topic import TOPIC_SETTINGS
 from hermes.config.yaml_text import read_yaml
 from hermes.errors import ConfigError
 
@@ -18,8 +19,8 @@ KAFKA_KEYS = (
     "max.message.size num.threads monitoring.period.secs max.topic.name.length enable.zookeeper "
     "zk.connect zk.sessiontimeout.ms zk.connectiontimeout.ms zk.synctime.ms "
     "log.dir num.partitions topic.partition.count.map log.file.size topic.log.file.size "
-    "log.roll.hours topic.log.roll.hours log.retention.hours topic.log.retention.hours log.retention.size "
-    "topic.log.retention.size log.cleanup.interval.mins "
+    "log.roll.hours topic.log.roll.hours log.retention.hours topic.log.retention.hours "
+    "log.retention.size topic.log.retention.size log.cleanup.interval.mins "
     "log.flush.interval topic.flush.intervals.ms log.default.flush.scheduler.interval.ms "
     "log.default.flush.interval.ms"
 )

@@ -1,0 +1,123 @@
+"""docs/configuration.md, written from the table of settings so that it can't fall behind it.
+
+`python -m hermes.config` prints it; a test compares it with the file.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from hermes.config.broker import BROKER_SETTINGS
+from hermes.config.setting import Setting
+from hermes.config.topic import DEFAULT_OF, TOPIC_SETTINGS
+
+_INTRODUCTION = """\
+# Configuration
+
+<!-- Written by `python -m hermes.config > docs/configuration.md`; change hermes/config instead. -->
+
+A broker reads one YAML file: `twistd -n hermes --config broker.yaml`. Two settings are required:
+
+```yaml
+broker_id: 0
+log_dir: /var/lib/hermes
+```
+
+[examples/broker.yaml](../examples/broker.yaml) is a longer one. The file is checked before
+anything starts: an unknown key, a wrong type or a bad unit is one line on stderr that names the key
+and what was expected, and exit status 1. `hermes config check broker.yaml` does only that.
+
+- **Sizes** are written `1GiB`, `64KiB` (binary: 1024), `100MB`, `500kB` (decimal: 1000), or as a
+  plain number of bytes. `64k` is refused, since it could mean either.
+- **Durations** are written `500ms`, `30s`, `10m`, `1h30m`, `7d`, `1w`, or `0`. A number without a
+  unit is refused.
+- **Endpoints** are [Twisted's](https://docs.twisted.org/en/stable/core/howto/endpoints.html):
+  `tcp:9092`, `tcp:9092:interface=127.0.0.1`, `tcp6:9092:interface=\\:\\:1`,
+  `unix:/run/hermes.sock`. Port 0 takes any free port; the log and the ready file say which.
+- **Paths** that are relative start at the directory of broker.yaml.
+- YAML is read strictly: only `true` and `false` are truth values, a key given twice is an error,
+  and a topic may be called `123` or `no` without quotes.
+"""
+
+_TOPICS_INTRODUCTION = """\
+## Settings of single topics
+
+Under `topics`, by the topic's name. What is not given there follows the broker's setting.
+
+```yaml
+broker_id: 0
+log_dir: /var/lib/hermes
+topics:
+  clicks:
+    partitions: 8
+    retention_time: 30d
+  debug:
+    retention_bytes: 1GiB
+    retention_time: unlimited
+```
+"""
+
+_KAFKA_INTRODUCTION = """\
+## Coming from Kafka 0.7
+
+`hermes config import server.properties > broker.yaml` translates a broker's file: every key below,
+units and all, and only what the file sets. Keys without an equivalent are named on stderr. Hermes'
+own defaults differ where users gain: a message is visible in milliseconds rather than after
+500 messages or 3 seconds (`flush_messages`, `flush_check_interval`), the port is 9092 rather than
+6667, and what 0.7 leaves unbounded has a limit.
+
+`log.default.flush.scheduler.interval.ms` alone sets `flush_interval` as well, as it does in 0.7.
+`port` becomes an endpoint and `hostname` the advertised name; `enable.zookeeper=false` becomes
+`coordination: none`.
+"""
+
+
+def reference() -> str:
+    """Write the reference of every setting.
+
+    Returns:
+        The whole of docs/configuration.md.
+    """
+    parts = [_INTRODUCTION]
+    sections = dict.fromkeys(setting.section for setting in BROKER_SETTINGS.values())
+    for section in sections:
+        rows = [s for s in BROKER_SETTINGS.values() if s.section == section]
+        parts.append(f"## {section}\n\n" + _table(rows))
+    parts.append(f"{_TOPICS_INTRODUCTION}\n{_topic_table()}")
+    parts.append(f"{_KAFKA_INTRODUCTION}\n{_kafka_table()}")
+    return "\n".join(parts)
+
+
+def _table(settings: Iterable[Setting]) -> str:
+    lines = ["| setting | value | default | meaning |", "|---|---|---|---|"]
+    for setting in settings:
+        default = _shown_default(setting)
+        lines.append(f"| `{setting.key}` | {setting.kind.name} | {default} | {setting.doc} |")
+    return "\n".join(lines) + "\n"
+
+
+def _topic_table() -> str:
+    lines = ["| setting | value | instead of | meaning |", "|---|---|---|---|"]
+    for key, setting in TOPIC_SETTINGS.items():
+        fallback = DEFAULT_OF.get(key, key)
+        lines.append(f"| `{key}` | {setting.kind.name} | `{fallback}` | {setting.doc} |")
+    return "\n".join(lines) + "\n"
+
+
+def _shown_default(setting: Setting) -> str:
+    if setting.required:
+        return "**required**"
+    shown = setting.kind.show(setting.default)
+    return shown if setting.default is None and shown != "unlimited" else f"`{shown}`"
+
+
+def _kafka_table() -> str:
+    lines = ["| Kafka 0.7 | Hermes |", "|---|---|", *sorted(_kafka_rows())]
+    return "\n".join(lines) + "\n"
+
+
+def _kafka_rows() -> Iterator[str]:
+    for setting in BROKER_SETTINGS.values():
+        for replaced in setting.replaces:
+            yield f"| `{replaced}` | `{setting.key}` |"
+    for setting in TOPIC_SETTINGS.values():
+        for replaced in setting.replaces:
+            yield f"| `{replaced}` | `topics: <topic>: {setting.key}` |"

@@ -1,0 +1,135 @@
+"""The settings of a single topic: what broker.yaml gives, and what holds once it is filled up.
+
+`TopicConfig` is the table (see `hermes.config.broker` for how it works), `TopicSettings` what the
+broker works with. Knows neither YAML nor files.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Annotated, Any, Final
+
+from hermes.config import kinds
+from hermes.config.setting import Setting, table_of
+from hermes.interfaces import RetentionSettings
+
+
+class Unset(Enum):
+    """The value of a topic's setting that broker.yaml doesn't give; None means unlimited there."""
+
+    UNSET = "unset"
+
+
+UNSET: Final = Unset.UNSET
+
+
+@dataclass(frozen=True, kw_only=True)
+class TopicConfig:
+    """What broker.yaml says about one topic; what it doesn't say follows the broker's settings."""
+
+    partitions: Annotated[
+        int | Unset,
+        Setting(
+            kinds.PARTITION_COUNT,
+            "Partitions of the topic on this broker.",
+            replaces=("topic.partition.count.map",),
+        ),
+    ] = UNSET
+    segment_bytes: Annotated[
+        int | Unset,
+        Setting(
+            kinds.size(),
+            "A larger segment file is followed by a new one.",
+            replaces=("topic.log.file.size",),
+        ),
+    ] = UNSET
+    segment_age_ms: Annotated[
+        int | Unset,
+        Setting(
+            kinds.duration(1),
+            "So is one whose first append is older.",
+            replaces=("topic.log.roll.hours",),
+        ),
+    ] = UNSET
+    retention_policy: Annotated[str | Unset, Setting(kinds.TEXT, "What deletes old segments.")] = (
+        UNSET
+    )
+    retention_time_ms: Annotated[
+        int | Unset | None,
+        Setting(
+            kinds.RETAINED_TIME,
+            "Segments whose last append is older are deleted.",
+            replaces=("topic.log.retention.hours",),
+        ),
+    ] = UNSET
+    retention_bytes: Annotated[
+        int | Unset | None,
+        Setting(
+            kinds.RETAINED_BYTES,
+            "The oldest segments are deleted while the rest holds at least this.",
+            replaces=("topic.log.retention.size",),
+        ),
+    ] = UNSET
+    retention_options: Annotated[
+        Mapping[str, Any] | Unset,
+        Setting(
+            kinds.OPTIONS, "For plugins; replaces the broker's as a whole, the two are not merged."
+        ),
+    ] = UNSET
+    flush_messages: Annotated[
+        int | Unset, Setting(kinds.COUNT, "So many unflushed messages bring on a flush.")
+    ] = UNSET
+    flush_interval_ms: Annotated[
+        int | Unset,
+        Setting(
+            kinds.duration(),
+            "The longest time that a message stays unflushed.",
+            replaces=("topic.flush.intervals.ms",),
+        ),
+    ] = UNSET
+
+    def given(self) -> dict[str, Any]:
+        """The settings that broker.yaml gives for the topic: values by attribute name."""
+        return {name: value for name, value in vars(self).items() if value is not UNSET}
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSettings:
+    """What holds for one topic after the broker's settings have filled the gaps.
+
+    Attributes:
+        partitions: number of partitions on this broker, >= 1.
+        segment_bytes: a segment larger than this is followed by a new one.
+        segment_age_ms: so is one whose first append is older than this.
+        retention_policy: entry point name in the group `hermes.retention`.
+        retention_time_ms: None for no limit.
+        retention_bytes: None for no limit.
+        retention_options: free for third-party policies; don't change it.
+        flush_messages: unflushed messages that bring on a flush, >= 1.
+        flush_interval_ms: the longest time that a message stays unflushed, >= 0.
+    """
+
+    partitions: int
+    segment_bytes: int
+    segment_age_ms: int
+    retention_policy: str
+    retention_time_ms: int | None
+    retention_bytes: int | None
+    retention_options: Mapping[str, Any]
+    flush_messages: int
+    flush_interval_ms: int
+
+    @property
+    def retention(self) -> RetentionSettings:
+        """What the retention policy's factory is called with."""
+        return RetentionSettings(
+            time_ms=self.retention_time_ms,
+            size_bytes=self.retention_bytes,
+            options=self.retention_options,
+        )
+
+
+TOPIC_SETTINGS: Final[Mapping[str, Setting]] = table_of(TopicConfig)
+
+# A topic's settings have the name of the broker setting they fall back to, but for this one.
+DEFAULT_OF: Final[Mapping[str, str]] = {"partitions": "num_partitions"}
