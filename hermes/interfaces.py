@@ -116,7 +116,7 @@ class IEncoder(Interface):
             value: what the application sent; not to be changed.
 
         Returns:
-            The payload. Encoding an equal value again gives an equal payload.
+            The payload.
 
         Raises:
             EncodingError: the value can't be encoded; the text names its type and what was

@@ -17,9 +17,6 @@ from hermes.interfaces import IPartitioner
 
 __all__ = ["JavaHashPartitioner", "java_hash"]
 
-_INT_RANGE = range(-(2**31), 2**31)
-_LONG_RANGE = range(-(2**63), 2**63)
-
 
 def java_hash(key: Any) -> int:
     """Compute what Java's `hashCode` is for the same key.
@@ -44,11 +41,13 @@ def java_hash(key: Any) -> int:
         return _bytes_hash(key)
     if isinstance(key, bool):
         return 1231 if key else 1237
-    if isinstance(key, int) and key in _LONG_RANGE:
-        return key if key in _INT_RANGE else _fold(key)
     if isinstance(key, float):
         return _fold(_double_bits(key))
     if isinstance(key, int):
+        if -(2**31) <= key < 2**31:
+            return int(key)
+        if -(2**63) <= key < 2**63:
+            return _fold(key)
         raise LocalProtocolError(f"the key {key} has more than 64 bits; send it as a str")
     raise LocalProtocolError(
         f"a key of type {type(key).__name__} has no Java hash; use str, bytes, int, float or bool"

@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from http import HTTPStatus
 from pathlib import Path
 
 import pytest
@@ -43,7 +44,14 @@ def test_the_hash_whose_absolute_value_stays_negative_in_java() -> None:
 
 @pytest.mark.parametrize(
     ("key", "expected"),
-    [(True, 1231), (False, 1237), (0.0, 0), (1.0, 1072693248), (-0.0, -(2**31))],
+    [
+        (HTTPStatus.OK, 200),
+        (True, 1231),
+        (False, 1237),
+        (0.0, 0),
+        (1.0, 1072693248),
+        (-0.0, -(2**31)),
+    ],
 )
 def test_java_hash_of_other_types(key, expected: int) -> None:
     assert java_hash(key) == expected

@@ -1,0 +1,103 @@
+"""Avro with the writer's schema named in each payload, through `fastavro` (the extra `avro`).
+
+The framing is the one that schema registries use, so that one can come later without a change:
+
+    0  int8   0, the framing's version
+    1  int32  the schema's id, big-endian
+    5  ...    the value in Avro's binary encoding
+"""
+
+import io
+import json
+import struct
+from collections.abc import Mapping
+from typing import Any, Final
+
+import fastavro
+from zope.interface import implementer
+
+from hermes.errors import ConfigError, EncodingError
+from hermes.interfaces import IDecoder, IEncoder
+
+__all__ = ["AvroEncoder"]
+
+_FRAME: Final = struct.Struct(">bi")
+
+
+@implementer(IEncoder, IDecoder)
+class AvroEncoder:
+    """Encodes with one schema; decodes what was written with it or with older ones.
+
+    Args:
+        schema: the schema to write with, and into which older values are resolved: what
+            `json.load` gives, or the JSON text itself.
+        schema_id: 0 to 2^31 - 1; names the schema in every payload. One id never stands for two
+            schemas.
+        older_schemas: schemas by id that payloads in the log were written with.
+    """
+
+    def __init__(
+        self,
+        schema: Any,
+        schema_id: int,
+        older_schemas: Mapping[int, Any] | None = None,
+    ) -> None:
+        if type(schema_id) is not int or not 0 <= schema_id < 2**31:
+            raise ConfigError(
+                "encoder_options.schema_id", f"expected 0 to {2**31 - 1}, got {schema_id!r}"
+            )
+        self._schema = _parsed(schema, "encoder_options.schema")
+        self._prefix = _FRAME.pack(0, schema_id)
+        self._by_id = {
+            int(number): _parsed(older, f"encoder_options.older_schemas.{number}")
+            for number, older in (older_schemas or {}).items()
+        }
+        if schema_id in self._by_id:
+            raise ConfigError(
+                "encoder_options.older_schemas", f"{schema_id} is the id of the schema in use"
+            )
+        self._by_id[schema_id] = self._schema
+
+    def encode(self, topic: str, value: Any) -> bytes:
+        """See `IEncoder`."""
+        buffer = io.BytesIO()
+        buffer.write(self._prefix)
+        try:
+            fastavro.schemaless_writer(buffer, self._schema, value)
+        except Exception as error:  # whatever the value's own types raise, fastavro lets through
+            raise EncodingError(
+                f"a {type(value).__name__} does not fit the schema: {type(error).__name__}: {error}"
+            ) from error
+        return buffer.getvalue()
+
+    def decode(self, topic: str, payload: bytes) -> Any:
+        """See `IDecoder`."""
+        if len(payload) < _FRAME.size or payload[0] != 0:
+            raise EncodingError("the payload does not start with 0 and a schema id")
+        (_, schema_id) = _FRAME.unpack_from(payload)
+        writer = self._by_id.get(schema_id)
+        if writer is None:
+            raise EncodingError(
+                f"the payload was written with schema {schema_id}; add it to older_schemas"
+            )
+        body = io.BytesIO(payload)
+        body.seek(_FRAME.size)
+        reader = None if writer is self._schema else self._schema
+        try:
+            value = fastavro.schemaless_reader(body, writer, reader)
+        except Exception as error:  # EOFError, IndexError, UnicodeDecodeError, MemoryError, ...
+            raise EncodingError(
+                f"the payload is no value of schema {schema_id}: {type(error).__name__}: {error}"
+            ) from error
+        if body.tell() != len(payload):
+            raise EncodingError(f"{len(payload) - body.tell()} bytes follow the value")
+        return value
+
+
+def _parsed(schema: Any, key: str) -> Any:
+    try:
+        given = json.loads(schema) if isinstance(schema, str) and schema[:1] in "{[" else schema
+        # A name may come again in another version of the schema, so nothing is shared.
+        return fastavro.parse_schema(given, named_schemas={})
+    except Exception as error:
+        raise ConfigError(key, f"no Avro schema: {error}") from error

@@ -1,0 +1,31 @@
+"""MessagePack, through the package `msgpack` (the extra of the same name)."""
+
+from typing import Any
+
+import msgpack  # type: ignore[import-untyped]
+from zope.interface import implementer
+
+from hermes.errors import EncodingError
+from hermes.interfaces import IDecoder, IEncoder
+
+__all__ = ["MessagePackEncoder"]
+
+
+@implementer(IEncoder, IDecoder)
+class MessagePackEncoder:
+    """One MessagePack object a message; text and bytes stay apart, times keep their zone."""
+
+    def encode(self, topic: str, value: Any) -> bytes:
+        """See `IEncoder`."""
+        try:
+            packed: bytes = msgpack.packb(value, datetime=True)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise EncodingError(f"no MessagePack for a {type(value).__name__}: {error}") from error
+        return packed
+
+    def decode(self, topic: str, payload: bytes) -> Any:
+        """See `IDecoder`."""
+        try:
+            return msgpack.unpackb(payload, timestamp=3, strict_map_key=False)
+        except Exception as error:  # its errors have no common root: ValueError, ExtraData, ...
+            raise EncodingError(f"the payload is no MessagePack: {error}") from error
