@@ -1,4 +1,4 @@
-"""What all tests share: the golden vectors, and brokers that run as processes of their own."""
+"""What all tests share: golden vectors, brokers as processes, and peace among pytest's plugins."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -6,10 +6,31 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from hermes_testkit import BrokerProcess
+from hypothesis import settings
 
 VECTORS = Path(__file__).parent / "vectors"
+
+# No deadline, because a busy machine is no fault of the code; no database, so that a run depends
+# on no other. pytest-randomly prints its seed and gives it to hypothesis too.
+settings.register_profile("hermes", deadline=None, database=None)
+settings.load_profile("hermes")
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Iterator[None]:
+    """Undo what pytest-twisted does to a property test once it has run.
+
+    It replaces the function inside `@given` and never puts it back, so that a parametrized
+    property test would be wrapped once more with every parameter and fail with the second.
+    """
+    hypothesis = getattr(pyfuncitem.obj, "hypothesis", None)
+    inner_test = hypothesis and hypothesis.inner_test
+    try:
+        return (yield)
+    finally:
+        if hypothesis:
+            hypothesis.inner_test = inner_test
 
 
 @pytest.fixture(scope="session")

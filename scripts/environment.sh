@@ -1,0 +1,113 @@
+# Sourced by the scripts beside it: finds Python, makes a virtual environment, installs Hermes in it.
+#
+#   prepare_environment [EXTRA]    afterwards: $root, $venv, and the programs in $venv/bin
+#
+# HERMES_PYTHON names the interpreter to use (3.11 or newer), HERMES_VENV the environment's
+# directory (.venv in the checkout unless set). A second run with nothing changed installs nothing.
+# shellcheck shell=bash
+
+root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)"
+venv="${HERMES_VENV:-$root/.venv}"
+
+# Nothing that the caller's shell has set may leak into the environment.
+unset PYTHONPATH PYTHONHOME
+export PYTHONNOUSERSITE=1 PIP_DISABLE_PIP_VERSION_CHECK=1
+
+say() { printf '%s\n' "$*" >&2; }
+
+die() {
+    say "$@"
+    exit 1
+}
+
+# Whether $1 is a Python that Hermes runs on.
+is_recent_python() {
+    "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1
+}
+
+# Whether $1 can make virtual environments; Debian packs these two modules apart.
+can_make_venv() {
+    "$1" -c 'import ensurepip, venv' >/dev/null 2>&1
+}
+
+# Print the first Python that will do; fail when there is none.
+find_python() {
+    local candidate
+    for candidate in ${HERMES_PYTHON:+"$HERMES_PYTHON"} \
+        python3.11 python3.12 python3.13 python3.14 python3 python; do
+        if is_recent_python "$candidate" && can_make_venv "$candidate"; then
+            printf '%s\n' "$candidate"
+            return 0
+        fi
+    done
+    return 1
+}
+
+apt_install() {
+    local log
+    log="$(mktemp)"
+    say "installing $* with apt-get ..."
+    if ! { DEBIAN_FRONTEND=noninteractive apt-get update -q &&
+        DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends "$@"; } \
+        >"$log" 2>&1; then
+        tail -n 5 "$log" >&2
+        rm -f "$log"
+        return 1
+    fi
+    rm -f "$log"
+}
+
+# As find_python, but on Debian and Ubuntu root may install what is missing.
+find_or_install_python() {
+    find_python && return
+    if [ -f /etc/debian_version ] && [ "$(id -u)" -eq 0 ]; then
+        # The distribution's own Python first; where that is too old, one that stands beside it.
+        { apt_install python3 python3-venv && find_python; } && return
+        { apt_install python3.11 python3.11-venv && find_python; } && return
+    fi
+    die "Hermes needs Python 3.11 or newer, with the venv module. Install it, for instance with
+    Debian, Ubuntu:  sudo apt-get install python3 python3-venv
+    Fedora:          sudo dnf install python3
+    macOS:           brew install python@3.12
+or name an interpreter: HERMES_PYTHON=/path/to/python3 $0"
+}
+
+make_venv() {
+    local python clear=()
+    is_recent_python "$venv/bin/python" && "$venv/bin/python" -m pip --version >/dev/null 2>&1 &&
+        return
+    if [ -e "$venv" ]; then
+        # What is there is broken (its Python may be gone). Never clear what isn't an environment.
+        [ -f "$venv/pyvenv.cfg" ] || [ -z "$(ls -A "$venv")" ] ||
+            die "$venv is no virtual environment; move it away or set HERMES_VENV"
+        clear=(--clear)
+    fi
+    python="$(find_or_install_python)"
+    say "creating $venv with $("$python" --version) ..."
+    "$python" -m venv ${clear[@]+"${clear[@]}"} "$venv"
+}
+
+# What an installation depends on: the metadata, the checkout's place, the interpreter.
+installation_key() {
+    { cat "$root/setup.cfg" "$root/pyproject.toml" && printf '%s\n' "$root" "$1" &&
+        "$venv/bin/python" --version; } | cksum
+}
+
+install_hermes() {
+    local extra="$1" stamp="$venv/.hermes-installed" key known
+    # Every extra holds the package itself.
+    for known in "$extra" test; do
+        key="$(installation_key "$known")"
+        [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$key" ] && return
+    done
+    rm -f "$stamp"
+    say "installing Hermes into $venv ..."
+    "$venv/bin/python" -m pip install --quiet --editable "$root${extra:+[$extra]}" ||
+        die "pip could not install what Hermes needs (see above); is the package index reachable?"
+    installation_key "$extra" >"$stamp"
+}
+
+prepare_environment() {
+    make_venv
+    install_hermes "${1:-}"
+}
