@@ -1,0 +1,133 @@
+"""Error codes on the wire, and the one two-way table between them and the exceptions.
+
+Source: Kafka 0.7's ErrorMapping for -1 to 4; 64 and above are Hermes' own and appear only in
+answers to Hermes' own requests, so that a 0.7 client never sees them.
+"""
+
+from enum import IntEnum
+from typing import Final
+
+from hermes.errors import (
+    BrokerError,
+    BrokerStoppingError,
+    DiskFullError,
+    InvalidFetchSizeError,
+    InvalidMessageBrokerError,
+    InvalidMessageError,
+    InvalidTopicBrokerError,
+    InvalidTopicError,
+    LogOfflineError,
+    MessageTooLargeBrokerError,
+    MessageTooLargeError,
+    OffsetOutOfRangeBrokerError,
+    OffsetOutOfRangeError,
+    RequestTimedOutError,
+    StorageUnavailableError,
+    UnknownBrokerError,
+    UnknownTopicError,
+    UnsupportedRequestVersionError,
+    WrongPartitionError,
+)
+
+__all__ = ["ErrorCode", "code_for", "error_for"]
+
+
+class ErrorCode(IntEnum):
+    """The int16 that says how a request ended."""
+
+    UNKNOWN = -1
+    NONE = 0
+    OFFSET_OUT_OF_RANGE = 1
+    INVALID_MESSAGE = 2
+    WRONG_PARTITION = 3
+    INVALID_FETCH_SIZE = 4
+    MESSAGE_TOO_LARGE = 64
+    UNKNOWN_TOPIC = 65
+    INVALID_TOPIC = 66
+    STORAGE_UNAVAILABLE = 67
+    UNSUPPORTED_VERSION = 68
+    TIMED_OUT = 69
+    STOPPING = 70
+
+
+_ERRORS: Final[dict[ErrorCode, tuple[type[BrokerError], str]]] = {
+    ErrorCode.UNKNOWN: (UnknownBrokerError, "the broker gave no reason"),
+    ErrorCode.OFFSET_OUT_OF_RANGE: (
+        OffsetOutOfRangeBrokerError,
+        "the offset is not within the partition's log",
+    ),
+    ErrorCode.INVALID_MESSAGE: (InvalidMessageBrokerError, "a message is damaged"),
+    ErrorCode.WRONG_PARTITION: (WrongPartitionError, "the topic has no such partition"),
+    ErrorCode.INVALID_FETCH_SIZE: (InvalidFetchSizeError, "the fetch size is not valid"),
+    ErrorCode.MESSAGE_TOO_LARGE: (
+        MessageTooLargeBrokerError,
+        "a message is larger than the broker's max_message_bytes",
+    ),
+    ErrorCode.UNKNOWN_TOPIC: (UnknownTopicError, "the topic does not exist"),
+    ErrorCode.INVALID_TOPIC: (InvalidTopicBrokerError, "the topic's name is not allowed"),
+    ErrorCode.STORAGE_UNAVAILABLE: (
+        StorageUnavailableError,
+        "the broker's disk is full or failing; nothing was written",
+    ),
+    ErrorCode.UNSUPPORTED_VERSION: (
+        UnsupportedRequestVersionError,
+        "the broker does not know this version of the request",
+    ),
+    ErrorCode.TIMED_OUT: (
+        RequestTimedOutError,
+        "the outcome was not known in time; the messages may or may not be stored",
+    ),
+    ErrorCode.STOPPING: (BrokerStoppingError, "the broker is stopping; nothing was written"),
+}
+
+# What a broker meets on its own side. A BrokerError names its code itself.
+_CODES: Final[tuple[tuple[type[BaseException], ErrorCode], ...]] = (
+    (OffsetOutOfRangeError, ErrorCode.OFFSET_OUT_OF_RANGE),
+    (MessageTooLargeError, ErrorCode.MESSAGE_TOO_LARGE),
+    (InvalidMessageError, ErrorCode.INVALID_MESSAGE),
+    (InvalidTopicError, ErrorCode.INVALID_TOPIC),
+    (DiskFullError, ErrorCode.STORAGE_UNAVAILABLE),
+    (LogOfflineError, ErrorCode.STORAGE_UNAVAILABLE),
+)
+
+
+def error_for(code: int, detail: str = "") -> BrokerError:
+    """Make the exception for a code that a broker answered with.
+
+    Args:
+        code: any int16 but 0; an unknown one gives an `UnknownBrokerError` that carries it.
+        detail: what was asked for, for instance `topic 'clicks' partition 3`; put before the
+            reason.
+
+    Returns:
+        A new exception, not raised, whose `code` is the one given.
+
+    Raises:
+        ValueError: the code is 0, which is no error.
+    """
+    if code == ErrorCode.NONE:
+        raise ValueError("0 means that there was no error")
+    if code in _ERRORS:
+        kind, reason = _ERRORS[ErrorCode(code)]
+    else:
+        kind, reason = UnknownBrokerError, f"the broker answered with the unknown code {code}"
+    error = kind(f"{detail}: {reason}" if detail else reason)
+    error.code = int(code)
+    return error
+
+
+def code_for(exc: BaseException) -> ErrorCode:
+    """Say with which code an exception is answered.
+
+    Args:
+        exc: whatever stopped a request.
+
+    Returns:
+        The code; UNKNOWN for everything that is not in the table.
+    """
+    if isinstance(exc, BrokerError):
+        return ErrorCode(exc.code) if exc.code in _ERRORS else ErrorCode.UNKNOWN
+    for kind, code in _CODES:
+        if isinstance(exc, kind):
+            return code
+    return ErrorCode.UNKNOWN

@@ -1,0 +1,103 @@
+"""What is inside a compressed message: the messages of the set that its payload expands to.
+
+Sets may nest, so one small message can stand for a great deal of work. An `Expansion` is the
+budget for it: bytes expanded are counted over all levels, and the levels are counted too.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from hermes.errors import ExpandedTooLargeError, InvalidMessageError
+from hermes.protocol.compression import Codec, decompress
+from hermes.protocol.messages import SIZE, Message, count_plain_messages, decode_message
+
+__all__ = ["DEFAULT_MAX_EXPANDED_BYTES", "MAX_NESTING", "Expansion"]
+
+#: What a compressed set may expand to unless the caller says otherwise.
+DEFAULT_MAX_EXPANDED_BYTES: Final = 64 * 1024 * 1024
+
+#: How deep compressed sets may nest. 0.7's own limit is its stack; its clients never nest.
+MAX_NESTING: Final = 16
+
+
+class Expansion:
+    """Expands compressed messages until its budget is spent.
+
+    Args:
+        limit: how many bytes all payloads together may expand to, over all levels of nesting.
+    """
+
+    __slots__ = ("_limit", "_room")
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._room = limit
+
+    def count(self, message: Message, depth: int = 1) -> int:
+        """Check everything inside a compressed message and count the messages.
+
+        Args:
+            message: a compressed message.
+            depth: how many levels deep its contents are.
+
+        Returns:
+            How many uncompressed messages it stands for; 0 for an empty set.
+
+        Raises:
+            InvalidMessageError: something inside is damaged, or nested too deep. No offset.
+            ExpandedTooLargeError: the budget is spent.
+        """
+        data = self._expand(message, depth)
+        if plain := count_plain_messages(data, 0, len(data)):
+            return plain
+        return sum(
+            1 if each.codec is Codec.NONE else self.count(each, depth + 1)
+            for each in _whole_messages(data)
+        )
+
+    def messages(self, message: Message, depth: int = 1) -> Iterator[Message]:
+        """Iterate over the uncompressed messages that a compressed message stands for.
+
+        Args and Raises: as for `count`, while iterating.
+
+        Yields:
+            Checked, uncompressed messages of all levels, in order.
+        """
+        for each in _whole_messages(self._expand(message, depth)):
+            if each.codec is Codec.NONE:
+                yield each
+            else:
+                yield from self.messages(each, depth + 1)
+
+    def _expand(self, message: Message, depth: int) -> bytes:
+        if depth > MAX_NESTING:
+            raise InvalidMessageError(f"compressed sets are nested more than {MAX_NESTING} deep")
+        try:
+            data = decompress(message.codec, message.payload, self._room)
+        except ExpandedTooLargeError as error:
+            raise ExpandedTooLargeError(
+                f"compressed messages expand to more than {self._limit} bytes"
+            ) from error
+        self._room -= len(data)
+        return data
+
+
+def _whole_messages(data: bytes) -> Iterator[Message]:
+    """Iterate over one level of an inner set by 0.7's rules.
+
+    An incomplete message ends the set, unless it is the first; less than a length's 4 bytes end
+    it always.
+    """
+    position, end = 0, len(data)
+    while end - position >= SIZE.size:
+        following = position + SIZE.size + SIZE.unpack_from(data, position)[0]
+        if following < position + SIZE.size:
+            raise InvalidMessageError("a message inside a compressed one has a negative length")
+        if following > end:
+            if position == 0:
+                raise InvalidMessageError(
+                    "the first message inside a compressed one is not all there"
+                )
+            return
+        yield decode_message(data, position, following)
+        position = following

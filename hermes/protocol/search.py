@@ -1,0 +1,149 @@
+"""Finding the next good message behind a damaged one.
+
+A message carries no mark that says "here I begin": only its length leads to the next. When a
+length is damaged the chain is lost, and the next message must be found among all positions by
+what can be checked: a length that fits, a known magic and codec, and the CRC.
+"""
+
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Final
+from zlib import crc32
+
+from hermes.protocol.messages import CODEC_MASK, HEADER_BYTES, MAGIC0, MAGIC1, SIZE
+from hermes.protocol.wire import Buffer
+
+__all__ = ["find_valid_message"]
+
+# What a search may spend on CRCs of candidates that turn out to be none, in bytes: to begin with,
+# and more for each byte searched. Only data made for the purpose comes near it.
+_FIRST_CREDIT_BYTES: Final = 64 * 1024 * 1024
+_CREDIT_PER_BYTE: Final = 64
+
+
+def find_valid_message(
+    buffer: Buffer, start: int, *, end: int | None = None, max_message_bytes: int
+) -> int | None:
+    """Find the next position at which a whole, intact message begins.
+
+    The message at `start` may be good, then that is the answer. If it is damaged, the position
+    that its length leads to is preferred, since its payload may hold bytes that look like
+    messages; unless the length itself is what was damaged. Without such a lead every position is
+    tried. Inner sets of compressed messages are not looked at.
+
+    The work is bounded by a multiple of the length searched, whatever the bytes are. Data made
+    to look like large messages everywhere may use it up; then small messages are still found.
+
+    Args:
+        buffer: holds the bytes; not modified. Bytes-like objects without a copy, a memoryview
+            too.
+        start: where to begin.
+        end: where to stop; a message must end at or before it. None for the end of the buffer.
+        max_message_bytes: no payload is larger than this.
+
+    Returns:
+        A position >= start, or None when there is none.
+    """
+    end = len(buffer) if end is None else end
+    search = _Search(buffer, end, max_message_bytes)
+    lead = start
+    while (size := search.plausible_size(lead)) is not None:
+        if search.is_intact(lead, size):
+            break
+        lead += SIZE.size + size
+    else:
+        return next(search.scan(start + 1, end), None)
+    if lead == start:
+        return start
+    return search.end_of_damaged_size(start, lead) or lead
+
+
+class _Search:
+    """One search: the bytes, the limits, and what is left of the work allowed."""
+
+    def __init__(self, data: Buffer, end: int, max_message_bytes: int) -> None:
+        self._data = data
+        self._end = end
+        self._max_size = max_message_bytes + HEADER_BYTES[1]
+        self._pattern = _candidates(self._max_size.bit_length())
+        self._credit = _FIRST_CREDIT_BYTES
+
+    def plausible_size(self, position: int) -> int | None:
+        """The length at a position if it, magic and codec could be those of a whole message."""
+        if self._end - position < SIZE.size + HEADER_BYTES[0]:
+            return None
+        size, magic = MAGIC0.unpack_from(self._data, position)[:2]
+        if magic not in (0, 1) or not HEADER_BYTES[magic] <= size <= self._max_size:
+            return None
+        if size > self._end - position - SIZE.size:
+            return None
+        if magic and self._data[position + 5] & CODEC_MASK == CODEC_MASK:
+            return None
+        return int(size)
+
+    def is_intact(self, position: int, size: int) -> bool:
+        """Whether the CRC of a plausible message is right."""
+        magic = self._data[position + SIZE.size]
+        layout = MAGIC1 if magic else MAGIC0
+        crc = layout.unpack_from(self._data, position)[-1]
+        view = memoryview(self._data)
+        payload = view[position + layout.size : position + SIZE.size + size]
+        return crc32(payload) == int(crc)
+
+    def scan(self, start: int, end: int) -> Iterator[int]:
+        """Iterate over the positions in [start, end) at which an intact message begins."""
+        searched = start
+        while match := self._pattern.search(self._data, start, min(end + 4, self._end)):
+            start = match.start()
+            self._credit += (start - searched) * _CREDIT_PER_BYTE
+            searched = start
+            size = self.plausible_size(start)
+            if size is not None and self._spend(size) and self.is_intact(start, size):
+                yield start
+            start += 1
+
+    def end_of_damaged_size(self, start: int, lead: int) -> int | None:
+        """Where the message at `start` ends if nothing but its length is damaged.
+
+        Its CRC is right for the payload that ends where the next message begins; so a position
+        before the lead counts only if that is so.
+        """
+        data = memoryview(self._data)
+        layout = MAGIC1 if data[start + SIZE.size] else MAGIC0
+        payload = start + layout.size
+        crc = layout.unpack_from(data, start)[-1]
+        for position in self.scan(payload, lead):
+            if self._spend(position - payload) and crc32(data[payload:position]) == crc:
+                return position
+        return None
+
+    def _spend(self, crc_bytes: int) -> bool:
+        """Whether there is credit for another CRC over that many bytes."""
+        if crc_bytes > self._credit:
+            return False
+        self._credit -= crc_bytes
+        return True
+
+
+@lru_cache
+def _candidates(bits: int) -> re.Pattern[bytes]:
+    """A pattern for `length | magic` that skips zeros and lengths that are too large.
+
+    Args:
+        bits: how many bits the largest length has, 3 to 31.
+    """
+    limits = [min(max((1 << max(bits - shift, 0)) - 1, 0), 255) for shift in (24, 16, 8, 0)]
+    first, second, third, fourth = (b"[\\x00-\\x%02x]" % limit for limit in limits)
+    smallest = b"[\\x%02x-\\xff]" % HEADER_BYTES[0]
+    sizes = b"|".join(
+        (
+            b"\\x00\\x00\\x00" + smallest,
+            b"\\x00\\x00[^\\x00].",
+            b"\\x00[^\\x00]..",
+            b"[^\\x00]...",
+        )
+    )
+    return re.compile(
+        b"(?=" + first + second + third + fourth + b")(?:" + sizes + b")[\\x00\\x01]", re.DOTALL
+    )

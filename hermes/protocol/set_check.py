@@ -1,0 +1,115 @@
+"""What a broker checks before it appends a message set: exactly what Kafka 0.7 checks.
+
+0.7 looks at a set twice. First at the sizes, on the surface: this is where a message that is too
+large makes it drop the set and keep the connection. Then at everything, inner sets included: this
+is where it closes the connection. The order shows when a set has several faults, so it is kept.
+Nearly every set has none, and is found good in a single pass.
+"""
+
+from typing import NamedTuple
+
+from hermes.errors import InvalidMessageError, MessageTooLargeError
+from hermes.protocol.compression import Codec
+from hermes.protocol.expansion import DEFAULT_MAX_EXPANDED_BYTES, Expansion
+from hermes.protocol.messages import HEADER_BYTES, SIZE, count_plain_messages, decode_message
+from hermes.protocol.wire import Buffer
+
+__all__ = ["SetCheck", "check_message_set"]
+
+
+class SetCheck(NamedTuple):
+    """What was found in a message set that may be appended.
+
+    Attributes:
+        valid_bytes: how long the prefix of whole messages is; only this is appended.
+        message_count: how many messages it holds, inner ones of compressed messages counted and
+            their wrappers not.
+        compressed: whether any message is compressed.
+    """
+
+    valid_bytes: int
+    message_count: int
+    compressed: bool
+
+
+def check_message_set(
+    message_set: Buffer,
+    *,
+    max_message_bytes: int,
+    max_expanded_bytes: int = DEFAULT_MAX_EXPANDED_BYTES,
+) -> SetCheck:
+    """Check a message set that a producer sent.
+
+    Args:
+        message_set: the bytes; not modified.
+        max_message_bytes: the largest payload allowed, of outer messages only; at least 0.
+        max_expanded_bytes: what the compressed messages of the set may expand to, all together
+            and over all levels of nesting.
+
+    Returns:
+        What may be appended. An incomplete message at the end is no fault unless it is the first.
+
+    Raises:
+        MessageTooLargeError: a payload is too large. The whole set is to be dropped; 0.7 keeps
+            the connection.
+        InvalidMessageError: the set is damaged: nothing may be appended, 0.7 closes the
+            connection. `offset` says where in the set. `ExpandedTooLargeError` is one of these.
+    """
+    end = len(message_set)
+    # Within this length no payload can be too large, so that one pass finds out everything.
+    if end <= max_message_bytes + SIZE.size + HEADER_BYTES[1]:
+        data = message_set if isinstance(message_set, bytes) else memoryview(message_set)
+        if plain := count_plain_messages(data, 0, end):
+            return SetCheck(end, plain, False)
+    return _check_contents(
+        memoryview(message_set),
+        _check_sizes(memoryview(message_set), max_message_bytes),
+        max_expanded_bytes,
+    )
+
+
+def _check_sizes(data: memoryview, max_message_bytes: int) -> int:
+    """0.7's first pass; returns where the last whole message ends."""
+    position, end = 0, len(data)
+    while end - position >= SIZE.size:
+        size = SIZE.unpack_from(data, position)[0]
+        following = position + SIZE.size + size
+        if size < 0:
+            raise InvalidMessageError(f"a message has the length {size}", offset=position)
+        if following > end:
+            if position == 0:
+                raise InvalidMessageError(
+                    f"the first message has {size} bytes, {end - SIZE.size} are there", offset=0
+                )
+            break
+        magic = data[position + SIZE.size] if size else -1
+        if magic not in (0, 1):
+            raise InvalidMessageError(f"a message has the magic {magic}", offset=position)
+        # One that is shorter than its header passes here, and is found in the second pass.
+        payload_bytes = size - HEADER_BYTES[magic]
+        if payload_bytes > max_message_bytes:
+            raise MessageTooLargeError(payload_bytes, max_message_bytes)
+        position = following
+    return position
+
+
+def _check_contents(data: memoryview, end: int, max_expanded_bytes: int) -> SetCheck:
+    """0.7's second pass, over whole messages."""
+    expansion = Expansion(max_expanded_bytes)
+    count = 0
+    compressed = False
+    position = 0
+    while position < end:
+        following = position + SIZE.size + SIZE.unpack_from(data, position)[0]
+        try:
+            message = decode_message(data[position:following].tobytes(), 0, following - position)
+            if message.codec is Codec.NONE:
+                count += 1
+            else:
+                compressed = True
+                count += expansion.count(message)
+        except InvalidMessageError as error:
+            error.offset = position
+            raise
+        position = following
+    return SetCheck(end, count, compressed)

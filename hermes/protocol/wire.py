@@ -1,0 +1,144 @@
+"""The primitive types of the wire: big-endian integers, and strings with an int16 length.
+
+Source: Kafka 0.7. A `Reader` walks a request or an answer and refuses whatever does not fit.
+"""
+
+import struct
+from typing import Final, TypeAlias
+
+from hermes.errors import LocalProtocolError, RemoteProtocolError
+
+__all__ = ["Buffer", "Reader", "encode_string", "frame", "pack"]
+
+#: What bytes may come in. A memoryview keeps the whole object beneath it alive.
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+_INT16: Final = struct.Struct(">h")
+_INT32: Final = struct.Struct(">i")
+_INT64: Final = struct.Struct(">q")
+_MAX_STRING_BYTES: Final = 0x7FFF
+
+
+def pack(layout: str, *values: int) -> bytes:
+    """Pack integers.
+
+    Args:
+        layout: a struct layout that begins with ">".
+        values: one for each letter.
+
+    Returns:
+        A new bytes object.
+
+    Raises:
+        LocalProtocolError: a value does not fit its place on the wire; nothing can be sent.
+    """
+    try:
+        return struct.pack(layout, *values)
+    except struct.error as error:
+        raise LocalProtocolError(f"{values} do not fit the wire: {error}") from error
+
+
+def frame(*parts: Buffer) -> bytes:
+    """Join parts and put their `int32 size` before them.
+
+    Returns:
+        A new bytes object.
+
+    Raises:
+        LocalProtocolError: there are 2 GiB or more.
+    """
+    return b"".join((pack(">i", sum(map(len, parts))), *parts))
+
+
+def encode_string(text: str) -> bytes:
+    """Encode a string: `int16 length | UTF-8`.
+
+    Args:
+        text: at most 32,767 bytes of UTF-8.
+
+    Returns:
+        A new bytes object.
+
+    Raises:
+        LocalProtocolError: it is too long, or holds half a surrogate pair; nothing can be sent.
+    """
+    try:
+        data = text.encode()
+    except UnicodeEncodeError as error:
+        raise LocalProtocolError(f"{text!r} can't be encoded in UTF-8") from error
+    if len(data) > _MAX_STRING_BYTES:
+        raise LocalProtocolError(
+            f"a string of {len(data)} bytes is longer than {_MAX_STRING_BYTES}, "
+            "the most that the wire can carry"
+        )
+    return _INT16.pack(len(data)) + data
+
+
+class Reader:
+    """Reads values one after the other; what is missing raises `RemoteProtocolError`.
+
+    Attributes:
+        position: where the next value starts.
+    """
+
+    __slots__ = ("_view", "position")
+
+    def __init__(self, data: Buffer) -> None:
+        self._view = memoryview(data)
+        self.position = 0
+
+    @property
+    def remaining(self) -> int:
+        """How many bytes are left."""
+        return len(self._view) - self.position
+
+    def int16(self) -> int:
+        """Read a signed 16-bit integer."""
+        return self._number(_INT16)
+
+    def int32(self) -> int:
+        """Read a signed 32-bit integer."""
+        return self._number(_INT32)
+
+    def int64(self) -> int:
+        """Read a signed 64-bit integer."""
+        return self._number(_INT64)
+
+    def _number(self, layout: struct.Struct) -> int:
+        try:
+            (value,) = layout.unpack_from(self._view, self.position)
+        except struct.error:
+            raise RemoteProtocolError(
+                f"{self.remaining} bytes are left where an integer of {layout.size} belongs"
+            ) from None
+        self.position += layout.size
+        return int(value)
+
+    def string_or_none(self) -> str | None:
+        """Read a string; a negative length, which is Java's null, gives None.
+
+        Broken UTF-8 is replaced by U+FFFD as Java does. No topic's name may hold that character.
+        """
+        length = self.int16()
+        return None if length < 0 else str(self.take(length), "utf-8", "replace")
+
+    def string(self) -> str:
+        """Read a string that must be there."""
+        text = self.string_or_none()
+        if text is None:
+            raise RemoteProtocolError("a string has a negative length")
+        return text
+
+    def take(self, length: int) -> memoryview:
+        """Read that many bytes, as a view of the data."""
+        start, end = self.position, self.position + length
+        if length < 0 or end > len(self._view):
+            raise RemoteProtocolError(f"a length of {length} where {self.remaining} bytes are left")
+        self.position = end
+        return self._view[start:end]
+
+    def count(self, value: int) -> int:
+        """Check a count that was just read: negative ones are refused."""
+        if value < 0:
+            raise RemoteProtocolError(f"a count is {value}")
+        return value
