@@ -1,0 +1,209 @@
+"""Hermes' own requests, which a 0.7 client never sends: types 64 to 68.
+
+Each is `int32 size | int16 type | int16 version | body`, and each is answered. The version is 0
+so far; `hermes.protocol.decoding` turns another one into an `UnsupportedRequest`, so that newer
+clients can ask older brokers. docs/wire-protocol.md has the byte tables.
+"""
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import ClassVar, Final, Self
+
+from hermes.protocol.requests import FetchRequest, ProduceRequest, counted
+from hermes.protocol.wire import Buffer, Reader, encode_string, frame, pack
+
+__all__ = [
+    "REQUEST_VERSIONS",
+    "AcknowledgedProduceRequest",
+    "Acks",
+    "BoundaryRequest",
+    "DeleteTopicRequest",
+    "MetadataRequest",
+    "UnsupportedRequest",
+    "WaitingFetchRequest",
+]
+
+#: Every request type that is understood, with the highest version of it.
+REQUEST_VERSIONS: Final[tuple[tuple[int, int], ...]] = (
+    *((request_type, 0) for request_type in range(5)),
+    *((request_type, 0) for request_type in range(64, 69)),
+)
+
+_ALL_TOPICS: Final = -1
+
+
+class Acks(IntEnum):
+    """When an acknowledged produce is answered. 3 and above are reserved for replicated levels."""
+
+    WRITTEN = 1
+    FLUSHED = 2
+
+
+def _own_frame(request_type: int, *parts: Buffer) -> bytes:
+    return frame(pack(">hh", request_type, 0), *parts)
+
+
+@dataclass(frozen=True, slots=True)
+class AcknowledgedProduceRequest:
+    """Type 64: append message sets and say what became of each.
+
+        int16 acks | int32 timeout ms | int16 count | count x produce body
+
+    Unlike in a multiproduce an entry that fails does not stop the next.
+
+    Attributes:
+        acks: an `Acks`, or a number that is not known yet.
+        timeout_ms: how long the answer may wait for a flush; 0 or less: for as long as it takes.
+        produces: up to 32,767.
+    """
+
+    TYPE: ClassVar[int] = 64
+
+    acks: int
+    timeout_ms: int
+    produces: tuple[ProduceRequest, ...]
+
+    def encode(self) -> bytes:
+        """Encode the request with its size."""
+        numbers = pack(">hih", self.acks, self.timeout_ms, len(self.produces))
+        parts = [part for produce in self.produces for part in produce.parts()]
+        return _own_frame(self.TYPE, numbers, *parts)
+
+    @classmethod
+    def decode(cls, reader: Reader) -> Self:
+        """Read a body."""
+        acks, timeout_ms = reader.int16(), reader.int32()
+        produces = tuple(ProduceRequest.decode(reader) for _ in counted(reader))
+        return cls(acks, timeout_ms, produces)
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingFetchRequest:
+    """Type 65: fetch, and wait for messages when there are none yet.
+
+        int32 max wait ms | int32 min bytes | int16 count | count x fetch body
+
+    Attributes:
+        max_wait_ms: how long to wait at most; 0 or less answers at once.
+        min_bytes: answer as soon as the fetches together have this many bytes.
+        fetches: up to 32,767, answered in their order.
+    """
+
+    TYPE: ClassVar[int] = 65
+
+    max_wait_ms: int
+    min_bytes: int
+    fetches: tuple[FetchRequest, ...]
+
+    def encode(self) -> bytes:
+        """Encode the request with its size."""
+        numbers = pack(">iih", self.max_wait_ms, self.min_bytes, len(self.fetches))
+        parts = [part for fetch in self.fetches for part in fetch.parts()]
+        return _own_frame(self.TYPE, numbers, *parts)
+
+    @classmethod
+    def decode(cls, reader: Reader) -> Self:
+        """Read a body."""
+        max_wait_ms, min_bytes = reader.int32(), reader.int32()
+        fetches = tuple(FetchRequest.decode(reader) for _ in counted(reader))
+        return cls(max_wait_ms, min_bytes, fetches)
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataRequest:
+    """Type 66: ask a broker for its limits, its request types and its topics.
+
+        int16 count (-1: all topics) | count x string topic
+
+    Attributes:
+        topics: the topics to describe, up to 32,767; None for all that exist.
+    """
+
+    TYPE: ClassVar[int] = 66
+
+    topics: tuple[str, ...] | None
+
+    def encode(self) -> bytes:
+        """Encode the request with its size."""
+        if self.topics is None:
+            return _own_frame(self.TYPE, pack(">h", _ALL_TOPICS))
+        count = pack(">h", len(self.topics))
+        return _own_frame(self.TYPE, count, *map(encode_string, self.topics))
+
+    @classmethod
+    def decode(cls, reader: Reader) -> Self:
+        """Read a body."""
+        count = reader.int16()
+        if count == _ALL_TOPICS:
+            return cls(None)
+        return cls(tuple(reader.string() for _ in range(reader.count(count))))
+
+
+@dataclass(frozen=True, slots=True)
+class BoundaryRequest:
+    """Type 67: ask for the largest message boundary that is not after an offset.
+
+        string topic | int32 partition | int64 offset
+
+    Attributes:
+        topic: the topic's name.
+        partition: the partition's number.
+        offset: any offset; the answer lies between the earliest offset and the high watermark.
+    """
+
+    TYPE: ClassVar[int] = 67
+
+    topic: str
+    partition: int
+    offset: int
+
+    def encode(self) -> bytes:
+        """Encode the request with its size."""
+        numbers = pack(">iq", self.partition, self.offset)
+        return _own_frame(self.TYPE, encode_string(self.topic), numbers)
+
+    @classmethod
+    def decode(cls, reader: Reader) -> Self:
+        """Read a body."""
+        return cls(reader.string(), reader.int32(), reader.int64())
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteTopicRequest:
+    """Type 68: delete a topic with everything in it.
+
+        string topic
+
+    Attributes:
+        topic: the topic's name.
+    """
+
+    TYPE: ClassVar[int] = 68
+
+    topic: str
+
+    def encode(self) -> bytes:
+        """Encode the request with its size."""
+        return _own_frame(self.TYPE, encode_string(self.topic))
+
+    @classmethod
+    def decode(cls, reader: Reader) -> Self:
+        """Read a body."""
+        return cls(reader.string())
+
+
+@dataclass(frozen=True, slots=True)
+class UnsupportedRequest:
+    """A request of a known type in a version that is not known; answered with code 68.
+
+    Attributes:
+        type: 64 to 68.
+        version: what the client asked for.
+    """
+
+    type: int
+    version: int
+
+    def encode(self) -> bytes:
+        """Encode the request, without the body that nobody here knows, with its size."""
+        return frame(pack(">hh", self.type, self.version))

@@ -1,0 +1,206 @@
+"""The requests of Kafka 0.7 as values, and the way to bytes and back.
+
+Every request is `int32 size | int16 type | body`; docs/wire-protocol.md has the byte tables.
+Hermes' own requests are in `hermes.protocol.own_requests`, decoding by type in
+`hermes.protocol.decoding`.
+
+Values hold what the wire holds, also what no broker accepts (a partition that can't be, an
+illegal topic): deciding about that is not for the protocol. The classes' `decode` read a body,
+raise `RemoteProtocolError` where 0.7 closes the connection, and leave what follows the body.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar, Final, Self
+
+from hermes.errors import RemoteProtocolError
+from hermes.protocol.wire import Buffer, Reader, encode_string, frame, pack
+
+__all__ = [
+    "EARLIEST",
+    "LATEST",
+    "RANDOM_PARTITION",
+    "FetchRequest",
+    "MultiFetchRequest",
+    "MultiProduceRequest",
+    "OffsetsRequest",
+    "ProduceRequest",
+]
+
+#: The partition of a produce that lets the broker choose one at random.
+RANDOM_PARTITION: Final = -1
+
+#: The "times" of an `OffsetsRequest` that stand for the two ends of a log.
+LATEST: Final = -1
+EARLIEST: Final = -2
+
+
+@dataclass(frozen=True, slots=True)
+class ProduceRequest:
+    """Type 0: append a message set to a partition. Never answered.
+
+        string topic | int32 partition | int32 set size | message set
+
+    Attributes:
+        topic: the topic's name.
+        partition: the partition's number, or -1 for one at random.
+        message_set: the encoded messages; when decoded, a view of the request's bytes.
+    """
+
+    TYPE: ClassVar[int] = 0
+
+    topic: str
+    partition: int
+    message_set: Buffer
+
+    def encode(self) -> bytes:
+        """Encode the request with its size."""
+        return frame(pack(">h", self.TYPE), *self.parts())
+
+    def parts(self) -> tuple[Buffer, ...]:
+        """Encode the body, in parts that are to be joined."""
+        return (
+            encode_string(self.topic),
+            pack(">ii", self.partition, len(self.message_set)),
+            self.message_set,
+        )
+
+    @classmethod
+    def decode(cls, reader: Reader, *, null_topic: str | None = None) -> Self:
+        """Read a body.
+
+        Args:
+            reader: stands before the body; behind it afterwards.
+            null_topic: what to put for a topic of negative length; None refuses it.
+        """
+        topic = reader.string_or_none()
+        if topic is None:
+            topic = null_topic
+        if topic is None:
+            raise RemoteProtocolError("a topic has a negative length")
+        return cls(topic, reader.int32(), reader.take(reader.int32()))
+
+
+@dataclass(frozen=True, slots=True)
+class FetchRequest:
+    """Type 1: read a partition from an offset on.
+
+        string topic | int32 partition | int64 offset | int32 max size
+
+    Attributes:
+        topic: the topic's name.
+        partition: the partition's number.
+        offset: where to start, in bytes of the partition's log.
+        max_size: how many bytes of messages to answer with at most.
+    """
+
+    TYPE: ClassVar[int] = 1
+
+    topic: str
+    partition: int
+    offset: int
+    max_size: int
+
+    def encode(self) -> bytes:
+        """Encode the request with its size."""
+        return frame(pack(">h", self.TYPE), *self.parts())
+
+    def parts(self) -> tuple[Buffer, ...]:
+        """Encode the body, in parts that are to be joined."""
+        numbers = pack(">iqi", self.partition, self.offset, self.max_size)
+        return encode_string(self.topic), numbers
+
+    @classmethod
+    def decode(cls, reader: Reader) -> Self:
+        """Read a body."""
+        return cls(reader.string(), reader.int32(), reader.int64(), reader.int32())
+
+
+@dataclass(frozen=True, slots=True)
+class MultiFetchRequest:
+    """Type 2: several fetches with one answer.
+
+        int16 count | count x fetch body
+
+    Attributes:
+        fetches: up to 32,767, answered in their order.
+    """
+
+    TYPE: ClassVar[int] = 2
+
+    fetches: tuple[FetchRequest, ...]
+
+    def encode(self) -> bytes:
+        """Encode the request with its size."""
+        parts = [part for fetch in self.fetches for part in fetch.parts()]
+        return frame(pack(">hh", self.TYPE, len(self.fetches)), *parts)
+
+    @classmethod
+    def decode(cls, reader: Reader) -> Self:
+        """Read a body."""
+        return cls(tuple(FetchRequest.decode(reader) for _ in counted(reader)))
+
+
+@dataclass(frozen=True, slots=True)
+class MultiProduceRequest:
+    """Type 3: several produces. Never answered.
+
+        int16 count | count x produce body
+
+    Attributes:
+        produces: up to 32,767; carried out in order until one is bad.
+    """
+
+    TYPE: ClassVar[int] = 3
+
+    produces: tuple[ProduceRequest, ...]
+
+    def encode(self) -> bytes:
+        """Encode the request with its size."""
+        parts = [part for produce in self.produces for part in produce.parts()]
+        return frame(pack(">hh", self.TYPE, len(self.produces)), *parts)
+
+    @classmethod
+    def decode(cls, reader: Reader) -> Self:
+        """Read a body.
+
+        A topic of negative length is decoded as the empty name: 0.7 notices only when it comes to
+        that entry, closes then, and keeps what came before. So does a broker at an illegal name.
+        """
+        return cls(tuple(ProduceRequest.decode(reader, null_topic="") for _ in counted(reader)))
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetsRequest:
+    """Type 4: which offsets there are before a time.
+
+        string topic | int32 partition | int64 time | int32 max offsets
+
+    Attributes:
+        topic: the topic's name.
+        partition: the partition's number.
+        time: `LATEST`, `EARLIEST`, or ms since 1970.
+        max_offsets: how many to answer with at most.
+    """
+
+    TYPE: ClassVar[int] = 4
+
+    topic: str
+    partition: int
+    time: int
+    max_offsets: int
+
+    def encode(self) -> bytes:
+        """Encode the request with its size."""
+        numbers = pack(">iqi", self.partition, self.time, self.max_offsets)
+        return frame(pack(">h", self.TYPE), encode_string(self.topic), numbers)
+
+    @classmethod
+    def decode(cls, reader: Reader) -> Self:
+        """Read a body."""
+        return cls(reader.string(), reader.int32(), reader.int64(), reader.int32())
+
+
+def counted(reader: Reader) -> Iterator[int]:
+    """Read an int16 count and iterate that many times; a negative one is refused."""
+    return iter(range(reader.count(reader.int16())))

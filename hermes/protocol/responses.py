@@ -1,0 +1,334 @@
+"""Answers: encoding for the broker, decoding for the client.
+
+Encoders put the size prefix before the answer. The ones called `..._header` make what precedes
+messages that go out straight from a file. Decoders take an answer without its size prefix; an
+error that concerns the answer as a whole is raised as the `BrokerError` of its code, errors of
+single entries are part of the result. docs/wire-protocol.md has the byte tables.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from hermes.protocol.error_codes import ErrorCode, error_for
+from hermes.protocol.wire import Buffer, Reader, encode_string, frame, pack
+
+__all__ = [
+    "BrokerMetadata",
+    "FetchedEntry",
+    "PartitionMetadata",
+    "ProducedEntry",
+    "TopicMetadata",
+    "WaitingFetchedEntry",
+    "decode_acknowledged_produce_response",
+    "decode_boundary_response",
+    "decode_error_response",
+    "decode_fetch_response",
+    "decode_metadata_response",
+    "decode_multifetch_response",
+    "decode_offsets_response",
+    "decode_waiting_fetch_response",
+    "encode_acknowledged_produce_response",
+    "encode_boundary_response",
+    "encode_error_response",
+    "encode_metadata_response",
+    "encode_offsets_response",
+    "fetch_response_header",
+    "multifetch_response_header",
+    "waiting_fetch_entry_header",
+    "waiting_fetch_response_header",
+]
+
+
+class FetchedEntry(NamedTuple):
+    """What one fetch was answered with.
+
+    Attributes:
+        error: an `ErrorCode`, or a number that is not known.
+        messages: the raw message set, often ending within a message; a view of the answer.
+    """
+
+    error: int
+    messages: memoryview
+
+
+class WaitingFetchedEntry(NamedTuple):
+    """What one fetch of a waiting fetch was answered with.
+
+    Attributes:
+        error: as for `FetchedEntry`.
+        high_watermark: up to where the partition was readable; -1 when it does not exist.
+        messages: as for `FetchedEntry`.
+    """
+
+    error: int
+    high_watermark: int
+    messages: memoryview
+
+
+@dataclass(frozen=True, slots=True)
+class ProducedEntry:
+    """What became of one entry of an acknowledged produce.
+
+    Attributes:
+        partition: the partition; the one chosen when the request said -1 and it was appended.
+        error: an `ErrorCode`, or a number that is not known.
+        offset: the offset of the first message; -1 on error.
+    """
+
+    partition: int
+    error: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionMetadata:
+    """One partition that was written to.
+
+    Attributes:
+        partition: its number.
+        earliest: the offset of its first message.
+        high_watermark: up to where it is readable.
+        size_bytes: how many bytes its log has, unflushed ones included.
+    """
+
+    partition: int
+    earliest: int
+    high_watermark: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicMetadata:
+    """One topic.
+
+    Attributes:
+        topic: its name.
+        error: 0, UNKNOWN_TOPIC or INVALID_TOPIC.
+        partition_count: how many partitions it has, or would have if it were created now.
+        partitions: those that were written to, by number.
+    """
+
+    topic: str
+    error: int
+    partition_count: int
+    partitions: tuple[PartitionMetadata, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerMetadata:
+    """What a broker says of itself.
+
+    Attributes:
+        broker_id: its id.
+        version: the version of Hermes.
+        max_request_bytes: the largest request that it takes, without the size prefix.
+        max_message_bytes: the largest payload that it takes.
+        default_partitions: how many partitions a new topic gets unless configured.
+        request_versions: pairs of a request type and the highest version of it.
+        topics: the topics asked for.
+    """
+
+    broker_id: int
+    version: str
+    max_request_bytes: int
+    max_message_bytes: int
+    default_partitions: int
+    request_versions: tuple[tuple[int, int], ...]
+    topics: tuple[TopicMetadata, ...]
+
+
+# -- Kafka 0.7 ----------------------------------------------------------------------------------
+
+
+def fetch_response_header(size: int, error: int = ErrorCode.NONE) -> bytes:
+    """Encode what precedes the messages of a fetch: `int32 size | int16 error`.
+
+    Args:
+        size: how many bytes of messages follow.
+        error: the code.
+    """
+    return pack(">ih", 2 + size, error)
+
+
+def multifetch_response_header(size: int) -> bytes:
+    """Encode what precedes the single answers of a multifetch: `int32 size | int16 0`.
+
+    Args:
+        size: how many bytes follow: the answers, each with its own `fetch_response_header`.
+    """
+    return pack(">ih", 2 + size, ErrorCode.NONE)
+
+
+def encode_offsets_response(offsets: Sequence[int]) -> bytes:
+    """Encode the answer to an offsets request: `int16 0 | int32 count | count x int64`."""
+    count = len(offsets)
+    return frame(pack(f">hi{count}q", ErrorCode.NONE, count, *offsets))
+
+
+def decode_fetch_response(body: Buffer) -> FetchedEntry:
+    """Decode the answer to a fetch; its error is that of the entry and is not raised.
+
+    Raises:
+        RemoteProtocolError: the answer is cut short.
+    """
+    reader = Reader(body)
+    return FetchedEntry(_code(reader), reader.take(reader.remaining))
+
+
+def decode_multifetch_response(body: Buffer, *, detail: str = "") -> list[FetchedEntry]:
+    """Decode the answer to a multifetch, in the order of the fetches.
+
+    Args:
+        body: the answer without its size prefix.
+        detail: what was asked, for the text of an error.
+
+    Raises:
+        BrokerError: the answer as a whole is an error.
+        RemoteProtocolError: the answer is cut short or contradicts itself.
+    """
+    reader = _checked_reader(body, detail)
+    entries = []
+    while reader.remaining:
+        entries.append(decode_fetch_response(reader.take(reader.int32())))
+    return entries
+
+
+def decode_offsets_response(body: Buffer, *, detail: str = "") -> list[int]:
+    """Decode the answer to an offsets request: offsets, descending. Raises: as above."""
+    reader = _checked_reader(body, detail)
+    count = reader.count(reader.int32())
+    return [reader.int64() for _ in range(count)]
+
+
+# -- Hermes' own --------------------------------------------------------------------------------
+
+
+def encode_error_response(error: int) -> bytes:
+    """Encode an answer that is nothing but `int16 error`.
+
+    It answers the deletion of a topic, and every request of Hermes' own that is refused as a
+    whole.
+    """
+    return frame(pack(">h", error))
+
+
+def decode_error_response(body: Buffer, *, detail: str = "") -> None:
+    """Decode an answer that is nothing but an error code.
+
+    Raises:
+        BrokerError: the code is not 0.
+        RemoteProtocolError: the answer is cut short.
+    """
+    _checked_reader(body, detail)
+
+
+def encode_acknowledged_produce_response(entries: Sequence[ProducedEntry]) -> bytes:
+    """Encode `int16 0 | int16 count | count x (int32 partition | int16 error | int64 offset)`."""
+    parts = [pack(">ihq", each.partition, each.error, each.offset) for each in entries]
+    return frame(pack(">hh", ErrorCode.NONE, len(entries)), *parts)
+
+
+def decode_acknowledged_produce_response(body: Buffer, *, detail: str = "") -> list[ProducedEntry]:
+    """Decode the answer to an acknowledged produce, entry by entry. Raises: as above."""
+    reader = _checked_reader(body, detail)
+    count = reader.count(reader.int16())
+    return [ProducedEntry(reader.int32(), _code(reader), reader.int64()) for _ in range(count)]
+
+
+def waiting_fetch_entry_header(error: int, high_watermark: int, size: int) -> bytes:
+    """Encode what precedes each entry's messages: `int16 error | int64 watermark | int32 size`."""
+    return pack(">hqi", error, high_watermark, size)
+
+
+def waiting_fetch_response_header(size: int, count: int) -> bytes:
+    """Encode what precedes the entries of a waiting fetch: `int32 size | int16 0 | int16 count`.
+
+    Args:
+        size: how many bytes follow, the entries' headers included.
+        count: how many entries.
+    """
+    return pack(">ihh", 4 + size, ErrorCode.NONE, count)
+
+
+def decode_waiting_fetch_response(body: Buffer, *, detail: str = "") -> list[WaitingFetchedEntry]:
+    """Decode the answer to a waiting fetch, in the order of the fetches. Raises: as above."""
+    reader = _checked_reader(body, detail)
+    count = reader.count(reader.int16())
+    return [
+        WaitingFetchedEntry(_code(reader), reader.int64(), reader.take(reader.int32()))
+        for _ in range(count)
+    ]
+
+
+def encode_metadata_response(metadata: BrokerMetadata) -> bytes:
+    """Encode the answer to a metadata request; the table is in docs/wire-protocol.md."""
+    parts = [
+        pack(">hi", ErrorCode.NONE, metadata.broker_id),
+        encode_string(metadata.version),
+        pack(
+            ">iiih",
+            metadata.max_request_bytes,
+            metadata.max_message_bytes,
+            metadata.default_partitions,
+            len(metadata.request_versions),
+        ),
+        *(pack(">hh", *versions) for versions in metadata.request_versions),
+        pack(">i", len(metadata.topics)),
+    ]
+    for topic in metadata.topics:
+        parts.append(encode_string(topic.topic))
+        parts.append(pack(">hii", topic.error, topic.partition_count, len(topic.partitions)))
+        parts += (
+            pack(">iqqq", each.partition, each.earliest, each.high_watermark, each.size_bytes)
+            for each in topic.partitions
+        )
+    return frame(*parts)
+
+
+def decode_metadata_response(body: Buffer, *, detail: str = "") -> BrokerMetadata:
+    """Decode the answer to a metadata request. Raises: as above."""
+    reader = _checked_reader(body, detail)
+    return BrokerMetadata(
+        broker_id=reader.int32(),
+        version=reader.string(),
+        max_request_bytes=reader.int32(),
+        max_message_bytes=reader.int32(),
+        default_partitions=reader.int32(),
+        request_versions=tuple(
+            (reader.int16(), reader.int16()) for _ in range(reader.count(reader.int16()))
+        ),
+        topics=tuple(_topic_metadata(reader) for _ in range(reader.count(reader.int32()))),
+    )
+
+
+def encode_boundary_response(error: int, offset: int) -> bytes:
+    """Encode the answer to a boundary request: `int16 error | int64 offset`, -1 on error."""
+    return frame(pack(">hq", error, offset))
+
+
+def decode_boundary_response(body: Buffer, *, detail: str = "") -> int:
+    """Decode the answer to a boundary request: the offset. Raises: as above."""
+    return _checked_reader(body, detail).int64()
+
+
+def _checked_reader(body: Buffer, detail: str) -> Reader:
+    reader = Reader(body)
+    error = reader.int16()
+    if error != ErrorCode.NONE:
+        raise error_for(error, detail)
+    return reader
+
+
+def _code(reader: Reader) -> int:
+    code = reader.int16()
+    return ErrorCode(code) if code in ErrorCode._value2member_map_ else code
+
+
+def _topic_metadata(reader: Reader) -> TopicMetadata:
+    topic, error, partition_count = reader.string(), _code(reader), reader.int32()
+    partitions = tuple(
+        PartitionMetadata(reader.int32(), reader.int64(), reader.int64(), reader.int64())
+        for _ in range(reader.count(reader.int32()))
+    )
+    return TopicMetadata(topic, error, partition_count, partitions)
