@@ -1,0 +1,134 @@
+"""Bytes <-> values: Kafka 0.7's wire format and Hermes' additions to it. No I/O, no clock.
+
+    messages, message_set   a message, a set of them; compression, expansion: compressed sets
+    set_check, search       what a broker checks; the way on behind damage
+    requests, own_requests  0.7's requests and ours; decoding: bytes to either
+    responses, error_codes  the answers, and the codes in them
+    receiver                a stream of bytes to requests or answers
+    topics                  which names are allowed
+
+docs/wire-protocol.md has the byte tables.
+"""
+
+from hermes.protocol.compression import Codec, compress, decompress
+from hermes.protocol.decoding import Request, decode_request
+from hermes.protocol.error_codes import ErrorCode, code_for, error_for
+from hermes.protocol.expansion import DEFAULT_MAX_EXPANDED_BYTES, MAX_NESTING
+from hermes.protocol.message_set import MessageAndOffset, MessageSet
+from hermes.protocol.messages import Message, encode_message, encode_message_set
+from hermes.protocol.own_requests import (
+    REQUEST_VERSIONS,
+    AcknowledgedProduceRequest,
+    Acks,
+    BoundaryRequest,
+    DeleteTopicRequest,
+    MetadataRequest,
+    UnsupportedRequest,
+    WaitingFetchRequest,
+)
+from hermes.protocol.receiver import ProduceRun, RequestReceiver, ResponseReceiver
+from hermes.protocol.requests import (
+    EARLIEST,
+    LATEST,
+    RANDOM_PARTITION,
+    FetchRequest,
+    MultiFetchRequest,
+    MultiProduceRequest,
+    OffsetsRequest,
+    ProduceRequest,
+)
+from hermes.protocol.responses import (
+    BrokerMetadata,
+    FetchedEntry,
+    PartitionMetadata,
+    ProducedEntry,
+    TopicMetadata,
+    WaitingFetchedEntry,
+    decode_acknowledged_produce_response,
+    decode_boundary_response,
+    decode_error_response,
+    decode_fetch_response,
+    decode_metadata_response,
+    decode_multifetch_response,
+    decode_offsets_response,
+    decode_waiting_fetch_response,
+    encode_acknowledged_produce_response,
+    encode_boundary_response,
+    encode_error_response,
+    encode_metadata_response,
+    encode_offsets_response,
+    fetch_response_header,
+    multifetch_response_header,
+    waiting_fetch_entry_header,
+    waiting_fetch_response_header,
+)
+from hermes.protocol.search import find_valid_message
+from hermes.protocol.set_check import SetCheck, check_message_set
+from hermes.protocol.topics import check_new_topic_name, check_topic_name
+from hermes.protocol.wire import Buffer
+
+__all__ = [
+    "DEFAULT_MAX_EXPANDED_BYTES",
+    "EARLIEST",
+    "LATEST",
+    "MAX_NESTING",
+    "RANDOM_PARTITION",
+    "REQUEST_VERSIONS",
+    "AcknowledgedProduceRequest",
+    "Acks",
+    "BoundaryRequest",
+    "BrokerMetadata",
+    "Buffer",
+    "Codec",
+    "DeleteTopicRequest",
+    "ErrorCode",
+    "FetchRequest",
+    "FetchedEntry",
+    "Message",
+    "MessageAndOffset",
+    "MessageSet",
+    "MetadataRequest",
+    "MultiFetchRequest",
+    "MultiProduceRequest",
+    "OffsetsRequest",
+    "PartitionMetadata",
+    "ProduceRequest",
+    "ProduceRun",
+    "ProducedEntry",
+    "Request",
+    "RequestReceiver",
+    "ResponseReceiver",
+    "SetCheck",
+    "TopicMetadata",
+    "UnsupportedRequest",
+    "WaitingFetchRequest",
+    "WaitingFetchedEntry",
+    "check_message_set",
+    "check_new_topic_name",
+    "check_topic_name",
+    "code_for",
+    "compress",
+    "decode_acknowledged_produce_response",
+    "decode_boundary_response",
+    "decode_error_response",
+    "decode_fetch_response",
+    "decode_metadata_response",
+    "decode_multifetch_response",
+    "decode_offsets_response",
+    "decode_request",
+    "decode_waiting_fetch_response",
+    "decompress",
+    "encode_acknowledged_produce_response",
+    "encode_boundary_response",
+    "encode_error_response",
+    "encode_message",
+    "encode_message_set",
+    "encode_metadata_response",
+    "encode_offsets_response",
+    "error_for",
+    "fetch_response_header",
+    "find_valid_message",
+    "multifetch_response_header",
+    "waiting_fetch_entry_header",
+    "waiting_fetch_response_header",
+]
