@@ -1,0 +1,1 @@
+"""One file per measurement: each has a `measure(settings)` that returns rows."""

@@ -1,0 +1,44 @@
+"""Idle connections: what 10,000 of them add to the broker's resident memory."""
+
+import resource
+import socket
+from contextlib import ExitStack
+
+from bench.support.load import connect, latest_offset
+from bench.support.memory import MEGABYTE, PeakMemory
+from bench.support.report import Row, bound_row, skipped_row
+from bench.support.servers import HermesBroker
+from bench.support.settings import Settings
+
+__all__ = ["measure"]
+
+_TARGET_MEGABYTES = 100
+_SPARE_DESCRIPTORS = 200
+
+
+def measure(settings: Settings) -> list[Row]:
+    """Open them one by one, and ask something on the last: by then all have been accepted."""
+    count = settings.connections
+    name = f"{count:,} idle connections"
+    allowed = raise_descriptor_limit()
+    if allowed < count + _SPARE_DESCRIPTORS:
+        return [skipped_row(name, f"the limit of open files is {allowed} (see ulimit -Hn)")]
+    with (
+        settings.workspace() as directory,
+        HermesBroker(directory / "hermes", max_connections=count + 1) as broker,
+        ExitStack() as open_connections,
+        PeakMemory(broker.pid) as memory,
+    ):
+        connections: list[socket.socket] = [
+            open_connections.enter_context(connect(broker.address)) for _ in range(count)
+        ]
+        latest_offset(connections[-1])
+        latest_offset(connections[0])  # ... and none was closed to make room
+    return [bound_row(name, "MB more", memory.growth_bytes / MEGABYTE, below=_TARGET_MEGABYTES)]
+
+
+def raise_descriptor_limit() -> int:
+    """Raise this process's limit of open files as far as it may; return it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return hard if hard != resource.RLIM_INFINITY else max(soft, 1 << 20)

@@ -1,0 +1,112 @@
+"""Latency: from the moment a message was due to be sent to its arrival at a waiting consumer.
+
+One process sends 100 messages a second on one connection and holds a waiting fetch on another.
+The schedule is fixed beforehand (open loop): a message that leaves late because something was
+slow is counted from when it was due. Every message is flushed before it becomes visible.
+"""
+
+import os
+import select
+import socket
+import statistics
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from struct import Struct
+
+from bench.support.consumer import WaitingConsumer
+from bench.support.load import STORED_BYTES, connect, make_payloads
+from bench.support.report import Row, bound_row
+from bench.support.servers import HermesBroker
+from bench.support.settings import Settings
+from hermes.protocol import ProduceRequest, encode_message_set
+
+__all__ = ["measure"]
+
+_RATE = 100
+_TARGET_MS = 5.0
+_TOPIC = "latency"
+_DUE = Struct(">q")  # when a message was due, in ns of `time.perf_counter_ns`
+_SECOND_NS = 1_000_000_000
+_WARM_UP_MESSAGES = 50
+_PATIENCE_SECONDS = 10.0
+
+
+def measure(settings: Settings) -> list[Row]:
+    """Send at a steady pace and report the median and the 99th percentile."""
+    count = int(settings.latency_seconds * _RATE)
+    with settings.workspace() as directory:
+        with HermesBroker(directory / "hermes") as broker:
+            _latencies(broker, _WARM_UP_MESSAGES)
+            latencies = _latencies(broker, count)
+        disk = _flush_times(directory / "disk", count // 4)
+    note = f"{count} messages at {_RATE}/s, open loop, the broker's default settings"
+    beside = "append + fdatasync"
+    return [
+        bound_row(
+            f"produce to waiting consumer, {name}",
+            "ms",
+            _percentile(latencies, share),
+            below=_TARGET_MS,
+            beside=_percentile(disk, share),
+            beside_name=beside,
+            note=note,
+        )
+        for name, share in (("p50", 0.50), ("p99", 0.99))
+    ]
+
+
+def _latencies(broker: HermesBroker, count: int) -> list[float]:
+    """Send `count` messages and return how long each was under way, in ms."""
+    filler = make_payloads(1)[0][_DUE.size :]
+    with connect(broker.address) as producer, connect(broker.address) as waiting:
+        consumer = WaitingConsumer(waiting, _TOPIC)
+        consumer.seek_to_end()
+        consumer.request()
+        latencies: list[float] = []
+        begin = time.perf_counter_ns()
+        for number in range(count):
+            due = begin + number * _SECOND_NS // _RATE
+            _receive_until(due, consumer, waiting, latencies)
+            payload = _DUE.pack(due) + filler
+            producer.sendall(ProduceRequest(_TOPIC, 0, encode_message_set([payload])).encode())
+        deadline = time.perf_counter_ns() + int(_PATIENCE_SECONDS * _SECOND_NS)
+        while len(latencies) < count and time.perf_counter_ns() < deadline:
+            _receive_until(time.perf_counter_ns() + _SECOND_NS // 100, consumer, waiting, latencies)
+    if len(latencies) != count:
+        raise RuntimeError(f"{count} messages were sent and {len(latencies)} arrived")
+    return latencies
+
+
+def _receive_until(
+    due: int, consumer: WaitingConsumer, connection: socket.socket, latencies: list[float]
+) -> None:
+    """Take what arrives until it is time to send the next message."""
+    while (left := due - time.perf_counter_ns()) > 0:
+        readable, _, _ = select.select([connection], [], [], left / _SECOND_NS)
+        if readable:
+            payloads = consumer.payloads()
+            now = time.perf_counter_ns()
+            consumer.request()
+            latencies += [(now - _DUE.unpack_from(payload)[0]) / 1e6 for payload in payloads]
+
+
+def _flush_times(path: Path, count: int) -> list[float]:
+    """How long the disk alone takes for a message: what no broker that flushes can do without."""
+    message = bytes(STORED_BYTES)
+    times = []
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    try:
+        for _ in range(count):
+            begin = time.perf_counter_ns()
+            os.write(file, message)
+            os.fdatasync(file)
+            times.append((time.perf_counter_ns() - begin) / 1e6)
+            time.sleep(0.25 / _RATE)
+    finally:
+        os.close(file)
+    return times
+
+
+def _percentile(values: Sequence[float], share: float) -> float:
+    return statistics.quantiles(values, n=1000, method="inclusive")[round(share * 1000) - 1]

@@ -1,0 +1,105 @@
+"""The command line: one subcommand per measurement, and `all`."""
+
+import argparse
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import get_args, get_type_hints
+
+from bench.measurements import (
+    attack,
+    big_log,
+    connections,
+    fetch,
+    figures,
+    ingest,
+    latency,
+    startup,
+    through,
+)
+from bench.support.processes import ProgramFailed
+from bench.support.report import Row, rows_as_json, table
+from bench.support.settings import Settings
+
+__all__ = ["main"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Measurement:
+    """A subcommand: what it measures, and whether `all` includes it."""
+
+    measure: Callable[[Settings], list[Row]]
+    summary: str
+    in_all: bool = True
+
+
+_MEASUREMENTS = {
+    "ingest": _Measurement(ingest.measure, "unanswered produces against the bare Twisted sink"),
+    "fetch": _Measurement(fetch.measure, "fetches against the raw sendfile loop"),
+    "latency": _Measurement(latency.measure, "produce to a waiting consumer at 100 messages/s"),
+    "through": _Measurement(through.measure, "resident memory while gigabytes go in and out"),
+    "connections": _Measurement(connections.measure, "resident memory of idle connections"),
+    "startup": _Measurement(startup.measure, "start-up after a clean stop, many partitions"),
+    "attack": _Measurement(attack.measure, "resident memory under hostile clients"),
+    "figures": _Measurement(figures.measure, "the paper's section 5, with peers if installed"),
+    "big-log": _Measurement(
+        big_log.measure, "a large log against an empty one; needs the disk", in_all=False
+    ),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one measurement, or all of them, and print the table.
+
+    Returns:
+        0 when every target was met, 1 when one was not, 2 when something could not be run.
+    """
+    options = _parser().parse_args(arguments)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # stop the children
+    settings = Settings(**{f.name: getattr(options, f.name) for f in fields(Settings)})
+    names = _chosen(options)
+    rows: list[Row] = []
+    for name in names:
+        print(f"measuring {name} ...", file=sys.stderr, flush=True)
+        try:
+            new = _MEASUREMENTS[name].measure(settings)
+        except (ProgramFailed, OSError, RuntimeError) as error:
+            print(f"{name}: {error}", file=sys.stderr)
+            return 2
+        if not options.json:
+            print(table(new), end="\n\n", flush=True)
+        rows += new
+    if options.json:
+        print(rows_as_json(rows))
+    elif len(names) > 1:
+        print(table(rows))
+    return 1 if any(row.met is False for row in rows) else 0
+
+
+def _chosen(options: argparse.Namespace) -> list[str]:
+    if options.measurement != "all":
+        return [options.measurement]
+    return [name for name, m in _MEASUREMENTS.items() if m.in_all or options.big_log]
+
+
+def _parser() -> argparse.ArgumentParser:
+    common = argparse.ArgumentParser(add_help=False)
+    common.add_argument("--json", action="store_true", help="print JSON, with every single run")
+    for name, hint in get_type_hints(Settings, include_extras=True).items():
+        kind, doc = get_args(hint)
+        common.add_argument(
+            "--" + name.replace("_", "-"),
+            type=kind,
+            default=getattr(Settings(), name),
+            metavar="PATH" if kind is Path else "N",
+            help=f"{doc} (default: %(default)s)",
+        )
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    commands = parser.add_subparsers(dest="measurement", required=True, metavar="MEASUREMENT")
+    for name, measurement in _MEASUREMENTS.items():
+        commands.add_parser(name, parents=[common], help=measurement.summary)
+    everything = commands.add_parser("all", parents=[common], help="all of them but big-log")
+    everything.add_argument("--big-log", action="store_true", help="include big-log")
+    return parser

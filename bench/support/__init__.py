@@ -1,0 +1,1 @@
+"""What every measurement needs: child processes, load, memory sampling, tables."""

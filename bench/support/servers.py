@@ -1,0 +1,109 @@
+"""The servers that load is put on: a Hermes broker and the baselines, each a process of its own."""
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from bench.support.processes import Program
+
+__all__ = ["Address", "Baseline", "HermesBroker", "log_bytes"]
+
+Address = tuple[str, int]
+
+#: The checkout, from which baselines are started as `python -m bench...`.
+_ROOT = Path(__file__).resolve().parents[2]
+
+
+class HermesBroker(Program):
+    """`twistd -n hermes` on a free loopback port, with its default settings but for what is given.
+
+    Attributes:
+        address: where it listens.
+        log_dir: its data directory.
+        start_seconds: from the start of the process until all ports were open.
+    """
+
+    def __init__(self, directory: Path, **settings: Any) -> None:
+        """Start it and wait until its ports are open.
+
+        Args:
+            directory: its own; the configuration and the data directory go there.
+            settings: keys of broker.yaml.
+        """
+        directory.mkdir(parents=True, exist_ok=True)
+        self.log_dir = directory / "logs"
+        configuration = {
+            "broker_id": 0,
+            "listen": "tcp:0:interface=127.0.0.1",
+            "log_dir": str(self.log_dir),
+            **settings,
+        }
+        config, ready = directory / "broker.yaml", directory / "ready.json"
+        config.write_text(yaml.safe_dump(configuration))
+        ready.unlink(missing_ok=True)
+        twistd = str(Path(sys.executable).with_name("twistd"))
+        command = [twistd, "--nodaemon", "--pidfile=", "hermes", "--config", str(config)]
+        super().__init__("hermes", [*command, "--ready-file", str(ready)], directory=directory)
+        try:
+            self.wait_until(ready.exists, timeout_seconds=120, what="opening its ports")
+        except BaseException:
+            self.stop()
+            raise
+        self.start_seconds = time.perf_counter() - self.started
+        listening = json.loads(ready.read_text())["listen"][0]
+        self.address: Address = (listening["host"], listening["port"])
+
+    def stored_bytes(self, topic: str, partition: int = 0) -> int:
+        """How large a partition's log is on disk, flushed or not."""
+        return log_bytes(self.log_dir / f"{topic}-{partition}")
+
+    def first_segment(self, topic: str, partition: int = 0) -> Path:
+        """The file with the beginning of a partition's log."""
+        return min((self.log_dir / f"{topic}-{partition}").glob("*.kafka"))
+
+
+class Baseline(Program):
+    """One of the programs of `bench.baselines`.
+
+    Attributes:
+        address: where it listens.
+        file: what it appends to, or serves.
+    """
+
+    def __init__(self, name: str, *, directory: Path, file: Path) -> None:
+        """Start it and wait until it listens.
+
+        Args:
+            name: the module's name below `bench.baselines`.
+            directory: where its log goes.
+            file: what it appends to, or serves.
+        """
+        directory.mkdir(parents=True, exist_ok=True)
+        path = os.pathsep.join(filter(None, [str(_ROOT), os.environ.get("PYTHONPATH")]))
+        super().__init__(
+            name,
+            [sys.executable, "-m", f"bench.baselines.{name}", "--file", str(file)],
+            directory=directory,
+            environment={"PYTHONPATH": path},
+        )
+        self.file = file
+        try:
+            line = self.wait_until(self._first_line, timeout_seconds=30, what="listening")
+        except BaseException:
+            self.stop()
+            raise
+        self.address: Address = ("127.0.0.1", json.loads(line)["port"])
+
+    def _first_line(self) -> str:
+        line, newline, _rest = self.log.read_text().partition("\n")
+        return line if newline else ""
+
+
+def log_bytes(directory: Path) -> int:
+    """The size of a partition's log, from its directory."""
+    return sum(segment.stat().st_size for segment in directory.glob("*.kafka"))
