@@ -1,0 +1,82 @@
+"""The import directions that ARCHITECTURE.md promises, and a few rules that no tool checks."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+MODULES = sorted((ROOT / "hermes").rglob("*.py"))
+
+
+def imported_names(path: Path) -> Iterator[str]:
+    """The dotted names that a module imports, anywhere in it."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative imports hide the layer"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def test_each_layer_imports_only_those_below_it() -> None:
+    linted = subprocess.run(
+        [Path(sys.executable).with_name("lint-imports"), "--no-cache"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert linted.returncode == 0, linted.stdout + linted.stderr
+
+
+def test_only_the_composition_root_imports_the_reactor() -> None:
+    importers = {
+        str(path.relative_to(ROOT))
+        for path in MODULES
+        if "twisted.internet.reactor" in set(imported_names(path))
+    }
+    assert importers == {"hermes/tap.py"}
+
+
+def test_the_dropin_imports_nothing_but_service_maker() -> None:
+    names = list(imported_names(ROOT / "twisted" / "plugins" / "hermes_plugin.py"))
+    assert names == ["twisted.application.service.ServiceMaker"]
+
+
+def test_nothing_imports_a_built_in_plugin_by_name() -> None:
+    """Entry points find them; so what a third party writes works as well as what is built in."""
+    kinds = ("retention", "partitioners", "encoders", "callbacks")
+    for path in MODULES:
+        for name in imported_names(path):
+            parts = name.split(".")
+            if parts[:2] != ["hermes", "plugins"] or len(parts) < 3 or parts[2] not in kinds:
+                continue
+            assert path.is_relative_to(ROOT / "hermes" / "plugins" / parts[2]), f"{path}: {name}"
+
+
+def test_the_errors_import_nothing() -> None:
+    assert list(imported_names(ROOT / "hermes" / "errors.py")) == []
+
+
+CLOCKS = {"time", "datetime.datetime", "datetime.now", "sched", "asyncio", "selectors", "socket"}
+
+
+@pytest.mark.parametrize("package", ["protocol", "storage"])
+def test_the_lower_half_has_no_clock_and_no_socket_of_its_own(package: str) -> None:
+    for path in sorted((ROOT / "hermes" / package).rglob("*.py")):
+        roots = {name.split(".")[0] for name in imported_names(path)} | set(imported_names(path))
+        assert not roots & CLOCKS, f"{path} imports {roots & CLOCKS}"
+
+
+def test_every_package_has_an_init_and_twisted_has_none() -> None:
+    folders = {path.parent for path in MODULES}
+    assert [str(folder) for folder in folders if not (folder / "__init__.py").is_file()] == []
+    assert list((ROOT / "twisted").rglob("__init__.py")) == []
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_module_says_what_it_owns(path: Path) -> None:
+    assert ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))

@@ -1,0 +1,81 @@
+"""What an installation holds: the dropin, the entry points, the version, nothing of the tests."""
+
+import shutil
+import subprocess
+import sys
+import tomllib
+from configparser import ConfigParser
+from importlib.metadata import entry_points, version
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+
+import hermes
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def setup_cfg() -> ConfigParser:
+    parser = ConfigParser(delimiters=("=",))
+    parser.optionxform = str  # type: ignore[assignment, method-assign]  # names keep their case
+    parser.read(ROOT / "setup.cfg", encoding="utf-8")
+    return parser
+
+
+def test_the_version_is_the_same_everywhere(setup_cfg: ConfigParser) -> None:
+    assert setup_cfg["metadata"]["version"] == "attr: hermes._version.__version__"
+    assert version("hermes-log") == hermes.__version__
+
+
+def test_every_entry_point_that_is_declared_is_installed_and_loads(setup_cfg: ConfigParser) -> None:
+    declared = {
+        (group, line.split("=")[0].strip(), line.split("=")[1].strip())
+        for group, lines in setup_cfg["options.entry_points"].items()
+        for line in lines.strip().splitlines()
+    }
+    assert declared
+    for group, name, value in declared:
+        found = [entry for entry in entry_points(group=group, name=name) if entry.value == value]
+        assert len(found) == 1, f"{group}: {name} (reinstall: pip install -e .)"
+        assert callable(found[0].load())
+
+
+def test_twistd_knows_hermes_from_any_directory(tmp_path: Path) -> None:
+    """A plain editable install without `package_dir` would hide the dropin."""
+    twistd = Path(sys.executable).with_name("twistd")
+    help_text = subprocess.run([twistd, "--help"], cwd=tmp_path, capture_output=True, text=True)
+    assert any(line.split()[:1] == ["hermes"] for line in help_text.stdout.splitlines())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_wheel_ships_the_dropin_the_types_and_no_tests(tmp_path: Path) -> None:
+    """`packages = find:` would leave the dropin out without a word."""
+    source = tmp_path / "source"
+    for folder in ("hermes", "twisted", "tests/support", "bench", "docs", "examples"):
+        ignored = shutil.ignore_patterns("__pycache__", "dropin.cache")
+        shutil.copytree(ROOT / folder, source / folder, ignore=ignored)
+    for name in ("setup.cfg", "pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source / name)
+    build = f"from setuptools.build_meta import build_wheel; build_wheel({str(tmp_path)!r})"
+    subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", build], cwd=source, check=True, capture_output=True
+    )
+    (wheel,) = tmp_path.glob("*.whl")
+    shipped = {name for name in ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    files = {str(path.relative_to(ROOT)) for path in (ROOT / "hermes").rglob("*.py")}
+    assert shipped == files | {"hermes/py.typed", "twisted/plugins/hermes_plugin.py"}
+
+
+def test_the_documented_files_are_there() -> None:
+    for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE"):
+        assert (ROOT / name).is_file(), name
+    assert "Apache License" in (ROOT / "LICENSE").read_text(encoding="utf-8")
+
+
+def test_pyproject_and_setup_cfg_divide_the_work(setup_cfg: ConfigParser) -> None:
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        pyproject = tomllib.load(file)
+    assert "project" not in pyproject, "metadata lives in setup.cfg"
+    assert setup_cfg["options"]["python_requires"] == ">=3.11"
