@@ -87,10 +87,13 @@ class _Program(LazyGroup):
     modules=_COMMANDS,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog=exits.EXITS_EPILOG,
+    invoke_without_command=True,
 )
 @click.version_option(__version__, prog_name="hermes", message="%(prog)s %(version)s")
-def program() -> None:
+@click.pass_context
+def program(ctx: click.Context) -> None:
     """Publish to, read from and look after a Hermes (or Kafka 0.7) broker."""
+    exits.require_subcommand(ctx)
     logging.basicConfig(
         level=logging.DEBUG if exits.debugging() else logging.WARNING,
         format="hermes: %(message)s",

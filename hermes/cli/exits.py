@@ -18,6 +18,7 @@ __all__ = [
     "conclude",
     "debugging",
     "discard_stdout",
+    "require_subcommand",
 ]
 
 EXIT_OK: Final = 0
@@ -53,6 +54,17 @@ def conclude(error: BaseException) -> int:
             traceback.print_exception(error)
         click.echo(f"hermes: {_one_line(text)}", err=True)
     return code
+
+
+def require_subcommand(ctx: click.Context) -> None:
+    """End a group of commands that was called alone: its help on stderr, and a usage error.
+
+    Args:
+        ctx: the context of a group with `invoke_without_command`.
+    """
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help(), err=True)
+        ctx.exit(EXIT_USAGE)
 
 
 def _judge(error: BaseException) -> tuple[int, str]:

@@ -1,7 +1,7 @@
 """The options that several commands share, and the types of their values."""
 
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 import click
 
@@ -26,6 +26,8 @@ __all__ = [
 DEFAULT_PORT: Final = 9092
 CODEC_NAMES: Final = ("none", "gzip", "snappy")
 
+Value = TypeVar("Value")
+
 
 class BrokerAddress(NamedTuple):
     """Where a broker listens.
@@ -44,21 +46,16 @@ class BrokerAddress(NamedTuple):
         return f"{host}:{self.port}"
 
 
-class _Parsed(click.ParamType):
-    """A type that is a function from text to value; its ValueError becomes a usage error."""
+def _option_type(parse: Callable[[str], Value]) -> Callable[[str], Value]:
+    """Make a parser the type of an option: its ValueError becomes a usage error with its text."""
 
-    def __init__(self, name: str, parse: Callable[[str], Any]) -> None:
-        self.name = name
-        self._parse = parse
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Read the text; a default that is a value already is passed through."""
-        if not isinstance(value, str):
-            return value
+    def convert(text: str) -> Value:
         try:
-            return self._parse(value)
+            return parse(text)
         except ValueError as error:
-            self.fail(str(error), param, ctx)
+            raise click.BadParameter(str(error)) from None
+
+    return convert
 
 
 def parse_broker(text: str) -> BrokerAddress:
@@ -93,11 +90,11 @@ def _parse_topic(text: str) -> str:
     return text
 
 
-BROKER = _Parsed("host:port", parse_broker)
-START: Final[click.ParamType] = _Parsed("start", parse_start)
-SIZE: Final[click.ParamType] = _Parsed("size", parse_size)
-TIME: Final[click.ParamType] = _Parsed("time", parse_time_ms)
-TOPIC: Final[click.ParamType] = _Parsed("topic", _parse_topic)
+BROKER: Final = _option_type(parse_broker)
+START: Final = _option_type(parse_start)
+SIZE: Final = _option_type(parse_size)
+TIME: Final = _option_type(parse_time_ms)
+TOPIC: Final = _option_type(_parse_topic)
 
 _Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 

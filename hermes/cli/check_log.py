@@ -1,0 +1,79 @@
+"""`hermes check-log`: verify a whole data directory and change nothing."""
+
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from hermes.cli.exits import EXIT_FAILURE
+from hermes.cli.log_checks import DirectoryCheck, Finding, Totals, data_bytes
+from hermes.cli.options import JSON_OPTION, SIZE
+from hermes.cli.segments import Limits
+from hermes.cli.terminal import format_bytes, progress, write_json
+from hermes.protocol.expansion import DEFAULT_MAX_EXPANDED_BYTES
+
+__all__ = ["command"]
+
+
+@click.command("check-log")
+@click.argument(
+    "directory", metavar="DIR", type=click.Path(exists=True, file_okay=False, path_type=Path)
+)
+@click.option(
+    "--max-expanded",
+    "max_expanded_bytes",
+    type=SIZE,
+    default=DEFAULT_MAX_EXPANDED_BYTES,
+    metavar="SIZE",
+    help="What one compressed message may expand to (64MiB unless given).",
+)
+@JSON_OPTION
+@click.pass_context
+def command(ctx: click.Context, directory: Path, max_expanded_bytes: int, as_json: bool) -> None:
+    """Verify the data directory DIR (or one partition's directory), reading every byte.
+
+    A broker may be at work on it, and nothing is changed. Problems are lost, damaged or
+    unreachable messages: then the exit status is 1. Notices are oddities that cost no message.
+    """
+    with progress(data_bytes(directory), "checking") as advance:
+        check = DirectoryCheck(
+            directory, Limits(max_expanded_bytes=max_expanded_bytes), advance=advance
+        )
+        for finding in check.run():
+            if as_json:
+                write_json(asdict(finding))
+            else:
+                click.echo(_finding_text(finding))
+    if as_json:
+        write_json({"kind": "summary", **asdict(check.totals)})
+    else:
+        click.echo(_summary_text(check.totals))
+    if check.totals.problems:
+        ctx.exit(EXIT_FAILURE)
+
+
+def _finding_text(finding: Finding) -> str:
+    text = f"{finding.kind}: {finding.path}: "
+    if finding.offset is not None:
+        text += f"offset {finding.offset}: "
+    text += finding.text
+    if finding.next_offset is not None:
+        text += f"; the next good message starts at {finding.next_offset}"
+    return text
+
+
+def _summary_text(totals: Totals) -> str:
+    checked = ", ".join(
+        (
+            _counted(totals.partitions, "partition"),
+            _counted(totals.segments, "segment"),
+            _counted(totals.messages, "message"),
+            format_bytes(totals.size_bytes),
+        )
+    )
+    found = f"{_counted(totals.problems, 'problem')}, {_counted(totals.notices, 'notice')}"
+    return f"checked {checked}: {found}"
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"

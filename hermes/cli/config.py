@@ -1,0 +1,110 @@
+"""`hermes config`: check a broker.yaml before a broker does, or make one for Kafka 0.7's users."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from hermes.cli.exits import require_subcommand
+from hermes.cli.options import JSON_OPTION
+from hermes.cli.terminal import note, write_json
+from hermes.config import BrokerConfig, load_broker_config
+from hermes.config.broker import BROKER_SETTINGS
+from hermes.config.properties import import_properties
+from hermes.errors import ConfigError, PluginError
+from hermes.interfaces import IRetentionPolicy
+from hermes.plugins import load_plugin
+
+__all__ = ["command"]
+
+
+@click.group("config", invoke_without_command=True)
+@click.pass_context
+def command(ctx: click.Context) -> None:
+    """Check a broker.yaml, or import Kafka 0.7's properties."""
+    require_subcommand(ctx)
+
+
+@command.command("check")
+@click.argument("path", metavar="FILE", type=click.Path(path_type=Path))
+@JSON_OPTION
+def check(path: Path, as_json: bool) -> None:
+    """Read FILE as `twistd hermes --config FILE` would, and say whether a broker can start with it.
+
+    With --json every setting is written, those with default values included; durations are in
+    milliseconds and sizes in bytes.
+    """
+    config = load_broker_config(path)
+    _check_retention_policies(config, str(path))
+    _check_endpoints(config, str(path))
+    if as_json:
+        write_json(_settings_of(config))
+        return
+    click.echo(f"{path}: good: broker {config.broker_id} listens on {', '.join(config.listen)}")
+
+
+@command.command("import")
+@click.argument("path", metavar="FILE", type=click.Path(path_type=Path, allow_dash=True))
+def import_(path: Path) -> None:
+    """Print the broker.yaml that a Kafka 0.7 server.properties means (FILE, or - for stdin).
+
+    Only what FILE sets is written. Keys without an equivalent are named on stderr.
+    """
+    from_stdin = str(path) == "-"
+    content = sys.stdin.buffer.read() if from_stdin else path.read_bytes()
+    source = "stdin" if from_stdin else str(path)
+    imported = import_properties(content.decode("latin-1"), source)
+    # YAML is UTF-8, whatever the terminal speaks.
+    click.echo(imported.yaml_text.encode(), nl=False)
+    if imported.unknown_keys:
+        note(f"{source}: without an equivalent, left out: {', '.join(imported.unknown_keys)}")
+
+
+def _check_retention_policies(config: BrokerConfig, source: str) -> None:
+    """Load every policy that the file names, as the broker's start does."""
+    for topic in ("", *config.topics):
+        settings = config.topic(topic)
+        prefix = f"topics.{topic}." if topic else ""
+        try:
+            load_plugin(
+                "hermes.retention", settings.retention_policy, IRetentionPolicy, settings.retention
+            )
+        except PluginError as error:
+            raise ConfigError(f"{prefix}retention_policy", str(error), source=source) from None
+
+
+def _check_endpoints(config: BrokerConfig, source: str) -> None:
+    """Let Twisted read the endpoint strings, without listening on them."""
+    # Twisted takes longer to import than all other commands take to run.
+    from twisted.internet.endpoints import serverFromString
+
+    for description in config.listen:
+        try:
+            serverFromString(None, description)  # type: ignore[no-untyped-call]
+        except Exception as error:  # whatever the endpoint's parser, maybe a plugin's, raises
+            text = f"{description!r} is no endpoint that Twisted knows: {error}"
+            raise ConfigError("listen", text, source=source) from None
+
+
+def _settings_of(config: BrokerConfig) -> dict[str, Any]:
+    """Every setting by its attribute's name, as JSON can hold it; topics as they will be run."""
+    settings = {
+        setting.attribute: _jsonable(getattr(config, setting.attribute))
+        for setting in BROKER_SETTINGS.values()
+    }
+    topics = {name: _topic_settings(config, name) for name in config.topics}
+    return {**settings, "topics": topics}
+
+
+def _topic_settings(config: BrokerConfig, name: str) -> dict[str, Any]:
+    settings = config.topic(name)
+    return {field: _jsonable(getattr(settings, field)) for field in settings.__slots__}
+
+
+def _jsonable(value: Any) -> Any:
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, tuple):
+        return list(value)
+    return dict(value) if hasattr(value, "items") else value

@@ -1,0 +1,173 @@
+"""`hermes dump-log`: what is in a segment's file, message by message."""
+
+import base64
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from hermes.cli.exits import EXIT_FAILURE
+from hermes.cli.options import JSON_OPTION, SIZE
+from hermes.cli.segments import BadRange, Limits, SegmentFile, StoredMessage, codec_name
+from hermes.cli.terminal import note, write_json
+from hermes.protocol import Message
+from hermes.protocol.expansion import DEFAULT_MAX_EXPANDED_BYTES, Expansion
+
+__all__ = ["command", "payload_json"]
+
+
+@click.command("dump-log")
+@click.argument(
+    "paths",
+    metavar="FILE...",
+    nargs=-1,
+    required=True,
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+)
+@click.option("--deep", is_flag=True, help="Show the messages inside compressed ones too.")
+@click.option("--payloads", is_flag=True, help="Show what the messages say.")
+@click.option(
+    "--max-expanded",
+    "max_expanded_bytes",
+    type=SIZE,
+    default=DEFAULT_MAX_EXPANDED_BYTES,
+    metavar="SIZE",
+    help="What one compressed message may expand to (64MiB unless given).",
+)
+@JSON_OPTION
+@click.pass_context
+def command(
+    ctx: click.Context,
+    paths: tuple[Path, ...],
+    deep: bool,
+    payloads: bool,
+    max_expanded_bytes: int,
+    as_json: bool,
+) -> None:
+    """Show the messages in segment FILEs, of Hermes or of Kafka 0.7.
+
+    Offsets count from the one in a file's name. Whatever is no valid message is shown with what
+    is wrong with it and where the next good one starts; then the exit status is 1.
+    """
+    limits = Limits(max_expanded_bytes=max_expanded_bytes)
+    show: Callable[..., Iterator[Any]] = _json_rows if as_json else _text_rows
+    write: Callable[[Any], None] = write_json if as_json else click.echo
+    problems = 0
+    for path in paths:
+        with SegmentFile(path, limits) as segment:
+            if not as_json:
+                size = segment.end_offset - segment.base_offset
+                click.echo(f"{path}: {size} bytes from offset {segment.base_offset}")
+                click.echo(_HEADINGS)
+            for found in segment.walk():
+                problems += not isinstance(found, StoredMessage) or found.problem is not None
+                inner = _inner_messages(found, limits) if deep else []
+                for row in show(path, found, inner, payloads):
+                    write(row)
+    if problems:
+        note(f"{problems} places are damaged" if problems > 1 else "one place is damaged")
+        ctx.exit(EXIT_FAILURE)
+
+
+def _inner_messages(found: StoredMessage | BadRange, limits: Limits) -> list[Message]:
+    """The messages of a compressed set; none for anything else."""
+    if isinstance(found, BadRange) or found.problem or codec_name(found.message) == "none":
+        return []
+    return list(Expansion(limits.max_expanded_bytes).messages(found.message))
+
+
+# -- for people ---------------------------------------------------------------------------------
+
+_HEADINGS = f"{'OFFSET':>12} {'SIZE':>9} {'MAGIC':>5} {'CODEC':<7} {'CRC':<10}  STATE"
+
+
+def _text_rows(
+    path: Path, found: StoredMessage | BadRange, inner: list[Message], payloads: bool
+) -> Iterator[str]:
+    if isinstance(found, BadRange):
+        yield f"{found.offset:>12} {found.end_offset - found.offset:>9} {_bad_text(found)}"
+        return
+    is_set = codec_name(found.message) != "none"
+    state = f"BAD: {found.problem}" if found.problem else "ok"
+    if is_set and not found.problem:
+        state += f", {found.message_count} messages inside"
+    shown = _payload_text(found.message) if payloads and not is_set else ""
+    yield _text_row(str(found.offset), found.size_bytes, found.message, state + shown)
+    for number, message in enumerate(inner, 1):
+        shown = _payload_text(message) if payloads else ""
+        yield _text_row(f"inside: {number}", len(message.encode()), message, "ok" + shown)
+
+
+def _text_row(place: str, size_bytes: int, message: Message, state: str) -> str:
+    codec = codec_name(message)
+    return f"{place:>12} {size_bytes:>9} {message.magic:>5} {codec:<7} {message.crc:#010x}  {state}"
+
+
+def _bad_text(bad: BadRange) -> str:
+    if bad.next_offset is None:
+        return f"BAD: {bad.reason}; no good message follows"
+    return f"BAD: {bad.reason}; the next good message starts at {bad.next_offset}"
+
+
+def _payload_text(message: Message) -> str:
+    return f"  {message.payload.decode('utf-8', 'backslashreplace')!r}"
+
+
+# -- for programs -------------------------------------------------------------------------------
+
+
+def _json_rows(
+    path: Path, found: StoredMessage | BadRange, inner: list[Message], payloads: bool
+) -> Iterator[dict[str, Any]]:
+    place = {"file": str(path), "offset": found.offset}
+    if isinstance(found, BadRange):
+        size = found.end_offset - found.offset
+        bad = {"next_offset": found.next_offset, "size_bytes": size, "valid": False}
+        yield {**place, **bad, "problem": found.reason}
+        return
+    place["next_offset"] = found.end_offset
+    is_set = codec_name(found.message) != "none"
+    yield {
+        **place,
+        "size_bytes": found.size_bytes,
+        "valid": found.problem is None,
+        **({"problem": found.problem} if found.problem else {}),
+        **_message_json(found.message, payloads and not is_set),
+        **({"message_count": found.message_count} if is_set else {}),
+    }
+    for number, message in enumerate(inner, 1):
+        size = len(message.encode())
+        yield {
+            **place,
+            "inside": number,
+            "size_bytes": size,
+            "valid": True,
+            **_message_json(message, payloads),
+        }
+
+
+def _message_json(message: Message, payloads: bool) -> dict[str, Any]:
+    return {
+        "magic": message.magic,
+        "attributes": message.attributes,
+        "codec": codec_name(message),
+        "crc": message.crc,
+        "payload_bytes": len(message.payload),
+        **(payload_json(message.payload) if payloads else {}),
+    }
+
+
+def payload_json(payload: bytes) -> dict[str, str]:
+    """A payload as JSON can hold it.
+
+    Args:
+        payload: any bytes.
+
+    Returns:
+        `{"payload": text}`, or `{"payload_base64": ...}` when the bytes are no UTF-8.
+    """
+    try:
+        return {"payload": payload.decode()}
+    except UnicodeDecodeError:
+        return {"payload_base64": base64.b64encode(payload).decode()}

@@ -1,0 +1,88 @@
+import json
+
+import pytest
+import yaml
+
+from hermes.config import load_broker_config
+
+
+@pytest.fixture
+def broker_yaml(tmp_path):
+    def write(**settings):
+        path = tmp_path / "broker.yaml"
+        path.write_text(yaml.safe_dump({"broker_id": 3, "log_dir": "logs", **settings}))
+        return str(path)
+
+    return write
+
+
+def test_a_good_file_is_called_good(run, broker_yaml):
+    path = broker_yaml(listen="tcp:9093")
+    result = run("config", "check", path)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout == f"{path}: good: broker 3 listens on tcp:9093\n"
+
+
+def test_as_json_it_shows_every_setting(run, broker_yaml, tmp_path):
+    path = broker_yaml(segment_bytes="1MiB", topics={"clicks": {"partitions": 4}})
+    result = run("config", "check", "--json", path)
+    settings = json.loads(result.stdout)
+    assert settings["broker_id"] == 3
+    assert settings["segment_bytes"] == 1048576
+    assert settings["log_dir"] == str(tmp_path / "logs")
+    assert settings["topics"]["clicks"]["partitions"] == 4
+    assert settings["topics"]["clicks"]["segment_bytes"] == 1048576
+
+
+@pytest.mark.parametrize(
+    ("settings", "key"),
+    [
+        ({"segment_bites": 1}, "segment_bites: unknown setting"),
+        ({"num_partitions": "two"}, "num_partitions: "),
+        ({"topics": {"clicks": {"partitions": 0}}}, "topics.clicks.partitions: "),
+        ({"retention_policy": "by-mood"}, "retention_policy: "),
+        ({"topics": {"a": {"retention_policy": "x"}}}, "topics.a.retention_policy: "),
+        ({"listen": "pigeon:9092"}, "listen: "),
+    ],
+)
+def test_a_bad_one_is_one_line_with_file_and_key_and_exit_1(run, broker_yaml, settings, key):
+    path = broker_yaml(**settings)
+    result = run("config", "check", path)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.startswith(f"hermes: {path}: {key}")
+    assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", ["check", "import"])
+def test_a_missing_file_is_a_failure_not_a_traceback(run, tmp_path, command):
+    result = run("config", command, str(tmp_path / "none.yaml"))
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.startswith(f"hermes: {tmp_path / 'none.yaml'}: ")
+
+
+PROPERTIES = (
+    "brokerid=7\nlog.dir=/data\nenable.zookeeper=false\nnum.partitions=2\nmine=x\nyours=y\n"
+)
+
+
+@pytest.mark.parametrize("from_stdin", [False, True])
+def test_import_prints_a_file_that_a_broker_takes_and_nothing_else(run, tmp_path, from_stdin):
+    properties = tmp_path / "server.properties"
+    properties.write_text(PROPERTIES)
+    result = run("config", "import", "-" if from_stdin else str(properties), input=PROPERTIES)
+    source = "stdin" if from_stdin else properties
+    assert result.exit_code == 0
+    assert result.stderr == f"hermes: {source}: without an equivalent, left out: mine, yours\n"
+    imported = tmp_path / "imported.yaml"
+    imported.write_bytes(result.stdout_bytes)
+    config = load_broker_config(imported)
+    assert (config.broker_id, config.num_partitions) == (7, 2)
+    assert config.coordination == "none"
+
+
+def test_a_value_that_means_nothing_is_refused_with_its_key(run, tmp_path):
+    properties = tmp_path / "server.properties"
+    properties.write_text("num.partitions=many\n")
+    result = run("config", "import", str(properties))
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.startswith(f"hermes: {properties}: num.partitions: ")
