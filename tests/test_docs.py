@@ -1,0 +1,196 @@
+"""The documentation tells the truth: its code runs, its commands exist, its links lead somewhere.
+
+What a fenced block is checked for follows from the words after its three backticks:
+
+- `python test`: the file's tested blocks run, in their order, as one program in an empty
+  directory. With `python test broker` there is a broker, whose address takes the place of
+  `localhost:9092`.
+- `python` alone must be Python.
+- `yaml test` must load as a broker.yaml; `yaml` alone must be YAML.
+- `sh`: each command must exist; those of `hermes` with each subcommand and option.
+"""
+
+import ast
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+import pytest
+from hermes_testkit import BrokerProcess
+
+from hermes.cli import program
+from hermes.config import parse_broker_config
+from hermes.config.yaml_text import read_yaml
+
+ROOT = Path(__file__).parents[1]
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+DOCUMENT_NAMES = [str(path.relative_to(ROOT)) for path in DOCUMENTS]
+
+# Programs that a reader has, beside Hermes' own.
+KNOWN_PROGRAMS = (
+    "cat cd cp curl cut echo export git grep head kill ls mkdir pip printf python python3 rm sort "
+    "source sudo systemctl tail tee ulimit uniq wc"
+)
+
+FENCE = re.compile(r"^( *)```([^\n`]*)\n(.*?)^\1```[ ]*$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+HEADING = re.compile(r"^#+ +(.*)$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block: what stands after its backticks, its text, and the line it starts in."""
+
+    document: Path
+    words: tuple[str, ...]
+    text: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.document.relative_to(ROOT)}:{self.line}"
+
+
+def blocks(*wanted: str) -> list[Block]:
+    """The blocks, of all documents, that begin with these words."""
+    found = []
+    for document in DOCUMENTS:
+        content = document.read_text(encoding="utf-8")
+        for match in FENCE.finditer(content):
+            words = tuple(match[2].split())
+            if words[: len(wanted)] == wanted:
+                text = re.sub(rf"^{match[1]}", "", match[3], flags=re.MULTILINE)
+                line = content.count("\n", 0, match.start()) + 1
+                found.append(Block(document, words, text, line))
+    return found
+
+
+def tested_programs() -> list[list[Block]]:
+    """The `python test` blocks, in a list a document."""
+    tested = blocks("python", "test")
+    programs = [[block for block in tested if block.document == each] for each in DOCUMENTS]
+    return [program for program in programs if program]
+
+
+@pytest.mark.parametrize("program_blocks", tested_programs(), ids=lambda blocks: str(blocks[0]))
+def test_the_code_runs(
+    program_blocks: list[Block], tmp_path: Path, start_broker: Callable[..., BrokerProcess]
+) -> None:
+    # Each block stands at its own lines, so that a traceback points into the document.
+    source = ""
+    for block in program_blocks:
+        source += "\n" * (block.line - source.count("\n")) + block.text
+    if any("broker" in block.words for block in program_blocks):
+        source = source.replace("localhost:9092", f"127.0.0.1:{start_broker().port}")
+    script = tmp_path / program_blocks[0].document.with_suffix(".py").name
+    script.write_text(source, encoding="utf-8")
+    directory = tmp_path / "empty"
+    directory.mkdir()
+    ran = subprocess.run(
+        [sys.executable, "-W", "error", str(script)],
+        cwd=directory,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
+    )
+    assert ran.returncode == 0, f"{program_blocks[0].document.name}:\n{ran.stdout}{ran.stderr}"
+
+
+@pytest.mark.parametrize("block", blocks("python"), ids=str)
+def test_python_is_python(block: Block) -> None:
+    ast.parse(block.text, str(block))
+
+
+@pytest.mark.parametrize("block", blocks("yaml"), ids=str)
+def test_yaml_is_yaml(block: Block) -> None:
+    values = read_yaml(block.text.encode(), str(block))
+    if "test" in block.words:
+        parse_broker_config(values, str(block))
+
+
+def commands(block: Block) -> Iterator[list[str]]:
+    """Split a shell block into commands, at newlines, pipes and `&&`; comments are left out."""
+    text = block.text.replace("\\\n", " ")
+    for line in text.splitlines():
+        lexer = shlex.shlex(line, posix=True, punctuation_chars="|&;<>()")
+        lexer.whitespace_split = True
+        command: list[str] = []
+        for token in lexer:
+            if set(token) <= set("|&;()"):
+                if command:
+                    yield command
+                command = []
+            else:
+                command.append(token)
+        if command:
+            yield command
+
+
+def shell_commands() -> list[tuple[Block, list[str]]]:
+    """Every command of every shell block."""
+    return [(block, command) for block in blocks("sh") for command in commands(block)]
+
+
+@pytest.mark.parametrize(("block", "command"), shell_commands(), ids=str)
+def test_a_command_exists(block: Block, command: list[str]) -> None:
+    while re.match(r"\w+=", command[0]):  # settings for the command's environment
+        command = command[1:]
+    name = command[0]
+    if "/" in name and not name.startswith(("/", "~", ".venv/")):
+        assert os.access(ROOT / name, os.X_OK), f"{block}: there is no executable {name}"
+    elif (name := Path(name).name) == "hermes":
+        check_hermes(block, command[1:])
+    elif name == "twistd":
+        assert "hermes" in command, f"{block}: {command}"
+    else:
+        assert name in KNOWN_PROGRAMS.split(), f"{block}: {name} is no program that a reader has"
+
+
+def check_hermes(block: Block, arguments: list[str]) -> None:
+    """Walk down the command line's groups and look up each option."""
+    context = click.Context(program)
+    command: click.Command = program
+    for argument in arguments:
+        if argument.startswith("-") and len(argument) > 1:
+            known = {
+                name for p in command.get_params(context) for name in (*p.opts, *p.secondary_opts)
+            }
+            name = argument.split("=")[0]
+            short = not name.startswith("--") and name[:2] in known
+            assert name in known or short, f"{block}: {command.name} has no option {name}"
+        elif isinstance(command, click.Group):
+            below = command.get_command(context, argument)
+            assert below is not None, f"{block}: {command.name} has no command {argument}"
+            command = below
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=DOCUMENT_NAMES)
+def test_links_lead_somewhere(document: Path) -> None:
+    content = FENCE.sub("", document.read_text(encoding="utf-8"))
+    for target in LINK.findall(content):
+        if re.match(r"[a-z]+:", target):
+            continue
+        name, _, anchor = target.partition("#")
+        file = document.parent / name if name else document
+        assert file.exists(), f"{document.name}: {target}"
+        if anchor:
+            headings = HEADING.findall(FENCE.sub("", file.read_text(encoding="utf-8")))
+            anchors = {
+                re.sub(r"[^\w\- ]", "", h.lower()).strip().replace(" ", "-") for h in headings
+            }
+            assert anchor in anchors, f"{document.name}: {target}"
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=DOCUMENT_NAMES)
+def test_every_block_says_what_it_is(document: Path) -> None:
+    """A forgotten word after the backticks would be a block that nothing checks."""
+    content = document.read_text(encoding="utf-8")
+    for match in FENCE.finditer(content):
+        word = (match[2].split() or ["text"])[0]
+        assert word in {"python", "yaml", "sh", "json", "text", "ini", "properties", "cfg"}, word
