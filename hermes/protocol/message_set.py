@@ -7,21 +7,21 @@ the only places that one can resume from.
 """
 
 from collections.abc import Iterable, Iterator
-from typing import Final, Literal, Self, TypeAlias
+from typing import Literal, Self, TypeAlias
 from zlib import crc32
 
 from hermes.errors import ExpandedTooLargeError, InvalidMessageError
 from hermes.protocol.compression import Codec
 from hermes.protocol.expansion import DEFAULT_MAX_EXPANDED_BYTES, Expansion
 from hermes.protocol.messages import (
-    CODEC_MASK,
-    MAGIC1,
+    PLAIN,
+    PLAIN_FLAGS,
     SIZE,
     Message,
     decode_message,
     encode_message_set,
 )
-from hermes.protocol.search import find_valid_message
+from hermes.protocol.search import find_after_damaged_length, find_valid_message
 from hermes.protocol.wire import Buffer
 
 __all__ = ["MessageAndOffset", "MessageSet"]
@@ -29,9 +29,6 @@ __all__ = ["MessageAndOffset", "MessageSet"]
 #: A message and the offset to continue from behind it. A plain tuple: a named one would take a
 #: quarter of the speed of iterating.
 MessageAndOffset: TypeAlias = tuple[Message, int]
-
-# A header of magic 1 can't be shorter than this, its length included.
-_MAGIC1_BYTES: Final = MAGIC1.size
 
 
 class MessageSet:
@@ -150,20 +147,18 @@ class MessageSet:
         """
         self.skipped_count = 0
         data, base = self._data, self.base_offset
-        unpack = MAGIC1.unpack_from
+        unpack = PLAIN.unpack_from
         end = len(data)
-        last = end - _MAGIC1_BYTES
+        last = end - PLAIN.size
         position = 0
         while True:
             while position <= last:
-                size, magic, attributes, crc = unpack(data, position)
+                size, flags, crc = unpack(data, position)
                 following = position + 4 + size
-                if following > end or magic != 1 or attributes & CODEC_MASK or size < 6:
-                    break
                 payload = data[position + 10 : following]
-                if crc32(payload) != crc:
+                if flags != PLAIN_FLAGS or following > end or crc32(payload) != crc or size < 6:
                     break
-                yield Message((payload, 1, attributes, crc)), base + following
+                yield Message((payload, 1, 0, crc)), base + following
                 position = following
             unusual = self._next_unusual(position, deep)
             if unusual is None:
@@ -183,47 +178,53 @@ class MessageSet:
             return None
         following = position + SIZE.size + SIZE.unpack_from(data, position)[0]
         if following > len(data):
-            return None
+            # Nearly always the tail of a fetch, or a message larger than the fetch.
+            resume = None
+            if position == 0:
+                resume = find_after_damaged_length(data, 0, max_message_bytes=len(data))
+            if resume is None:
+                return None
+            return self._step_over(InvalidMessageError("its length is wrong"), position, resume)
         try:
-            if following < position + SIZE.size:
-                raise InvalidMessageError("a message has a negative length")
-            message = decode_message(data, position, following)
-            if not deep or message.codec is Codec.NONE:
-                return [(message, self.base_offset + following)], following
-            inner = list(Expansion(self._max_expanded_bytes).messages(message))
+            return self._take(position, following, deep), following
         except InvalidMessageError as error:
-            resume = self._resume_behind(position, following)
-            if self._skip and not isinstance(error, ExpandedTooLargeError):
-                if resume is not None:
-                    self.skipped_count += 1
-                    return [], resume
-                if position:  # the next fetch starts here, and so has more to look at
-                    return None
-            raise self._damage(error, position, resume) from error
-        pairs = [(each, self.base_offset + position) for each in inner]
-        if pairs:
-            pairs[-1] = (inner[-1], self.base_offset + following)
-        return pairs, following
+            return self._step_over(error, position, self._resume_behind(position, following))
+
+    def _take(self, position: int, following: int, deep: bool) -> list[MessageAndOffset]:
+        """Decode a message of any kind, and what is inside it."""
+        message = decode_message(self._data, position, following)
+        next_offset = self.base_offset + following
+        if not deep or message.codec is Codec.NONE:
+            return [(message, next_offset)]
+        inner = list(Expansion(self._max_expanded_bytes).messages(message))
+        pairs = [(each, self.base_offset + position) for each in inner[:-1]]
+        return pairs + [(each, next_offset) for each in inner[-1:]]
 
     def _resume_behind(self, position: int, following: int) -> int | None:
         """Find where to go on behind a damaged message."""
-        largest = len(self._data)
-        found = find_valid_message(self._data, position, max_message_bytes=largest)
-        if found == position:  # intact by its CRC, but what is inside is damaged
-            found = find_valid_message(self._data, following, max_message_bytes=largest)
+        found = find_valid_message(self._data, position, max_message_bytes=len(self._data))
+        if found == position:  # intact by its CRC, only what is inside is damaged
+            return following
         if found is None and following == len(self._data) > position:
             # Its length leads exactly to the end of the buffer, so at least that is right.
             return following
         return found
 
-    def _damage(
+    def _step_over(
         self, error: InvalidMessageError, position: int, resume: int | None
-    ) -> InvalidMessageError:
+    ) -> tuple[list[MessageAndOffset], int] | None:
+        """Raise for a damaged message, or skip to `resume`, as was asked for."""
+        if self._skip and not isinstance(error, ExpandedTooLargeError):
+            if resume is not None:
+                self.skipped_count += 1
+                return [], resume
+            if position:  # the next fetch starts here, and so has more to look at
+                return None
         offset = self.base_offset + position
         next_offset = None if resume is None else self.base_offset + resume
         behind = "none follows in what was read" if resume is None else f"next one: {next_offset}"
-        return type(error)(
+        raise type(error)(
             f"damaged message at offset {offset}: {error} (good messages: {behind})",
             offset=offset,
             next_offset=next_offset,
-        )
+        ) from error

@@ -25,8 +25,8 @@ __all__ = [
     "HEADER_BYTES",
     "MAGIC0",
     "MAGIC1",
+    "PLAIN",
     "PLAIN_FLAGS",
-    "PLAIN_FLAGS_MASK",
     "SIZE",
     "Message",
     "count_plain_messages",
@@ -47,13 +47,13 @@ MAGIC0: Final = struct.Struct(">ibI")
 #: int32 length | int8 magic | uint8 attributes | uint32 crc
 MAGIC1: Final = struct.Struct(">ibBI")
 
-# For loops that run once a message: magic and attributes read as one uint16, the length as
-# unsigned, so that what is negative is too large.
-_PLAIN: Final = struct.Struct(">IHI")
+#: uint32 length | uint16 magic and attributes | uint32 crc: magic 1 for loops that run once a
+#: message. A negative length is too large when read as unsigned, and so needs no check of its own.
+PLAIN: Final = struct.Struct(">IHI")
 
-#: What magic and attributes, read as one uint16 and masked, are in a plain message.
+#: What magic and attributes, read as one uint16, are in a plain message. Free attribute bits that
+#: are set are allowed as well, but so rare that loops leave them to whoever takes the unusual.
 PLAIN_FLAGS: Final = 0x0100
-PLAIN_FLAGS_MASK: Final = 0xFF00 | CODEC_MASK
 
 
 def _field(index: int, doc: str) -> Any:
@@ -155,7 +155,7 @@ def encode_message_set(
     if magic == 1:
         # One list that headers and payloads are dealt into: a tenth faster than appending both.
         payloads = payloads if isinstance(payloads, list) else list(payloads)
-        pack: Callable[..., bytes] = _PLAIN.pack
+        pack: Callable[..., bytes] = PLAIN.pack
         parts: list[bytes] = [b""] * (2 * len(payloads))
         parts[::2] = [pack(len(each) + 6, PLAIN_FLAGS, crc32(each)) for each in payloads]
         parts[1::2] = payloads
@@ -170,9 +170,9 @@ def encode_message_set(
 def count_plain_messages(data: Buffer, start: int, end: int) -> int:
     """Count the messages of a set that has nothing out of the ordinary, checking every CRC.
 
-    Ordinary means: one or more whole messages up to the very end, all of magic 1, uncompressed
-    and intact. That is nearly every set that a producer sends; callers treat the others at
-    leisure. This loop runs once for each message that a broker receives.
+    Ordinary means: one or more whole messages up to the very end, all of magic 1, without
+    attributes and intact. That is nearly every set that a producer sends; callers treat the
+    others at leisure. This loop runs once for each message that a broker receives.
 
     Args:
         data: bytes, or a memoryview of bytes, that hold the set.
@@ -182,7 +182,7 @@ def count_plain_messages(data: Buffer, start: int, end: int) -> int:
     Returns:
         How many messages there are; 0 if anything is out of the ordinary.
     """
-    unpack = _PLAIN.unpack_from
+    unpack = PLAIN.unpack_from
     count = 0
     try:
         while start != end:
@@ -192,7 +192,7 @@ def count_plain_messages(data: Buffer, start: int, end: int) -> int:
             if (
                 following > end
                 or crc32(data[start + 10 : following]) != crc
-                or flags & PLAIN_FLAGS_MASK != PLAIN_FLAGS
+                or flags != PLAIN_FLAGS
                 or (not crc and size < 6)
             ):
                 return 0

@@ -1,10 +1,7 @@
 """From received bytes to requests and answers: pure state, no socket.
 
-Theory of operation. Whoever reads a socket feeds what arrives, in any pieces, to `receive_data`,
-and then takes what became complete until `next_...` gives None. Bytes wait in a queue of the
-chunks as they were received. What is whole within a chunk is used right there, as views or small
-copies. A request that spans chunks is gathered in a bytearray that grows as its bytes arrive: a
-size prefix is only a claim, and never allocates.
+Whoever reads a socket feeds what arrives, in any pieces, to `receive_data`, and then takes what
+became complete until `next_...` gives None. `hermes.protocol.framing` tells how bytes are held.
 
 A broker's work is mostly produce requests of one producer for one partition, one after the other.
 `RequestReceiver` therefore recognises the bytes of type, topic and partition instead of decoding
@@ -12,32 +9,28 @@ them again, checks ordinary message sets on the way, and hands out whole runs of
 """
 
 import struct
-from collections import deque
 from functools import lru_cache
 from typing import Final
 from zlib import crc32
 
 from hermes.errors import RemoteProtocolError
 from hermes.protocol.decoding import Request, decode_request
-from hermes.protocol.messages import PLAIN_FLAGS, PLAIN_FLAGS_MASK, count_plain_messages
+from hermes.protocol.framing import Frames
+from hermes.protocol.messages import PLAIN_FLAGS, SIZE, count_plain_messages
 from hermes.protocol.requests import ProduceRequest
 from hermes.protocol.wire import Buffer, Reader
 
 __all__ = ["ProduceRun", "RequestReceiver", "ResponseReceiver"]
 
-_SIZE: Final = struct.Struct(">i")
 _PRODUCE_TYPE: Final = bytes(2)
 _TOPIC_LENGTH: Final = struct.Struct(">h")
-
-# Gathered frames up to this size are made bytes, which are faster to slice than a memoryview.
-_COPY_BYTES: Final = 128 * 1024
 
 
 class ProduceRun:
     """Produce requests (type 0) for one partition whose sets were found in order: append them.
 
-    Every set consists of whole, intact, uncompressed messages of magic 1 within the limits, at
-    least one. The topic and the partition were not judged.
+    Every set consists of whole, intact messages of magic 1 without attributes, within the limits,
+    at least one. The topic and the partition were not judged.
 
     Attributes:
         topic: the topic's name.
@@ -82,7 +75,7 @@ class RequestReceiver:
     __slots__ = ("_error", "_frames", "_largest", "_produce")
 
     def __init__(self, max_request_bytes: int, max_message_bytes: int) -> None:
-        self._frames = _Frames(max_request_bytes, "a request")
+        self._frames = Frames(max_request_bytes, "a request")
         # No larger request goes through the quick loop, which so needs no other check of sizes.
         self._largest = min(max_request_bytes, max_message_bytes)
         self._produce: _ProducePrefix | None = None
@@ -149,7 +142,7 @@ class RequestReceiver:
         A frame for another partition than the run's ends the run; without a run it becomes the
         one that is recognised from now on.
         """
-        data, start = self._frames.data, self._frames.position + _SIZE.size
+        data, start = self._frames.data, self._frames.position + SIZE.size
         known = self._produce
         if known is not None and data[start : start + known.length] == known.prefix:
             return known
@@ -200,7 +193,7 @@ class RequestReceiver:
             if message_bytes == set_bytes - 4:
                 if (
                     crc32(data[start + 10 : stop]) != crc
-                    or flags & PLAIN_FLAGS_MASK != PLAIN_FLAGS
+                    or flags != PLAIN_FLAGS
                     or (not crc and message_bytes < 6)
                 ):
                     break
@@ -234,7 +227,7 @@ class ResponseReceiver:
     __slots__ = ("_frames",)
 
     def __init__(self, max_response_bytes: int) -> None:
-        self._frames = _Frames(max_response_bytes, "an answer")
+        self._frames = Frames(max_response_bytes, "an answer")
 
     def receive_data(self, data: Buffer) -> None:
         """Take what arrived; it must not change afterwards."""
@@ -272,116 +265,10 @@ class _ProducePrefix:
         self.partition = produce.partition
         self.layout = _produce_layout(self.length)
         #: Where the message set begins, counted from the size.
-        self.body_bytes = _SIZE.size + self.length + _SIZE.size
+        self.body_bytes = SIZE.size + self.length + SIZE.size
 
 
 @lru_cache(maxsize=512)
 def _produce_layout(length: int) -> struct.Struct:
     """Size, prefix, size of the set, and the header of its first message, if it is plain."""
     return struct.Struct(f">i{length}siIHI")
-
-
-class _Frames:
-    """Cuts a stream of `int32 size | body` into frames.
-
-    Attributes:
-        data: the chunk that is being used.
-        position: how far it has been used.
-    """
-
-    __slots__ = ("_chunks", "_max_bytes", "_partial", "_waiting_bytes", "_what", "data", "position")
-
-    def __init__(self, max_bytes: int, what: str) -> None:
-        self._max_bytes = max_bytes
-        self._what = what
-        self._chunks: deque[tuple[Buffer, int]] = deque()  # each with where to begin
-        self._waiting_bytes = 0  # in those
-        self._partial = bytearray()  # the beginning of a frame, its size included
-        self.data: Buffer = b""
-        self.position = 0
-
-    def feed(self, data: Buffer) -> None:
-        if data:
-            self._chunks.append((data, 0))
-            self._waiting_bytes += len(data)
-
-    @property
-    def buffered_bytes(self) -> int:
-        return len(self.data) - self.position + self._waiting_bytes + len(self._partial)
-
-    @property
-    def partial_bytes(self) -> int:
-        idle = not self._chunks and self.position == len(self.data)
-        return len(self._partial) if idle else 0
-
-    def frame_end(self) -> int | None:
-        """Find a whole frame, moving on to later chunks as needed.
-
-        Returns:
-            Where the frame ends in `data`; it starts at `position`, with its size. None when more
-            bytes must arrive first.
-
-        Raises:
-            RemoteProtocolError: the size is not positive, or above the maximum. There is no way
-                on from there.
-        """
-        while True:
-            available = len(self.data) - self.position
-            if available >= _SIZE.size:
-                needed = self._frame_bytes(self.data, self.position)
-                if available >= needed:
-                    return self.position + needed
-            if not self._advance():
-                return None
-
-    def take(self, end: int) -> memoryview:
-        """Take the body of the frame that ends at `end`, as a view."""
-        start, self.position = self.position + _SIZE.size, end
-        return memoryview(self.data)[start:end]
-
-    def _frame_bytes(self, data: Buffer, position: int) -> int:
-        size: int = _SIZE.unpack_from(data, position)[0]
-        if not 0 < size <= self._max_bytes:
-            raise RemoteProtocolError(
-                f"{self._what} claims {size} bytes; 1 to {self._max_bytes} are allowed"
-            )
-        return _SIZE.size + size
-
-    def _advance(self) -> bool:
-        """Make the next chunk the current one; False when there is none to use.
-
-        The rest of the current chunk is the beginning of a frame: it is put aside, completed from
-        the chunks that follow, and then is a chunk of its own.
-        """
-        if self.position < len(self.data):
-            self._partial += memoryview(self.data)[self.position :]
-        self.data, self.position = b"", 0
-        while self._chunks:
-            chunk, start = self._chunks.popleft()
-            self._waiting_bytes -= len(chunk) - start
-            if not self._partial:
-                self.data, self.position = chunk, start
-                return True
-            stop = self._gather(chunk, start)
-            if stop is not None:
-                if stop < len(chunk):
-                    self._chunks.appendleft((chunk, stop))
-                    self._waiting_bytes += len(chunk) - stop
-                whole, self._partial = self._partial, bytearray()
-                self.data = bytes(whole) if len(whole) <= _COPY_BYTES else memoryview(whole)
-                return True
-        return False
-
-    def _gather(self, chunk: Buffer, start: int) -> int | None:
-        """Add to the frame put aside what it lacks; where that ends, or None if it lacks more."""
-        partial, view = self._partial, memoryview(chunk)
-        if len(partial) < _SIZE.size:
-            stop = start + _SIZE.size - len(partial)
-            partial += view[start:stop]
-            start = stop
-            if len(partial) < _SIZE.size:
-                return None
-        needed = self._frame_bytes(partial, 0)
-        stop = start + needed - len(partial)
-        partial += view[start:stop]
-        return stop if len(partial) == needed else None

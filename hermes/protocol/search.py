@@ -14,7 +14,7 @@ from zlib import crc32
 from hermes.protocol.messages import CODEC_MASK, HEADER_BYTES, MAGIC0, MAGIC1, SIZE
 from hermes.protocol.wire import Buffer
 
-__all__ = ["find_valid_message"]
+__all__ = ["find_after_damaged_length", "find_valid_message"]
 
 # What a search may spend on CRCs of candidates that turn out to be none, in bytes: to begin with,
 # and more for each byte searched. Only data made for the purpose comes near it.
@@ -56,7 +56,30 @@ def find_valid_message(
         return next(search.scan(start + 1, end), None)
     if lead == start:
         return start
-    return search.end_of_damaged_size(start, lead) or lead
+    return search.after_damaged_length(start, lead) or lead
+
+
+def find_after_damaged_length(
+    buffer: Buffer, start: int, *, end: int | None = None, max_message_bytes: int
+) -> int | None:
+    """Find the message that follows one of which nothing but the length is damaged.
+
+    A message that claims more than was read is usually just that: not all there yet. It is
+    damaged for certain if an intact message begins at a place up to which its CRC is right.
+
+    Args:
+        buffer: holds the bytes; not modified.
+        start: where the message in question begins.
+        end: where to stop; None for the end of the buffer.
+        max_message_bytes: no payload is larger than this.
+
+    Returns:
+        The position of the message that follows; None when there is no such place.
+    """
+    end = len(buffer) if end is None else end
+    if end - start < MAGIC1.size or buffer[start + SIZE.size] not in (0, 1):
+        return None
+    return _Search(buffer, end, max_message_bytes).after_damaged_length(start, end)
 
 
 class _Search:
@@ -103,11 +126,11 @@ class _Search:
                 yield start
             start += 1
 
-    def end_of_damaged_size(self, start: int, lead: int) -> int | None:
-        """Where the message at `start` ends if nothing but its length is damaged.
+    def after_damaged_length(self, start: int, lead: int) -> int | None:
+        """Where, before `lead`, the message at `start` ends if only its length is damaged.
 
-        Its CRC is right for the payload that ends where the next message begins; so a position
-        before the lead counts only if that is so.
+        An intact message begins there, and the payload up to it has the right CRC; others may be
+        part of the payload.
         """
         data = memoryview(self._data)
         layout = MAGIC1 if data[start + SIZE.size] else MAGIC0

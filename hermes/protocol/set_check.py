@@ -95,6 +95,8 @@ def _check_sizes(data: memoryview, max_message_bytes: int) -> int:
 
 def _check_contents(data: memoryview, end: int, max_expanded_bytes: int) -> SetCheck:
     """0.7's second pass, over whole messages."""
+    if plain := count_plain_messages(data, 0, end):
+        return SetCheck(end, plain, False)
     expansion = Expansion(max_expanded_bytes)
     count = 0
     compressed = False

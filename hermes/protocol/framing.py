@@ -1,0 +1,132 @@
+"""Cutting a stream of bytes into frames: `int32 size`, then that many bytes.
+
+Theory of operation. Bytes wait in a queue of the chunks as they were received, and are not moved.
+What is whole within a chunk is used right there. A frame that spans chunks is gathered in a
+bytearray that grows as its bytes arrive, and then stands in the queue as a chunk of its own. A
+size prefix is only a claim: it is checked at once, and never allocates.
+"""
+
+from collections import deque
+from typing import Final
+
+from hermes.errors import RemoteProtocolError
+from hermes.protocol.messages import SIZE
+from hermes.protocol.wire import Buffer
+
+__all__ = ["Frames"]
+
+# Gathered frames up to this size are made bytes, which are faster to slice than a memoryview.
+_COPY_BYTES: Final = 128 * 1024
+
+
+class Frames:
+    """Cuts a stream of `int32 size | body` into frames.
+
+    Args:
+        max_bytes: the largest size that may be claimed; at least 1.
+        what: what a frame is called in errors, for instance "a request".
+
+    Attributes:
+        data: the chunk that is being used.
+        position: how far it has been used.
+    """
+
+    __slots__ = ("_chunks", "_max_bytes", "_partial", "_waiting_bytes", "_what", "data", "position")
+
+    def __init__(self, max_bytes: int, what: str) -> None:
+        self._max_bytes = max_bytes
+        self._what = what
+        self._chunks: deque[tuple[Buffer, int]] = deque()  # each with where to begin
+        self._waiting_bytes = 0  # in those
+        self._partial = bytearray()  # the beginning of a frame, its size included
+        self.data: Buffer = b""
+        self.position = 0
+
+    def feed(self, data: Buffer) -> None:
+        """Take what arrived; it must not change afterwards."""
+        if data:
+            self._chunks.append((data, 0))
+            self._waiting_bytes += len(data)
+
+    @property
+    def buffered_bytes(self) -> int:
+        """How many bytes are held."""
+        return len(self.data) - self.position + self._waiting_bytes + len(self._partial)
+
+    @property
+    def partial_bytes(self) -> int:
+        """How many bytes of an incomplete frame are held; 0 while there is anything else."""
+        idle = not self._chunks and self.position == len(self.data)
+        return len(self._partial) if idle else 0
+
+    def frame_end(self) -> int | None:
+        """Find a whole frame, moving on to later chunks as needed.
+
+        Returns:
+            Where the frame ends in `data`; it starts at `position`, with its size. None when more
+            bytes must arrive first.
+
+        Raises:
+            RemoteProtocolError: the size is not positive, or above the maximum. There is no way
+                on from there.
+        """
+        while True:
+            available = len(self.data) - self.position
+            if available >= SIZE.size:
+                needed = self._frame_bytes(self.data, self.position)
+                if available >= needed:
+                    return self.position + needed
+            if not self._advance():
+                return None
+
+    def take(self, end: int) -> memoryview:
+        """Take the body of the frame that ends at `end`, as a view."""
+        start, self.position = self.position + SIZE.size, end
+        return memoryview(self.data)[start:end]
+
+    def _frame_bytes(self, data: Buffer, position: int) -> int:
+        size: int = SIZE.unpack_from(data, position)[0]
+        if not 0 < size <= self._max_bytes:
+            raise RemoteProtocolError(
+                f"{self._what} claims {size} bytes; 1 to {self._max_bytes} are allowed"
+            )
+        return SIZE.size + size
+
+    def _advance(self) -> bool:
+        """Make the next chunk the current one; False when there is none to use.
+
+        The rest of the current chunk is the beginning of a frame: it is put aside, completed from
+        the chunks that follow, and then is a chunk of its own.
+        """
+        if self.position < len(self.data):
+            self._partial += memoryview(self.data)[self.position :]
+        self.data, self.position = b"", 0
+        while self._chunks:
+            chunk, start = self._chunks.popleft()
+            self._waiting_bytes -= len(chunk) - start
+            if not self._partial:
+                self.data, self.position = chunk, start
+                return True
+            stop = self._gather(chunk, start)
+            if stop is not None:
+                if stop < len(chunk):
+                    self._chunks.appendleft((chunk, stop))
+                    self._waiting_bytes += len(chunk) - stop
+                whole, self._partial = self._partial, bytearray()
+                self.data = bytes(whole) if len(whole) <= _COPY_BYTES else memoryview(whole)
+                return True
+        return False
+
+    def _gather(self, chunk: Buffer, start: int) -> int | None:
+        """Add to the frame put aside what it lacks; where that ends, or None if it lacks more."""
+        partial, view = self._partial, memoryview(chunk)
+        if len(partial) < SIZE.size:
+            stop = start + SIZE.size - len(partial)
+            partial += view[start:stop]
+            start = stop
+            if len(partial) < SIZE.size:
+                return None
+        needed = self._frame_bytes(partial, 0)
+        stop = start + needed - len(partial)
+        partial += view[start:stop]
+        return stop if len(partial) == needed else None
