@@ -3,8 +3,52 @@
 The layers, lowest first: `errors`, `interfaces`, `config` and `plugins`, `protocol`, `storage`;
 on these stand `broker` and `client`, which never import each other; `cli`, `tap` and `testing`
 stand on top. ARCHITECTURE.md tells why.
+
+The client's public names are importable from here. They are loaded on first use, so that a broker
+never imports the client.
 """
+
+import importlib
+from typing import TYPE_CHECKING, Any
 
 from hermes._version import __version__
 
-__all__ = ["__version__"]
+if TYPE_CHECKING:
+    from hermes.client import (
+        EARLIEST,
+        LATEST,
+        FetchRequest,
+        Message,
+        MessageAndOffset,
+        MessageSet,
+        SimpleConsumer,
+    )
+    from hermes.errors import HermesError
+
+__all__ = [
+    "EARLIEST",
+    "LATEST",
+    "FetchRequest",
+    "HermesError",
+    "Message",
+    "MessageAndOffset",
+    "MessageSet",
+    "SimpleConsumer",
+    "__version__",
+]
+
+
+def __getattr__(name: str) -> Any:
+    # Every error is reachable as `hermes.SomeError`; the names above but those are the client's.
+    if name not in __all__ and not name.endswith("Error"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    home = importlib.import_module("hermes.errors" if name.endswith("Error") else "hermes.client")
+    value = getattr(home, name, None)
+    if value is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(set(globals()) | set(__all__))

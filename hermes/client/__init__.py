@@ -1,5 +1,32 @@
-"""The client library: blocking, thread-safe, no reactor. It stands on `hermes.protocol` alone."""
+"""The client library: blocking, thread-safe, no reactor. It stands on `hermes.protocol` alone.
 
+connection      one socket: deadlines, failures, reconnecting
+conversations, fetching, producing
+what is said to a broker, without I/O: shared with the asynchronous twins
+channel         conversations over a connection
+simple_consumer, sync_producer
+one broker, no state
+"""
+
+from hermes.client.channel import Channel
 from hermes.client.connection import BrokerConnection
+from hermes.client.fetching import FetchResult
+from hermes.client.producing import SendResult
+from hermes.client.simple_consumer import SimpleConsumer
+from hermes.client.sync_producer import SyncProducer
+from hermes.protocol import EARLIEST, LATEST, FetchRequest, Message, MessageAndOffset, MessageSet
 
-__all__ = ["BrokerConnection"]
+__all__ = [
+    "EARLIEST",
+    "LATEST",
+    "BrokerConnection",
+    "Channel",
+    "FetchRequest",
+    "FetchResult",
+    "Message",
+    "MessageAndOffset",
+    "MessageSet",
+    "SendResult",
+    "SimpleConsumer",
+    "SyncProducer",
+]

@@ -89,7 +89,7 @@ class BrokerConnection:
         """Whether there is a socket now; the broker may have closed its end since."""
         return self._socket is not None
 
-    def call(self, request: bytes, *, timeout_seconds: float | None = None) -> bytes:
+    def call(self, request: bytes, *, timeout_seconds: float | None = None) -> bytearray:
         """Send a request and wait for its answer.
 
         Args:
@@ -234,7 +234,7 @@ class BrokerConnection:
         if self._closed:  # `close` came while connecting and saw no socket
             raise ClientError(f"the connection to {self.address} was closed")
 
-    def _receive_answer(self, deadline: float) -> bytes:
+    def _receive_answer(self, deadline: float) -> bytearray:
         (size,) = _SIZE.unpack(self._receive_exactly(_SIZE.size, deadline))
         if not 0 <= size <= self.max_response_bytes:
             raise RemoteProtocolError(
@@ -243,7 +243,7 @@ class BrokerConnection:
             )
         return self._receive_exactly(size, deadline)
 
-    def _receive_exactly(self, size: int, deadline: float) -> bytes:
+    def _receive_exactly(self, size: int, deadline: float) -> bytearray:
         connected = self._socket
         assert connected is not None
         buffer = bytearray(min(size, _FIRST_READ_BYTES))
@@ -259,7 +259,7 @@ class BrokerConnection:
                     f"{self.address} closed the connection before it had answered"
                 )
             received += count
-        return bytes(buffer)
+        return buffer
 
     def _drop(self) -> None:
         dropped, self._socket = self._socket, None

@@ -1,4 +1,4 @@
-"""Brokers on threads that do as a test tells them: a scripted one, on loopback, port 0."""
+"""Brokers on threads, on loopback, port 0: one that follows a script, one with logs in memory."""
 
 import contextlib
 import os
@@ -8,6 +8,37 @@ import threading
 from collections.abc import Callable, Iterator
 
 import pytest
+
+from hermes.protocol import (
+    EARLIEST,
+    REQUEST_VERSIONS,
+    AcknowledgedProduceRequest,
+    BoundaryRequest,
+    BrokerMetadata,
+    DeleteTopicRequest,
+    ErrorCode,
+    FetchRequest,
+    MessageSet,
+    MetadataRequest,
+    MultiFetchRequest,
+    MultiProduceRequest,
+    OffsetsRequest,
+    PartitionMetadata,
+    ProducedEntry,
+    ProduceRequest,
+    TopicMetadata,
+    WaitingFetchRequest,
+    decode_request,
+    encode_acknowledged_produce_response,
+    encode_boundary_response,
+    encode_error_response,
+    encode_metadata_response,
+    encode_offsets_response,
+    fetch_response_header,
+    multifetch_response_header,
+    waiting_fetch_entry_header,
+    waiting_fetch_response_header,
+)
 
 READ = "read one request"
 CLOSE = "close the connection"
@@ -166,3 +197,152 @@ def unused_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port: int = listener.getsockname()[1]
     return port
+
+
+class MemoryBroker(Server):
+    """Keeps logs in memory and answers as a broker does; everything is visible at once.
+
+    With `hermes=False` it is a Kafka 0.7: it closes at Hermes' own requests. `errors` answers the
+    next acknowledged entries with error codes; `drop` closes at the next requests of these types.
+    """
+
+    def __init__(self, *, hermes: bool = True, partition_count: int = 1) -> None:
+        self.hermes = hermes
+        self.partition_count = partition_count
+        self.logs: dict[tuple[str, int], bytearray] = {}
+        self.earliest: dict[tuple[str, int], int] = {}
+        self.errors: list[int] = []
+        self.drop: list[int] = []
+        self.paused = threading.Event()
+        self.paused.set()
+        super().__init__()
+
+    def payloads(self, topic: str, partition: int = 0) -> list[bytes]:
+        log = self.logs.get((topic, partition), b"")
+        return [message.payload for message, _ in MessageSet(bytes(log))]
+
+    def request_types(self) -> list[int]:
+        return [int.from_bytes(each[4:6], "big") for each in self.requests]
+
+    def converse(self, number: int, connection: socket.socket) -> None:
+        while (frame := self.read_request(connection)) is not None:
+            request_type = int.from_bytes(frame[4:6], "big")
+            if request_type in self.drop:
+                self.drop.remove(request_type)
+                return
+            if request_type >= 64 and not self.hermes:
+                return
+            self.paused.wait(10)
+            answer = self.answer(decode_request(memoryview(frame)[4:]))
+            if answer is None:
+                return
+            connection.sendall(answer)
+
+    def answer(self, request: object) -> bytes | None:
+        if isinstance(request, ProduceRequest):
+            return None if self.append(request).error else b""
+        if isinstance(request, MultiProduceRequest):
+            return None if any(self.append(each).error for each in request.produces) else b""
+        if isinstance(request, AcknowledgedProduceRequest):
+            entries = [self.append(each) for each in request.produces]
+            return encode_acknowledged_produce_response(entries)
+        if isinstance(request, FetchRequest):
+            error, data, _ = self.read(request)
+            return fetch_response_header(len(data), error) + data
+        if isinstance(request, MultiFetchRequest):
+            parts = b""
+            for fetch in request.fetches:
+                error, data, _ = self.read(fetch)
+                parts += fetch_response_header(len(data), error) + data
+            return multifetch_response_header(len(parts)) + parts
+        if isinstance(request, WaitingFetchRequest):
+            parts = b""
+            for fetch in request.fetches:
+                error, data, high_watermark = self.read(fetch)
+                parts += waiting_fetch_entry_header(error, high_watermark, len(data)) + data
+            return waiting_fetch_response_header(len(parts), len(request.fetches)) + parts
+        if isinstance(request, OffsetsRequest):
+            return self.offsets(request)
+        if isinstance(request, MetadataRequest):
+            return encode_metadata_response(self.metadata(request))
+        if isinstance(request, BoundaryRequest):
+            return self.boundary(request)
+        assert isinstance(request, DeleteTopicRequest)
+        mine = [key for key in self.logs if key[0] == request.topic]
+        for key in mine:
+            del self.logs[key]
+        return encode_error_response(0 if mine else ErrorCode.UNKNOWN_TOPIC)
+
+    def append(self, request: ProduceRequest) -> ProducedEntry:
+        partition = 0 if request.partition == -1 else request.partition
+        error = self.errors.pop(0) if self.errors else 0
+        if not 0 <= partition < self.partition_count:
+            error = ErrorCode.WRONG_PARTITION
+        if error:
+            return ProducedEntry(request.partition, error, -1)
+        log = self.logs.setdefault((request.topic, partition), bytearray())
+        offset = len(log)
+        log += request.message_set
+        return ProducedEntry(partition, 0, offset)
+
+    def read(self, request: FetchRequest) -> tuple[int, bytes, int]:
+        key = (request.topic, request.partition)
+        if not 0 <= request.partition < self.partition_count:
+            return ErrorCode.WRONG_PARTITION, b"", -1
+        log = self.logs.get(key)
+        if log is None:
+            return 0, b"", -1
+        if not self.earliest.get(key, 0) <= request.offset <= len(log):
+            return ErrorCode.OFFSET_OUT_OF_RANGE, b"", len(log)
+        return 0, bytes(log[request.offset : request.offset + request.max_size]), len(log)
+
+    def offsets(self, request: OffsetsRequest) -> bytes:
+        key = (request.topic, request.partition)
+        ends = [len(self.logs.get(key, b"")), self.earliest.get(key, 0)]
+        found = ends[1:] if request.time == EARLIEST else sorted(set(ends), reverse=True)
+        return encode_offsets_response(found[: request.max_offsets])
+
+    def metadata(self, request: MetadataRequest) -> BrokerMetadata:
+        names = request.topics
+        if names is None:
+            names = tuple(sorted({topic for topic, _ in self.logs}))
+        topics = []
+        for name in names:
+            existing = tuple(
+                PartitionMetadata(number, self.earliest.get((name, number), 0), len(log), len(log))
+                for (topic, number), log in sorted(self.logs.items())
+                if topic == name
+            )
+            error = 0 if existing else ErrorCode.UNKNOWN_TOPIC
+            topics.append(TopicMetadata(name, error, self.partition_count, existing))
+        return BrokerMetadata(
+            broker_id=7,
+            version="1.2.3",
+            max_request_bytes=100 << 20,
+            max_message_bytes=1_000_000,
+            default_partitions=self.partition_count,
+            request_versions=REQUEST_VERSIONS,
+            topics=tuple(topics),
+        )
+
+    def boundary(self, request: BoundaryRequest) -> bytes:
+        boundary = 0
+        for _, following in MessageSet(bytes(self.logs[request.topic, request.partition])):
+            if following <= request.offset:
+                boundary = following
+        return encode_boundary_response(0, boundary)
+
+
+@pytest.fixture
+def memory_broker() -> Iterator[Callable[..., MemoryBroker]]:
+    """Start brokers that keep logs in memory; they are stopped after the test."""
+    started: list[MemoryBroker] = []
+
+    def start(**options: object) -> MemoryBroker:
+        started.append(MemoryBroker(**options))
+        return started[-1]
+
+    yield start
+    for broker in started:
+        broker.paused.set()
+        broker.stop()

@@ -1,0 +1,109 @@
+"""Carries conversations to one broker, blocking: the driver of the synchronous clients."""
+
+import threading
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from hermes.client.connection import BrokerConnection
+from hermes.client.conversations import (
+    KAFKA_07_REQUESTS,
+    Conversation,
+    Exchange,
+    Pause,
+    Step,
+    request_versions,
+)
+from hermes.errors import BrokerUnavailableError, ClientError, HermesError, RemoteProtocolError
+from hermes.protocol import REQUEST_VERSIONS
+
+__all__ = ["Channel"]
+
+R = TypeVar("R")
+
+
+class Channel:
+    """A connection, what the broker behind it can do, and conversations over it.
+
+    Threads may share it; their conversations then alternate step by step.
+
+    Args:
+        connection: the channel's own from now on; closed with it.
+        supports_hermes_requests: whether the broker answers Hermes' own requests; None to find
+            out when that first matters.
+    """
+
+    def __init__(
+        self, connection: BrokerConnection, *, supports_hermes_requests: bool | None = None
+    ) -> None:
+        self.connection = connection
+        self._closed = threading.Event()
+        self._versions: Mapping[int, int] | None = None
+        if supports_hermes_requests is not None:
+            known = dict(REQUEST_VERSIONS)
+            self._versions = known if supports_hermes_requests else KAFKA_07_REQUESTS
+
+    def versions(self) -> Mapping[int, int]:
+        """The request types that the broker answers; asked for once.
+
+        Raises:
+            ClientError: the broker can't be reached or understood.
+        """
+        if self._versions is None:
+            self._versions = self.run(request_versions())
+        return self._versions
+
+    def run(self, conversation: Conversation[R]) -> R:
+        """Hold a conversation and return what it returns, or raise what it raises."""
+        try:
+            step = next(conversation)
+            while True:
+                try:
+                    answer = self._perform(step)
+                except HermesError as error:
+                    step = conversation.throw(error)
+                else:
+                    step = conversation.send(answer)
+        except StopIteration as end:
+            result: R = end.value
+            return result
+        finally:
+            conversation.close()
+
+    def close(self) -> None:
+        """Close the connection for good and end pauses. Idempotent."""
+        self._closed.set()
+        self.connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _perform(self, step: Step) -> Any:
+        if isinstance(step, Pause):
+            if self._closed.wait(step.seconds):
+                raise ClientError(f"the connection to {self.connection.address} was closed")
+            return None
+        try:
+            return self._exchange(step)
+        except BrokerUnavailableError:
+            if not step.repeatable:
+                raise
+            return self._exchange(step)
+
+    def _exchange(self, step: Exchange[Any]) -> Any:
+        timeout = self.connection.timeout_seconds + step.extra_seconds
+        body = self.connection.call(step.request, timeout_seconds=timeout)
+        try:
+            return step.decode(body)
+        except RemoteProtocolError:
+            # Whatever comes next on this connection can't be trusted either.
+            self.connection.disconnect()
+            raise

@@ -1,0 +1,176 @@
+"""What is said to a broker, without saying it: generators that yield requests and get answers.
+
+Owns what takes more than one request: learning what a broker can do, waiting on brokers that
+can't make a fetch wait, proving that unanswered requests were read. Fetching messages has a module
+of its own, `fetching`. Knows no socket, no clock and no thread: a driver performs each step
+(blocking in `channel`, awaiting in `hermes.aio`) and sends the outcome in, so that every kind of
+client shares one copy of this.
+
+A step is an `Exchange` (send a request, decode its answer) or a `Pause`. An exception of a step is
+thrown in; most conversations let it pass.
+"""
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, Generic, TypeAlias, TypeVar
+
+from hermes.errors import BrokerUnavailableError, UnsupportedRequestVersionError
+from hermes.protocol import (
+    LATEST,
+    BoundaryRequest,
+    BrokerMetadata,
+    Buffer,
+    DeleteTopicRequest,
+    MetadataRequest,
+    OffsetsRequest,
+    decode_boundary_response,
+    decode_error_response,
+    decode_metadata_response,
+    decode_offsets_response,
+)
+
+__all__ = [
+    "KAFKA_07_REQUESTS",
+    "Conversation",
+    "Exchange",
+    "Pause",
+    "Step",
+    "barrier",
+    "boundary_before",
+    "delete_topic",
+    "metadata",
+    "named",
+    "offsets_before",
+    "request_versions",
+    "require",
+]
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+#: The request types of Kafka 0.7 with the version of each, as `request_versions` returns them.
+KAFKA_07_REQUESTS: Final[Mapping[int, int]] = dict.fromkeys(range(5), 0)
+
+# A topic to ask about when any answer will do. Asking creates nothing.
+_PROBE_TOPIC: Final = "hermes-probe"
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange(Generic[T]):
+    """One request and its answer.
+
+    Attributes:
+        request: the encoded request, size prefix included.
+        decode: turns the answer's body into what the conversation wants.
+        repeatable: whether a driver may send it again over a new connection when the old one
+            breaks: true for whatever changes nothing on the broker.
+        extra_seconds: how long the broker may take on purpose, on top of the driver's timeout.
+    """
+
+    request: bytes
+    decode: Callable[[Buffer], T]
+    repeatable: bool = True
+    extra_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Do nothing for a while.
+
+    Attributes:
+        seconds: how long, above 0.
+    """
+
+    seconds: float
+
+
+Step: TypeAlias = Exchange[Any] | Pause
+Conversation: TypeAlias = Generator[Step, Any, R]
+
+
+def named(topic: str, partition: int) -> str:
+    """Name a partition the way the errors do."""
+    return f"topic {topic!r} partition {partition}"
+
+
+def require(versions: Mapping[int, int], request_type: int, purpose: str) -> None:
+    """Refuse what the broker can't do, before asking it.
+
+    Args:
+        versions: what `request_versions` returned.
+        request_type: the request needed.
+        purpose: what for, as the subject of the error's sentence.
+
+    Raises:
+        UnsupportedRequestVersionError: the broker, one of Kafka 0.7 perhaps, does not know it.
+    """
+    if request_type not in versions:
+        raise UnsupportedRequestVersionError(
+            f"{purpose} needs a request of type {request_type}, which this broker does not know "
+            "(Kafka 0.7 knows types 0 to 4)"
+        )
+
+
+def request_versions() -> Conversation[Mapping[int, int]]:
+    """Learn which requests a broker answers.
+
+    A broker of Kafka 0.7 closes the connection on a type that it doesn't know. So does any broker
+    that is being stopped: only one that closes twice and answers in between is taken for a 0.7.
+
+    Returns:
+        The highest version by request type.
+    """
+    ask: Exchange[BrokerMetadata] = Exchange(
+        MetadataRequest(()).encode(), decode_metadata_response, repeatable=False
+    )
+    try:
+        answer = yield ask
+    except BrokerUnavailableError:
+        yield from barrier()
+        try:
+            answer = yield ask
+        except BrokerUnavailableError:
+            return KAFKA_07_REQUESTS
+    return dict(answer.request_versions)
+
+
+def barrier() -> Conversation[None]:
+    """Have something answered, which proves that what was sent before was read.
+
+    Works with every broker: requests of a connection are carried out in order, and 0.7 answers
+    this one too. The step is not repeatable, since on a new connection it would prove nothing.
+    """
+    request = OffsetsRequest(_PROBE_TOPIC, 0, LATEST, 0)
+    yield Exchange(request.encode(), decode_offsets_response, repeatable=False)
+
+
+def offsets_before(
+    topic: str, partition: int, time_ms: int, max_offsets: int
+) -> Conversation[list[int]]:
+    """See `SimpleConsumer.get_offsets_before`."""
+    request = OffsetsRequest(topic, partition, time_ms, max_offsets)
+    decode = partial(decode_offsets_response, detail=named(topic, partition))
+    offsets: list[int] = yield Exchange(request.encode(), decode)
+    return offsets
+
+
+def metadata(topics: Sequence[str] | None) -> Conversation[BrokerMetadata]:
+    """See `SimpleConsumer.metadata`."""
+    request = MetadataRequest(None if topics is None else tuple(topics))
+    answer: BrokerMetadata = yield Exchange(request.encode(), decode_metadata_response)
+    return answer
+
+
+def boundary_before(topic: str, partition: int, offset: int) -> Conversation[int]:
+    """See `SimpleConsumer.boundary_before`."""
+    request = BoundaryRequest(topic, partition, offset)
+    decode = partial(decode_boundary_response, detail=named(topic, partition))
+    boundary: int = yield Exchange(request.encode(), decode)
+    return boundary
+
+
+def delete_topic(topic: str) -> Conversation[None]:
+    """See `SimpleConsumer.delete_topic`. Not repeated: the second time it is unknown."""
+    decode = partial(decode_error_response, detail=f"topic {topic!r}")
+    yield Exchange(DeleteTopicRequest(topic).encode(), decode, repeatable=False)

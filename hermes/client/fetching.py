@@ -1,0 +1,275 @@
+"""Fetching messages as conversations: sets that fit, damage that is named, waits that end.
+
+A fetch returns whole messages or says why not. Three things may stand in the way of the first
+message, and only more requests tell them apart: it is larger than the fetch (ask for more), larger
+than the client wants to hold (an error), or damaged (find the next good one).
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal
+
+from hermes.client.conversations import Conversation, Exchange, Pause, named
+from hermes.errors import (
+    BrokerError,
+    HermesError,
+    InvalidMessageError,
+    MessageLargerThanFetchError,
+    RemoteProtocolError,
+)
+from hermes.protocol import (
+    DEFAULT_MAX_EXPANDED_BYTES,
+    Buffer,
+    ErrorCode,
+    FetchedEntry,
+    FetchRequest,
+    MessageAndOffset,
+    MessageSet,
+    MultiFetchRequest,
+    WaitingFetchRequest,
+    decode_fetch_response,
+    decode_multifetch_response,
+    decode_waiting_fetch_response,
+    error_for,
+    find_valid_message,
+)
+
+__all__ = [
+    "DEFAULT_MAX_FETCH_BYTES",
+    "FetchResult",
+    "FetchRules",
+    "fetch",
+    "multifetch",
+    "polling_fetch",
+    "waiting_fetch",
+]
+
+DEFAULT_MAX_FETCH_BYTES: Final = 64 * 1024 * 1024
+
+_SIZE_BYTES: Final = 4
+# What to ask for when not even the first message's length came.
+_SMALL_FETCH_BYTES: Final = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class FetchRules:
+    """What a consumer wants of every fetch.
+
+    Attributes:
+        max_fetch_bytes: how far a fetch may grow to hold one message.
+        on_corrupt: "raise" or "skip", see `MessageSet`.
+        max_expanded_bytes: what one compressed message may expand to.
+        count_skipped: told how many damaged stretches an iteration stepped over.
+    """
+
+    max_fetch_bytes: int = DEFAULT_MAX_FETCH_BYTES
+    on_corrupt: Literal["raise", "skip"] = "raise"
+    max_expanded_bytes: int = DEFAULT_MAX_EXPANDED_BYTES
+    count_skipped: Callable[[int], None] | None = None
+
+    def message_set(self, data: Buffer, offset: int) -> MessageSet:
+        """Make the set that the application iterates over."""
+        if self.on_corrupt == "skip":
+            counted = _CountingMessageSet(
+                data, offset, on_corrupt="skip", max_expanded_bytes=self.max_expanded_bytes
+            )
+            counted.tell = self.count_skipped
+            return counted
+        return MessageSet(data, offset, max_expanded_bytes=self.max_expanded_bytes)
+
+
+class _CountingMessageSet(MessageSet):
+    """Reports what was skipped when an iteration ends, also one that is given up early."""
+
+    __slots__ = ("tell",)
+    tell: Callable[[int], None] | None
+
+    def iterate(self, *, deep: bool = True) -> Iterator[MessageAndOffset]:
+        try:
+            yield from super().iterate(deep=deep)
+        finally:
+            if self.tell is not None and self.skipped_count:
+                self.tell(self.skipped_count)
+
+
+@dataclass(frozen=True, slots=True)
+class FetchResult:
+    """What became of one fetch among several. Iterating it raises its error, if any.
+
+    Attributes:
+        request: the fetch.
+        messages: the messages; an empty set when there is an error.
+        high_watermark: up to where the partition is readable; None when the broker didn't say,
+            -1 when the partition was never written to.
+        error: why there are no messages; None when all is well.
+    """
+
+    request: FetchRequest
+    messages: MessageSet
+    high_watermark: int | None = None
+    error: HermesError | None = None
+
+    def __iter__(self) -> Iterator[MessageAndOffset]:
+        if self.error is not None:
+            raise self.error
+        return iter(self.messages)
+
+
+def fetch(request: FetchRequest, rules: FetchRules) -> Conversation[MessageSet]:
+    """See `SimpleConsumer.fetch`."""
+    _check_fetch(request)
+    largest = max(rules.max_fetch_bytes, request.max_size)
+    size = request.max_size
+    while True:
+        asked = replace(request, max_size=size)
+        entry: FetchedEntry = yield Exchange(asked.encode(), decode_fetch_response)
+        if entry.error != ErrorCode.NONE:
+            raise error_for(entry.error, _detail(request))
+        needed = _bytes_needed(entry.messages)
+        # An answer shorter than asked for ends where the log or a segment does: more is not there.
+        if needed == 0 or size == largest or len(entry.messages) < size:
+            return _settled(entry.messages, request, rules, largest)
+        size = min(needed, largest)
+
+
+def multifetch(
+    requests: Sequence[FetchRequest], rules: FetchRules
+) -> Conversation[list[FetchResult]]:
+    """See `SimpleConsumer.multifetch`."""
+    for request in requests:
+        _check_fetch(request)
+    encoded = MultiFetchRequest(tuple(requests)).encode()
+    entries: list[FetchedEntry] = yield Exchange(encoded, decode_multifetch_response)
+    results = []
+    for request, entry in _paired(requests, entries):
+        results.append((yield from _result(request, entry.error, entry.messages, None, rules)))
+    return results
+
+
+def waiting_fetch(
+    requests: Sequence[FetchRequest], max_wait_ms: int, min_bytes: int, rules: FetchRules
+) -> Conversation[list[FetchResult]]:
+    """See `SimpleConsumer.fetch_waiting`; the broker waits."""
+    for request in requests:
+        _check_fetch(request)
+    entries = yield Exchange(
+        WaitingFetchRequest(max_wait_ms, min_bytes, tuple(requests)).encode(),
+        decode_waiting_fetch_response,
+        extra_seconds=max(max_wait_ms, 0) / 1000,
+    )
+    results = []
+    for request, (error, high_watermark, messages) in _paired(requests, entries):
+        results.append((yield from _result(request, error, messages, high_watermark, rules)))
+    return results
+
+
+def polling_fetch(
+    requests: Sequence[FetchRequest],
+    max_wait_ms: int,
+    min_bytes: int,
+    rules: FetchRules,
+    poll_interval_ms: int,
+) -> Conversation[list[FetchResult]]:
+    """See `SimpleConsumer.fetch_waiting`; asks again and again, for brokers of Kafka 0.7."""
+    left_ms = max_wait_ms
+    while True:
+        results = yield from multifetch(requests, rules)
+        enough = sum(len(each.messages) for each in results) >= min_bytes
+        if enough or left_ms <= 0 or any(each.error for each in results):
+            return results
+        pause_ms = min(poll_interval_ms, left_ms)
+        yield Pause(pause_ms / 1000)
+        left_ms -= pause_ms
+
+
+def _check_fetch(request: FetchRequest) -> None:
+    """Refuse a negative size here: a 0.7 broker would send a garbage length and close."""
+    if request.max_size < 0:
+        raise error_for(ErrorCode.INVALID_FETCH_SIZE, f"{_detail(request)} {request.max_size}")
+
+
+def _detail(request: FetchRequest) -> str:
+    return f"{named(request.topic, request.partition)} offset {request.offset}"
+
+
+def _paired(requests: Sequence[FetchRequest], entries: Any) -> Iterator[tuple[FetchRequest, Any]]:
+    if len(entries) != len(requests):
+        raise RemoteProtocolError(
+            f"{len(requests)} fetches were answered with {len(entries)} entries"
+        )
+    return zip(requests, entries, strict=True)
+
+
+def _result(
+    request: FetchRequest,
+    error: int,
+    messages: Buffer,
+    high_watermark: int | None,
+    rules: FetchRules,
+) -> Conversation[FetchResult]:
+    """Make an entry's result, fetching it on its own when its first message asks for that."""
+    nothing = rules.message_set(b"", request.offset)
+    if error != ErrorCode.NONE:
+        failure = error_for(error, _detail(request))
+        return FetchResult(request, nothing, high_watermark, failure)
+    if not _bytes_needed(messages):
+        fetched = rules.message_set(messages, request.offset)
+        return FetchResult(request, fetched, high_watermark)
+    try:
+        fetched = yield from fetch(request, rules)
+    except (BrokerError, InvalidMessageError, MessageLargerThanFetchError) as failure:
+        return FetchResult(request, nothing, high_watermark, failure)
+    return FetchResult(request, fetched, high_watermark)
+
+
+def _bytes_needed(data: Buffer) -> int:
+    """How much to fetch to learn more about the first message; 0 when enough is there."""
+    if not len(data):
+        return 0
+    size = MessageSet(data[:_SIZE_BYTES]).first_message_size
+    if size is None and len(data) < _SIZE_BYTES:
+        return max(_SMALL_FETCH_BYTES, 2 * len(data))
+    if size is not None and size > len(data):
+        return size
+    try:
+        next(MessageSet(data[:size]).iterate(deep=False), None)
+    except InvalidMessageError:
+        found = _next_good(data)
+        return 0 if found is not None else max(2 * len(data), _SMALL_FETCH_BYTES)
+    return 0
+
+
+def _next_good(data: Buffer) -> int | None:
+    return find_valid_message(data, 1, max_message_bytes=len(data)) if len(data) > 1 else None
+
+
+def _settled(data: Buffer, request: FetchRequest, rules: FetchRules, largest: int) -> MessageSet:
+    """Judge the most that can be had: a set, or why its first message can't be read."""
+    fetched = rules.message_set(data, request.offset)
+    size = fetched.first_message_size
+    if not len(data) or (len(data) >= _SIZE_BYTES and (size is None or size <= len(data))):
+        return fetched  # if it is damaged, iterating says so, or skips it
+    if len(data) >= largest:
+        raise MessageLargerThanFetchError(
+            f"{_detail(request)}: the message takes {size} bytes, more than the largest fetch "
+            f"of {largest}; raise max_fetch_bytes, or check that a message starts there",
+            offset=request.offset,
+            size_bytes=size,
+        )
+    return _behind_damage(data, request, rules)
+
+
+def _behind_damage(data: Buffer, request: FetchRequest, rules: FetchRules) -> MessageSet:
+    """Deal with a first message that claims more bytes than the log has."""
+    found = _next_good(data)
+    if found is not None and rules.on_corrupt == "skip":
+        if rules.count_skipped is not None:
+            rules.count_skipped(1)
+        return rules.message_set(data[found:], request.offset + found)
+    next_offset = None if found is None else request.offset + found
+    raise InvalidMessageError(
+        f"{_detail(request)}: no message starts there, or its length is damaged "
+        f"(the next good one: {'none in what was read' if found is None else next_offset})",
+        offset=request.offset,
+        next_offset=next_offset,
+    )

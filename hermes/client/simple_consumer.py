@@ -1,0 +1,254 @@
+"""The consumer that knows one broker and keeps no state: where to read is the caller's business."""
+
+import threading
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Literal, Self
+
+from hermes.client import conversations
+from hermes.client.channel import Channel
+from hermes.client.connection import DEFAULT_MAX_RESPONSE_BYTES, BrokerConnection
+from hermes.client.fetching import (
+    DEFAULT_MAX_FETCH_BYTES,
+    FetchResult,
+    FetchRules,
+    fetch,
+    multifetch,
+    polling_fetch,
+    waiting_fetch,
+)
+from hermes.errors import ConfigError
+from hermes.protocol import (
+    DEFAULT_MAX_EXPANDED_BYTES,
+    BoundaryRequest,
+    BrokerMetadata,
+    DeleteTopicRequest,
+    FetchRequest,
+    MessageSet,
+    MetadataRequest,
+    WaitingFetchRequest,
+)
+
+__all__ = ["SimpleConsumer"]
+
+
+class SimpleConsumer:
+    """Reads partitions of one broker: Hermes or Kafka 0.7.
+
+        with SimpleConsumer("localhost", 9092) as consumer:
+            (offset,) = consumer.get_offsets_before("clicks", 0, EARLIEST, max_offsets=1)
+            for message, offset in consumer.fetch(FetchRequest("clicks", 0, offset, 1 << 20)):
+                print(message.payload)
+
+    Connects on first use, again after failures; what is asked here changes nothing on a broker
+    (but for `delete_topic`), so it is asked a second time when the connection breaks. Threads may
+    share a consumer.
+
+    Every method raises, beside what it names itself: BrokerUnavailableError (no connection),
+    BrokerTimeoutError (no answer in time), RemoteProtocolError (nonsense as answer), and the
+    BrokerError of the code that the broker answered with.
+
+    Args:
+        host: the broker's name or address.
+        port: its port.
+        timeout_seconds: the longest that one request may take, above 0; a fetch that waits may
+            take its wait longer.
+        connect_timeout_seconds: the longest that connecting may take, above 0.
+        max_fetch_bytes: how far a fetch grows by itself to hold a message that is larger than
+            its max_size; 1 or more.
+        on_corrupt: what iterating over fetched messages does at a damaged one: "raise"
+            InvalidMessageError, or "skip" to the next good one and count.
+        max_expanded_bytes: what one compressed message may expand to.
+        supports_hermes_requests: whether the broker answers Hermes' own requests. None finds out
+            when it first matters; False for a Kafka 0.7, whose log stays free of the question.
+        poll_interval_ms: how often `fetch_waiting` asks a broker that can't wait itself, above 0.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        *,
+        timeout_seconds: float = 30.0,
+        connect_timeout_seconds: float = 5.0,
+        max_fetch_bytes: int = DEFAULT_MAX_FETCH_BYTES,
+        on_corrupt: Literal["raise", "skip"] = "raise",
+        max_expanded_bytes: int = DEFAULT_MAX_EXPANDED_BYTES,
+        supports_hermes_requests: bool | None = None,
+        poll_interval_ms: int = 100,
+    ) -> None:
+        if max_fetch_bytes < 1:
+            raise ConfigError("max_fetch_bytes", f"expected 1 or more, got {max_fetch_bytes}")
+        if poll_interval_ms < 1:
+            raise ConfigError("poll_interval_ms", f"expected 1 or more, got {poll_interval_ms}")
+        if on_corrupt not in ("raise", "skip"):
+            raise ConfigError("on_corrupt", f"expected 'raise' or 'skip', got {on_corrupt!r}")
+        connection = BrokerConnection(
+            host,
+            port,
+            timeout_seconds=timeout_seconds,
+            connect_timeout_seconds=connect_timeout_seconds,
+            max_response_bytes=max(2 * max_fetch_bytes, DEFAULT_MAX_RESPONSE_BYTES),
+        )
+        self._channel = Channel(connection, supports_hermes_requests=supports_hermes_requests)
+        self._poll_interval_ms = poll_interval_ms
+        self._skipped_count = 0
+        self._skipped_lock = threading.Lock()
+        self._rules = FetchRules(
+            max_fetch_bytes, on_corrupt, max_expanded_bytes, self._count_skipped
+        )
+
+    @property
+    def address(self) -> str:
+        """`host:port` of the broker."""
+        return self._channel.connection.address
+
+    @property
+    def skipped_count(self) -> int:
+        """How many damaged stretches iterations over this consumer's sets have stepped over."""
+        return self._skipped_count
+
+    def supports(self, request_type: int) -> bool:
+        """Whether the broker answers a type of request; asks it once."""
+        return request_type in self._channel.versions()
+
+    def fetch(self, request: FetchRequest) -> MessageSet:
+        """Fetch messages from one partition.
+
+        Args:
+            request: `offset` is where a message starts: a `next_offset` seen before, or one of
+                `get_offsets_before`. `max_size` is in bytes; when the first message is larger,
+                more is fetched, up to `max_fetch_bytes`.
+
+        Returns:
+            The messages, to be iterated over: pairs of a `Message` and the offset to go on from.
+            Empty at the end of the partition, and for partitions that were never written to. A
+            damaged message raises InvalidMessageError while iterating, with its `offset` and the
+            `next_offset` to pass over it.
+
+        Raises:
+            OffsetOutOfRangeBrokerError: below the earliest or beyond the latest offset.
+            MessageLargerThanFetchError: the first message does not fit into max_fetch_bytes.
+            InvalidMessageError: no message starts at the offset, or its length is damaged.
+            WrongPartitionError: the topic has no such partition.
+            UnknownBrokerError: the topic's name is not allowed.
+        """
+        return self._channel.run(fetch(request, self._rules))
+
+    def multifetch(self, requests: Sequence[FetchRequest]) -> list[FetchResult]:
+        """Fetch from several partitions with one request.
+
+        Args:
+            requests: up to 32,767, see `fetch`.
+
+        Returns:
+            A result for each, in their order. Iterating over one gives its messages or raises its
+            error; one that failed leaves the others as they are.
+        """
+        return self._channel.run(multifetch(requests, self._rules))
+
+    def fetch_waiting(
+        self, requests: Sequence[FetchRequest], max_wait_ms: int, min_bytes: int = 1
+    ) -> list[FetchResult]:
+        """Fetch from several partitions, waiting for messages when there are none yet.
+
+        A Hermes broker answers within milliseconds of a message becoming readable; one of Kafka
+        0.7 is asked again every `poll_interval_ms`.
+
+        Args:
+            requests: up to 32,767, see `fetch`.
+            max_wait_ms: how long to wait at most; 0 answers at once.
+            min_bytes: how many bytes of messages, over all requests, end the wait.
+
+        Returns:
+            As `multifetch`, with each partition's `high_watermark` where the broker tells it.
+        """
+        if self.supports(WaitingFetchRequest.TYPE):
+            waiting = waiting_fetch(requests, max_wait_ms, min_bytes, self._rules)
+            return self._channel.run(waiting)
+        polling = polling_fetch(
+            requests, max_wait_ms, min_bytes, self._rules, self._poll_interval_ms
+        )
+        return self._channel.run(polling)
+
+    def get_offsets_before(
+        self, topic: str, partition: int, time: int, max_offsets: int = 1
+    ) -> list[int]:
+        """List offsets from which one can read, newest first.
+
+        Args:
+            topic: the topic's name.
+            partition: the partition's number.
+            time: LATEST (-1): the end, then the starts of segments; EARLIEST (-2): the first
+                offset; else ms since 1970: offsets of what was appended before.
+            max_offsets: how many at most; 0 or more.
+
+        Returns:
+            Offsets, descending; empty when there are none before the time.
+
+        Raises:
+            ConfigError: max_offsets is negative, for which a 0.7 broker would close.
+            BrokerUnavailableError: also for a wrong partition or an illegal name, where 0.7
+                closes the connection instead of answering.
+        """
+        if max_offsets < 0:
+            raise ConfigError("max_offsets", f"expected 0 or more, got {max_offsets}")
+        return self._channel.run(conversations.offsets_before(topic, partition, time, max_offsets))
+
+    def metadata(self, topics: Sequence[str] | None = None) -> BrokerMetadata:
+        """Ask the broker for its id, version, limits, and topics with their partitions.
+
+        Args:
+            topics: which to describe; None for all.
+
+        Raises:
+            UnsupportedRequestVersionError: it is a broker of Kafka 0.7.
+        """
+        self._require(MetadataRequest.TYPE, "metadata")
+        return self._channel.run(conversations.metadata(topics))
+
+    def boundary_before(self, topic: str, partition: int, offset: int) -> int:
+        """Find the largest offset, not after the given one, at which a message starts.
+
+        Args:
+            topic: the topic's name.
+            partition: the partition's number.
+            offset: any; the result lies between the earliest offset and the high watermark.
+
+        Raises:
+            UnsupportedRequestVersionError: it is a broker of Kafka 0.7.
+        """
+        self._require(BoundaryRequest.TYPE, "finding a boundary between messages")
+        return self._channel.run(conversations.boundary_before(topic, partition, offset))
+
+    def delete_topic(self, topic: str) -> None:
+        """Delete a topic on this broker, with all its messages.
+
+        Raises:
+            UnknownTopicError: there is no such topic (any more).
+            UnsupportedRequestVersionError: it is a broker of Kafka 0.7.
+        """
+        self._require(DeleteTopicRequest.TYPE, "deleting a topic")
+        self._channel.run(conversations.delete_topic(topic))
+
+    def close(self) -> None:
+        """Close the connection; calls of other threads end with an error. Idempotent."""
+        self._channel.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _require(self, request_type: int, purpose: str) -> None:
+        conversations.require(self._channel.versions(), request_type, purpose)
+
+    def _count_skipped(self, count: int) -> None:
+        with self._skipped_lock:
+            self._skipped_count += count

@@ -1,0 +1,143 @@
+"""The producer that knows one broker and sends what it is given, at once: no queue, no routing."""
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
+
+from hermes.client import conversations
+from hermes.client.channel import Channel
+from hermes.client.connection import BrokerConnection
+from hermes.client.producing import SendResult, produce_acknowledged
+from hermes.errors import BrokerError
+from hermes.protocol import (
+    AcknowledgedProduceRequest,
+    Acks,
+    Buffer,
+    MultiProduceRequest,
+    ProduceRequest,
+)
+
+__all__ = ["SyncProducer"]
+
+
+class SyncProducer:
+    """Sends message sets to partitions of one broker: Hermes or Kafka 0.7.
+
+        with SyncProducer("localhost", 9092) as producer:
+            messages = encode_message_set([b"first", b"second"])
+            producer.send("clicks", 0, messages)
+            producer.barrier()
+
+    Connects on first use, again after failures; never sends anything twice by itself. Threads may
+    share a producer.
+
+    Every method raises, beside what it names itself: BrokerUnavailableError (no connection; what
+    was sent may or may not be stored), BrokerTimeoutError (the same), RemoteProtocolError
+    (nonsense as answer).
+
+    Args:
+        host: the broker's name or address.
+        port: its port.
+        timeout_seconds: the longest that one request may take, above 0.
+        connect_timeout_seconds: the longest that connecting may take, above 0.
+        supports_hermes_requests: whether the broker answers Hermes' own requests; None finds out
+            when it first matters.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        *,
+        timeout_seconds: float = 30.0,
+        connect_timeout_seconds: float = 5.0,
+        supports_hermes_requests: bool | None = None,
+    ) -> None:
+        connection = BrokerConnection(
+            host,
+            port,
+            timeout_seconds=timeout_seconds,
+            connect_timeout_seconds=connect_timeout_seconds,
+        )
+        self._channel = Channel(connection, supports_hermes_requests=supports_hermes_requests)
+
+    @property
+    def address(self) -> str:
+        """`host:port` of the broker."""
+        return self._channel.connection.address
+
+    @property
+    def channel(self) -> Channel:
+        """The producer's channel, for other conversations with the same broker."""
+        return self._channel
+
+    def send(self, topic: str, partition: int, message_set: Buffer) -> None:
+        """Send a message set without acknowledgement, as Kafka 0.7's clients do.
+
+        Args:
+            topic: the topic's name.
+            partition: the partition's number, or -1 to let the broker choose one at random.
+            message_set: encoded messages, see `encode_message_set`.
+
+        Raises:
+            BrokerUnavailableError: as above. The broker closes the connection on a set that it
+                refuses; that may show only with the next request.
+        """
+        self._channel.connection.send(ProduceRequest(topic, partition, message_set).encode())
+
+    def multi_send(self, produces: Sequence[ProduceRequest]) -> None:
+        """Send message sets for several partitions in one request, without acknowledgement.
+
+        Args:
+            produces: up to 32,767; the broker stops at the first that it refuses.
+        """
+        self._channel.connection.send(MultiProduceRequest(tuple(produces)).encode())
+
+    def send_acknowledged(
+        self, produces: Sequence[ProduceRequest], acks: Acks = Acks.WRITTEN
+    ) -> list[SendResult | BrokerError]:
+        """Send message sets and wait until each is written, or flushed to disk.
+
+        Args:
+            produces: up to 32,767; one that fails doesn't stop the next.
+            acks: WRITTEN or FLUSHED.
+
+        Returns:
+            In the order of the produces: where each went, or the error that it met. An error that
+            is `retriable` may be followed by another try.
+
+        Raises:
+            UnsupportedRequestVersionError: it is a broker of Kafka 0.7: use `send`.
+            BrokerError: the request as a whole was refused.
+        """
+        conversations.require(
+            self._channel.versions(), AcknowledgedProduceRequest.TYPE, "an acknowledgement"
+        )
+        timeout = self._channel.connection.timeout_seconds
+        return self._channel.run(produce_acknowledged(produces, acks, timeout))
+
+    def barrier(self) -> None:
+        """Return when the broker has read, and carried out, everything sent so far.
+
+        Raises:
+            BrokerUnavailableError: it closed the connection; unacknowledged sends may be lost.
+        """
+        self._channel.run(conversations.barrier())
+
+    def close(self) -> None:
+        """Close the connection. Idempotent.
+
+        Unacknowledged sends that the broker has not read yet may be lost: call `barrier` first.
+        """
+        self._channel.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
