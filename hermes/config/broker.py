@@ -275,8 +275,8 @@ class BrokerConfig:
         int,
         Setting(
             kinds.duration(),
-            "How often the broker looks for partitions that are due by `flush_interval`; with `0` "
-            "each flush comes exactly when it is due. 0.7's default is 3s.",
+            "Holds instead of a shorter `flush_interval`: 0.7 looks for what is due only so often, "
+            "every 3s by default. With `0` each flush comes exactly when it is due.",
             _FLUSH,
             replaces=("log.default.flush.scheduler.interval.ms",),
         ),
