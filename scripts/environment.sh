@@ -3,7 +3,8 @@
 #   prepare_environment [EXTRA]    afterwards: $root, $venv, and the programs in $venv/bin
 #
 # HERMES_PYTHON names the interpreter to use (3.11 or newer), HERMES_VENV the environment's
-# directory (.venv in the checkout unless set). A second run with nothing changed installs nothing.
+# directory (.venv in the checkout unless set). A second run with nothing changed installs nothing;
+# with HERMES_INSTALLED=1 none does, for an environment that was made elsewhere.
 # shellcheck shell=bash
 
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)"
@@ -95,6 +96,7 @@ installation_key() {
 
 install_hermes() {
     local extra="$1" stamp="$venv/.hermes-installed" key known
+    [ -z "${HERMES_INSTALLED:-}" ] || return 0
     # Every extra holds the package itself.
     for known in "$extra" test; do
         key="$(installation_key "$known")"

@@ -1,0 +1,155 @@
+"""The scripts' search for a Python and their care for the environment's directory."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SCRIPTS = [ROOT / "scripts" / name for name in ("environment.sh", "quickstart", "soak", "test")]
+
+# What the scripts use besides Python.
+TOOLS = ["bash", "cat", "cksum", "dirname", "ls", "mktemp", "rm", "tail"]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A directory with the tools and no Python, to be the only one in PATH."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for tool in TOOLS:
+        found = shutil.which(tool)
+        assert found
+        (folder / tool).symlink_to(found)
+    return folder
+
+
+def put(path: Path, name: str, *lines: str) -> None:
+    """Put a program into the directory."""
+    file = path / name
+    file.write_text("\n".join([f"#!{shutil.which('bash')}", *lines, ""]), encoding="utf-8")
+    file.chmod(0o755)
+
+
+OLD = "exit 1"
+BROKEN = 'echo "command not found" >&2; exit 127'
+WITHOUT_VENV = 'case "$*" in *ensurepip*) exit 1 ;; esac; echo Python 3.12.1'
+GOOD = "echo Python 3.12.1"
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def run(path: Path, tmp_path: Path) -> Run:
+    """Runs shell code after `. scripts/environment.sh`, in an environment of its own."""
+
+    def run(code: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        program = f"set -euo pipefail\n. {str(ROOT)!r}/scripts/environment.sh\n{code}"
+        environment = {"PATH": str(path), "TMPDIR": str(tmp_path), "HOME": str(tmp_path)}
+        return subprocess.run(
+            [path / "bash", "-c", program],
+            env=environment | {"HERMES_VENV": str(tmp_path / "venv")} | variables,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+
+    return run
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.name)
+def test_the_syntax_is_right(script: Path) -> None:
+    checked = subprocess.run(["bash", "-n", script], capture_output=True, text=True)
+    assert (checked.returncode, checked.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("script", [*SCRIPTS[1:], ROOT / ".ci" / "run"], ids=lambda s: s.name)
+def test_it_can_be_run(script: Path) -> None:
+    assert os.access(script, os.X_OK)
+    assert "set -euo pipefail" in script.read_text(encoding="utf-8")
+
+
+def test_an_unsuitable_python_is_passed_over(path: Path, run: Run) -> None:
+    put(path, "python3.11", OLD)
+    put(path, "python3.12", BROKEN)
+    put(path, "python3.13", WITHOUT_VENV)
+    put(path, "python3", GOOD)
+    assert run("find_python").stdout == "python3\n"
+
+
+def test_the_interpreter_can_be_named(path: Path, run: Run) -> None:
+    put(path, "python3.11", GOOD)
+    put(path, "mine", GOOD)
+    assert run("find_python", HERMES_PYTHON="mine").stdout == "mine\n"
+
+
+def test_without_a_python_it_says_what_to_install(path: Path, run: Run) -> None:
+    put(path, "id", "echo 1000")  # not root
+    put(path, "python3", OLD)
+    ended = run("prepare_environment test")
+    assert ended.returncode == 1
+    assert "Hermes needs Python 3.11 or newer" in ended.stderr
+    assert "apt-get install python3 python3-venv" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.skipif(not Path("/etc/debian_version").exists(), reason="apt is Debian's")
+def test_root_on_debian_gets_it_through_apt(path: Path, run: Run, tmp_path: Path) -> None:
+    put(path, "id", "echo 0")
+    put(path, "python3", WITHOUT_VENV)
+    good = tmp_path / "good"
+    put(tmp_path, "good", GOOD)
+    put(
+        path,
+        "apt-get",
+        f'echo "$*" >> {tmp_path}/calls',
+        f'case "$*" in *python3-venv*) {shutil.which("cp")} {good} {path}/python3 ;; esac',
+    )
+    assert run("find_or_install_python").stdout == "python3\n"
+    assert (tmp_path / "calls").read_text().splitlines() == [
+        "update -q",
+        "install -q -y --no-install-recommends python3 python3-venv",
+    ]
+
+
+@pytest.mark.skipif(not Path("/etc/debian_version").exists(), reason="apt is Debian's")
+def test_when_apt_fails_its_last_words_are_shown(path: Path, run: Run) -> None:
+    put(path, "id", "echo 0")
+    put(path, "apt-get", 'echo "E: no network"; exit 100')
+    ended = run("find_or_install_python")
+    assert ended.returncode == 1
+    assert "E: no network" in ended.stderr
+    assert "Hermes needs Python 3.11" in ended.stderr
+
+
+def test_a_directory_that_is_no_environment_is_left_alone(
+    path: Path, run: Run, tmp_path: Path
+) -> None:
+    put(path, "python3", GOOD)
+    (tmp_path / "venv").mkdir()
+    (tmp_path / "venv" / "thesis.tex").touch()
+    ended = run("prepare_environment")
+    assert ended.returncode == 1
+    assert "is no virtual environment" in ended.stderr
+    assert [file.name for file in (tmp_path / "venv").iterdir()] == ["thesis.tex"]
+
+
+def test_a_second_run_installs_nothing(path: Path, run: Run, tmp_path: Path) -> None:
+    """With a Python that writes down how it is called, and makes an environment of itself."""
+    calls = tmp_path / "calls"
+    itself = path / "python3"
+    put(
+        path,
+        "python3",
+        f'echo "$*" >> {calls}',
+        f'case "$*" in "-m venv"*) {shutil.which("mkdir")} -p {tmp_path}/venv/bin',
+        f"{shutil.which('cp')} {itself} {tmp_path}/venv/bin/python ;; esac",
+        "echo Python 3.12.1",
+    )
+    for extra in ("test", "test", ""):
+        assert run(f"prepare_environment {extra}").returncode == 0
+    asked = [line for line in calls.read_text().splitlines() if "pip install" in line]
+    assert asked == [f"-m pip install --quiet --editable {ROOT}[test]"]
