@@ -1,0 +1,188 @@
+"""The only place where storage touches the operating system: one thin object, injected everywhere.
+
+`FileLayer` owns no state. Everything above it takes one as an argument, so that a test can pass one
+that fails its nth call, writes short, counts bytes, or forgets what was never synced
+(`hermes.storage.testing`). Nothing here retries, buffers or decides.
+
+Threads: every method may be called from any thread, as the calls beneath may.
+"""
+
+import os
+from collections.abc import Sequence
+from errno import EDQUOT, EFBIG, EIO, ENOSPC
+
+from hermes.errors import DiskFullError, StorageError
+
+__all__ = [
+    "IOV_MAX",
+    "Buffer",
+    "FileLayer",
+    "is_no_room",
+    "read_exactly",
+    "storage_error",
+    "write_all",
+]
+
+#: What `pwritev` takes: anything that exposes contiguous bytes.
+Buffer = bytes | bytearray | memoryview
+
+#: How many buffers one `pwritev` may take. POSIX guarantees 16; Linux says 1024.
+IOV_MAX: int = max(16, os.sysconf("SC_IOV_MAX"))
+
+_NO_ROOM = frozenset({ENOSPC, EDQUOT, EFBIG})
+
+
+class FileLayer:
+    """The calls of the operating system that storage makes, by their POSIX names.
+
+    The hot ones are the functions of `os` themselves, so that a call costs what it costs there.
+    Every method raises `OSError`; the callers map it with `storage_error`.
+    """
+
+    pwrite = staticmethod(os.pwrite)
+    pwritev = staticmethod(os.pwritev)
+    pread = staticmethod(os.pread)
+    # Where there is no fdatasync (macOS) the stronger call stands in.
+    fdatasync = staticmethod(getattr(os, "fdatasync", os.fsync))
+    ftruncate = staticmethod(os.ftruncate)
+    close = staticmethod(os.close)
+    listdir = staticmethod(os.listdir)
+    stat = staticmethod(os.stat)
+    rename = staticmethod(os.rename)
+    unlink = staticmethod(os.unlink)
+    rmdir = staticmethod(os.rmdir)
+    mkdir = staticmethod(os.mkdir)
+
+    def open_new(self, path: str) -> int:
+        """Create a file that must not exist yet and open it for reading and writing.
+
+        Args:
+            path: the new file's path.
+
+        Returns:
+            A descriptor that the caller closes.
+
+        Raises:
+            FileExistsError: something is there already; it was not touched.
+        """
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+
+    def open_append(self, path: str, *, create: bool = False) -> int:
+        """Open a file for reading and writing at positions that the caller knows.
+
+        Args:
+            path: the file's path.
+            create: create it when it is missing.
+
+        Returns:
+            A descriptor that the caller closes.
+        """
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        return os.open(path, flags, 0o644)
+
+    def open_read(self, path: str) -> int:
+        """Open a file for reading only.
+
+        Args:
+            path: the file's path.
+
+        Returns:
+            A descriptor that the caller closes.
+        """
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def fsync_directory(self, path: str) -> None:
+        """Put on disk which names a directory holds: after create, rename, unlink, mkdir, rmdir.
+
+        Args:
+            path: the directory.
+        """
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def write_all(files: FileLayer, descriptor: int, buffers: Sequence[Buffer], position: int) -> None:
+    """Write every byte of the buffers, in order, starting at a position.
+
+    A short write is continued where it stopped, never repeated from the start; no call gets more
+    than `IOV_MAX` buffers.
+
+    Args:
+        files: the file layer.
+        descriptor: a descriptor open for writing.
+        buffers: what to write. Not kept.
+        position: the file position of the first byte, >= 0.
+
+    Raises:
+        OSError: what the operating system said; some of the bytes may have been written.
+    """
+    pending = [view for buffer in buffers if (view := memoryview(buffer).cast("B"))]
+    first = 0
+    while first < len(pending):
+        written = files.pwritev(descriptor, pending[first : first + IOV_MAX], position)
+        if written <= 0:
+            raise OSError(EIO, "a write of at least one byte wrote none")
+        position += written
+        while first < len(pending) and written >= len(pending[first]):
+            written -= len(pending[first])
+            first += 1
+        if written:
+            pending[first] = pending[first][written:]
+
+
+def read_exactly(files: FileLayer, descriptor: int, length: int, position: int) -> bytes:
+    """Read a range of a file, continuing after short reads.
+
+    Args:
+        files: the file layer.
+        descriptor: a descriptor open for reading.
+        length: how many bytes, >= 0.
+        position: the file position of the first one, >= 0.
+
+    Returns:
+        A copy of the range; shorter than `length` only where the file ends.
+
+    Raises:
+        OSError: what the operating system said.
+    """
+    data = files.pread(descriptor, length, position)
+    if len(data) == length or not data:
+        return data
+    parts = [data]
+    missing = length - len(data)
+    while missing:
+        data = files.pread(descriptor, missing, position + length - missing)
+        if not data:
+            break
+        parts.append(data)
+        missing -= len(data)
+    return b"".join(parts)
+
+
+def is_no_room(error: OSError) -> bool:
+    """Say whether an error means that the disk (or a quota, or a file) is full.
+
+    Args:
+        error: what a call of the file layer raised.
+
+    Returns:
+        True when the same call may succeed once there is room.
+    """
+    return error.errno in _NO_ROOM
+
+
+def storage_error(what: str, error: OSError) -> StorageError:
+    """Turn an error of the operating system into one of ours, which names what was being done.
+
+    Args:
+        what: what was attempted, for instance `create partition clicks-0`.
+        error: what a call of the file layer raised.
+
+    Returns:
+        `DiskFullError` when there was no room, else a plain `StorageError`; for `raise ... from`.
+    """
+    text = f"{what}: {error.strerror or error}"
+    return DiskFullError(text) if is_no_room(error) else StorageError(text)
