@@ -1,0 +1,241 @@
+"""Which segments are open: a bound on descriptors, and slices that outlive a deletion.
+
+A data directory may hold thousands of partitions with many segments each; few are in use at a
+time. `DescriptorCache` opens a segment when it is first needed and closes the one that has been
+idle longest when more than `max_open` are open. A segment that somebody uses is never closed:
+while a slice of it is being sent, or while it has unflushed bytes (an error that the kernel keeps
+for the descriptor must reach the flush). So the bound may be exceeded by what is in use at once.
+
+A segment deleted by retention is *retired*: its file has no name any more, but its descriptor
+lives until the last `LogSlice` of it is released.
+
+Threads: all methods may be called from any thread. The one lock is held for a few instructions,
+never over an `open`.
+"""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from contextlib import suppress
+from errno import EMFILE, ENFILE
+from types import TracebackType
+
+from hermes.errors import StorageError
+from hermes.storage.files import FileLayer
+from hermes.storage.segment import Segment
+
+__all__ = ["DescriptorCache", "LogSlice", "SegmentRetiredError"]
+
+
+class SegmentRetiredError(StorageError):
+    """The segment was deleted since it was looked up; look up again."""
+
+
+class DescriptorCache:
+    """Opens segments on demand and keeps at most `max_open` idle and busy ones together.
+
+    Attributes:
+        open_count: how many segments are open now.
+    """
+
+    def __init__(self, files: FileLayer, max_open: int = 1024) -> None:
+        self._files = files
+        self._max_open = max_open
+        self._lock = threading.Lock()
+        # Open segments without a user, the one idle longest first.
+        self._idle: OrderedDict[Segment, None] = OrderedDict()
+        self.open_count = 0
+
+    def acquire(self, segment: Segment, *, writable: bool = False) -> int:
+        """Get a segment's descriptor and keep it open until the matching `release`.
+
+        Args:
+            segment: the segment.
+            writable: open it for writing too. A log passes this for every use of its active
+                segment, so that one descriptor serves both.
+
+        Returns:
+            The descriptor; it stays the cache's and must not be closed.
+
+        Raises:
+            SegmentRetiredError: it was deleted meanwhile.
+            OSError: it can't be opened.
+        """
+        with self._lock:
+            if segment.descriptor >= 0 and not segment.is_retired:
+                if not segment.users:
+                    del self._idle[segment]
+                segment.users += 1
+                return segment.descriptor
+        opener = self._files.open_append if writable else self._files.open_read
+        return self._adopt(segment, self._open(opener, segment.path))
+
+    def create(self, segment: Segment) -> int:
+        """Create a segment's file and acquire it.
+
+        Args:
+            segment: a new one, in nobody else's hands yet.
+
+        Returns:
+            The descriptor, open for writing.
+
+        Raises:
+            FileExistsError: a file of that name is there; it was not touched.
+            OSError: it can't be created.
+        """
+        descriptor = self._open(self._files.open_new, segment.path)
+        segment.index.begin()
+        return self._adopt(segment, descriptor)
+
+    def _adopt(self, segment: Segment, descriptor: int) -> int:
+        """Take over a descriptor that was just opened; another thread may have been faster."""
+        with self._lock:
+            if segment.is_retired:
+                adopted, surplus = -1, [descriptor]
+            else:
+                surplus = self._install(segment, descriptor)
+                adopted = segment.descriptor
+        self._close(surplus)
+        if adopted < 0:
+            raise SegmentRetiredError(f"{segment.path} was deleted")
+        return adopted
+
+    def release(self, segment: Segment) -> None:
+        """Give back one `acquire`. The last one of a retired segment closes it.
+
+        Args:
+            segment: what was acquired.
+        """
+        with self._lock:
+            segment.users -= 1
+            if segment.users:
+                return
+            if segment.is_retired:
+                surplus = [self._detach(segment)]
+            else:
+                self._idle[segment] = None
+                surplus = self._evict()
+        self._close(surplus)
+
+    def retire(self, segment: Segment) -> None:
+        """Let nobody acquire a segment again; close it now, or at its last release.
+
+        Args:
+            segment: one that no view holds any more. Retiring twice is harmless.
+        """
+        with self._lock:
+            segment.is_retired = True
+            if segment not in self._idle:
+                return
+            del self._idle[segment]
+            surplus = [self._detach(segment)]
+        self._close(surplus)
+
+    def close_idle(self) -> None:
+        """Close every segment that nobody uses; they open again when needed."""
+        with self._lock:
+            surplus = [self._detach(segment) for segment in self._idle]
+            self._idle.clear()
+        self._close(surplus)
+
+    def _install(self, segment: Segment, descriptor: int) -> list[int]:
+        """Under the lock: make a descriptor the segment's, count a user, say what to close."""
+        if segment.descriptor < 0:
+            segment.descriptor = descriptor
+            self.open_count += 1
+            segment.users += 1
+            return self._evict()
+        if not segment.users:
+            del self._idle[segment]
+        segment.users += 1
+        return [descriptor]
+
+    def _evict(self) -> list[int]:
+        """Under the lock: take idle segments away until the bound holds or none is idle."""
+        surplus = []
+        while self.open_count > self._max_open and self._idle:
+            segment, _ = self._idle.popitem(last=False)
+            surplus.append(self._detach(segment))
+        return surplus
+
+    def _detach(self, segment: Segment) -> int:
+        """Under the lock: forget a segment's descriptor, which the caller closes."""
+        descriptor, segment.descriptor = segment.descriptor, -1
+        self.open_count -= 1
+        return descriptor
+
+    def _open(self, opener: Callable[[str], int], path: str) -> int:
+        """Open a file; when descriptors run out, give up the idle ones first."""
+        try:
+            return opener(path)
+        except OSError as error:
+            if error.errno not in (EMFILE, ENFILE):
+                raise
+        self.close_idle()
+        return opener(path)
+
+    def _close(self, descriptors: list[int]) -> None:
+        # A close that fails has closed nevertheless, and nothing depends on what it says: what
+        # matters was synced through this descriptor while somebody used it.
+        for descriptor in descriptors:
+            with suppress(OSError):
+                self._files.close(descriptor)
+
+
+class LogSlice:
+    """A range of visible bytes of one segment, as (descriptor, position, length): for `sendfile`.
+
+    The bytes stay readable until `release`, also when the segment is deleted meanwhile. A slice
+    belongs to one owner, which releases it exactly when it needs the bytes no more; releasing
+    again does nothing. It is a context manager.
+
+    Attributes:
+        position: where the range starts in the file.
+        length: how many bytes; 0 at the visible end, and then there is no descriptor.
+    """
+
+    __slots__ = ("_cache", "_descriptor", "_segment", "length", "position")
+
+    def __init__(
+        self,
+        cache: DescriptorCache | None,
+        segment: Segment | None,
+        descriptor: int,
+        position: int,
+        length: int,
+    ) -> None:
+        self._cache = cache
+        self._segment = segment
+        self._descriptor = descriptor
+        self.position = position
+        self.length = length
+
+    def fileno(self) -> int:
+        """Give the open descriptor. It is the storage's: never close it, never move its position.
+
+        Returns:
+            The descriptor, valid until `release`.
+
+        Raises:
+            ValueError: the slice is empty or was released.
+        """
+        if self._segment is None:
+            raise ValueError("an empty or released slice has no descriptor")
+        return self._descriptor
+
+    def release(self) -> None:
+        """Say that the bytes are needed no more. Call it once; more often is harmless."""
+        segment, self._segment = self._segment, None
+        if segment is not None and self._cache is not None:
+            self._cache.release(segment)
+
+    def __enter__(self) -> "LogSlice":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.release()

@@ -1,0 +1,155 @@
+"""One segment: a file of a partition's log, its names, and what is known of it without reading it.
+
+A segment starts where the one before ends and is called by that offset, in 20 digits. Three
+endings are in use; Kafka 0.7 reads the first and ignores the others:
+
+    <base>.kafka       the messages, exactly as 0.7 writes them
+    <base>.unflushed   the same, while something *before* this segment may not be on disk yet
+    <base>.timeindex   what `hermes.storage.time_index` knows of the segment
+
+Invariant: the name `.kafka` promises that every earlier byte of the log is on disk. 0.7 keeps the
+same promise by flushing before it rolls, and its recovery relies on it by looking at the last
+segment only. Rolling must not wait for a disk here, so a new segment is created as `.unflushed`
+and renamed by the flush that covers what stands before it. After a crash such a file is kept when
+it fits, and was never visible when it doesn't.
+
+A `Segment` holds no size: one that isn't the last ends where the next begins, and the last ends
+where its log says. Its descriptor belongs to `hermes.storage.descriptors`.
+"""
+
+import os
+import re
+from typing import NamedTuple
+
+from hermes.storage.files import FileLayer
+from hermes.storage.time_index import TimeIndex
+
+__all__ = [
+    "INDEX_SUFFIX",
+    "SEGMENT_SUFFIX",
+    "UNFLUSHED_SUFFIX",
+    "Segment",
+    "SegmentView",
+    "parse_segment_name",
+    "segment_name",
+]
+
+SEGMENT_SUFFIX = ".kafka"
+UNFLUSHED_SUFFIX = ".unflushed"
+INDEX_SUFFIX = ".timeindex"
+
+_NAME = re.compile(r"([0-9]{20})(\.kafka|\.unflushed|\.timeindex)")
+_LARGEST_OFFSET = 2**63 - 1
+
+
+def segment_name(base_offset: int, suffix: str = SEGMENT_SUFFIX) -> str:
+    """Name the file of the segment that starts at an offset.
+
+    Args:
+        base_offset: the offset of its first byte, 0 to 2**63 - 1.
+        suffix: one of the three endings in use.
+
+    Returns:
+        A file name without directory.
+    """
+    return f"{base_offset:020d}{suffix}"
+
+
+def parse_segment_name(name: str) -> tuple[int, str] | None:
+    """Read a file name the way `segment_name` writes it.
+
+    Args:
+        name: a file name without directory.
+
+    Returns:
+        (base offset, ending), or None when the file is none of ours.
+    """
+    match = _NAME.fullmatch(name)
+    if match is None or int(match[1]) > _LARGEST_OFFSET:
+        return None
+    return int(match[1]), match[2]
+
+
+class Segment:
+    """A file of a log: where it starts, what it is called, and its open descriptor, if any.
+
+    Attributes:
+        base_offset: the offset of the first byte in the partition's log.
+        directory: the partition's directory.
+        is_flushed_name: True once the file is called `.kafka`.
+        index: the segment's time index.
+        boundaries: offsets of a few message boundaries inside, ascending, found by earlier
+            searches; only `hermes.storage.boundary` touches it.
+        descriptor, users, is_retired: owned by `DescriptorCache`, under its lock.
+    """
+
+    __slots__ = (
+        "base_offset",
+        "boundaries",
+        "descriptor",
+        "directory",
+        "index",
+        "is_flushed_name",
+        "is_retired",
+        "users",
+    )
+
+    def __init__(
+        self, files: FileLayer, directory: str, base_offset: int, *, is_flushed_name: bool = True
+    ) -> None:
+        self.base_offset = base_offset
+        self.directory = directory
+        self.is_flushed_name = is_flushed_name
+        self.index = TimeIndex(
+            files, os.path.join(directory, segment_name(base_offset, INDEX_SUFFIX)), base_offset
+        )
+        self.boundaries: list[int] = []
+        self.descriptor = -1
+        self.users = 0
+        self.is_retired = False
+
+    @property
+    def path(self) -> str:
+        """Where the file is now: a rename by a flush changes the answer."""
+        suffix = SEGMENT_SUFFIX if self.is_flushed_name else UNFLUSHED_SUFFIX
+        return os.path.join(self.directory, segment_name(self.base_offset, suffix))
+
+    def __repr__(self) -> str:
+        return f"<Segment {self.path}>"
+
+
+class SegmentView(NamedTuple):
+    """The segments of a log at one moment: immutable, replaced as a whole (copy-on-write).
+
+    Attributes:
+        bases: the segments' base offsets, ascending: what a lookup bisects.
+        segments: the segments, in the same order; the last one is active.
+    """
+
+    bases: tuple[int, ...]
+    segments: tuple[Segment, ...]
+
+    @classmethod
+    def of(cls, segments: tuple[Segment, ...]) -> "SegmentView":
+        """Make a view of segments.
+
+        Args:
+            segments: oldest first.
+
+        Returns:
+            The view.
+        """
+        return cls(tuple(segment.base_offset for segment in segments), segments)
+
+    def end_of(self, position: int, log_end: int) -> int:
+        """Say where a segment ends.
+
+        Args:
+            position: the segment's place in the view.
+            log_end: where the last segment ends (or is visible to).
+
+        Returns:
+            The offset after its last byte: the next one's base, or `log_end`.
+        """
+        following = position + 1
+        return self.bases[following] if following < len(self.bases) else log_end

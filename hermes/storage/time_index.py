@@ -1,0 +1,334 @@
+"""What a segment knows of its own past: when it ended where, and up to where it is on disk.
+
+A file `<base>.timeindex` beside each segment holds entries of 24 bytes, big-endian, appended in
+order:
+
+    position  length  type    meaning
+    0         8       int64   time_ms: ms since 1970, never smaller than in the entry before
+    8         8       int64   end_offset: absolute, never smaller than in the entry before
+    16        4       uint32  tail_crc: CRC-32 of the segment's last 64 bytes before end_offset
+                                (of all of them, where there are fewer)
+    20        4       uint32  CRC-32 of the 20 bytes before
+
+An entry says: "when time_ms had passed its appends, the log ended at end_offset, and that is on
+disk". It is written only after the fdatasync that covers it. So one file answers three questions:
+
+- *Where was the end at a time?* The end_offset of the last entry with time_ms <= that time.
+- *When was the last append?* The last entry's time, if the segment ends there (retention).
+- *From where must recovery look?* From the last entry that can be trusted: its own CRC is right,
+  end_offset lies inside the segment, and the segment's bytes before it give tail_crc. Entries
+  after that one are dropped: they are torn, or Kafka has cut and rewritten the segment since.
+
+Losing the file loses comfort, never messages; everything falls back to what 0.7 does.
+
+Nothing but the last entry is kept in memory; lookups bisect the file. Threads: any, one lock per
+index; it is held over small reads and writes that usually hit the page cache, never over a sync.
+"""
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from struct import Struct
+from typing import NamedTuple
+from zlib import crc32
+
+from hermes.storage.files import FileLayer, read_exactly, write_all
+
+__all__ = [
+    "ENTRY_BYTES",
+    "TAIL_BYTES",
+    "IndexEntry",
+    "TimeIndex",
+    "decode_entry",
+    "encode_entry",
+]
+
+#: The size of an entry.
+ENTRY_BYTES = 24
+#: How many bytes before end_offset an entry's tail_crc covers, at most.
+TAIL_BYTES = 64
+
+#: Entries reach the disk by the kernel's own writeback; a sync of ours follows this many bytes of
+#: log, which bounds what a power cut adds to recovery.
+SYNC_EVERY_BYTES = 64 * 1024 * 1024
+
+_BODY = Struct(">qqI")
+_CRC = Struct(">I")
+_ENTRIES_A_READ = 2048
+
+
+class IndexEntry(NamedTuple):
+    """When `time_ms` had passed its appends, the log ended at `end_offset` (and that is synced)."""
+
+    time_ms: int
+    end_offset: int
+    tail_crc: int
+
+
+def encode_entry(entry: IndexEntry) -> bytes:
+    """Write an entry as it stands in the file.
+
+    Args:
+        entry: its three values.
+
+    Returns:
+        24 bytes.
+    """
+    body = _BODY.pack(*entry)
+    return body + _CRC.pack(crc32(body))
+
+
+def decode_entry(data: bytes, position: int = 0) -> IndexEntry | None:
+    """Read an entry.
+
+    Args:
+        data: bytes of an index file.
+        position: where the entry starts in them; 24 bytes must be there.
+
+    Returns:
+        The entry, or None when its own CRC says that it was torn or damaged.
+    """
+    body = data[position : position + _BODY.size]
+    if crc32(body) != _CRC.unpack_from(data, position + _BODY.size)[0]:
+        return None
+    return IndexEntry(*_BODY.unpack(body))
+
+
+class TimeIndex:
+    """The time index of one segment. Made without touching a file; `load` reads what there is.
+
+    Until `load` (or `begin`, for a segment just created) was called, the other methods must not
+    be. `hermes.storage.log` sees to that.
+    """
+
+    __slots__ = (
+        "_base_offset",
+        "_count",
+        "_file_may_be_longer",
+        "_files",
+        "_last",
+        "_lock",
+        "_synced_end",
+        "is_loaded",
+        "path",
+    )
+
+    def __init__(self, files: FileLayer, path: str, base_offset: int) -> None:
+        self._files = files
+        self.path = path
+        self._base_offset = base_offset
+        self._lock = threading.Lock()
+        self._count = 0
+        self._last: IndexEntry | None = None
+        self._file_may_be_longer = True
+        self._synced_end = base_offset
+        self.is_loaded = False
+
+    # -- beginning ------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Start empty, for a segment that was just created: a file of that name is a leftover."""
+        with self._lock:
+            self._count = 0
+            self._last = None
+            self._file_may_be_longer = True
+            self.is_loaded = True
+
+    def load(self, log_descriptor: int, size_bytes: int) -> None:
+        """Find the last entry that can be trusted; do nothing when that was done before.
+
+        Walks back from the end of the index, entry by entry. What comes after the trusted one is
+        ignored from now on and cut off by the next append.
+
+        Args:
+            log_descriptor: the segment's file, open for reading.
+            size_bytes: the size of the segment's file.
+
+        Raises:
+            OSError: the index or the segment can't be read. A missing index is an empty one.
+        """
+        with self._lock:
+            if self.is_loaded:
+                return
+            try:
+                descriptor = self._files.open_read(self.path)
+            except FileNotFoundError:
+                self.is_loaded = True
+                return
+            try:
+                self._walk_back(descriptor, log_descriptor, self._base_offset + size_bytes)
+            finally:
+                self._files.close(descriptor)
+            self.is_loaded = True
+
+    def _walk_back(self, descriptor: int, log_descriptor: int, segment_end: int) -> None:
+        upper = self._files.stat(self.path).st_size // ENTRY_BYTES
+        while upper:
+            lower = max(0, upper - _ENTRIES_A_READ)
+            data = read_exactly(
+                self._files, descriptor, (upper - lower) * ENTRY_BYTES, lower * ENTRY_BYTES
+            )
+            for number in reversed(range(len(data) // ENTRY_BYTES)):
+                entry = decode_entry(data, number * ENTRY_BYTES)
+                if entry is not None and self._is_trusted(entry, log_descriptor, segment_end):
+                    self._count = lower + number + 1
+                    self._last = entry
+                    self._synced_end = entry.end_offset
+                    return
+            upper = lower
+
+    def _is_trusted(self, entry: IndexEntry, log_descriptor: int, segment_end: int) -> bool:
+        if not self._base_offset < entry.end_offset <= segment_end:
+            return False
+        return entry.tail_crc == self._tail_crc(log_descriptor, entry.end_offset)
+
+    def _tail_crc(self, log_descriptor: int, end_offset: int) -> int:
+        position = end_offset - self._base_offset
+        length = min(TAIL_BYTES, position)
+        return crc32(read_exactly(self._files, log_descriptor, length, position - length))
+
+    # -- asking ---------------------------------------------------------------------------------
+
+    @property
+    def last(self) -> IndexEntry | None:
+        """The last entry: the recovery point and the time of the last append; None when empty."""
+        return self._last
+
+    def first(self) -> IndexEntry | None:
+        """Read the first entry, which tells about when the segment was begun.
+
+        Returns:
+            The first undamaged entry; None when there is none, or the file can't be read.
+        """
+        if self._last is None:
+            return None
+        with self._lock, suppress(OSError), self._opened() as descriptor:
+            for number in range(self._count):
+                if (entry := self._entry(descriptor, number)) is not None:
+                    return entry
+        return None
+
+    def at_time(self, time_ms: int) -> IndexEntry | None:
+        """Find the last entry that is not later than a time.
+
+        Args:
+            time_ms: ms since 1970.
+
+        Returns:
+            The entry: its end_offset is where the log ended at that time. None when every entry
+            is later, there is none, or the file can't be read.
+        """
+        return self._last_not_above(0, time_ms)
+
+    def at_offset(self, offset: int) -> IndexEntry | None:
+        """Find the last entry that does not end beyond an offset.
+
+        Args:
+            offset: an absolute offset.
+
+        Returns:
+            The entry: its end_offset is a message boundary. None as for `at_time`.
+        """
+        return self._last_not_above(1, offset)
+
+    def _last_not_above(self, field: int, value: int) -> IndexEntry | None:
+        """Bisect the file by time (field 0) or by end offset (field 1)."""
+        if self._last is None or self._last[field] <= value:
+            return self._last
+        with self._lock, suppress(OSError), self._opened() as descriptor:
+            return self._bisect(descriptor, field, value)
+        return None
+
+    def _bisect(self, descriptor: int, field: int, value: int) -> IndexEntry | None:
+        found = None
+        low, high = 0, self._count
+        while low < high:
+            middle = (low + high) // 2
+            number, entry = middle, self._entry(descriptor, middle)
+            # A damaged entry says nothing: its nearest good neighbour below decides for it.
+            while entry is None and number > low:
+                number -= 1
+                entry = self._entry(descriptor, number)
+            if entry is not None and entry[field] > value:
+                high = number
+            else:
+                found = entry or found
+                low = middle + 1
+        return found
+
+    def _entry(self, descriptor: int, number: int) -> IndexEntry | None:
+        data = self._files.pread(descriptor, ENTRY_BYTES, number * ENTRY_BYTES)
+        return decode_entry(data) if len(data) == ENTRY_BYTES else None
+
+    @contextmanager
+    def _opened(self) -> Iterator[int]:
+        descriptor = self._files.open_read(self.path)
+        try:
+            yield descriptor
+        finally:
+            self._files.close(descriptor)
+
+    # -- growing --------------------------------------------------------------------------------
+
+    def ensure_file(self) -> bool:
+        """Create the file when it is missing, so that one sync of the directory covers it too.
+
+        Returns:
+            True when it was created.
+
+        Raises:
+            OSError: it can't be created.
+        """
+        try:
+            self._files.stat(self.path)
+        except FileNotFoundError:
+            self._files.close(self._files.open_append(self.path, create=True))
+            return True
+        return False
+
+    def append(
+        self, entries: Sequence[tuple[int, int]], log_descriptor: int, *, complete: bool = False
+    ) -> None:
+        """Write entries; to be called after the fdatasync that covers them, never before.
+
+        Args:
+            entries: (time_ms, end_offset), both ascending and inside this segment. A time before
+                the last entry's (the clock was set back) is written as the last entry's.
+            log_descriptor: the segment's file; its bytes before each end_offset are read back.
+            complete: the segment will not grow any more: sync the index as well.
+
+        Raises:
+            OSError: nothing of it counts as written; the same entries may be appended again.
+        """
+        if not entries:
+            return
+        descriptor = self._files.open_append(self.path, create=True)
+        try:
+            with self._lock:
+                self._write(descriptor, entries, log_descriptor)
+                last_end = entries[-1][1]
+                due = complete or last_end - self._synced_end >= SYNC_EVERY_BYTES
+            if due:
+                # An entry that is lost costs recovery a longer look, no more.
+                with suppress(OSError):
+                    self._files.fdatasync(descriptor)
+                    self._synced_end = last_end
+        finally:
+            self._files.close(descriptor)
+
+    def _write(
+        self, descriptor: int, entries: Sequence[tuple[int, int]], log_descriptor: int
+    ) -> None:
+        earliest = self._last.time_ms if self._last is not None else 0
+        made = [
+            IndexEntry(max(time_ms, earliest), end, self._tail_crc(log_descriptor, end))
+            for time_ms, end in entries
+        ]
+        position = self._count * ENTRY_BYTES
+        if self._file_may_be_longer:
+            self._files.ftruncate(descriptor, position)
+        self._file_may_be_longer = True
+        write_all(self._files, descriptor, [b"".join(map(encode_entry, made))], position)
+        self._file_may_be_longer = False
+        self._count += len(made)
+        self._last = made[-1]
