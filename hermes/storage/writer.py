@@ -1,0 +1,301 @@
+"""The writing end of a log: append, roll, flush, and going offline when the disk fails.
+
+Life of an append: bytes go to the page cache at the log's end (`append`, in the reactor's thread);
+they are put on disk by a later `flush` in a worker thread; only then the *high watermark* moves
+over them and they become visible. What the disk confirmed is never taken back.
+
+The rules of the state are told in `hermes.storage.state`. `append` is called by one thread only.
+"""
+
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from errno import EMFILE, ENFILE
+
+from hermes.errors import DiskFullError, LogOfflineError, StorageError
+from hermes.storage.files import IOV_MAX, Buffer, is_no_room, storage_error, write_all
+from hermes.storage.segment import SEGMENT_SUFFIX, Segment, SegmentView, segment_name
+from hermes.storage.state import NEVER_MS, NO_ENTRY_MS, LogState
+
+__all__ = ["LogWriter"]
+
+#: How many entries wait for a flush at most; beyond it every second one is dropped, which makes
+#: the index coarser and never wrong.
+MAX_PENDING_ENTRIES = 4096
+
+
+@dataclass(slots=True)
+class _FlushWork:
+    """What one flush has to do: a snapshot, so that appends go on meanwhile."""
+
+    end: int
+    messages: int
+    dirty: list[Segment]
+    entries: list[tuple[int, int]]
+    has_new_names: bool
+
+
+class LogWriter(LogState):
+    """The half of a `Log` that writes."""
+
+    # -- append ---------------------------------------------------------------------------------
+
+    def append(
+        self, buffers: Sequence[Buffer], byte_count: int, message_count: int, now_ms: int
+    ) -> int:
+        """Append whole messages at the end of the log. Fast: one write into the page cache.
+
+        Call it from one thread only (the reactor's). Nothing is visible before the next `flush`.
+
+        Args:
+            buffers: the bytes, in order: whole, valid messages. Not kept.
+            byte_count: the sum of their lengths, > 0.
+            message_count: how many messages they hold (inner ones of compressed sets counted).
+            now_ms: ms since 1970.
+
+        Returns:
+            The offset of the first byte.
+
+        Raises:
+            DiskFullError: nothing of it remains; the same append may succeed later.
+            LogOfflineError: nothing was appended; `reopen` must come first.
+            StorageError: no descriptor could be had; nothing was appended, try again later.
+        """
+        with self._lock:
+            end = self._end
+            position = end - self._base
+            if (
+                self._descriptor < 0
+                or position > self.settings.segment_bytes
+                or now_ms > self._roll_after_ms
+            ):
+                self._prepare(now_ms)
+                position = end - self._base
+            try:
+                if len(buffers) == 1:
+                    written = self._pwrite(self._descriptor, buffers[0], position)
+                else:
+                    written = self._files.pwritev(self._descriptor, buffers[:IOV_MAX], position)
+                if written != byte_count:
+                    self._write_rest(buffers, byte_count, written, position)
+            except OSError as error:
+                raise self._undo_append(error, position) from error
+            end += byte_count
+            self._end = end
+            self._unflushed_messages += message_count
+            if now_ms > self._entry_ms:
+                self._begin_entry(now_ms, end)
+            else:
+                self._pending[-1] = (self._entry_ms, end)
+            return end - byte_count
+
+    def _write_rest(
+        self, buffers: Sequence[Buffer], byte_count: int, written: int, position: int
+    ) -> None:
+        """Go on after a short write (or one of `IOV_MAX` buffers) where it stopped."""
+        rest = list(buffers)
+        if sum(map(len, rest)) != byte_count:
+            self._files.ftruncate(self._descriptor, position)
+            raise ValueError(f"byte_count is {byte_count}, the buffers hold {sum(map(len, rest))}")
+        skipped = 0
+        while rest and skipped + len(rest[0]) <= written:
+            skipped += len(rest[0])
+            del rest[0]
+        if rest:
+            rest[0] = memoryview(rest[0])[written - skipped :]
+            write_all(self._files, self._descriptor, rest, position + written)
+
+    def _begin_entry(self, now_ms: int, end: int) -> None:
+        """Note the first append of a new ms for the time index."""
+        if self._first_unflushed_ms is None:
+            self._first_unflushed_ms = now_ms
+        if len(self._pending) >= MAX_PENDING_ENTRIES:
+            del self._pending[1:-1:2]
+        self._pending.append((now_ms, end))
+        self._entry_ms = now_ms
+
+    def _prepare(self, now_ms: int) -> None:
+        """Get ready to write: roll if it is due, open and pin the active segment."""
+        self._check_online()
+        try:
+            size = self._end - self._base
+            if self._descriptor < 0:
+                self._pin_active()
+            if size and self._roll_after_ms == NEVER_MS:
+                first = self._view.segments[-1].index.first()
+                self._roll_after_ms = self._age_limit(now_ms if first is None else first.time_ms)
+            if size and (size > self.settings.segment_bytes or now_ms > self._roll_after_ms):
+                self._roll()
+                size = 0
+            # The earlier limit holds: a clock that was ahead when the segment began, and is right
+            # again, must not keep it from ageing.
+            limit = self._age_limit(now_ms)
+            self._roll_after_ms = min(self._roll_after_ms, limit) if size else limit
+        except FileExistsError as error:
+            # Never write over what is there, whatever it is.
+            self._go_offline(f"a segment can't be created: {error.filename} exists already")
+            raise LogOfflineError(f"{self.name}: {error.filename} exists already") from error
+        except OSError as error:
+            failure = storage_error(f"{self.name}: prepare an append", error)
+            if isinstance(failure, DiskFullError) or error.errno in (EMFILE, ENFILE):
+                raise failure from error
+            self._go_offline(str(failure))
+            raise LogOfflineError(str(failure)) from error
+
+    def _age_limit(self, first_append_ms: int) -> int:
+        return first_append_ms + self.settings.segment_age_ms
+
+    def _pin_active(self) -> None:
+        """Open the active segment and keep it open until a flush has covered it."""
+        active = self._view.segments[-1]
+        if not self._dirty or self._dirty[-1] is not active:
+            self._descriptors.acquire(active, writable=True)
+            self._dirty.append(active)
+            # An index that can't be read is done without.
+            with suppress(OSError):
+                active.index.load(active.descriptor, self._end - self._base)
+        self._descriptor = active.descriptor
+
+    def _roll(self) -> None:
+        """Begin a new segment at the end of the log; it is created, never taken over."""
+        promised = self._high_watermark == self._end
+        segment = Segment(self._files, self.directory, self._end, is_flushed_name=promised)
+        final = os.path.join(self.directory, segment_name(self._end, SEGMENT_SUFFIX))
+        if not promised and self._exists(final):
+            raise FileExistsError(0, "exists already", final)
+        self._descriptor = self._descriptors.create(segment)
+        self._dirty.append(segment)
+        self._has_new_names = True
+        self._view = SegmentView.of((*self._view.segments, segment))
+        self._base = self._end
+        self._entry_ms = NO_ENTRY_MS
+
+    def _exists(self, path: str) -> bool:
+        try:
+            self._files.stat(path)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def _undo_append(self, error: OSError, position: int) -> StorageError:
+        """Under the lock: cut a failed append off; say what to raise."""
+        what = f"{self.name}: append at offset {self._end}"
+        if is_no_room(error):
+            with suppress(OSError):
+                self._files.ftruncate(self._descriptor, position)
+                return DiskFullError(f"{what}: {error.strerror}")
+        reason = f"{what}: {error.strerror or error}"
+        self._go_offline(reason)
+        return LogOfflineError(reason)
+
+    # -- flush ----------------------------------------------------------------------------------
+
+    def flush(self) -> int:
+        """Put on disk what was appended so far and make it visible. Blocks; any worker thread.
+
+        Appends go on meanwhile and wait for the next flush. Calls for one log run one after the
+        other.
+
+        Returns:
+            The high watermark.
+
+        Raises:
+            LogOfflineError: the disk failed (now or before); the high watermark has not moved
+                and nothing of what it covers is lost. `reopen` finds out what is left of the rest.
+        """
+        with self._flush_lock:
+            return self._flush()
+
+    def _flush(self) -> int:
+        """Under the flush lock: one flush."""
+        with self._lock:
+            self._check_online()
+            work = self._take_work()
+        try:
+            self._sync(work)
+        except OSError as error:
+            reason = f"{self.name}: flush up to offset {work.end}: {error.strerror or error}"
+            with self._lock:
+                self._pending[:0] = work.entries
+                self._has_new_names |= work.has_new_names
+                self._go_offline(reason)
+            raise LogOfflineError(reason) from error
+        self._tell_index(work)
+        with self._lock:
+            self._finish(work)
+        return work.end
+
+    def _take_work(self) -> _FlushWork:
+        """Under the lock: say what must be flushed; what comes later is for the next flush."""
+        work = _FlushWork(
+            self._end,
+            self._unflushed_messages,
+            list(self._dirty),
+            self._pending,
+            self._has_new_names,
+        )
+        self._pending = []
+        self._entry_ms = NO_ENTRY_MS
+        self._has_new_names = False
+        self._flushing_first_ms, self._first_unflushed_ms = self._first_unflushed_ms, None
+        return work
+
+    def _sync(self, work: _FlushWork) -> None:
+        """Put data on disk, then names, then give `.unflushed` segments their final names."""
+        for segment in work.dirty:
+            self._files.fdatasync(segment.descriptor)
+        has_new_names = work.has_new_names
+        for segment in work.dirty:
+            if segment.index.last is None:
+                with suppress(OSError):
+                    has_new_names |= segment.index.ensure_file()
+        self._sync_names(has_new_names)
+        drafts = [segment for segment in work.dirty if not segment.is_flushed_name]
+        for segment in drafts:
+            self._promise(segment)
+        if drafts:
+            self._files.fsync_directory(self.directory)
+
+    def _sync_names(self, has_new_names: bool) -> None:
+        """Put on disk which files the partition has, and that it exists."""
+        if has_new_names:
+            self._files.fsync_directory(self.directory)
+        if self._has_new_directory:
+            self._files.fsync_directory(os.path.dirname(self.directory))
+            self._has_new_directory = False
+
+    def _promise(self, segment: Segment) -> None:
+        """Call a segment `.kafka`, now that everything before it is on disk."""
+        draft = segment.path
+        final = os.path.join(self.directory, segment_name(segment.base_offset, SEGMENT_SUFFIX))
+        if self._exists(final):
+            raise FileExistsError(0, f"{final} exists already", final)
+        self._files.rename(draft, final)
+        segment.is_flushed_name = True
+
+    def _tell_index(self, work: _FlushWork) -> None:
+        """Write what has become true into the time indexes. Failing costs comfort, not messages."""
+        for number, segment in enumerate(work.dirty, start=1):
+            is_complete = number < len(work.dirty)
+            end = work.dirty[number].base_offset if is_complete else work.end
+            entries = [each for each in work.entries if segment.base_offset < each[1] <= end]
+            try:
+                segment.index.load(segment.descriptor, end - segment.base_offset)
+                segment.index.append(entries, segment.descriptor, complete=is_complete)
+            except OSError:
+                self.index_failures += 1
+
+    def _finish(self, work: _FlushWork) -> None:
+        """Under the lock: move the high watermark, unpin what has become clean."""
+        self._high_watermark = work.end
+        self._unflushed_messages -= work.messages
+        self._flushing_first_ms = None
+        active = self._view.segments[-1]
+        for segment in work.dirty:
+            if segment is active and self._end > work.end:
+                continue
+            self._dirty.remove(segment)
+            self._descriptors.release(segment)
+            if segment is active:
+                self._descriptor = -1
