@@ -1,0 +1,361 @@
+"""All partitions of a broker in one data directory: opening, creating, deleting, closing.
+
+    <log_dir>/<topic>-<partition>/   a partition; the topic is what stands before the last `-`
+    <log_dir>/.kafka_cleanshutdown   empty; there while no broker runs and the last one stopped well
+    <log_dir>/.hermes_lock           the lock of the process that runs
+
+Layout: Kafka 0.7, which dies on any other *directory* in log_dir and ignores other plain files.
+Here whatever isn't understood is reported and left alone, and a partition that can't be opened is
+reported and stays out of service while the others start.
+
+The marker's life: read at start, removed before anything can be appended, written again only when
+everything was flushed and every log was in service. A start that fails does not write one (and
+keeps one that was there, since nothing has changed).
+
+Threads: `logs` and `get` any thread; `create` the reactor's thread (it makes a directory and an
+empty file); `open`, `delete_topic`, `close` block and belong into a worker thread.
+"""
+
+import os
+import re
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from stat import S_ISDIR
+from types import MappingProxyType
+
+from hermes.errors import LogOfflineError, StorageError
+from hermes.storage.descriptors import DescriptorCache
+from hermes.storage.files import FileLayer, storage_error
+from hermes.storage.loading import LogSettings
+from hermes.storage.lock import LOCK_NAME, DirectoryLock
+from hermes.storage.log import Log
+from hermes.storage.recovery import RecoveryReport
+
+__all__ = [
+    "CLEAN_SHUTDOWN_MARKER",
+    "DataDirectory",
+    "OpenReport",
+    "parse_partition_directory",
+    "partition_directory",
+]
+
+#: Kafka 0.7's name for it.
+CLEAN_SHUTDOWN_MARKER = ".kafka_cleanshutdown"
+
+_PARTITION_DIRECTORY = re.compile(r"(.+)-(0|[1-9][0-9]{0,9})", re.DOTALL)
+_LARGEST_PARTITION = 2**31 - 1
+
+TopicPartition = tuple[str, int]
+
+
+def partition_directory(topic: str, partition: int) -> str:
+    """Name the directory of a partition.
+
+    Args:
+        topic: the topic's name.
+        partition: 0 to 2**31 - 1.
+
+    Returns:
+        A name without path.
+    """
+    return f"{topic}-{partition}"
+
+
+def parse_partition_directory(name: str) -> TopicPartition | None:
+    """Read a directory's name the way `partition_directory` writes it.
+
+    Args:
+        name: a name without path.
+
+    Returns:
+        (topic, partition), or None when it is no partition's.
+    """
+    match = _PARTITION_DIRECTORY.fullmatch(name)
+    if match is None or int(match[2]) > _LARGEST_PARTITION:
+        return None
+    return match[1], int(match[2])
+
+
+@dataclass(frozen=True, slots=True)
+class OpenReport:
+    """What opening a data directory found.
+
+    Attributes:
+        was_clean: whether the last stop was clean; nothing was recovered then.
+        recovered: what recovery found, by (topic, partition).
+        offline: why partitions could not be opened, by (topic, partition); the error names files.
+        strange: paths relative to log_dir that are no part of a log; they were left alone.
+    """
+
+    was_clean: bool
+    recovered: Mapping[TopicPartition, RecoveryReport] = field(default_factory=dict)
+    offline: Mapping[TopicPartition, str] = field(default_factory=dict)
+    strange: tuple[str, ...] = ()
+
+    @property
+    def dropped_bytes(self) -> int:
+        """How many bytes recovery cut off, over all partitions."""
+        return sum(report.dropped_bytes for report in self.recovered.values())
+
+
+class DataDirectory:
+    """The logs of a broker. Made without touching a file; `open` comes first.
+
+    Args:
+        path: log_dir; created with its parents when missing.
+        settings_for: gives a topic's settings.
+        files: the file layer; the operating system's unless given.
+        max_open_segments: how many segments may be open while nobody uses them.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        settings_for: Callable[[str], LogSettings],
+        files: FileLayer | None = None,
+        *,
+        max_open_segments: int = 1024,
+    ) -> None:
+        self.path = os.path.abspath(path)
+        self._settings_for = settings_for
+        self._files = FileLayer() if files is None else files
+        self._descriptors = DescriptorCache(self._files, max_open_segments)
+        self._lock: DirectoryLock | None = None
+        # Guards the exchange of `_logs`, which is copied on every change.
+        self._change = threading.Lock()
+        self._logs: Mapping[TopicPartition, Log] = {}
+        self._deleting: set[str] = set()
+        self._is_open = False
+        self._opened_ms = 0
+
+    # -- logs -----------------------------------------------------------------------------------
+
+    @property
+    def logs(self) -> Mapping[TopicPartition, Log]:
+        """The logs by (topic, partition): a read-only snapshot; offline ones are in it too."""
+        return MappingProxyType(self._logs)
+
+    @property
+    def open_segments(self) -> int:
+        """How many segments are open now."""
+        return self._descriptors.open_count
+
+    def get(self, topic: str, partition: int) -> Log | None:
+        """Find a log.
+
+        Args:
+            topic: the topic's name.
+            partition: the partition's number.
+
+        Returns:
+            The log, perhaps offline; None when the partition has none yet.
+        """
+        return self._logs.get((topic, partition))
+
+    def create(self, topic: str, partition: int) -> Log:
+        """Create a partition's log, or find the one that is there.
+
+        Nothing is synced here: the log's first flush does that.
+
+        Args:
+            topic: a name that was checked with `hermes.protocol.check_new_topic_name`.
+            partition: 0 to 2**31 - 1.
+
+        Returns:
+            The log.
+
+        Raises:
+            DiskFullError: nothing was created that stands in the way of a later try.
+            StorageError: it can't be created; the topic is being deleted, say.
+        """
+        log = self._logs.get((topic, partition))
+        if log is not None:
+            return log
+        if topic in self._deleting:
+            raise StorageError(f"topic {topic} is being deleted")
+        log = self._log(topic, partition)
+        try:
+            self._files.mkdir(log.directory)
+            is_new = True
+        except FileExistsError:
+            is_new = False
+        except OSError as error:
+            raise storage_error(f"create partition {log.name}", error) from error
+        log.open(clean=False, now_ms=self._opened_ms, is_new_directory=is_new)
+        with self._change:
+            self._logs = {**self._logs, (topic, partition): log}
+        return log
+
+    def _log(self, topic: str, partition: int) -> Log:
+        directory = os.path.join(self.path, partition_directory(topic, partition))
+        settings = self._settings_for(topic)
+        return Log(topic, partition, directory, settings, self._files, self._descriptors)
+
+    # -- opening --------------------------------------------------------------------------------
+
+    def open(self, now_ms: int, *, workers: Executor | None = None) -> OpenReport:
+        """Take the directory and bring all its logs into service.
+
+        Args:
+            now_ms: ms since 1970.
+            workers: recovers logs in parallel; without it one after the other.
+
+        Returns:
+            What was found. Partitions that could not be opened are in it, and in `logs`, offline.
+
+        Raises:
+            DataDirectoryLockedError: another process uses the directory.
+            StorageError: the directory itself can't be created, locked or listed.
+        """
+        try:
+            self._make_directory()
+            self._lock = DirectoryLock(self.path)
+            return self._open(now_ms, workers)
+        except OSError as error:
+            self._abandon()
+            raise storage_error(f"open data directory {self.path}", error) from error
+        except BaseException:
+            self._abandon()
+            raise
+
+    def _make_directory(self) -> None:
+        """Create the data directory and its parents where missing, each put on disk."""
+        missing = []
+        path = self.path
+        while not os.path.isdir(path):
+            missing.append(path)
+            path = os.path.dirname(path)
+        for path in reversed(missing):
+            self._files.mkdir(path)
+            self._files.fsync_directory(os.path.dirname(path))
+
+    def _open(self, now_ms: int, workers: Executor | None) -> OpenReport:
+        self._opened_ms = now_ms
+        partitions, strange = self._list_partitions()
+        was_clean = CLEAN_SHUTDOWN_MARKER in strange
+        strange = [name for name in strange if name not in (CLEAN_SHUTDOWN_MARKER, LOCK_NAME)]
+        logs = [self._log(topic, partition) for topic, partition in partitions]
+
+        def open_log(log: Log) -> RecoveryReport | str | None:
+            try:
+                return log.open(clean=was_clean, now_ms=now_ms)
+            except StorageError as error:
+                return str(error)
+
+        results = list(map(open_log, logs) if workers is None else workers.map(open_log, logs))
+        if was_clean:
+            # Nothing was appended yet; from here on it may be.
+            self._files.unlink(os.path.join(self.path, CLEAN_SHUTDOWN_MARKER))
+            self._files.fsync_directory(self.path)
+        self._logs = {(log.topic, log.partition): log for log in logs}
+        self._is_open = True
+        outcomes = list(zip(partitions, results, strict=True))
+        for log in logs:
+            strange += [f"{log.name}/{name}" for name in log.strange_files]
+        return OpenReport(
+            was_clean=was_clean,
+            recovered={key: each for key, each in outcomes if isinstance(each, RecoveryReport)},
+            offline={key: each for key, each in outcomes if isinstance(each, str)},
+            strange=tuple(strange),
+        )
+
+    def _list_partitions(self) -> tuple[list[TopicPartition], list[str]]:
+        """Find partitions' directories: (them, all other names)."""
+        partitions = []
+        strange = []
+        for name in sorted(self._files.listdir(self.path)):
+            parsed = parse_partition_directory(name)
+            if parsed is not None and self._is_directory(name):
+                partitions.append(parsed)
+            else:
+                strange.append(name)
+        return partitions, strange
+
+    def _is_directory(self, name: str) -> bool:
+        try:
+            return S_ISDIR(self._files.stat(os.path.join(self.path, name)).st_mode)
+        except OSError:
+            return False
+
+    def _abandon(self) -> None:
+        """Give back what a start has taken, so that another may follow."""
+        self._descriptors.close_idle()
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    # -- deleting and closing -------------------------------------------------------------------
+
+    def delete_topic(self, topic: str) -> int:
+        """Delete all partitions of a topic that are here. Blocks.
+
+        A crash on the way leaves a log that has lost its oldest segments, or an empty one.
+
+        Args:
+            topic: the topic's name.
+
+        Returns:
+            How many bytes of messages were deleted; 0 when there is no such topic.
+
+        Raises:
+            StorageError: something could not be deleted. All partitions are out of service; what
+                is left of the files comes back with the next start.
+        """
+        with self._change:
+            doomed = [log for key, log in self._logs.items() if key[0] == topic]
+            self._logs = {key: log for key, log in self._logs.items() if key[0] != topic}
+            self._deleting.add(topic)
+        failures = []
+        deleted_bytes = 0
+        try:
+            for log in doomed:
+                try:
+                    deleted_bytes += log.delete()
+                except StorageError as error:
+                    failures.append(error)
+            self._files.fsync_directory(self.path)
+        except OSError as error:
+            failures.append(storage_error(f"delete topic {topic}", error))
+        finally:
+            self._deleting.discard(topic)
+        if failures:
+            raise failures[0]
+        return deleted_bytes
+
+    def close(self, *, clean: bool = True) -> bool:
+        """Flush and close all logs, and give the directory back. Blocks. Again is harmless.
+
+        Args:
+            clean: False to leave no marker whatever happened: the next start then recovers.
+
+        Returns:
+            Whether the marker was written: everything is on disk and every log was in service.
+        """
+        flushed = [self._flush(log) for log in self._logs.values()]
+        for log in self._logs.values():
+            log.close()
+        is_clean = clean and self._is_open and all(flushed)
+        if is_clean:
+            is_clean = self._write_marker()
+        self._is_open = False
+        self._logs = {}
+        self._abandon()
+        return is_clean
+
+    def _flush(self, log: Log) -> bool:
+        try:
+            log.flush()
+        except LogOfflineError:
+            return False
+        return True
+
+    def _write_marker(self) -> bool:
+        path = os.path.join(self.path, CLEAN_SHUTDOWN_MARKER)
+        try:
+            self._files.close(self._files.open_append(path, create=True))
+            self._files.fsync_directory(self.path)
+        except OSError:
+            return False
+        return True
