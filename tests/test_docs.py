@@ -157,7 +157,7 @@ def check_hermes(block: Block, arguments: list[str]) -> None:
     context = click.Context(program)
     command: click.Command = program
     for argument in arguments:
-        if argument.startswith("-") and len(argument) > 1:
+        if re.match(r"-[-a-zA-Z]", argument):  # -1 is a value
             known = {
                 name for p in command.get_params(context) for name in (*p.opts, *p.secondary_opts)
             }

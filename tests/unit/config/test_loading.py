@@ -207,6 +207,10 @@ WRONG = [
         "log.retention.hours: 3\n",
         "log.retention.hours: unknown setting: that is Kafka 0.7's name for retention_time",
     ),
+    (
+        "partitions: 3\n",
+        "partitions: unknown setting, did you mean num_partitions?",
+    ),
     ("topcis: {}\n", "topcis: unknown setting, did you mean topics?"),
     # values
     ("broker_id: two\n", "broker_id: expected a whole number >= 0 and <= 2147483647, got 'two'"),
