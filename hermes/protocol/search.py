@@ -29,8 +29,8 @@ def find_valid_message(
 
     The message at `start` may be good, then that is the answer. If it is damaged, the position
     that its length leads to is preferred, since its payload may hold bytes that look like
-    messages; unless the length itself is what was damaged. Without such a lead every position is
-    tried. Inner sets of compressed messages are not looked at.
+    messages; unless its CRC proves that only the length is damaged, and where it ends. Without
+    such a lead every position is tried. Inner sets of compressed messages are not looked at.
 
     The work is bounded by a multiple of the length searched, whatever the bytes are. Data made
     to look like large messages everywhere may use it up; then small messages are still found.
@@ -47,16 +47,13 @@ def find_valid_message(
     """
     end = len(buffer) if end is None else end
     search = _Search(buffer, end, max_message_bytes)
-    lead = start
-    while (size := search.plausible_size(lead)) is not None:
-        if search.is_intact(lead, size):
-            break
-        lead += SIZE.size + size
-    else:
-        return next(search.scan(start + 1, end), None)
+    lead = search.follow(start)
     if lead == start:
         return start
-    return search.after_damaged_length(start, lead) or lead
+    found = search.after_damaged_length(start, end if lead is None else lead)
+    if found is None:
+        found = lead
+    return next(search.scan(start + 1, end), None) if found is None else found
 
 
 def find_after_damaged_length(
@@ -77,8 +74,6 @@ def find_after_damaged_length(
         The position of the message that follows; None when there is no such place.
     """
     end = len(buffer) if end is None else end
-    if end - start < MAGIC1.size or buffer[start + SIZE.size] not in (0, 1):
-        return None
     return _Search(buffer, end, max_message_bytes).after_damaged_length(start, end)
 
 
@@ -104,6 +99,14 @@ class _Search:
         if magic and self._data[position + 5] & CODEC_MASK == CODEC_MASK:
             return None
         return int(size)
+
+    def follow(self, position: int) -> int | None:
+        """Follow the lengths from a position to the first intact message, or until they fail."""
+        while (size := self.plausible_size(position)) is not None:
+            if self.is_intact(position, size):
+                return position
+            position += SIZE.size + size
+        return None
 
     def is_intact(self, position: int, size: int) -> bool:
         """Whether the CRC of a plausible message is right."""
@@ -133,11 +136,15 @@ class _Search:
         part of the payload.
         """
         data = memoryview(self._data)
+        if self._end - start < MAGIC1.size or data[start + SIZE.size] not in (0, 1):
+            return None
         layout = MAGIC1 if data[start + SIZE.size] else MAGIC0
-        payload = start + layout.size
         crc = layout.unpack_from(data, start)[-1]
-        for position in self.scan(payload, lead):
-            if self._spend(position - payload) and crc32(data[payload:position]) == crc:
+        covered, running = start + layout.size, 0
+        for position in self.scan(covered, min(lead, start + SIZE.size + self._max_size + 1)):
+            running = crc32(data[covered:position], running)
+            covered = position
+            if running == crc:
                 return position
         return None
 

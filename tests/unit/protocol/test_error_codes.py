@@ -1,0 +1,72 @@
+import pytest
+
+from hermes import errors
+from hermes.protocol import ErrorCode, code_for, error_for
+
+
+@pytest.mark.parametrize(
+    ("number", "kind"),
+    [
+        (-1, errors.UnknownBrokerError),
+        (1, errors.OffsetOutOfRangeBrokerError),
+        (2, errors.InvalidMessageBrokerError),
+        (3, errors.WrongPartitionError),
+        (4, errors.InvalidFetchSizeError),
+        (64, errors.MessageTooLargeBrokerError),
+        (65, errors.UnknownTopicError),
+        (66, errors.InvalidTopicBrokerError),
+        (67, errors.StorageUnavailableError),
+        (68, errors.UnsupportedRequestVersionError),
+        (69, errors.RequestTimedOutError),
+        (70, errors.BrokerStoppingError),
+    ],
+)
+def test_codes_and_classes_map_both_ways(number, kind):
+    error = error_for(number, "topic 'clicks' partition 3")
+
+    assert type(error) is kind
+    assert error.code == kind.code == number
+    assert str(error).startswith("topic 'clicks' partition 3: ")
+    assert code_for(error) == number
+
+
+def test_the_table_covers_every_code():
+    for code in ErrorCode:
+        if code is not ErrorCode.NONE:
+            assert error_for(code).code == code
+            assert str(error_for(code))
+
+
+def test_zero_is_no_error():
+    with pytest.raises(ValueError):
+        error_for(0)
+
+
+def test_an_unknown_code_is_carried_along():
+    error = error_for(1234)
+
+    assert type(error) is errors.UnknownBrokerError
+    assert error.code == 1234
+    assert "1234" in str(error)
+    assert errors.UnknownBrokerError.code == -1
+    assert code_for(error) is ErrorCode.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (errors.OffsetOutOfRangeError(5, 0, 3), ErrorCode.OFFSET_OUT_OF_RANGE),
+        (errors.MessageTooLargeError(11, 10), ErrorCode.MESSAGE_TOO_LARGE),
+        (errors.InvalidMessageError("bad"), ErrorCode.INVALID_MESSAGE),
+        (errors.ExpandedTooLargeError("bomb"), ErrorCode.INVALID_MESSAGE),
+        (errors.InvalidTopicError("a/b"), ErrorCode.INVALID_TOPIC),
+        (errors.DiskFullError("full"), ErrorCode.STORAGE_UNAVAILABLE),
+        (errors.LogOfflineError("offline"), ErrorCode.STORAGE_UNAVAILABLE),
+        (errors.WrongPartitionError("no"), ErrorCode.WRONG_PARTITION),
+        (errors.BrokerStoppingError("bye"), ErrorCode.STOPPING),
+        (errors.RemoteProtocolError("what"), ErrorCode.UNKNOWN),
+        (KeyError("a fault of our own"), ErrorCode.UNKNOWN),
+    ],
+)
+def test_what_a_broker_meets_has_a_code(error, code):
+    assert code_for(error) is code
