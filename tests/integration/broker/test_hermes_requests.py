@@ -156,7 +156,9 @@ def test_a_waiting_fetch_ends_with_its_time_or_an_error(start_broker: StartBroke
     broker = start_broker()
     with broker.connect() as client:
         client.call(produce_acknowledged(("t", 0, HELLO)))
-        assert waited(client.call(waiting_fetch(("t", 0, 15, 100), max_wait_ms=20))) == [(0, 15, b"")]
+        assert waited(client.call(waiting_fetch(("t", 0, 15, 100), max_wait_ms=20))) == [
+            (0, 15, b"")
+        ]
         assert waited(client.call(waiting_fetch(("t", 0, 16, 100)))) == [(1, 15, b"")]
         assert waited(client.call(waiting_fetch(("t", 9, 0, 100)))) == [(3, -1, b"")]
         assert waited(client.call(waiting_fetch(("a/b", 0, 0, 100)))) == [(-1, -1, b"")]
@@ -198,7 +200,9 @@ def test_metadata_tells_what_there_is(start_broker: StartBroker) -> None:
         limits = struct.unpack_from(">iii", answer, position)
         assert limits == (100 * 1024 * 1024, 1_000_000, 2)
         (types,) = struct.unpack_from(">h", answer, position + 12)
-        versions = dict(struct.unpack_from(">hh", answer, position + 14 + 4 * n) for n in range(types))
+        versions = dict(
+            struct.unpack_from(">hh", answer, position + 14 + 4 * n) for n in range(types)
+        )
         assert set(versions) == {0, 1, 2, 3, 4, 64, 65, 66, 67, 68}
         position += 14 + 4 * types
         count, length = struct.unpack_from(">ih", answer, position)

@@ -184,7 +184,9 @@ def test_what_arrived_before_the_peer_closed_is_appended(start_broker: StartBrok
     packed = message(compressor.compress(plain * 50) + compressor.flush(), attributes=1)
     sent = b"".join([plain, packed, plain, packed, plain])
     with broker.connect() as client:
-        client.send(b"".join(produce("t", 0, each) for each in (plain, packed, plain, packed, plain)))
+        client.send(
+            b"".join(produce("t", 0, each) for each in (plain, packed, plain, packed, plain))
+        )
     with broker.connect() as client:
         wait_until_visible(client, "t", 0, len(sent))
         assert client.call(fetch("t", 0, 0))[6:] == sent

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-
 from hermes_testkit import BrokerProcess, fetch, frame, message, produce, wait_until_visible
 
 #: The configuration of the recorded broker.
@@ -150,7 +149,10 @@ def fill_roll(replay: Replay, observed: dict[str, int]) -> None:
             assert len(message(payload)) == ONE_MESSAGE_OF_ROLL
             client.send(produce("roll", 0, message(payload)))
             assert client.alive()
-    files = {path.name: path.stat().st_size for path in replay.broker.segment("roll").parent.glob("*.kafka")}
+    files = {
+        path.name: path.stat().st_size
+        for path in replay.broker.segment("roll").parent.glob("*.kafka")
+    }
     assert files == observed
 
 
@@ -167,7 +169,9 @@ def test_three_requests_in_one_write_are_answered_in_order(
     replay: Replay, kafka_vectors: dict[str, Any]
 ) -> None:
     (expected,) = (
-        b["observed"] for b in kafka_vectors["behaviours"] if b["name"] == "three requests in one write"
+        b["observed"]
+        for b in kafka_vectors["behaviours"]
+        if b["name"] == "three requests in one write"
     )
     offsets = frame(struct.pack(">hh4siqi", 4, 4, b"roll", 0, -2, 1))
     with replay.broker.connect() as client:

@@ -1,0 +1,86 @@
+"""The answer to an acknowledged produce: collected from flushes, bounded by a timeout.
+
+Appending is over when this begins. With acks=written the answer is complete at once; with
+acks=flushed each log that was appended to is asked for a group commit, and the answer leaves when
+all of them are on disk, have failed, or the client's time is up.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
+
+from hermes.broker.flushing import FlushScheduler
+from hermes.protocol import ErrorCode, ProducedEntry, code_for, encode_acknowledged_produce_response
+from hermes.storage import Log
+
+__all__ = ["Appended", "answer_when_flushed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """What became of one entry of an acknowledged produce.
+
+    Attributes:
+        entry: what will be answered for it.
+        log: where it was appended; None when it wasn't.
+    """
+
+    entry: ProducedEntry
+    log: Log | None = None
+
+
+def answer_when_flushed(
+    clock: IReactorTime,
+    flusher: FlushScheduler,
+    appended: Sequence[Appended],
+    timeout_ms: int,
+) -> "Deferred[bytes]":
+    """Wait for the flush of everything that was appended.
+
+    Args:
+        clock: the reactor.
+        flusher: whom to ask for the flushes.
+        appended: what became of each entry, in order.
+        timeout_ms: how long to wait; 0 or less waits for as long as the disk takes.
+
+    Returns:
+        A Deferred of the encoded answer. It never fails: a failed or late flush is answered
+        with the code of its entries.
+    """
+    answer: Deferred[bytes] = Deferred()
+    codes: dict[Log, ErrorCode | None] = {a.log: None for a in appended if a.log is not None}
+    timer: Any = None
+
+    def settle(log: Log, code: ErrorCode) -> None:
+        codes[log] = code
+        if None not in codes.values() and not answer.called:
+            finish()
+
+    def finish() -> None:
+        if timer is not None and timer.active():
+            timer.cancel()
+        answer.callback(encode_acknowledged_produce_response([_entry(a, codes) for a in appended]))
+
+    pending = list(codes)
+    if not pending:
+        finish()
+    for log in pending:
+        flusher.flush_now(log).addCallbacks(
+            lambda _, log=log: settle(log, ErrorCode.NONE),
+            lambda failure, log=log: settle(log, code_for(failure.value)),
+        )
+    if timeout_ms > 0 and not answer.called:
+        timer = clock.callLater(timeout_ms / 1000, lambda: None if answer.called else finish())
+    return answer
+
+
+def _entry(appended: Appended, codes: dict[Log, ErrorCode | None]) -> ProducedEntry:
+    if appended.log is None:
+        return appended.entry
+    code = codes[appended.log]
+    if code is ErrorCode.NONE:
+        return appended.entry
+    return replace(appended.entry, error=ErrorCode.TIMED_OUT if code is None else code, offset=-1)

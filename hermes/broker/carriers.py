@@ -1,0 +1,134 @@
+"""How the bytes of an answer reach a transport: sendfile on plain TCP, bounded reads elsewhere.
+
+A carrier moves bytes and ranges of files, says how many it moved, and knows how to be woken when
+there is room again. It knows nothing of requests, logs or the order of answers (`sends.py`).
+
+On plain TCP the carrier writes to the socket itself and never through `transport.write`: the
+transport's own buffer stays empty, so a header can't be overtaken by the range that follows it,
+and no large string of bytes is ever copied into Python. `MSG_MORE` keeps a header and the range
+behind it in one train of segments; without it every fetch waits for a delayed ACK.
+"""
+
+import os
+import socket
+from typing import Any, Protocol
+
+from twisted.internet import tcp
+from twisted.internet.interfaces import ITransport
+
+__all__ = ["Carrier", "CopyingCarrier", "SendfileCarrier", "carrier_for"]
+
+#: What one `CopyingCarrier` read takes from a file: bounds memory per connection.
+COPY_BYTES = 64 * 1024
+
+_MSG_MORE = getattr(socket, "MSG_MORE", 0)
+
+
+class Carrier(Protocol):
+    """Moves bytes towards one peer without blocking."""
+
+    def send_bytes(self, data: bytes | memoryview, more: bool) -> int:
+        """Send some of `data`.
+
+        Args:
+            data: what to send, not empty.
+            more: whether further bytes of the same answer follow at once.
+
+        Returns:
+            How many bytes were taken; 0 when the peer has no room now.
+
+        Raises:
+            OSError: the connection is gone; abort it.
+        """
+
+    def send_file(self, fd: int, position: int, count: int) -> int:
+        """Send up to `count` bytes of an open file from `position`.
+
+        Returns:
+            How many bytes were taken; 0 when the peer has no room now.
+
+        Raises:
+            EOFError: the file ends before `position`: it was cut behind our back.
+            OSError: the connection or the file failed; abort the connection.
+        """
+
+    def wake_when_writable(self) -> None:
+        """Have the transport call the registered producer when there is room."""
+
+
+class SendfileCarrier:
+    """Plain TCP (or a UNIX socket): straight to the socket with `send` and `sendfile`."""
+
+    __slots__ = ("_out", "_socket", "_transport")
+
+    def __init__(self, transport: Any) -> None:
+        self._transport = transport
+        self._socket: socket.socket = transport.getHandle()
+        self._out = self._socket.fileno()
+
+    def send_bytes(self, data: bytes | memoryview, more: bool) -> int:
+        """See `Carrier`."""
+        try:
+            return self._socket.send(data, _MSG_MORE if more else 0)
+        except (BlockingIOError, InterruptedError):
+            return 0
+
+    def send_file(self, fd: int, position: int, count: int) -> int:
+        """See `Carrier`."""
+        try:
+            sent = os.sendfile(self._out, fd, position, count)
+        except (BlockingIOError, InterruptedError):
+            return 0
+        if sent == 0:
+            raise EOFError(f"the segment ends before position {position}")
+        return sent
+
+    def wake_when_writable(self) -> None:
+        """See `Carrier`."""
+        self._transport.startWriting()
+
+
+class CopyingCarrier:
+    """Any other transport (TLS, a test's in-memory one): bounded reads and `transport.write`.
+
+    The transport buffers what is written, so at most `COPY_BYTES` are read ahead of it: after
+    each range it reports "no room" until the transport has drained and asks for more.
+    """
+
+    __slots__ = ("_full", "_transport")
+
+    def __init__(self, transport: Any) -> None:
+        self._transport = transport
+        self._full = False
+
+    def send_bytes(self, data: bytes | memoryview, more: bool) -> int:
+        """See `Carrier`."""
+        self._transport.write(bytes(data))
+        return len(data)
+
+    def send_file(self, fd: int, position: int, count: int) -> int:
+        """See `Carrier`."""
+        if self._full:
+            return 0
+        data = os.pread(fd, min(count, COPY_BYTES), position)
+        if not data:
+            raise EOFError(f"the segment ends before position {position}")
+        self._transport.write(data)
+        self._full = True
+        return len(data)
+
+    def wake_when_writable(self) -> None:
+        """See `Carrier`; a pull producer is asked again by the transport itself."""
+        self._full = False
+
+
+def carrier_for(transport: ITransport) -> Carrier:
+    """Choose the carrier of a new connection.
+
+    A transport that is exactly Twisted's TCP (or UNIX) server connection, without TLS started on
+    it, gets `sendfile`; whatever wraps or encrypts gets copies, which give the same bytes.
+    """
+    plain = isinstance(transport, tcp.Connection) and not getattr(transport, "TLS", False)
+    if plain and hasattr(os, "sendfile"):
+        return SendfileCarrier(transport)
+    return CopyingCarrier(transport)

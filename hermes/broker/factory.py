@@ -1,0 +1,114 @@
+"""All connections of one broker: their number, their budget, the sweep for idle ones."""
+
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IAddress, IReactorTime
+from twisted.internet.protocol import Factory
+from twisted.logger import Logger
+
+from hermes.broker.broker import Broker
+from hermes.broker.connection import BrokerConnection
+from hermes.broker.limits import RateLimit, RequestMemory
+from hermes.broker.pages import PageCache
+from hermes.config import BrokerConfig
+
+__all__ = ["BrokerFactory"]
+
+
+class BrokerFactory(Factory):
+    """Makes the connections of one broker and keeps them in bounds.
+
+    Attributes:
+        broker: decides what requests do.
+        config: the broker's settings.
+        clock: the reactor, or a test's `Clock`.
+        pages: keeps cold pages off the reactor.
+        memory: the budget of requests that are being received.
+    """
+
+    log = Logger()
+    noisy = False
+
+    def __init__(
+        self, broker: Broker, config: BrokerConfig, clock: IReactorTime, pages: PageCache
+    ) -> None:
+        self.broker = broker
+        self.config = config
+        self.clock = clock
+        self.pages = pages
+        self.memory = RequestMemory(config.request_memory_bytes)
+        self._rate = RateLimit(clock.seconds)
+        self._connections: set[BrokerConnection] = set()
+        self._drained: Deferred[None] | None = None
+
+    def buildProtocol(  # type: ignore[override]
+        self, addr: IAddress | None
+    ) -> BrokerConnection | None:
+        """Serve a new connection, or refuse it when there are too many."""
+        if len(self._connections) >= self.config.max_connections:
+            self.broker.metrics.connections_refused += 1
+            self._warn(
+                "connections",
+                "refused a connection: max_connections={limit} are open",
+                limit=self.config.max_connections,
+            )
+            return None
+        return BrokerConnection(self)
+
+    def connected(self, connection: BrokerConnection) -> None:
+        """A connection was made."""
+        self._connections.add(connection)
+        self.broker.metrics.connections += 1
+        self.memory.add(connection)
+
+    def disconnected(self, connection: BrokerConnection) -> None:
+        """A connection is gone."""
+        self._connections.discard(connection)
+        self.broker.metrics.connections -= 1
+        self.memory.remove(connection)
+        if self._drained is not None and not self._connections:
+            drained, self._drained = self._drained, None
+            drained.callback(None)
+
+    def refused(self, peer: str, reason: str) -> None:
+        """A connection is being closed for what its peer did: count and, at times, log it."""
+        self.broker.metrics.requests_refused += 1
+        self._warn(
+            "refused", "closing the connection of {peer}: {reason}", peer=peer, reason=reason
+        )
+
+    def sweep_idle(self) -> None:
+        """Close connections that were silent since the last sweep; call every `idle_timeout`."""
+        for connection in list(self._connections):
+            if connection.active or connection.awaiting:
+                connection.active = False
+            else:
+                connection.give_up("it was idle for longer than idle_timeout")
+
+    def drain(self) -> "Deferred[None]":
+        """Let all connections finish the answers under way and close.
+
+        Returns:
+            A Deferred that fires when the last one is gone.
+        """
+        drained: Deferred[None] = Deferred()
+        if not self._connections:
+            drained.callback(None)
+            return drained
+        self._drained = drained
+        self.broker.waiting.wake_all()
+        for connection in list(self._connections):
+            connection.drain()
+        return drained
+
+    def abort_all(self) -> None:
+        """Cut what did not drain in time."""
+        for connection in list(self._connections):
+            connection.give_up("the broker stops")
+
+    def _warn(self, kind: str, message: str, **fields: Any) -> None:
+        suppressed = self._rate.allow(kind)
+        if suppressed is not None:
+            note = " ({suppressed} more such lines suppressed)" if suppressed else ""
+            self.log.warn(message + note, suppressed=suppressed, **fields)

@@ -1,0 +1,221 @@
+"""When logs are flushed, and who is told: group commit over worker threads.
+
+A log's flush is due after `flush_messages` messages or `flush_interval_ms`, or at once when an
+acknowledgement waits for it. At most one flush of a log runs at a time: what is appended
+meanwhile is covered by the next one, so a thousand waiting producers cost one fsync. The reactor
+never calls fsync itself. `GROUP_WINDOW_SECONDS` keeps a busy log from flushing back to back: it
+costs a waiting consumer at most that long and saves a thread switch per received chunk.
+
+Invariant: `flushed` observers and acknowledgements hear of an offset only after `Log.flush` has
+returned a high watermark at or above it.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from hermes.errors import LogOfflineError, StorageError
+from hermes.storage import Log
+
+__all__ = ["GROUP_WINDOW_SECONDS", "FlushPolicy", "FlushScheduler"]
+
+#: The least time between the starts of two flushes of one log that nobody waits for.
+GROUP_WINDOW_SECONDS = 0.003
+
+
+@dataclass(frozen=True, slots=True)
+class FlushPolicy:
+    """When a topic's logs are flushed.
+
+    Attributes:
+        messages: flush when this many messages are not flushed yet.
+        interval_ms: flush when the oldest one that isn't has waited this long.
+    """
+
+    messages: int
+    interval_ms: int
+
+
+class _LogState:
+    """What the scheduler knows of one log."""
+
+    __slots__ = ("again", "last_start", "log", "policy", "running", "timer", "timer_due", "waiting")
+
+    def __init__(self, log: Log, policy: FlushPolicy) -> None:
+        self.log = log
+        self.policy = policy
+        self.running = False
+        self.again = False
+        self.last_start = float("-inf")
+        self.timer: Any = None
+        self.timer_due = 0.0
+        self.waiting: list[tuple[int, Deferred[int]]] = []
+
+
+class FlushScheduler:
+    """Schedules the flushes of all logs of one broker; lives in the reactor's thread."""
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        clock: IReactorTime,
+        in_thread: Callable[..., "Deferred[Any]"],
+        policy_for: Callable[[str], FlushPolicy],
+    ) -> None:
+        """Prepare, without starting anything.
+
+        Args:
+            clock: the reactor, or a test's `Clock`.
+            in_thread: calls a function in a flush thread and returns its Deferred.
+            policy_for: the policy of a topic.
+        """
+        self._clock = clock
+        self._in_thread = in_thread
+        self._policy_for = policy_for
+        self._states: dict[Log, _LogState] = {}
+        self._flushed: list[Callable[[Log], None]] = []
+        self._running = 0
+        self._idle: list[Deferred[None]] = []
+        self.flushes = 0
+
+    def on_flushed(self, observer: Callable[[Log], None]) -> None:
+        """Have `observer` called in the reactor whenever a log's high watermark may have moved."""
+        self._flushed.append(observer)
+
+    def appended(self, log: Log) -> None:
+        """Something was appended to a log: flush it when its policy says so."""
+        state = self._states.get(log) or self._state(log)
+        if state.running:
+            state.again = True
+        elif log.unflushed_messages >= state.policy.messages:
+            if state.timer is None or state.timer_due > state.last_start + GROUP_WINDOW_SECONDS:
+                self._start_at(state, state.last_start + GROUP_WINDOW_SECONDS)
+        elif state.timer is None:
+            self._start_at(state, self._clock.seconds() + state.policy.interval_ms / 1000)
+
+    def flush_now(self, log: Log) -> "Deferred[int]":
+        """Start a group commit of everything appended so far.
+
+        Returns:
+            A Deferred of the high watermark once all of it is on disk. Fails with StorageError
+            when the flush does; the log is then offline.
+        """
+        flushed: Deferred[int] = Deferred()
+        if log.high_watermark >= log.end_offset:
+            flushed.callback(log.high_watermark)
+            return flushed
+        state = self._states.get(log) or self._state(log)
+        state.waiting.append((log.end_offset, flushed))
+        if state.running:
+            state.again = True
+        else:
+            self._start(state)
+        return flushed
+
+    def forget(self, log: Log) -> None:
+        """A log was deleted: drop its timers, fail what waits for it."""
+        state = self._states.pop(log, None)
+        if state is None:
+            return
+        self._cancel_timer(state)
+        self._fail_waiting(state, LogOfflineError(f"{log.topic}-{log.partition} was deleted"))
+
+    def stop(self) -> "Deferred[None]":
+        """Stop scheduling.
+
+        Returns:
+            A Deferred that fires when no flush is running any more. What is unflushed then stays
+            so: closing the data directory flushes it.
+        """
+        for state in self._states.values():
+            self._cancel_timer(state)
+        stopped: Deferred[None] = Deferred()
+        self._idle.append(stopped)
+        self._tell_idle()
+        return stopped
+
+    def _state(self, log: Log) -> _LogState:
+        state = self._states[log] = _LogState(log, self._policy_for(log.topic))
+        return state
+
+    def _start_at(self, state: _LogState, due: float) -> None:
+        """Start the flush at `due`, or at once when that has passed."""
+        self._cancel_timer(state)
+        delay = due - self._clock.seconds()
+        if delay <= 0:
+            self._start(state)
+            return
+        state.timer_due = due
+        state.timer = self._clock.callLater(delay, self._start, state)
+
+    def _start(self, state: _LogState) -> None:
+        self._cancel_timer(state)
+        state.running, state.again = True, False
+        state.last_start = self._clock.seconds()
+        self.flushes += 1
+        self._running += 1
+        self._in_thread(state.log.flush).addCallbacks(
+            self._done, self._failed, callbackArgs=(state,), errbackArgs=(state,)
+        )
+
+    def _done(self, high_watermark: int, state: _LogState) -> None:
+        state.running = False
+        self._running -= 1
+        for observer in self._flushed:
+            observer(state.log)
+        ready = [entry for entry in state.waiting if entry[0] <= high_watermark]
+        if ready:
+            state.waiting = [entry for entry in state.waiting if entry[0] > high_watermark]
+            for _, flushed in ready:
+                flushed.callback(high_watermark)
+        if not state.running and self._states.get(state.log) is state:
+            if state.waiting:
+                self._start(state)
+            elif state.again and not self._idle:
+                state.again = False
+                self.appended(state.log)
+        self._tell_idle()
+
+    def _failed(self, failure: Failure, state: _LogState) -> None:
+        state.running = False
+        self._running -= 1
+        if self._states.get(state.log) is state:  # else it was deleted meanwhile
+            self._report_failure(failure, state)
+        self._tell_idle()
+
+    def _report_failure(self, failure: Failure, state: _LogState) -> None:
+        name = f"{state.log.topic}-{state.log.partition}"
+        self._log.critical(
+            "flushing {partition} failed: {error}; it takes no more messages until it has been "
+            "re-opened and recovered",
+            partition=name,
+            error=failure.getErrorMessage(),
+        )
+        error = failure.value
+        if not isinstance(error, StorageError):
+            error = LogOfflineError(f"{name}: {failure.getErrorMessage()}")
+        self._fail_waiting(state, error)
+
+    @staticmethod
+    def _fail_waiting(state: _LogState, error: Exception) -> None:
+        waiting, state.waiting = state.waiting, []
+        for _, flushed in waiting:
+            flushed.errback(error)
+
+    @staticmethod
+    def _cancel_timer(state: _LogState) -> None:
+        timer, state.timer = state.timer, None
+        if timer is not None and timer.active():
+            timer.cancel()
+
+    def _tell_idle(self) -> None:
+        if self._idle and not self._running:
+            idle, self._idle = self._idle, []
+            for stopped in idle:
+                stopped.callback(None)

@@ -1,0 +1,83 @@
+"""What a broker does on its own: retention, and bringing back logs that went offline.
+
+Both walk over all logs, one log at a time, in a worker thread; a log that fails is reported and
+tried again at the next pass, and never stops the others.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from twisted.internet.defer import Deferred, inlineCallbacks
+from twisted.logger import Logger
+
+from hermes.interfaces import IRetentionPolicy
+from hermes.storage import DataDirectory, Log, apply_retention
+
+__all__ = ["Maintenance"]
+
+
+class Maintenance:
+    """The regular passes over all logs; lives in the reactor's thread."""
+
+    _logger = Logger()
+
+    def __init__(
+        self,
+        directory: DataDirectory,
+        policy_for: Callable[[str], IRetentionPolicy],
+        now_ms: Callable[[], int],
+        in_thread: Callable[..., "Deferred[Any]"],
+    ) -> None:
+        """Prepare.
+
+        Args:
+            directory: the opened data directory.
+            policy_for: the retention policy of a topic.
+            now_ms: the wall clock, in ms since 1970.
+            in_thread: calls a function in a worker thread and returns its Deferred.
+        """
+        self._directory = directory
+        self._policy_for = policy_for
+        self._now_ms = now_ms
+        self._in_thread = in_thread
+
+    @inlineCallbacks
+    def apply_retention(self) -> "Any":
+        """Delete what the retention policies no longer keep."""
+        for log in list(self._directory.logs.values()):
+            if log.is_offline:
+                continue
+            try:
+                policy = self._policy_for(log.topic)
+                deleted = yield self._in_thread(apply_retention, log, policy, self._now_ms())
+            except Exception:  # a third party's policy may raise anything
+                self._logger.failure("retention of {log} failed", log=_name(log))
+                continue
+            if deleted:
+                self._logger.info(
+                    "retention deleted {bytes} bytes of {log}; it now starts at offset {earliest}",
+                    bytes=deleted,
+                    log=_name(log),
+                    earliest=log.earliest,
+                )
+
+    @inlineCallbacks
+    def reopen_offline(self) -> "Any":
+        """Try to recover the logs that an I/O error took out of service."""
+        for log in list(self._directory.logs.values()):
+            if not log.is_offline:
+                continue
+            try:
+                report = yield self._in_thread(log.reopen, self._now_ms())
+            except Exception as error:
+                self._logger.warn("{log} stays offline: {error}", log=_name(log), error=str(error))
+                continue
+            self._logger.info(
+                "{log} is back in service; recovery dropped {dropped} bytes",
+                log=_name(log),
+                dropped=report.dropped_bytes,
+            )
+
+
+def _name(log: Log) -> str:
+    return f"{log.topic}-{log.partition}"

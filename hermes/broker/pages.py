@@ -1,0 +1,93 @@
+"""Keeping cold disk pages off the reactor: is a range in the page cache, and if not, warm it.
+
+`sendfile` on pages that are not in memory blocks the whole reactor for milliseconds. One byte
+read with `RWF_NOWAIT` tells whether its page is there (1.5 us); residency is patchy, so a range
+is probed every `PROBE_STEP_BYTES`. On a miss a worker thread reads a bounded window of the file,
+which costs the reactor nothing, and the send goes on when the window is warm.
+"""
+
+import errno
+import os
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from twisted.internet.defer import Deferred
+
+__all__ = ["PROBE_STEP_BYTES", "WINDOW_BYTES", "PageCache"]
+
+#: Distance between two probes: kernel read-ahead is 128 KiB by default, so cold gaps that reads
+#: leave behind are seldom smaller.
+PROBE_STEP_BYTES = 128 * 1024
+
+#: How much one warm-up reads at the most, and so what one connection may ask of a thread.
+WINDOW_BYTES = 2 * 1024 * 1024
+
+_READ_BYTES = 256 * 1024
+_NOWAIT = getattr(os, "RWF_NOWAIT", 0)
+
+
+class PageCache:
+    """Asks for residency and warms ranges; one per broker.
+
+    Attributes:
+        warmed: how many windows were warmed in threads since the start.
+    """
+
+    def __init__(self, in_thread: Callable[..., "Deferred[Any]"]) -> None:
+        """Args: in_thread: calls a function in a worker thread and returns its Deferred."""
+        self._in_thread = in_thread
+        self._can_probe = bool(_NOWAIT) and hasattr(os, "preadv")
+        self._probe = bytearray(1)
+        self.warmed = 0
+
+    def resident_until(self, fd: int, start: int, end: int) -> int:
+        """Find how far the file is in memory, as far as probes can tell.
+
+        Args:
+            fd: the segment.
+            start: first byte of the range.
+            end: first byte behind it; greater than `start`.
+
+        Returns:
+            `end` when every probe hit; else the position of the first miss. Where the file system
+            can't be asked, `start`: the range is then warmed by a thread first, which is right
+            for cold and cheap for hot pages.
+        """
+        if not self._can_probe:
+            return start
+        probe = [self._probe]
+        positions: Iterable[int] = (*range(start, end, PROBE_STEP_BYTES), end - 1)
+        for position in positions:
+            try:
+                os.preadv(fd, probe, position, _NOWAIT)
+            except BlockingIOError:
+                return position
+            except OSError as error:
+                if error.errno in (errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL):
+                    self._can_probe = False
+                    return start
+                raise
+        return end
+
+    def warm(self, fd: int, start: int, end: int) -> "Deferred[int]":
+        """Read a window from `start` in a worker thread, so that it is in memory afterwards.
+
+        The caller keeps `fd` open until the Deferred fires.
+
+        Returns:
+            A Deferred of the position up to which the window was read. Fails with OSError when
+            the disk does.
+        """
+        self.warmed += 1
+        window: Deferred[int] = self._in_thread(
+            _read_through, fd, start, min(end, start + WINDOW_BYTES)
+        )
+        return window
+
+
+def _read_through(fd: int, start: int, end: int) -> int:
+    scratch = memoryview(bytearray(min(_READ_BYTES, end - start)))
+    position = start
+    while position < end and (count := os.preadv(fd, [scratch[: end - position]], position)):
+        position += count
+    return end

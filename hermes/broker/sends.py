@@ -1,0 +1,252 @@
+"""Answers on their way to a peer: `MessageSetSend`, `MultiMessageSetSend` and their relatives.
+
+A send is a Twisted pull producer over a list of parts: bytes, and slices of log segments that go
+out by `sendfile`. It first tries to leave at once, within the call that answered the request;
+only what the socket can't take is registered with the transport as a producer, which then asks
+for the rest whenever there is room. A slice keeps its segment's file open, also while retention
+deletes it, and is released when its last byte has left or the connection is lost.
+
+Source of the layouts: Kafka 0.7's MessageSetSend and MultiMessageSetSend; docs/wire-protocol.md.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from twisted.internet.interfaces import IPullProducer
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from hermes.broker.carriers import Carrier
+from hermes.broker.pages import PageCache
+from hermes.protocol import (
+    ErrorCode,
+    fetch_response_header,
+    multifetch_response_header,
+    waiting_fetch_entry_header,
+    waiting_fetch_response_header,
+)
+from hermes.storage import LogSlice
+
+__all__ = ["TURN_BYTES", "FileSend", "MessageSetSend", "MultiMessageSetSend", "WaitingFetchSend"]
+
+#: What one connection may move in one turn of the reactor before others get theirs.
+TURN_BYTES = 1024 * 1024
+
+
+@implementer(IPullProducer)
+class FileSend:
+    """One answer: parts that leave in order.
+
+    Attributes:
+        size_bytes: how many bytes the whole answer has.
+    """
+
+    __slots__ = (
+        "_carrier",
+        "_finished",
+        "_index",
+        "_pages",
+        "_parts",
+        "_position",
+        "_resident_until",
+        "_transport",
+        "_warming",
+        "size_bytes",
+    )
+
+    def __init__(self, parts: Iterable[bytes | LogSlice]) -> None:
+        """Args: parts: in the order of the wire; slices belong to the send from now on."""
+        self._parts: list[bytes | LogSlice] = [part for part in parts if _size(part)]
+        self.size_bytes = sum(_size(part) for part in self._parts)
+        self._index = 0
+        self._position = 0  # within the current part
+        self._resident_until = 0  # within the current part, when it is a slice
+        self._warming = False
+        self._finished: Callable[[Exception | None], None] | None = None
+
+    def prepend(self, data: bytes) -> None:
+        """Put bytes (earlier, small answers) before the answer; only before `start`."""
+        self._parts.insert(0, data)
+        self.size_bytes += len(data)
+
+    def start(
+        self,
+        transport: Any,
+        carrier: Carrier,
+        pages: PageCache,
+        finished: Callable[[Exception | None], None],
+    ) -> bool:
+        """Send what can leave at once, and the rest as the transport's producer.
+
+        Args:
+            transport: where the producer is registered when something remains.
+            carrier: moves the bytes.
+            pages: keeps cold disk pages off the reactor.
+            finished: called once when an answer that did not leave at once is through, with None,
+                or with the exception that ended it; never called when `start` returns True.
+
+        Returns:
+            True when everything has left already.
+
+        Raises:
+            OSError: the connection is gone, or the file can't be read; abort the connection.
+            EOFError: the segment is shorter than it was.
+        """
+        self._transport, self._carrier, self._pages = transport, carrier, pages
+        self._finished = finished
+        try:
+            done = self._pump()
+        except BaseException:
+            self._finished = None
+            self.release()
+            raise
+        if done:
+            self._finished = None
+        elif self._finished is not None:
+            transport.registerProducer(self, False)
+        return done
+
+    def resumeProducing(self) -> None:
+        """The transport has room: send on."""
+        if self._finished is None or self._warming:
+            return
+        try:
+            done = self._pump()
+        except (OSError, EOFError) as error:
+            self._end(error)
+        else:
+            if done:
+                self._end(None)
+
+    def stopProducing(self) -> None:
+        """The connection is lost: let go of the segments."""
+        self._finished = None
+        if not self._warming:  # else the thread still reads: released when it comes back
+            self.release()
+
+    def release(self) -> None:
+        """Let go of the segments without sending."""
+        for part in self._parts[self._index :]:
+            if not isinstance(part, bytes):
+                part.release()
+        self._index = len(self._parts)
+
+    def _pump(self) -> bool:
+        """Send within the budget of one turn; True when everything has left."""
+        budget = TURN_BYTES
+        parts, carrier = self._parts, self._carrier
+        while self._index < len(parts):
+            part = parts[self._index]
+            if isinstance(part, bytes):
+                more = self._index + 1 < len(parts)
+                view = memoryview(part)[self._position :] if self._position else part
+                sent = carrier.send_bytes(view, more)
+            else:
+                sent = self._send_slice(part, budget)
+                if sent < 0:
+                    return False
+            budget -= sent
+            self._position += sent
+            if self._position == _size(part):
+                self._next_part(part)
+            elif sent == 0 or budget <= 0:
+                carrier.wake_when_writable()
+                return False
+        return True
+
+    def _send_slice(self, part: LogSlice, budget: int) -> int:
+        """Send some of a slice; -1 when it has to be warmed first."""
+        fd, length = part.fileno(), part.length
+        if self._position >= self._resident_until:
+            begin = part.position + self._position
+            end = part.position + min(length, self._position + max(budget, 1))
+            resident = self._pages.resident_until(fd, begin, end)
+            if resident <= begin:
+                self._warm(part, begin)
+                return -1
+            self._resident_until = resident - part.position
+        count = min(self._resident_until, length) - self._position
+        return self._carrier.send_file(
+            fd, part.position + self._position, min(count, max(budget, 1))
+        )
+
+    def _next_part(self, part: bytes | LogSlice) -> None:
+        if not isinstance(part, bytes):
+            part.release()
+        self._index += 1
+        self._position = self._resident_until = 0
+
+    def _warm(self, part: LogSlice, begin: int) -> None:
+        self._warming = True
+        warmed = self._pages.warm(part.fileno(), begin, part.position + part.length)
+        warmed.addCallbacks(self._warmed, self._warm_failed, callbackArgs=(part,))
+
+    def _warmed(self, end: int, part: LogSlice) -> None:
+        self._warming = False
+        if self._finished is None:
+            self.release()
+            return
+        # Taken as resident without another probe: under memory pressure the pages may be gone
+        # again, and probing for ever would never send.
+        self._resident_until = end - part.position
+        self.resumeProducing()
+
+    def _warm_failed(self, failure: Failure) -> None:
+        self._warming = False
+        if self._finished is None:
+            self.release()
+            return
+        self._end(OSError(f"could not read the segment: {failure.getErrorMessage()}"))
+
+    def _end(self, error: Exception | None) -> None:
+        finished, self._finished = self._finished, None
+        self.release()
+        self._transport.unregisterProducer()
+        if finished is not None:
+            finished(error)
+
+
+class MessageSetSend(FileSend):
+    """The answer to a fetch: `int32 size | int16 error | messages`."""
+
+    __slots__ = ("error", "messages")
+
+    def __init__(self, error: ErrorCode, messages: LogSlice | None = None) -> None:
+        """Args: error: 0 or why there is nothing; messages: a slice of one segment, or None."""
+        self.error = error
+        self.messages = messages
+        header = fetch_response_header(messages.length if messages is not None else 0, error)
+        super().__init__((header,) if messages is None else (header, messages))
+
+
+class MultiMessageSetSend(FileSend):
+    """The answer to a multifetch: `int32 size | int16 0 |` then a `MessageSetSend` per fetch."""
+
+    __slots__ = ()
+
+    def __init__(self, sends: Sequence[MessageSetSend]) -> None:
+        """Args: sends: the answers to the single fetches, in their order."""
+        header = multifetch_response_header(sum(send.size_bytes for send in sends))
+        super().__init__([header, *(part for send in sends for part in send._parts)])
+
+
+class WaitingFetchSend(FileSend):
+    """The answer to a waiting fetch: as a multifetch, each entry with its high watermark."""
+
+    __slots__ = ()
+
+    def __init__(self, entries: Sequence[tuple[MessageSetSend, int]]) -> None:
+        """Args: entries: the answer to each fetch and the partition's high watermark (-1: none)."""
+        parts: list[bytes | LogSlice] = []
+        for send, high_watermark in entries:
+            messages = send.messages
+            size = messages.length if messages is not None else 0
+            parts.append(waiting_fetch_entry_header(send.error, high_watermark, size))
+            if messages is not None:
+                parts.append(messages)
+        body = sum(_size(part) for part in parts)
+        super().__init__([waiting_fetch_response_header(body, len(entries)), *parts])
+
+
+def _size(part: bytes | LogSlice) -> int:
+    return len(part) if isinstance(part, bytes) else part.length

@@ -1,0 +1,365 @@
+"""The broker as a Twisted service: what starts in which order, and stops in the other.
+
+Start: descriptor limit, threads, the data directory (lock, load, recover), then the ports, so
+that nobody is served before everything is readable; last one line with the actual addresses and
+the ready file. Stop: ports closed, answers under way finished, logs flushed, the clean-shutdown
+marker written, the lock released. Nothing acknowledged is lost at any point; what `stop_timeout`
+cuts off was not acknowledged.
+"""
+
+import json
+import os
+import resource
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from twisted.application.service import Service
+from twisted.internet import endpoints
+from twisted.internet.defer import Deferred, inlineCallbacks
+from twisted.internet.interfaces import IDelayedCall, IListeningPort
+from twisted.internet.task import LoopingCall
+from twisted.internet.threads import deferToThreadPool
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from twisted.python.threadpool import ThreadPool
+
+from hermes._version import __version__
+from hermes.broker.broker import Broker
+from hermes.broker.factory import BrokerFactory
+from hermes.broker.flushing import FlushPolicy, FlushScheduler
+from hermes.broker.maintenance import Maintenance
+from hermes.broker.pages import PageCache
+from hermes.broker.topics import TopicRegistry
+from hermes.config import BrokerConfig
+from hermes.errors import ConfigError, HermesError
+from hermes.interfaces import IRetentionPolicy
+from hermes.plugins import load_plugin
+from hermes.storage import DataDirectory, LogSettings, OpenReport
+
+__all__ = ["BrokerService", "raise_descriptor_limit"]
+
+#: Retention passes begin this long after the start, as in 0.7.
+FIRST_RETENTION_SECONDS = 60.0
+
+#: How often offline logs are tried again, and stalled requests looked for.
+_WATCH_SECONDS = 5.0
+
+
+class BrokerService(Service):
+    """One broker, from its configuration to its sockets.
+
+    Attributes:
+        config: its settings.
+        broker: what decides, while the service runs.
+        factory: its connections, while the service runs.
+        addresses: what the ports are bound to, as (host, port) or a UNIX socket's path.
+    """
+
+    name = "hermes"
+    _log = Logger()
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        reactor: Any,
+        *,
+        ready_file: str | None = None,
+        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+    ) -> None:
+        """Prepare, without touching anything.
+
+        Args:
+            config: the broker's settings.
+            reactor: serves the sockets and the timers.
+            ready_file: written once all ports are open, whatever the configuration says.
+            now_ms: the wall clock, in ms since 1970.
+        """
+        self.config = config
+        self.broker: Broker | None = None
+        self.factory: BrokerFactory | None = None
+        self.addresses: list[tuple[str, int] | str] = []
+        self._reactor = reactor
+        self._ready_file = ready_file or config.ready_file
+        self._now_ms = now_ms
+        self._directory: DataDirectory | None = None
+        self._flusher: FlushScheduler | None = None
+        self._ports: list[IListeningPort] = []
+        self._loops: list[LoopingCall] = []
+        self._first_calls: list[IDelayedCall] = []
+        self._pools: list[ThreadPool] = []
+        self._endpoints: list[Any] = [_endpoint(reactor, text) for text in config.listen]
+        for topic in ("", *config.topics):
+            self._retention_policy(topic)  # a wrong plugin fails before anything starts
+
+    # -- start ----------------------------------------------------------------------------------
+
+    def startService(self) -> None:
+        """Open the data directory, then the ports.
+
+        Raises:
+            HermesError: the data directory or a port can't be had; everything is undone.
+        """
+        raise_descriptor_limit()
+        try:
+            self._open()
+            self._listen()
+        except BaseException:
+            self._undo()
+            raise
+        super().startService()  # type: ignore[no-untyped-call]
+        self._start_loops()
+        self._announce()
+
+    def _open(self) -> None:
+        config = self.config
+        flush_threads = self._pool("flush", config.flush_threads)
+        io_threads = self._pool("io", config.io_threads)
+        in_thread = self._caller(io_threads)
+        directory = DataDirectory(
+            config.log_dir, self._log_settings, max_open_segments=config.max_open_segments
+        )
+        with ThreadPoolExecutor(config.io_threads) as workers:
+            report = directory.open(self._now_ms(), workers=workers)
+        self._directory = directory
+        self._report_opened(report)
+        self._flusher = FlushScheduler(
+            self._reactor, self._caller(flush_threads), self._flush_policy
+        )
+        self.broker = Broker(
+            config,
+            directory,
+            TopicRegistry(directory, config),
+            self._flusher,
+            clock=self._reactor,
+            now_ms=self._now_ms,
+            in_thread=in_thread,
+        )
+        self.factory = BrokerFactory(self.broker, config, self._reactor, PageCache(in_thread))
+        self._maintenance = Maintenance(
+            directory, lru_cache(maxsize=None)(self._retention_policy), self._now_ms, in_thread
+        )
+
+    def _listen(self) -> None:
+        for text, endpoint in zip(self.config.listen, self._endpoints, strict=True):
+            opened: list[Any] = []
+            endpoint.listen(self.factory).addBoth(opened.append)
+            if not opened:
+                raise HermesError(f"listen: {text!r} did not open its port at once")
+            if isinstance(opened[0], Failure):
+                raise HermesError(f"listen: can't open {text!r}: {opened[0].getErrorMessage()}")
+            self._ports.append(opened[0])
+            address = opened[0].getHost()
+            self.addresses.append(
+                (address.host, address.port) if hasattr(address, "port") else _path(address)
+            )
+
+    def _start_loops(self) -> None:
+        assert self.factory is not None
+        config = self.config
+        self._loop(self.factory.sweep_idle, config.idle_timeout_ms / 1000)
+        self._loop(self.factory.memory.evict_stalled, _WATCH_SECONDS)
+        self._loop(self._maintenance.reopen_offline, _WATCH_SECONDS)
+        interval = config.retention_check_interval_ms / 1000
+        self._loop(
+            self._maintenance.apply_retention, interval, min(interval, FIRST_RETENTION_SECONDS)
+        )
+        self._loop(self._log_metrics, config.metrics_interval_ms / 1000)
+
+    def _announce(self) -> None:
+        if self._ready_file:
+            _write_ready_file(Path(self._ready_file), self.config, self.addresses)
+        where = ", ".join(_text(address) for address in self.addresses)
+        self._log.info(
+            "broker {broker_id} is ready: Hermes {version} listening on {where}, logs in {log_dir}",
+            broker_id=self.config.broker_id,
+            version=__version__,
+            where=where,
+            log_dir=str(self.config.log_dir),
+        )
+
+    # -- stop -----------------------------------------------------------------------------------
+
+    @inlineCallbacks
+    def stopService(self) -> "Any":
+        """Close the ports, finish what is under way, flush, write the marker.
+
+        Returns:
+            A Deferred that fires when everything is on disk and released.
+        """
+        super().stopService()  # type: ignore[no-untyped-call]
+        if self._directory is None or self.factory is None or self._flusher is None:
+            return
+        for call in self._first_calls:
+            if call.active():
+                call.cancel()
+        for loop in self._loops:
+            if loop.running:
+                loop.stop()
+        for port in self._ports:
+            yield port.stopListening()
+        assert self.broker is not None
+        self.broker.topics.stopping = True
+        yield self._drain()
+        yield self._flusher.stop()
+        directory, self._directory = self._directory, None
+        clean = yield deferToThreadPool(self._reactor, self._pools[1], directory.close)
+        if not clean:
+            self._log.critical("some logs were not closed cleanly; the next start recovers them")
+        self._stop_pools()
+        if self._ready_file:
+            Path(self._ready_file).unlink(missing_ok=True)
+        self._log.info("broker {broker_id} has stopped", broker_id=self.config.broker_id)
+
+    @inlineCallbacks
+    def _drain(self) -> "Any":
+        assert self.factory is not None
+        drained = self.factory.drain()
+        cut = self._reactor.callLater(self.config.stop_timeout_ms / 1000, self.factory.abort_all)
+        yield drained
+        if cut.active():
+            cut.cancel()
+
+    def _undo(self) -> None:
+        """After a failed start: release what was taken, and write no marker."""
+        for port in self._ports:
+            port.stopListening()
+        self._ports.clear()
+        if self._directory is not None:
+            self._directory.close(clean=False)
+            self._directory = None
+        self._stop_pools()
+
+    def _stop_pools(self) -> None:
+        for pool in self._pools:
+            pool.stop()
+        self._pools.clear()
+
+    # -- parts ----------------------------------------------------------------------------------
+
+    def _pool(self, name: str, threads: int) -> ThreadPool:
+        pool = ThreadPool(0, threads, name=f"hermes-{name}")
+        pool.start()
+        self._pools.append(pool)
+        return pool
+
+    def _caller(self, pool: ThreadPool) -> Callable[..., "Deferred[Any]"]:
+        reactor = self._reactor
+        return lambda function, *args: deferToThreadPool(reactor, pool, function, *args)
+
+    def _loop(
+        self, function: Callable[[], Any], interval: float, first: float | None = None
+    ) -> None:
+        """Call `function` every `interval` seconds, for the first time after `first`."""
+        if interval <= 0:
+            return
+        loop = LoopingCall(function)
+        loop.clock = self._reactor
+        self._loops.append(loop)
+        delay = interval if first is None else first
+        self._first_calls.append(self._reactor.callLater(delay, self._run_loop, loop, interval))
+
+    def _run_loop(self, loop: LoopingCall, interval: float) -> None:
+        loop.start(interval).addErrback(
+            lambda failure: self._log.failure("a regular task failed and is given up", failure)
+        )
+
+    def _log_settings(self, topic: str) -> LogSettings:
+        settings = self.config.topic(topic)
+        return LogSettings(
+            segment_bytes=settings.segment_bytes, segment_age_ms=settings.segment_age_ms
+        )
+
+    def _flush_policy(self, topic: str) -> FlushPolicy:
+        settings = self.config.topic(topic)
+        # 0.7 looked for due logs at intervals, so a message waited for the later of the two.
+        interval_ms = max(settings.flush_interval_ms, self.config.flush_check_interval_ms)
+        return FlushPolicy(settings.flush_messages, interval_ms)
+
+    def _retention_policy(self, topic: str) -> IRetentionPolicy:
+        settings = self.config.topic(topic)
+        policy: IRetentionPolicy = load_plugin(
+            "hermes.retention", settings.retention_policy, IRetentionPolicy, settings.retention
+        )
+        return policy
+
+    def _report_opened(self, report: OpenReport) -> None:
+        """Log what opening found that an operator should know."""
+        for (topic, partition), reason in report.offline.items():
+            self._log.error(
+                "{topic}-{partition} is out of service: {reason}",
+                topic=topic,
+                partition=partition,
+                reason=reason,
+            )
+        for (topic, partition), recovery in report.recovered.items():
+            if recovery.dropped_bytes or recovery.bad_ranges:
+                self._log.warn(
+                    "recovered {topic}-{partition}: dropped {dropped} bytes behind offset {end}; "
+                    "damaged messages kept at {bad}",
+                    topic=topic,
+                    partition=partition,
+                    dropped=recovery.dropped_bytes,
+                    end=recovery.valid_end,
+                    bad=list(recovery.bad_ranges),
+                )
+        for name in report.strange:
+            self._log.warn("{name} is no part of a log; it is left alone", name=name)
+
+    def _log_metrics(self) -> None:
+        assert self.broker is not None
+        self._log.info("metrics: {metrics}", metrics=self.broker.metrics.snapshot())
+
+
+def raise_descriptor_limit() -> int:
+    """Raise the soft limit of open files as far as the hard limit allows.
+
+    Returns:
+        The limit now in force.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard == resource.RLIM_INFINITY:
+        return soft
+    if soft < hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return hard
+
+
+def _endpoint(reactor: Any, description: str) -> Any:
+    """Read an endpoint string; what is wrong with it is an error of the configuration."""
+    try:
+        return endpoints.serverFromString(reactor, description)  # type: ignore[no-untyped-call]
+    except (ValueError, TypeError, ImportError) as error:
+        raise ConfigError("listen", f"{description!r} is no endpoint: {error}") from error
+
+
+def _path(address: Any) -> str:
+    name = address.name
+    return name.decode() if isinstance(name, bytes) else str(name)
+
+
+def _text(address: tuple[str, int] | str) -> str:
+    return address if isinstance(address, str) else f"{address[0]}:{address[1]}"
+
+
+def _write_ready_file(
+    path: Path, config: BrokerConfig, addresses: list[tuple[str, int] | str]
+) -> None:
+    """Write the ready file at once: whoever sees it sees all of it."""
+    listen = [
+        {"path": address} if isinstance(address, str) else {"host": address[0], "port": address[1]}
+        for address in addresses
+    ]
+    content = {
+        "broker_id": config.broker_id,
+        "version": __version__,
+        "pid": os.getpid(),
+        "listen": listen,
+        "log_dir": str(Path(config.log_dir).absolute()),
+    }
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    temporary.write_text(json.dumps(content) + "\n", encoding="utf-8")
+    os.replace(temporary, path)

@@ -1,0 +1,165 @@
+"""Which topics and partitions there are, and when a new one comes to be.
+
+A topic exists once one of its partitions has a directory. It has as many partitions as
+broker.yaml says, or as the directories prove if those are more: lowering a number in a
+configuration must not make data unreachable. Partitions get their directory when they are first
+written, as in 0.7. Fetching never creates anything, and remembers nothing about unknown names.
+"""
+
+import random
+from collections.abc import Callable
+
+from hermes.config import BrokerConfig
+from hermes.errors import (
+    BrokerStoppingError,
+    StorageUnavailableError,
+    UnknownTopicError,
+    WrongPartitionError,
+)
+from hermes.protocol import check_new_topic_name, check_topic_name
+from hermes.storage import DataDirectory, Log
+
+__all__ = ["TopicRegistry"]
+
+
+class TopicRegistry:
+    """The topics of one broker; lives in the reactor's thread.
+
+    Attributes:
+        stopping: set when the broker stops: nothing is created from then on.
+    """
+
+    def __init__(
+        self,
+        directory: DataDirectory,
+        config: BrokerConfig,
+        on_created: Callable[[str, int], None] = lambda topic, partitions: None,
+    ) -> None:
+        """Read what is on disk.
+
+        Args:
+            directory: the opened data directory.
+            config: the broker's settings.
+            on_created: called with the name and the number of partitions of each new topic, for
+                whoever announces topics to others.
+        """
+        self._directory = directory
+        self._config = config
+        self._on_created = on_created
+        self._counts: dict[str, int] = {}
+        self._deleting: set[str] = set()
+        self.stopping = False
+        for topic, partition in directory.logs:
+            self._note(topic, partition)
+
+    def names(self) -> list[str]:
+        """The topics that exist, sorted."""
+        return sorted(self._counts)
+
+    def exists(self, topic: str) -> bool:
+        """Whether a partition of the topic was ever written and the topic not deleted since."""
+        return topic in self._counts
+
+    def partition_count(self, topic: str) -> int:
+        """How many partitions a topic has, or would have if it were created now."""
+        count = self._counts.get(topic)
+        return self._config.topic(topic).partitions if count is None else count
+
+    def partitions(self, topic: str) -> list[Log]:
+        """The logs of a topic's partitions that were written, in their order."""
+        find = self._directory.get
+        found = (find(topic, partition) for partition in range(self._counts.get(topic, 0)))
+        return [log for log in found if log is not None]
+
+    def for_fetch(self, topic: str, partition: int) -> Log | None:
+        """Find a partition's log without creating anything.
+
+        Returns:
+            The log, or None for an unknown topic or a partition that was never written.
+
+        Raises:
+            InvalidTopicError: the name is not allowed.
+            WrongPartitionError: there is no such partition.
+        """
+        log = self._directory.get(topic, partition)
+        if log is None:
+            check_topic_name(topic, self._config.max_topic_name_length)
+            self._check_partition(topic, partition)
+        return log
+
+    def for_produce(self, topic: str, partition: int) -> Log:
+        """Find or create a partition's log.
+
+        Args:
+            topic: its name.
+            partition: its number, or -1 for one at random.
+
+        Raises:
+            InvalidTopicError: the name is not allowed, or can't be stored.
+            WrongPartitionError: there is no such partition.
+            UnknownTopicError: it does not exist and may not be created by producing.
+            StorageUnavailableError: the topic is being deleted.
+            BrokerStoppingError: the broker stops.
+            StorageError: the disk refused.
+        """
+        if partition == -1:
+            partition = random.randrange(self.partition_count(topic))
+        log = self._directory.get(topic, partition)
+        if log is not None and topic not in self._deleting:
+            return log
+        return self._create(topic, partition)
+
+    def begin_delete(self, topic: str) -> list[Log]:
+        """Take a topic out of sight before its files are deleted; see `end_delete`.
+
+        Returns:
+            Its logs.
+
+        Raises:
+            UnknownTopicError: there is no such topic.
+        """
+        if topic not in self._counts:
+            raise UnknownTopicError(f"there is no topic {topic!r}")
+        logs = self.partitions(topic)
+        self._deleting.add(topic)
+        return logs
+
+    def end_delete(self, topic: str) -> None:
+        """The files are gone (or the attempt failed): the name may be used again."""
+        self._deleting.discard(topic)
+        del self._counts[topic]
+        for name, partition in self._directory.logs:
+            if name == topic:
+                self._note(name, partition)
+
+    def _create(self, topic: str, partition: int) -> Log:
+        if self.stopping:
+            raise BrokerStoppingError("the broker is stopping")
+        if topic in self._deleting:
+            raise StorageUnavailableError(f"topic {topic!r} is being deleted; try again")
+        check_topic_name(topic, self._config.max_topic_name_length)
+        self._check_partition(topic, partition)
+        new = topic not in self._counts
+        if new and not self._config.auto_create_topics and topic not in self._config.topics:
+            raise UnknownTopicError(
+                f"topic {topic!r} does not exist and auto_create_topics is off; "
+                "list it under `topics` in broker.yaml"
+            )
+        count = self.partition_count(topic)
+        check_new_topic_name(topic, self._config.max_topic_name_length, len(f"-{count - 1}"))
+        log = self._directory.create(topic, partition)
+        self._note(topic, partition)
+        if new:
+            self._on_created(topic, count)
+        return log
+
+    def _check_partition(self, topic: str, partition: int) -> None:
+        count = self.partition_count(topic)
+        if not 0 <= partition < count:
+            raise WrongPartitionError(
+                f"topic {topic!r} has partitions 0 to {count - 1}, not {partition}"
+            )
+
+    def _note(self, topic: str, partition: int) -> None:
+        known = self._counts.get(topic) or self._config.topic(topic).partitions
+        self._counts[topic] = max(known, partition + 1)

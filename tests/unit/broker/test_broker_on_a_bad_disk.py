@@ -1,0 +1,171 @@
+"""What a broker does when its disk refuses: one partition suffers, the others and readers don't."""
+
+import errno
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hermes_testkit import message
+from twisted.internet.defer import maybeDeferred
+from twisted.internet.task import Clock
+
+from hermes.broker.broker import Broker, CloseConnection, Later
+from hermes.broker.flushing import FlushPolicy, FlushScheduler
+from hermes.broker.maintenance import Maintenance
+from hermes.broker.sends import MessageSetSend
+from hermes.broker.topics import TopicRegistry
+from hermes.config import parse_broker_config
+from hermes.protocol import (
+    AcknowledgedProduceRequest,
+    Acks,
+    ErrorCode,
+    FetchRequest,
+    ProduceRequest,
+)
+from hermes.storage import DataDirectory, FileLayer, LogSettings
+
+HELLO = message(b"hello")
+
+
+class FaultyFiles(FileLayer):
+    """Refuses what the test says, for the files of one partition only.
+
+    Attributes:
+        error: the errno of writes and flushes, or None for a healthy disk.
+        partition: the directory whose files are concerned.
+    """
+
+    def __init__(self) -> None:
+        self.write_error: int | None = None
+        self.sync_error: int | None = None
+        self.partition = "t-0"
+        self._names: dict[int, str] = {}
+
+    def _mine(self, descriptor: int) -> bool:
+        return self.partition in str(Path(f"/proc/self/fd/{descriptor}").readlink())
+
+    def pwritev(self, descriptor: int, buffers: Any, position: int) -> int:  # type: ignore[override]
+        if self.write_error is not None and self._mine(descriptor):
+            raise OSError(self.write_error, "refused by the test")
+        return FileLayer.pwritev(descriptor, buffers, position)
+
+    def pwrite(self, descriptor: int, data: Any, position: int) -> int:  # type: ignore[override]
+        if self.write_error is not None and self._mine(descriptor):
+            raise OSError(self.write_error, "refused by the test")
+        return FileLayer.pwrite(descriptor, data, position)
+
+    def fdatasync(self, descriptor: int) -> None:  # type: ignore[override]
+        if self.sync_error is not None and self._mine(descriptor):
+            raise OSError(self.sync_error, "refused by the test")
+        FileLayer.fdatasync(descriptor)
+
+
+class Bench:
+    """A broker on real files, whose threads run at once and whose clock is the test's."""
+
+    def __init__(self, directory: Path) -> None:
+        self.clock = Clock()
+        self.files = FaultyFiles()
+        config = parse_broker_config({"broker_id": 0, "log_dir": str(directory)})
+        self.directory = DataDirectory(
+            str(directory), lambda topic: LogSettings(1 << 20, 10**9), self.files
+        )
+        self.directory.open(self.now_ms())
+        self.flusher = FlushScheduler(self.clock, maybeDeferred, lambda topic: FlushPolicy(1, 1000))
+        self.broker = Broker(
+            config,
+            self.directory,
+            TopicRegistry(self.directory, config),
+            self.flusher,
+            clock=self.clock,
+            now_ms=self.now_ms,
+            in_thread=maybeDeferred,
+        )
+        self.maintenance = Maintenance(
+            self.directory,
+            lambda topic: pytest.fail("no retention here"),
+            self.now_ms,
+            maybeDeferred,
+        )
+
+    def now_ms(self) -> int:
+        return 1_800_000_000_000 + int(self.clock.seconds() * 1000)
+
+    def acknowledged(self, topic: str, acks: Acks = Acks.FLUSHED) -> tuple[int, int]:
+        """Produce one message; the code and the offset of the answer."""
+        request = AcknowledgedProduceRequest(acks, 0, (ProduceRequest(topic, 0, HELLO),))
+        outcome = self.broker.serve(request)
+        answers: list[bytes] = []
+        if isinstance(outcome, Later):
+            outcome.outcome.addCallback(answers.append)
+        else:
+            answers.append(outcome)
+        _, _, _, _, code, offset = struct.unpack(">ihhihq", answers[0])
+        return code, offset
+
+    def stored(self, topic: str) -> bytes:
+        send = self.broker.serve(FetchRequest(topic, 0, 0, 1 << 20))
+        assert isinstance(send, MessageSetSend)
+        assert send.error is ErrorCode.NONE
+        if send.messages is None:
+            return b""
+        data = FileLayer.pread(send.messages.fileno(), send.messages.length, send.messages.position)
+        send.release()
+        return data
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    made = Bench(tmp_path / "logs")
+    yield made
+    made.files.write_error = made.files.sync_error = None
+    made.directory.close(clean=True)
+
+
+def test_a_full_disk_refuses_produces_and_serves_fetches_and_resumes(bench: Bench) -> None:
+    assert bench.acknowledged("t") == (0, 0)
+    bench.files.write_error = errno.ENOSPC
+    assert bench.acknowledged("t") == (ErrorCode.STORAGE_UNAVAILABLE, -1)
+    assert bench.acknowledged("t", Acks.WRITTEN) == (ErrorCode.STORAGE_UNAVAILABLE, -1)
+    with pytest.raises(CloseConnection):
+        bench.broker.serve(ProduceRequest("t", 0, HELLO))
+    assert bench.stored("t") == HELLO
+    assert bench.acknowledged("u") == (0, 0), "another partition goes on"
+    bench.files.write_error = None
+    assert bench.acknowledged("t") == (0, len(HELLO)), "writes resume without a restart"
+    assert bench.stored("t") == HELLO * 2
+
+
+def test_an_io_error_takes_one_partition_offline_until_it_is_recovered(bench: Bench) -> None:
+    assert bench.acknowledged("t") == (0, 0)
+    bench.files.write_error = errno.EIO
+    assert bench.acknowledged("t") == (ErrorCode.STORAGE_UNAVAILABLE, -1)
+    assert bench.stored("t") == HELLO
+    assert bench.acknowledged("u") == (0, 0)
+    bench.files.write_error = None
+    assert bench.acknowledged("t") == (ErrorCode.STORAGE_UNAVAILABLE, -1), "not before recovery"
+    bench.maintenance.reopen_offline()
+    assert bench.acknowledged("t") == (0, len(HELLO))
+    assert bench.stored("t") == HELLO * 2
+
+
+def test_a_failed_fsync_is_answered_as_such_and_never_taken_for_flushed(bench: Bench) -> None:
+    assert bench.acknowledged("t") == (0, 0)
+    bench.files.sync_error = errno.EIO
+    assert bench.acknowledged("t") == (ErrorCode.STORAGE_UNAVAILABLE, -1)
+    assert bench.stored("t") == HELLO, "what was not flushed is not visible"
+    bench.maintenance.reopen_offline()
+    assert bench.directory.logs["t", 0].is_offline, "the disk still fails"
+    bench.files.sync_error = None
+    bench.maintenance.reopen_offline()
+    assert bench.acknowledged("t")[0] == 0
+    assert bench.stored("t").count(HELLO) >= 2
+
+
+def test_waiting_fetches_of_others_are_not_disturbed(bench: Bench) -> None:
+    bench.files.sync_error = errno.EIO
+    bench.acknowledged("t")
+    assert bench.acknowledged("u") == (0, 0)
+    assert bench.stored("u") == HELLO

@@ -1,0 +1,295 @@
+"""Answers on their way: the same bytes over sendfile and over copies, and nothing left open."""
+
+import os
+import socket
+import struct
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from twisted.internet.defer import Deferred
+from twisted.internet.testing import StringTransport
+
+from hermes.broker.carriers import CopyingCarrier, SendfileCarrier, carrier_for
+from hermes.broker.pages import PageCache
+from hermes.broker.sends import FileSend, MessageSetSend, MultiMessageSetSend, WaitingFetchSend
+from hermes.protocol import ErrorCode
+
+
+class FakeSlice:
+    """A range of a file, as the log would hand it out."""
+
+    def __init__(self, path: Path, position: int, length: int) -> None:
+        self._fd = os.open(path, os.O_RDONLY)
+        self.position = position
+        self.length = length
+        self.released = 0
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def release(self) -> None:
+        if not self.released:
+            os.close(self._fd)
+        self.released += 1
+
+
+class SocketTransport:
+    """As much of a TCP transport as a carrier uses, on one end of a socket pair."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._socket = sock
+        self.producer: Any = None
+        self.wants_to_write = False
+
+    def getHandle(self) -> socket.socket:
+        return self._socket
+
+    def startWriting(self) -> None:
+        self.wants_to_write = True
+
+    def registerProducer(self, producer: Any, streaming: bool) -> None:
+        assert not streaming
+        assert self.producer is None
+        self.producer = producer
+        producer.resumeProducing()
+
+    def unregisterProducer(self) -> None:
+        self.producer = None
+
+
+class Pair:
+    """A carrier over a real socket, and the other end of it."""
+
+    def __init__(self) -> None:
+        ours, self.theirs = socket.socketpair()
+        ours.setblocking(False)
+        self.theirs.setblocking(False)
+        self.ours = ours
+        self.transport = SocketTransport(ours)
+        self.carrier = SendfileCarrier(self.transport)
+        self.ended: list[Exception | None] = []
+
+    def start(self, send: FileSend, pages: PageCache) -> bool:
+        return send.start(self.transport, self.carrier, pages, self.ended.append)
+
+    def read_all(self) -> bytes:
+        """Read and let the producer go on, until nothing more comes."""
+        data = bytearray()
+        while True:
+            try:
+                data += self.theirs.recv(1 << 20)
+            except BlockingIOError:
+                if self.transport.producer is None or not self.transport.wants_to_write:
+                    return bytes(data)
+                self.transport.wants_to_write = False
+                self.transport.producer.resumeProducing()
+
+    def close(self) -> None:
+        self.ours.close()
+        self.theirs.close()
+
+
+def at_once(function: Callable[..., Any], *args: Any) -> "Deferred[Any]":
+    result: Deferred[Any] = Deferred()
+    result.callback(function(*args))
+    return result
+
+
+@pytest.fixture
+def pair() -> Iterator[Pair]:
+    made = Pair()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def big(tmp_path: Path) -> Path:
+    path = tmp_path / "segment"
+    path.write_bytes(os.urandom(5_000_000))
+    return path
+
+
+def test_a_small_answer_leaves_at_once(pair: Pair, big: Path) -> None:
+    part = FakeSlice(big, 100, 5000)
+    assert pair.start(MessageSetSend(ErrorCode.NONE, part), PageCache(at_once))
+    expected = struct.pack(">ih", 5002, 0) + big.read_bytes()[100:5100]
+    assert pair.read_all() == expected
+    assert part.released
+    assert pair.transport.producer is None
+    assert pair.ended == [], "what left at once is not told again"
+
+
+def test_a_large_answer_is_finished_by_the_producer(pair: Pair, big: Path) -> None:
+    part = FakeSlice(big, 7, 4_900_000)
+    assert not pair.start(MessageSetSend(ErrorCode.NONE, part), PageCache(at_once))
+    assert pair.read_all() == struct.pack(">ih", 4_900_002, 0) + big.read_bytes()[7:4_900_007]
+    assert pair.ended == [None]
+    assert part.released
+    assert pair.transport.producer is None
+
+
+def test_errors_and_empty_sets_are_a_header_only(pair: Pair) -> None:
+    assert pair.start(MessageSetSend(ErrorCode.OFFSET_OUT_OF_RANGE), PageCache(at_once))
+    assert pair.read_all() == bytes.fromhex("000000020001")
+
+
+def test_multifetch_is_the_recorded_layout(pair: Pair, tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    path.write_bytes(b"0000000b01003610a68668656c6c6f")
+    send = MultiMessageSetSend(
+        [
+            MessageSetSend(ErrorCode.NONE, FakeSlice(path, 0, 15)),
+            MessageSetSend(ErrorCode.OFFSET_OUT_OF_RANGE),
+            MessageSetSend(ErrorCode.WRONG_PARTITION),
+            MessageSetSend(ErrorCode.NONE),
+        ]
+    )
+    assert pair.start(send, PageCache(at_once))
+    assert pair.read_all() == (
+        bytes.fromhex("000000290000000000110000")
+        + b"0000000b0100361"
+        + bytes.fromhex("000000020001000000020003000000020000")
+    )
+
+
+def test_waiting_fetch_names_the_high_watermarks(pair: Pair, tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    path.write_bytes(b"abcdef")
+    part = FakeSlice(path, 1, 3)
+    send = WaitingFetchSend(
+        [(MessageSetSend(ErrorCode.NONE, part), 6), (MessageSetSend(ErrorCode.WRONG_PARTITION), -1)]
+    )
+    assert pair.start(send, PageCache(at_once))
+    body = struct.pack(">hh", 0, 2) + struct.pack(">hqi", 0, 6, 3) + b"bcd"
+    body += struct.pack(">hqi", 3, -1, 0)
+    assert pair.read_all() == struct.pack(">i", len(body)) + body
+
+
+def test_a_lost_connection_releases_what_was_not_sent(pair: Pair, big: Path) -> None:
+    parts = [FakeSlice(big, 0, 4_000_000), FakeSlice(big, 0, 10)]
+    assert not pair.start(FileSend(parts), PageCache(at_once))
+    pair.transport.producer.stopProducing()
+    assert [part.released for part in parts] == [1, 1]
+    assert pair.ended == []
+
+
+def test_a_peer_that_is_gone_raises_and_releases(pair: Pair, big: Path) -> None:
+    part = FakeSlice(big, 0, 100)
+    pair.theirs.close()
+    with pytest.raises(ConnectionError):
+        pair.start(MessageSetSend(ErrorCode.NONE, part), PageCache(at_once))
+    assert part.released
+
+
+def test_a_peer_that_leaves_midway_ends_the_send_quietly(pair: Pair, big: Path) -> None:
+    part = FakeSlice(big, 0, 4_000_000)
+    assert not pair.start(FileSend([part]), PageCache(at_once))
+    pair.theirs.close()
+    pair.transport.producer.resumeProducing()
+    (error,) = pair.ended
+    assert isinstance(error, ConnectionError)
+    assert part.released
+
+
+def test_a_segment_that_was_cut_ends_the_send_instead_of_spinning(
+    pair: Pair, tmp_path: Path
+) -> None:
+    path = tmp_path / "cut"
+    path.write_bytes(b"only this")
+    with pytest.raises(EOFError):
+        pair.start(FileSend([FakeSlice(path, 0, 1000)]), PageCache(at_once))
+
+
+class ColdPages(PageCache):
+    """Says that nothing is in memory until a thread has read it."""
+
+    def resident_until(self, fd: int, start: int, end: int) -> int:
+        return start
+
+
+def test_cold_ranges_wait_for_a_thread_and_give_the_same_bytes(pair: Pair, big: Path) -> None:
+    calls: list[tuple[Callable[..., Any], tuple[Any, ...], Deferred[Any]]] = []
+
+    def later(function: Callable[..., Any], *args: Any) -> "Deferred[Any]":
+        result: Deferred[Any] = Deferred()
+        calls.append((function, args, result))
+        return result
+
+    part = FakeSlice(big, 0, 4_900_000)
+    pages = ColdPages(later)
+    assert not pair.start(MessageSetSend(ErrorCode.NONE, part), pages)
+    received = pair.read_all()
+    assert len(received) == 6, "the header has left, the cold range has not"
+    while calls:
+        function, args, result = calls.pop()
+        result.callback(function(*args))
+        received += pair.read_all()
+    assert received[6:] == big.read_bytes()[:4_900_000]
+    assert pages.warmed == 3, "4.9 MB in windows of 2 MiB"
+    assert part.released
+
+
+def test_a_connection_lost_during_a_warm_up_keeps_the_file_until_the_thread_is_back(
+    pair: Pair, big: Path
+) -> None:
+    waiting: list[Deferred[Any]] = []
+
+    def later(function: Callable[..., Any], *args: Any) -> "Deferred[Any]":
+        waiting.append(Deferred())
+        return waiting[-1]
+
+    part = FakeSlice(big, 0, 1000)
+    assert not pair.start(FileSend([part]), ColdPages(later))
+    pair.transport.producer.stopProducing()
+    assert not part.released
+    waiting[0].callback(1000)
+    assert part.released
+
+
+def test_a_disk_that_fails_during_a_warm_up_ends_the_send(pair: Pair, big: Path) -> None:
+    waiting: list[Deferred[Any]] = []
+
+    def later(function: Callable[..., Any], *args: Any) -> "Deferred[Any]":
+        waiting.append(Deferred())
+        return waiting[-1]
+
+    part = FakeSlice(big, 0, 1000)
+    assert not pair.start(FileSend([part]), ColdPages(later))
+    waiting[0].errback(OSError(5, "Input/output error"))
+    (error,) = pair.ended
+    assert isinstance(error, OSError)
+    assert part.released
+
+
+def test_copies_give_the_same_bytes_with_bounded_reads(big: Path) -> None:
+    transport = StringTransport()
+    carrier = carrier_for(transport)
+    assert isinstance(carrier, CopyingCarrier)
+    ended: list[Exception | None] = []
+    part = FakeSlice(big, 11, 1_000_000)
+    send = MessageSetSend(ErrorCode.NONE, part)
+    assert not send.start(transport, carrier, PageCache(at_once), ended.append)
+    rounds, largest, before = 0, 0, 0
+    while not ended:
+        largest = max(largest, len(transport.value()) - before)
+        before = len(transport.value())
+        transport.producer.resumeProducing()
+        rounds += 1
+    assert transport.value() == struct.pack(">ih", 1_000_002, 0) + big.read_bytes()[11:1_000_011]
+    assert ended == [None]
+    assert largest <= 3 * 64 * 1024
+    assert rounds > 10
+
+
+def test_hot_pages_are_recognised(big: Path) -> None:
+    big.read_bytes()
+    fd = os.open(big, os.O_RDONLY)
+    try:
+        pages = PageCache(at_once)
+        assert pages.resident_until(fd, 0, 5_000_000) in (0, 5_000_000)
+        assert pages.warm(fd, 0, 5_000_000).result == 2 * 1024 * 1024
+        assert pages.warm(fd, 4_999_000, 5_000_000).result == 5_000_000
+    finally:
+        os.close(fd)
