@@ -1,6 +1,5 @@
 """`hermes dump-log`: what is in a segment's file, message by message."""
 
-import base64
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -9,12 +8,13 @@ import click
 
 from hermes.cli.exits import EXIT_FAILURE
 from hermes.cli.options import JSON_OPTION, SIZE
+from hermes.cli.payloads import payload_json
 from hermes.cli.segments import BadRange, Limits, SegmentFile, StoredMessage, codec_name
 from hermes.cli.terminal import note, write_json
 from hermes.protocol import Message
 from hermes.protocol.expansion import DEFAULT_MAX_EXPANDED_BYTES, Expansion
 
-__all__ = ["command", "payload_json"]
+__all__ = ["command"]
 
 
 @click.command("dump-log")
@@ -156,18 +156,3 @@ def _message_json(message: Message, payloads: bool) -> dict[str, Any]:
         "payload_bytes": len(message.payload),
         **(payload_json(message.payload) if payloads else {}),
     }
-
-
-def payload_json(payload: bytes) -> dict[str, str]:
-    """A payload as JSON can hold it.
-
-    Args:
-        payload: any bytes.
-
-    Returns:
-        `{"payload": text}`, or `{"payload_base64": ...}` when the bytes are no UTF-8.
-    """
-    try:
-        return {"payload": payload.decode()}
-    except UnicodeDecodeError:
-        return {"payload_base64": base64.b64encode(payload).decode()}

@@ -20,6 +20,8 @@ from hermes.cli.index_checks import index_faults
 from hermes.cli.segments import BadRange, Limits, SegmentFile, StoredMessage
 from hermes.errors import ProtocolError
 from hermes.protocol import check_message_set, check_topic_name
+from hermes.storage.directory import CLEAN_SHUTDOWN_MARKER
+from hermes.storage.lock import LOCK_NAME
 from hermes.storage.segment import (
     INDEX_SUFFIX,
     SEGMENT_SUFFIX,
@@ -30,7 +32,7 @@ from hermes.storage.segment import (
 
 __all__ = ["DirectoryCheck", "Finding", "Totals", "data_bytes"]
 
-_OWN_FILES: Final = (".kafka_cleanshutdown", ".hermes_lock")
+_OWN_FILES: Final = (CLEAN_SHUTDOWN_MARKER, LOCK_NAME)
 _WINDOW_BYTES: Final = 1024 * 1024
 _APPEND_CHECKS: Final = 10
 _APPEND_CHECK_SECONDS: Final = 0.05

@@ -21,6 +21,8 @@ __all__ = [
     "TIMEOUT_OPTION",
     "TOPIC",
     "BrokerAddress",
+    "option_type",
+    "parse_broker",
 ]
 
 DEFAULT_PORT: Final = 9092
@@ -46,7 +48,7 @@ class BrokerAddress(NamedTuple):
         return f"{host}:{self.port}"
 
 
-def _option_type(parse: Callable[[str], Value]) -> Callable[[str], Value]:
+def option_type(parse: Callable[[str], Value]) -> Callable[[str], Value]:
     """Make a parser the type of an option: its ValueError becomes a usage error with its text."""
 
     def convert(text: str) -> Value:
@@ -90,11 +92,11 @@ def _parse_topic(text: str) -> str:
     return text
 
 
-BROKER: Final = _option_type(parse_broker)
-START: Final = _option_type(parse_start)
-SIZE: Final = _option_type(parse_size)
-TIME: Final = _option_type(parse_time_ms)
-TOPIC: Final = _option_type(_parse_topic)
+BROKER: Final = option_type(parse_broker)
+START: Final = option_type(parse_start)
+SIZE: Final = option_type(parse_size)
+TIME: Final = option_type(parse_time_ms)
+TOPIC: Final = option_type(_parse_topic)
 
 _Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 

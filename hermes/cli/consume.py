@@ -1,0 +1,258 @@
+"""`hermes consume`: messages of a topic on stdout."""
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import click
+
+from hermes.cli.formats import FORMAT_HELP, ConsumedMessage, MessageFormat
+from hermes.cli.options import BROKER_OPTION, SIZE, START, TIMEOUT_OPTION, TOPIC, BrokerAddress
+from hermes.cli.payloads import payload_json
+from hermes.cli.positions import find_position
+from hermes.cli.reading import Chunk, PartitionReader, read_partitions
+from hermes.cli.starts import AtOffset, Start
+from hermes.cli.terminal import note, progress, status
+from hermes.cli.topic_source import OffsetRange, TopicSource
+from hermes.client import SimpleConsumer
+from hermes.client.fetching import DEFAULT_MAX_FETCH_BYTES
+from hermes.errors import ClientError
+from hermes.protocol import DEFAULT_MAX_EXPANDED_BYTES
+
+__all__ = ["command"]
+
+# How long a broker is asked to wait for new messages; only the number of idle requests depends
+# on it, new messages show at once.
+_MAX_WAIT_MS: Final = 10_000
+
+_Render = Callable[[str, Chunk], bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """What the command line asks for."""
+
+    topic: str
+    partition: int | None
+    start: Start
+    count: int | None
+    exit_at_end: bool
+    skip_corrupt: bool
+    quiet: bool
+
+
+@click.command("consume")
+@BROKER_OPTION
+@click.option("-t", "--topic", type=TOPIC, required=True, metavar="TOPIC", help="What to read.")
+@click.option(
+    "-p", "--partition", type=click.IntRange(min=0), help="One partition; all unless given."
+)
+@click.option(
+    "-o",
+    "--offset",
+    "start",
+    type=START,
+    default="beginning",
+    show_default=True,
+    metavar="START",
+    help="beginning, end, an offset, -N for the last N messages of every partition, or @TIME: "
+    "ISO 8601 (UTC unless it names a zone) or milliseconds since 1970.",
+)
+@click.option(
+    "-c", "--count", type=click.IntRange(min=1), help="Exit after so many messages, all in all."
+)
+@click.option(
+    "-e",
+    "--exit",
+    "exit_at_end",
+    is_flag=True,
+    help="Exit after the last message that was there when the command started.",
+)
+@click.option("-f", "--format", "template", metavar="FORMAT", help=FORMAT_HELP)
+@click.option("-J", "--json", "as_json", is_flag=True, help="Write a JSON object for each message.")
+@click.option("-q", "--quiet", is_flag=True, help="No status and no progress on the terminal.")
+@click.option(
+    "--skip-corrupt", is_flag=True, help="Pass over damaged messages instead of giving up."
+)
+@click.option(
+    "--max-fetch",
+    "max_fetch_bytes",
+    type=SIZE,
+    default=DEFAULT_MAX_FETCH_BYTES,
+    metavar="SIZE",
+    help="The largest message to expect (64MiB unless given).",
+)
+@click.option(
+    "--max-expanded",
+    "max_expanded_bytes",
+    type=SIZE,
+    default=DEFAULT_MAX_EXPANDED_BYTES,
+    metavar="SIZE",
+    help="What one compressed message may expand to (64MiB unless given).",
+)
+@TIMEOUT_OPTION
+def command(
+    broker: BrokerAddress,
+    template: str | None,
+    as_json: bool,
+    max_fetch_bytes: int,
+    max_expanded_bytes: int,
+    timeout_seconds: float,
+    **wanted: Any,
+) -> None:
+    """Write a topic's messages to stdout, a line each, and nothing else there.
+
+    Without -e and -c it goes on until Ctrl-C; new messages show at once. Messages of one partition
+    come in order. With -f or --json nothing is added between messages that the format doesn't say.
+    """
+    if as_json and template is not None:
+        raise click.UsageError("--format and --json exclude each other")
+    render = _renderer(template, as_json)
+    with SimpleConsumer(
+        broker.host,
+        broker.port,
+        timeout_seconds=timeout_seconds,
+        max_fetch_bytes=max_fetch_bytes,
+        max_expanded_bytes=max_expanded_bytes,
+    ) as consumer:
+        _consume(consumer, _Wanted(**wanted), render)
+
+
+def _consume(consumer: SimpleConsumer, wanted: _Wanted, render: _Render) -> None:
+    source = TopicSource(consumer, wanted.topic, wanted.partition)
+    ranges = _existing_ranges(source, wanted)
+    readers = _readers(consumer, source, ranges, wanted)
+    status(f"reading {wanted.topic}: {_summary(readers)}", quiet=wanted.quiet)
+    chunks = read_partitions(consumer, readers, _MAX_WAIT_MS)
+    if wanted.count is not None:
+        chunks = _first(chunks, wanted.count)
+    try:
+        _write(chunks, wanted, render, _progress_bytes(readers, ranges, wanted))
+    finally:
+        if skipped := sum(reader.skipped for reader in readers):
+            note(f"{skipped} damaged place{'s were' if skipped > 1 else ' was'} skipped")
+    status("the end is reached" if wanted.exit_at_end else "done", quiet=wanted.quiet)
+
+
+def _existing_ranges(source: TopicSource, wanted: _Wanted) -> dict[int, OffsetRange]:
+    ranges, exists = source.ranges()
+    if isinstance(wanted.start, AtOffset) and len(ranges) > 1:
+        raise click.UsageError(
+            f"an offset belongs to one partition: give -p, 0 to {len(ranges) - 1}"
+        )
+    if not exists:
+        if wanted.exit_at_end:
+            raise ClientError(f"there is no topic {wanted.topic!r}")
+        if not wanted.quiet:
+            note(f"there is no topic {wanted.topic!r} yet; waiting for its first message")
+    return ranges
+
+
+def _readers(
+    consumer: SimpleConsumer,
+    source: TopicSource,
+    ranges: dict[int, OffsetRange],
+    wanted: _Wanted,
+) -> list[PartitionReader]:
+    readers = []
+    for partition, available in ranges.items():
+        position = find_position(
+            consumer,
+            source,
+            partition,
+            available,
+            wanted.start,
+            skip_corrupt=wanted.skip_corrupt,
+        )
+        readers.append(
+            PartitionReader(
+                source,
+                partition,
+                position.offset,
+                end=available.end if wanted.exit_at_end else None,
+                drop=position.drop,
+                skip_corrupt=wanted.skip_corrupt,
+            )
+        )
+    return readers
+
+
+def _summary(readers: list[PartitionReader]) -> str:
+    places = [f"partition {reader.partition} from {reader.offset}" for reader in readers[:4]]
+    if len(readers) > len(places):
+        places.append(f"{len(readers) - len(places)} more")
+    return ", ".join(places)
+
+
+def _progress_bytes(
+    readers: list[PartitionReader], ranges: dict[int, OffsetRange], wanted: _Wanted
+) -> int | None:
+    """How much there is to read, when that is known and the terminal is free for a bar."""
+    if not wanted.exit_at_end or sys.stdout.isatty():
+        return None
+    return sum(max(ranges[each.partition].end - each.offset, 0) for each in readers)
+
+
+def _first(chunks: Iterator[Chunk], count: int) -> Iterator[Chunk]:
+    """The first `count` messages; fetches nothing more when it has them."""
+    for chunk in chunks:
+        messages = chunk.messages[:count]
+        yield chunk._replace(messages=messages)
+        count -= len(messages)
+        if not count:
+            return
+
+
+# -- writing ------------------------------------------------------------------------------------
+
+
+def _write(
+    chunks: Iterable[Chunk], wanted: _Wanted, render: _Render, length_bytes: int | None
+) -> None:
+    stdout = sys.stdout.buffer
+    with progress(length_bytes, "reading", quiet=wanted.quiet) as advance:
+        for chunk in chunks:
+            stdout.write(render(wanted.topic, chunk))
+            # What was read is to be seen now, also by the next program in a pipe.
+            stdout.flush()
+            advance(chunk.messages[-1][1] - chunk.offset)
+
+
+def _renderer(template: str | None, as_json: bool) -> _Render:
+    """What turns a chunk into the bytes for stdout."""
+    if as_json:
+        return lambda topic, chunk: b"".join(map(_json_line, _consumed(topic, chunk)))
+    if template is None:
+        return _lines
+    try:
+        compiled = MessageFormat(template)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="-f") from None
+    return lambda topic, chunk: b"".join(map(compiled.render, _consumed(topic, chunk)))
+
+
+def _lines(_topic: str, chunk: Chunk) -> bytes:
+    # A message is a tuple that begins with its payload.
+    payloads = [message[0] for message, _ in chunk.messages]
+    payloads.append(b"")
+    return b"\n".join(payloads)
+
+
+def _consumed(topic: str, chunk: Chunk) -> Iterator[ConsumedMessage]:
+    offset = chunk.offset
+    for message, following in chunk.messages:
+        yield ConsumedMessage(topic, chunk.partition, offset, following, message.payload)
+        offset = following
+
+
+def _json_line(message: ConsumedMessage) -> bytes:
+    value = {
+        "topic": message.topic,
+        "partition": message.partition,
+        "offset": message.offset,
+        "next_offset": message.next_offset,
+        **payload_json(message.payload),
+    }
+    return json.dumps(value).encode() + b"\n"

@@ -1,0 +1,254 @@
+"""`hermes perf`: how fast a broker takes messages and gives them back, as one client sees it."""
+
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+import click
+
+from hermes.cli.exits import require_subcommand
+from hermes.cli.lines import LineBatch
+from hermes.cli.options import (
+    BROKER_OPTION,
+    CODEC_NAMES,
+    JSON_OPTION,
+    SIZE,
+    START,
+    TIMEOUT_OPTION,
+    TOPIC,
+    BrokerAddress,
+)
+from hermes.cli.positions import find_position
+from hermes.cli.reading import PartitionReader, read_partitions
+from hermes.cli.sending import ACKS_NAMES, BatchSender, choose_acks
+from hermes.cli.starts import Start
+from hermes.cli.terminal import progress, write_json
+from hermes.cli.topic_source import TopicSource
+from hermes.client import SimpleConsumer, SyncProducer
+from hermes.errors import ClientError
+from hermes.protocol import RANDOM_PARTITION, Codec
+
+__all__ = ["command"]
+
+_PERCENTILES: Final = (50.0, 95.0, 99.0, 99.9)
+
+
+@click.group("perf", invoke_without_command=True)
+@click.pass_context
+def command(ctx: click.Context) -> None:
+    """Measure how fast messages go in and out."""
+    require_subcommand(ctx)
+
+
+@dataclass(frozen=True, slots=True)
+class _Load:
+    """What `perf produce` is asked to send."""
+
+    topic: str
+    partition: int
+    messages: int
+    size_bytes: int
+    batch: int
+    acks_name: str
+    codec_name: str
+
+
+@command.command("produce")
+@BROKER_OPTION
+@click.option("-t", "--topic", type=TOPIC, required=True, metavar="TOPIC", help="Where to.")
+@click.option(
+    "-p",
+    "--partition",
+    type=click.IntRange(min=RANDOM_PARTITION),
+    default=0,
+    show_default=True,
+    help="-1 lets the broker choose one for every batch.",
+)
+@click.option(
+    "-n",
+    "--messages",
+    type=click.IntRange(min=1),
+    default=100_000,
+    show_default=True,
+    help="How many to send.",
+)
+@click.option(
+    "--size",
+    "size_bytes",
+    type=SIZE,
+    default=200,
+    show_default=True,
+    metavar="SIZE",
+    help="Size of each message's payload.",
+)
+@click.option(
+    "--batch",
+    type=click.IntRange(min=1),
+    default=50,
+    show_default=True,
+    help="Messages in a request.",
+)
+@click.option(
+    "--acks", "acks_name", type=click.Choice(ACKS_NAMES), default="none", show_default=True
+)
+@click.option(
+    "-z",
+    "--compress",
+    "codec_name",
+    type=click.Choice(CODEC_NAMES),
+    default="none",
+    show_default=True,
+)
+@JSON_OPTION
+@TIMEOUT_OPTION
+def produce(broker: BrokerAddress, as_json: bool, timeout_seconds: float, **load: Any) -> None:
+    """Send generated messages, one request after the other.
+
+    With --acks written or flushed the latency of every request is measured too. The clock stops
+    when the broker has read everything.
+    """
+    _produce(broker, timeout_seconds, _Load(**load), as_json)
+
+
+def _produce(broker: BrokerAddress, timeout_seconds: float, load: _Load, as_json: bool) -> None:
+    with SyncProducer(broker.host, broker.port, timeout_seconds=timeout_seconds) as producer:
+        acks = choose_acks(producer, load.acks_name, is_required=True)
+        codec = Codec[load.codec_name.upper()]
+        sender = BatchSender(producer, load.topic, load.partition, acks, codec)
+        if load.size_bytes > sender.max_message_bytes:
+            limit = sender.max_message_bytes
+            raise click.UsageError(f"--size: the broker takes messages of up to {limit} bytes")
+        latencies_ms = []
+        with progress(load.messages, "sending") as advance:
+            started = time.perf_counter()
+            for batch in _generated(load):
+                sent = time.perf_counter()
+                sender.send(batch)
+                latencies_ms.append((time.perf_counter() - sent) * 1000)
+                advance(len(batch.lines))
+            sender.finish()
+            elapsed = time.perf_counter() - started
+    result = _Result(load.messages, load.messages * load.size_bytes, elapsed)
+    _report("sent", result, latencies_ms if acks is not None else [], as_json)
+
+
+def _generated(load: _Load) -> Iterator[LineBatch]:
+    """Batches of messages whose bytes don't compress to nothing."""
+    half = (load.size_bytes + 1) // 2
+    payloads = [os.urandom(half).hex().encode()[: load.size_bytes] for _ in range(load.batch)]
+    for first in range(0, load.messages, load.batch):
+        lines = payloads[: load.messages - first]
+        yield LineBatch(first + 1, lines, len(lines) * load.size_bytes)
+
+
+@command.command("consume")
+@BROKER_OPTION
+@click.option("-t", "--topic", type=TOPIC, required=True, metavar="TOPIC", help="What to read.")
+@click.option(
+    "-p", "--partition", type=click.IntRange(min=0), help="One partition; all unless given."
+)
+@click.option(
+    "-o",
+    "--offset",
+    "start",
+    type=START,
+    default="beginning",
+    show_default=True,
+    metavar="START",
+    help="Where to begin, as for `hermes consume`.",
+)
+@click.option(
+    "-n", "--messages", type=click.IntRange(min=1), help="How many to read; all unless given."
+)
+@JSON_OPTION
+@TIMEOUT_OPTION
+def consume(
+    broker: BrokerAddress,
+    topic: str,
+    partition: int | None,
+    start: Start,
+    messages: int | None,
+    as_json: bool,
+    timeout_seconds: float,
+) -> None:
+    """Read a topic to the end that it has now, and check every message."""
+    with SimpleConsumer(broker.host, broker.port, timeout_seconds=timeout_seconds) as consumer:
+        source = TopicSource(consumer, topic, partition)
+        readers = _readers(consumer, source, start)
+        result = _consume(consumer, readers, messages)
+    if not result.messages:
+        raise ClientError(f"there is nothing to read in topic {topic!r} from there on")
+    _report("read", result, [], as_json)
+
+
+def _readers(consumer: SimpleConsumer, source: TopicSource, start: Start) -> list[PartitionReader]:
+    ranges, _ = source.ranges()
+    readers = []
+    for number, available in ranges.items():
+        offset, drop = find_position(consumer, source, number, available, start)
+        readers.append(PartitionReader(source, number, offset, end=available.end, drop=drop))
+    return readers
+
+
+def _consume(
+    consumer: SimpleConsumer, readers: list[PartitionReader], limit: int | None
+) -> "_Result":
+    count = size_bytes = 0
+    with progress(limit, "reading") as advance:
+        started = time.perf_counter()
+        for chunk in read_partitions(consumer, readers, max_wait_ms=0):
+            count += len(chunk.messages)
+            size_bytes += sum([len(message[0]) for message, _ in chunk.messages])
+            advance(len(chunk.messages))
+            if limit is not None and count >= limit:
+                break
+        elapsed = time.perf_counter() - started
+    return _Result(count, size_bytes, elapsed)
+
+
+# -- the report ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Result:
+    """What was measured; sizes are those of the payloads."""
+
+    messages: int
+    size_bytes: int
+    seconds: float
+
+    @property
+    def rates(self) -> dict[str, float]:
+        seconds = max(self.seconds, 1e-9)
+        return {
+            "messages_per_second": self.messages / seconds,
+            "megabytes_per_second": self.size_bytes / seconds / 1e6,
+        }
+
+
+def _report(verb: str, result: _Result, latencies_ms: list[float], as_json: bool) -> None:
+    latencies = _percentiles(sorted(latencies_ms))
+    if as_json:
+        measured = {"latency_ms": latencies} if latencies else {}
+        write_json({**asdict(result), **result.rates, **measured})
+        return
+    rates = result.rates
+    click.echo(
+        f"{result.messages} messages {verb} in {result.seconds:.3f} s: "
+        f"{rates['messages_per_second']:,.0f} messages/s, "
+        f"{rates['megabytes_per_second']:.1f} MB/s"
+    )
+    if latencies:
+        shown = ", ".join(f"{name} {value:.2f}" for name, value in latencies.items())
+        click.echo(f"latency of a request in ms: {shown}")
+
+
+def _percentiles(ascending: list[float]) -> dict[str, float]:
+    """Percentiles by name, the maximum among them; empty when nothing was measured."""
+    if not ascending:
+        return {}
+    last = len(ascending) - 1
+    named = {f"p{each:g}": ascending[round(last * each / 100)] for each in _PERCENTILES}
+    return {**named, "max": ascending[-1]}

@@ -1,0 +1,130 @@
+"""`hermes produce`: a file or stdin, a message a line."""
+
+import os
+import stat
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import click
+
+from hermes.cli.lines import DescriptorSource, LineBatch, LineTooLongError, read_batches
+from hermes.cli.options import BROKER_OPTION, CODEC_NAMES, TIMEOUT_OPTION, TOPIC, BrokerAddress
+from hermes.cli.sending import ACKS_NAMES, BatchSender, choose_acks
+from hermes.cli.terminal import note, progress, status
+from hermes.client import SyncProducer
+from hermes.errors import ClientError
+from hermes.protocol import RANDOM_PARTITION, Codec
+
+__all__ = ["command"]
+
+_BATCH_LINES: Final = 5000
+_BATCH_BYTES: Final = 512 * 1024
+_LINGER_SECONDS: Final = 0.005
+
+
+@click.command("produce")
+@BROKER_OPTION
+@click.option("-t", "--topic", type=TOPIC, required=True, metavar="TOPIC", help="Where to.")
+@click.option(
+    "-p",
+    "--partition",
+    type=click.IntRange(min=RANDOM_PARTITION),
+    default=RANDOM_PARTITION,
+    show_default=True,
+    help="-1 lets the broker choose one at random for every batch of lines.",
+)
+@click.option(
+    "--acks",
+    "acks_name",
+    type=click.Choice(ACKS_NAMES),
+    default="flushed",
+    show_default=True,
+    help="What to wait for: nothing, or that messages are written, or flushed to disk. A broker "
+    "of Kafka 0.7 only does none.",
+)
+@click.option(
+    "-z",
+    "--compress",
+    "codec_name",
+    type=click.Choice(CODEC_NAMES),
+    default="none",
+    show_default=True,
+    help="Compress every batch of lines.",
+)
+@click.option("-q", "--quiet", is_flag=True, help="No status and no progress on the terminal.")
+@TIMEOUT_OPTION
+@click.argument("path", metavar="[FILE]", default="-", type=click.Path(allow_dash=True))
+@click.pass_context
+def command(
+    ctx: click.Context,
+    broker: BrokerAddress,
+    topic: str,
+    partition: int,
+    acks_name: str,
+    codec_name: str,
+    quiet: bool,
+    timeout_seconds: float,
+    path: str,
+) -> None:
+    """Publish FILE, or stdin, to a topic: a message a line, without its newline.
+
+    Lines may hold any bytes; an empty line is an empty message. From a pipe, lines are sent as
+    they come. Exit status 0 means that the broker has every line, as far as --acks says; an error
+    tells how many lines it has for certain.
+    """
+    acks_given = ctx.get_parameter_source("acks_name") is not click.core.ParameterSource.DEFAULT
+    with (
+        _opened(path) as descriptor,
+        SyncProducer(broker.host, broker.port, timeout_seconds=timeout_seconds) as producer,
+    ):
+        acks = choose_acks(producer, acks_name, is_required=acks_given)
+        sender = BatchSender(producer, topic, partition, acks, Codec[codec_name.upper()])
+        with progress(_file_bytes(descriptor), "sending", quiet=quiet) as advance:
+            try:
+                for batch in _batches(descriptor, sender):
+                    sender.send(batch)
+                    advance(batch.byte_count + len(batch.lines))
+            except KeyboardInterrupt:
+                note(sender.progress_text())
+                raise
+            sender.finish()
+    status(f"{sender.stored_count} messages sent to {topic}", quiet=quiet)
+
+
+def _batches(descriptor: int, sender: BatchSender) -> Iterator[LineBatch]:
+    """The lines in batches; errors in reading them say what was stored before."""
+    batches = read_batches(
+        DescriptorSource(descriptor),
+        max_lines=_BATCH_LINES,
+        max_batch_bytes=min(_BATCH_BYTES, sender.max_message_bytes),
+        max_line_bytes=sender.max_message_bytes,
+        linger_seconds=_LINGER_SECONDS,
+    )
+    try:
+        yield from batches
+    except LineTooLongError as error:
+        sender.finish()
+        raise ClientError(f"{error}; {sender.progress_text()}") from None
+
+
+@contextmanager
+def _opened(path: str) -> Iterator[int]:
+    """The descriptor to read lines from."""
+    if path == "-":
+        yield sys.stdin.fileno()
+        return
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise click.BadParameter(f"{path} is a directory, not a file of lines")
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _file_bytes(descriptor: int) -> int | None:
+    """The size of a file; None for a pipe or a terminal."""
+    described = os.fstat(descriptor)
+    return described.st_size if stat.S_ISREG(described.st_mode) else None

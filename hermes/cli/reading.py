@@ -1,0 +1,212 @@
+"""Reads partitions to where they are wanted, in order, and past damage when that is wished.
+
+Knows where each message starts: a message's own offset is where the one before it ended, but for
+those inside a compressed set, which all have the offset of the set.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple, NoReturn
+
+from hermes.cli.terminal import note
+from hermes.cli.topic_source import TopicSource
+from hermes.client import FetchRequest, FetchResult, Message, SimpleConsumer
+from hermes.errors import (
+    ClientError,
+    ExpandedTooLargeError,
+    InvalidMessageError,
+    MessageLargerThanFetchError,
+    OffsetOutOfRangeBrokerError,
+)
+
+__all__ = ["Chunk", "PartitionReader", "read_partitions"]
+
+_FETCH_BYTES: Final = 1024 * 1024
+_ROUND_BYTES: Final = 32 * 1024 * 1024
+_LEAST_FETCH_BYTES: Final = 16 * 1024
+
+
+class Chunk(NamedTuple):
+    """Consecutive messages of one partition.
+
+    Attributes:
+        partition: its number.
+        offset: where the first one starts.
+        messages: pairs of a message and the offset to go on from behind it, one or more.
+    """
+
+    partition: int
+    offset: int
+    messages: list[tuple[Message, int]]
+
+
+class PartitionReader:
+    """How far one partition was read.
+
+    Args:
+        source: the topic.
+        partition: its number.
+        offset: where to begin: a message starts there.
+        end: where to stop; None to go on for ever.
+        drop: how many messages to leave out first, to begin within a compressed set.
+        skip_corrupt: whether damaged messages are passed over, with a note, or end the reading.
+
+    Attributes:
+        partition: as given.
+        offset: where to go on.
+        skipped: how many damaged places were passed over.
+    """
+
+    def __init__(
+        self,
+        source: TopicSource,
+        partition: int,
+        offset: int,
+        *,
+        end: int | None = None,
+        drop: int = 0,
+        skip_corrupt: bool = False,
+    ) -> None:
+        self._source = source
+        self.partition = partition
+        self.offset = offset
+        self.skipped = 0
+        self._end = end
+        self._drop = drop
+        self._skip_corrupt = skip_corrupt
+
+    @property
+    def is_done(self) -> bool:
+        """Whether everything wanted was read."""
+        return self._end is not None and self.offset >= self._end
+
+    def request(self, size_bytes: int) -> FetchRequest:
+        """What to fetch next.
+
+        Args:
+            size_bytes: how much; the client fetches more if a message needs it.
+        """
+        return FetchRequest(self._source.topic, self.partition, self.offset, size_bytes)
+
+    def take(self, result: FetchResult) -> Chunk:
+        """Take what was fetched and move on behind it.
+
+        Args:
+            result: the answer to the last `request`.
+
+        Returns:
+            The messages that are wanted of it; maybe none.
+
+        Raises:
+            ClientError: the partition can't be read on; the text says where and why.
+        """
+        start = self.offset
+        try:
+            messages = self._messages_of(result)
+        except InvalidMessageError as error:
+            self._pass_over(error)
+            return Chunk(self.partition, start, [])
+        except OffsetOutOfRangeBrokerError:
+            self._refuse_out_of_range()
+        except MessageLargerThanFetchError as error:
+            raise ClientError(f"{error} (--max-fetch)") from None
+        if not messages:
+            self._notice_deletion(result)
+        if self._end is not None and self.offset > self._end:
+            messages = _before(messages, start, self._end)
+        if self._drop and messages:
+            dropped = messages[: self._drop]
+            self._drop -= len(dropped)
+            start, messages = dropped[-1][1], messages[len(dropped) :]
+        return Chunk(self.partition, start, messages)
+
+    def _messages_of(self, result: FetchResult) -> list[tuple[Message, int]]:
+        """The good messages that the result begins with; moves `offset` behind them."""
+        if result.error is not None:
+            raise result.error
+        messages: list[tuple[Message, int]] = []
+        add = messages.append
+        try:
+            for pair in result.messages:
+                add(pair)
+        except InvalidMessageError as error:
+            if error.offset is None or error.offset <= self.offset:
+                raise
+            # Fetching from the bad one on shows more of what follows it.
+            self.offset = error.offset
+            return messages
+        self.offset = result.messages.next_offset
+        return messages
+
+    def _pass_over(self, error: InvalidMessageError) -> None:
+        """Go on behind damage that starts at `offset`, or give up."""
+        if isinstance(error, ExpandedTooLargeError):
+            raise ClientError(f"{self._where}: {error} (--max-expanded)") from None
+        following = error.next_offset
+        if following is None:
+            # Nothing good up to the end of the segment, or what may be fetched at once.
+            following = self._source.next_segment(self.partition, self.offset)
+        if following is None or not self._skip_corrupt:
+            self._give_up(error, following)
+        note(f"{self._where}: skipped damage from offset {self.offset} to {following}")
+        self.skipped += 1
+        self.offset = following
+
+    def _give_up(self, error: InvalidMessageError, following: int | None) -> NoReturn:
+        cause = error.__cause__
+        reason = str(cause) if isinstance(cause, InvalidMessageError) else "its length is damaged"
+        text = f"{self._where}: no good message starts at offset {self.offset}: {reason}"
+        if following is not None:
+            text += f"; the next one starts at {following}, where --skip-corrupt would go on"
+        boundary = self._source.boundary_before(self.partition, self.offset)
+        if boundary < self.offset:
+            text += f"; the one around it starts at {boundary}"
+        raise ClientError(text) from None
+
+    def _refuse_out_of_range(self) -> NoReturn:
+        ranges, _ = self._source.ranges()
+        earliest, end = ranges[self.partition]
+        raise ClientError(
+            f"{self._where}: offset {self.offset} is not there: it holds {earliest} to {end}"
+        ) from None
+
+    def _notice_deletion(self, result: FetchResult) -> None:
+        if result.high_watermark == -1 and self.offset > 0:
+            raise ClientError(f"{self._where} was deleted while it was being read")
+
+    @property
+    def _where(self) -> str:
+        return f"topic {self._source.topic!r} partition {self.partition}"
+
+
+def read_partitions(
+    consumer: SimpleConsumer, readers: Sequence[PartitionReader], max_wait_ms: int
+) -> Iterator[Chunk]:
+    """Read partitions side by side until all are done.
+
+    Args:
+        consumer: talks to the broker.
+        readers: one for each partition.
+        max_wait_ms: how long the broker may wait for new messages before it answers.
+
+    Yields:
+        Messages as they come; those of one partition are in order.
+
+    Raises:
+        ClientError: a partition can't be read on.
+    """
+    while active := [reader for reader in readers if not reader.is_done]:
+        size = max(min(_FETCH_BYTES, _ROUND_BYTES // len(active)), _LEAST_FETCH_BYTES)
+        results = consumer.fetch_waiting([reader.request(size) for reader in active], max_wait_ms)
+        for reader, result in zip(active, results, strict=True):
+            chunk = reader.take(result)
+            if chunk.messages:
+                yield chunk
+
+
+def _before(messages: list[tuple[Message, int]], start: int, end: int) -> list[tuple[Message, int]]:
+    """Those messages that start before an offset."""
+    for number, (_, following) in enumerate(messages):
+        if start >= end:
+            return messages[:number]
+        start = following
+    return messages

@@ -1,0 +1,149 @@
+"""Batches of lines to a broker: acknowledged where it can, and an exact account of what it has."""
+
+from typing import Final
+
+from hermes.cli.lines import LineBatch
+from hermes.cli.terminal import note
+from hermes.client import SyncProducer
+from hermes.client.conversations import metadata
+from hermes.errors import BrokerError, ClientError, HermesError
+from hermes.protocol import (
+    AcknowledgedProduceRequest,
+    Acks,
+    Codec,
+    MetadataRequest,
+    ProduceRequest,
+    encode_message_set,
+)
+
+__all__ = ["ACKS_NAMES", "BatchSender", "choose_acks"]
+
+ACKS_NAMES: Final = ("none", "written", "flushed")
+
+# What a broker of Kafka 0.7 takes unless configured otherwise; it can't be asked.
+_KAFKA_MAX_MESSAGE_BYTES: Final = 1_000_000
+
+
+def choose_acks(producer: SyncProducer, name: str, *, is_required: bool) -> Acks | None:
+    """Find out whether the broker can do what is wished.
+
+    Args:
+        producer: talks to the broker.
+        name: one of `ACKS_NAMES`.
+        is_required: whether the user asked for it; the default falls back, with a note.
+
+    Returns:
+        What to wait for; None for nothing.
+
+    Raises:
+        ClientError: the broker can't.
+    """
+    if name == "none":
+        return None
+    if AcknowledgedProduceRequest.TYPE in producer.channel.versions():
+        return Acks[name.upper()]
+    text = f"{producer.address} is a broker of Kafka 0.7, which acknowledges nothing"
+    if is_required:
+        raise ClientError(f"{text}: use --acks none")
+    note(f"{text}; sending with --acks none")
+    return None
+
+
+class BatchSender:
+    """Sends batches of lines to one topic.
+
+    Args:
+        producer: talks to the broker; stays the caller's.
+        topic: the topic's name.
+        partition: its number, or -1 for one at random.
+        acks: what to wait for; None for nothing.
+        codec: how each batch is compressed.
+
+    Attributes:
+        max_message_bytes: the largest message that the broker takes.
+        stored_count: how many messages it has for certain: acknowledged, or read by it.
+    """
+
+    def __init__(
+        self,
+        producer: SyncProducer,
+        topic: str,
+        partition: int,
+        acks: Acks | None,
+        codec: Codec = Codec.NONE,
+    ) -> None:
+        self._producer = producer
+        self._topic = topic
+        self._partition = partition
+        self._acks = acks
+        self._codec = codec
+        self._sent_count = 0
+        self.stored_count = 0
+        self.max_message_bytes = self._ask_max_message_bytes()
+
+    def send(self, batch: LineBatch) -> None:
+        """Send a batch; with acks, return when the broker has it.
+
+        Args:
+            batch: each line within `max_message_bytes`.
+
+        Raises:
+            ClientError: it was refused, or nobody knows; the text says which lines are stored.
+        """
+        for encoded, count in self._encoded(batch.lines):
+            try:
+                self._send_set(encoded)
+            except HermesError as error:
+                raise ClientError(f"{error}; {self.progress_text()}") from error
+            self._sent_count += count
+            if self._acks is not None:
+                self.stored_count = self._sent_count
+
+    def finish(self) -> None:
+        """Return when the broker has read everything that was sent.
+
+        Raises:
+            ClientError: it closed the connection; the text says which lines are stored.
+        """
+        if self._sent_count > self.stored_count:
+            try:
+                self._producer.barrier()
+            except HermesError as error:
+                raise ClientError(f"{error}; {self.progress_text()}") from error
+            self.stored_count = self._sent_count
+
+    def progress_text(self) -> str:
+        """How far sending came, for errors."""
+        if self.stored_count:
+            return f"lines 1 to {self.stored_count} are stored"
+        return "no line is known to be stored"
+
+    def _send_set(self, encoded: bytes) -> None:
+        if self._acks is None:
+            self._producer.send(self._topic, self._partition, encoded)
+            return
+        request = ProduceRequest(self._topic, self._partition, encoded)
+        (outcome,) = self._producer.send_acknowledged([request], self._acks)
+        if isinstance(outcome, BrokerError):
+            raise outcome
+
+    def _encoded(self, lines: list[bytes]) -> list[tuple[bytes, int]]:
+        """The batch as message sets with the number of lines in each.
+
+        A compressed batch is one message to the broker and must be small enough for it. Lines
+        that don't compress may not be: then the batch is halved, at last down to a plain message.
+        """
+        codec = self._codec if len(lines) > 1 or self._is_compressible(lines) else Codec.NONE
+        encoded = encode_message_set(lines, codec)
+        if codec is Codec.NONE or len(encoded) <= self.max_message_bytes:
+            return [(encoded, len(lines))]
+        middle = len(lines) // 2
+        return self._encoded(lines[:middle]) + self._encoded(lines[middle:])
+
+    def _is_compressible(self, lines: list[bytes]) -> bool:
+        return len(encode_message_set(lines, self._codec)) <= self.max_message_bytes
+
+    def _ask_max_message_bytes(self) -> int:
+        if MetadataRequest.TYPE not in self._producer.channel.versions():
+            return _KAFKA_MAX_MESSAGE_BYTES
+        return self._producer.channel.run(metadata(())).max_message_bytes
