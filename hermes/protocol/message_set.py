@@ -178,13 +178,7 @@ class MessageSet:
             return None
         following = position + SIZE.size + SIZE.unpack_from(data, position)[0]
         if following > len(data):
-            # Nearly always the tail of a fetch, or a message larger than the fetch.
-            resume = None
-            if position == 0:
-                resume = find_after_damaged_length(data, 0, max_message_bytes=len(data))
-            if resume is None:
-                return None
-            return self._step_over(InvalidMessageError("its length is wrong"), position, resume)
+            return self._end_or_damage(position)
         try:
             return self._take(position, following, deep), following
         except InvalidMessageError as error:
@@ -199,6 +193,26 @@ class MessageSet:
         inner = list(Expansion(self._max_expanded_bytes).messages(message))
         pairs = [(each, self.base_offset + position) for each in inner[:-1]]
         return pairs + [(each, next_offset) for each in inner[-1:]]
+
+    def _end_or_damage(self, position: int) -> tuple[list[MessageAndOffset], int] | None:
+        """Treat a message that claims to reach beyond the buffer; None when it ends the set.
+
+        Nearly always it is the tail of a fetch, or a message larger than the fetch. That it isn't
+        can be proved by an unknown magic, or by a CRC that is right up to an earlier place. The
+        latter is tried for the first message only, since the next fetch starts at any other.
+        """
+        data = self._data
+        if data[position + SIZE.size : position + SIZE.size + 1] in (b"", b"\0", b"\1"):
+            resume = None
+            if position == 0:
+                resume = find_after_damaged_length(data, 0, max_message_bytes=len(data))
+            damaged = resume is not None
+        else:
+            resume = find_valid_message(data, position, max_message_bytes=len(data))
+            damaged = resume is not None or position == 0
+        if not damaged:
+            return None
+        return self._step_over(InvalidMessageError("its length is wrong"), position, resume)
 
     def _resume_behind(self, position: int, following: int) -> int | None:
         """Find where to go on behind a damaged message."""

@@ -145,7 +145,7 @@ def test_damage_names_its_offset_and_the_next_good_one():
     messages = MessageSet(HELLO + BAD + WORLD, base_offset=1000).iterate()
 
     assert next(messages)[1] == 1015
-    with pytest.raises(InvalidMessageError, match="offset 1015.*next one: 1030") as caught:
+    with pytest.raises(InvalidMessageError, match=r"offset 1015.*next one: 1030") as caught:
         next(messages)
     assert (caught.value.offset, caught.value.next_offset) == (1015, 1030)
 
@@ -252,3 +252,20 @@ def test_nesting_has_a_limit():
 
 def test_valid_bytes_stop_at_nonsense_lengths():
     assert MessageSet(HELLO + bytes.fromhex("ffffffff")).valid_bytes == 15
+
+
+def test_a_tail_of_unknown_magic_is_damage_as_soon_as_it_can_be_passed():
+    nonsense = b"GARBAGE!!"
+    with pytest.raises(InvalidMessageError) as caught:
+        list(MessageSet(nonsense + HELLO, 30))
+    assert (caught.value.offset, caught.value.next_offset) == (30, 39)
+    with pytest.raises(InvalidMessageError) as caught:
+        list(MessageSet(nonsense, 30))
+    assert caught.value.next_offset is None
+
+    messages = MessageSet(HELLO + nonsense + WORLD).iterate()
+    assert next(messages)[1] == 15
+    with pytest.raises(InvalidMessageError) as caught:
+        next(messages)
+    assert (caught.value.offset, caught.value.next_offset) == (15, 24)
+    assert payloads_and_offsets(MessageSet(HELLO + nonsense)) == [(b"hello", 15)]
