@@ -9,6 +9,7 @@
 
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)"
 venv="${HERMES_VENV:-$root/.venv}"
+case "$venv" in /*) ;; *) venv="$PWD/$venv" ;; esac
 
 # Nothing that the caller's shell has set may leak into the environment.
 unset PYTHONPATH PYTHONHOME

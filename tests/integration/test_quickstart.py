@@ -1,0 +1,53 @@
+"""scripts/quickstart as a newcomer runs it, in the environment that the tests run in."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+QUICKSTART = Path(__file__).parents[2] / "scripts" / "quickstart"
+
+
+def run(tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess[bytes]:
+    """Run it with a temporary directory of its own, which must be empty again afterwards."""
+    temporary = tmp_path / "tmp"
+    temporary.mkdir(exist_ok=True)
+    environment = {"HERMES_VENV": sys.prefix, "HERMES_INSTALLED": "1", "TMPDIR": str(temporary)}
+    ended = subprocess.run(
+        [QUICKSTART, *arguments],
+        cwd=tmp_path,
+        env=os.environ | environment,
+        capture_output=True,
+        timeout=240,
+    )
+    assert list(temporary.iterdir()) == []
+    return ended
+
+
+def test_made_up_events(tmp_path: Path) -> None:
+    ended = run(tmp_path)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert b"50000 messages came back, byte for byte" in ended.stdout
+    assert b"00000000000000000000.kafka" in ended.stdout
+
+
+def test_a_file_with_everything_that_lines_can_hold(tmp_path: Path) -> None:
+    lines = [b"first", b"", b"", b"\x00\xff\xfe binary \r", "Ὀδύσσεια".encode(), b"x" * 1_500_000]
+    (tmp_path / "-a log.txt").write_bytes(b"\n".join([*lines, b"no newline at the end \x00"]))
+    ended = run(tmp_path, "./-a log.txt")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert b"7 messages came back, byte for byte" in ended.stdout
+
+
+def test_an_empty_file(tmp_path: Path) -> None:
+    (tmp_path / "empty").touch()
+    ended = run(tmp_path, "empty")
+    assert ended.returncode == 1
+    assert b"quickstart: empty holds no line to publish\n" in ended.stderr
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    ended = run(tmp_path, "nothing.log")
+    assert ended.returncode == 1
+    assert ended.stderr == b"quickstart: can't read nothing.log\n"
+    assert ended.stdout == b""
