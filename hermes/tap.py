@@ -5,11 +5,13 @@ before Twisted starts anything, so that a wrong key is one line on stderr and ex
 neither a usage text nor a traceback.
 """
 
+import json
 import sys
+from datetime import UTC, datetime
 from typing import Any, NoReturn
 
 from twisted.application.service import IService
-from twisted.logger import ILogObserver, jsonFileLogObserver
+from twisted.logger import FileLogObserver, ILogObserver, LogEvent, formatEvent
 from twisted.python import usage
 
 from hermes.broker import BrokerService
@@ -53,8 +55,28 @@ class Options(usage.Options):
 
 
 def json_log_observer() -> ILogObserver:
-    """Make the observer for `log_format: json`: an event a line on standard output."""
-    return jsonFileLogObserver(sys.stdout, recordSeparator="")
+    """Make the observer for `log_format: json`: one object a line on standard output.
+
+    Each has `time` (ISO 8601, UTC), `level`, `logger`, `message` (as the text format would show
+    it), `traceback` where there is one, and the fields that the message was made from.
+    """
+    return FileLogObserver(sys.stdout, _json_line)
+
+
+def _json_line(event: LogEvent) -> str:
+    line: dict[str, Any] = {
+        "time": datetime.fromtimestamp(event["log_time"], UTC).isoformat(timespec="milliseconds"),
+        "level": event["log_level"].name,
+        "logger": event["log_namespace"],
+        "message": formatEvent(event),
+    }
+    if "log_failure" in event:
+        line["traceback"] = event["log_failure"].getTraceback()
+    legacy = ("system", "message", "time", "isError")
+    for name, value in event.items():
+        if not name.startswith("log_") and name not in legacy:
+            line[name] = value
+    return json.dumps(line, default=str) + "\n"
 
 
 def makeService(options: Options) -> IService:

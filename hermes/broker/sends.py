@@ -48,6 +48,7 @@ class FileSend:
         "_pages",
         "_parts",
         "_position",
+        "_registering",
         "_resident_until",
         "_transport",
         "_warming",
@@ -62,6 +63,7 @@ class FileSend:
         self._position = 0  # within the current part
         self._resident_until = 0  # within the current part, when it is a slice
         self._warming = False
+        self._registering = False
         self._finished: Callable[[Exception | None], None] | None = None
 
     def prepend(self, data: bytes) -> None:
@@ -103,12 +105,16 @@ class FileSend:
         if done:
             self._finished = None
         elif self._finished is not None:
+            # Registering asks for more at once, from within this call; the turn's share is used
+            # up and the caller has yet to learn that it isn't through: wait for the transport.
+            self._registering = True
             transport.registerProducer(self, False)
+            self._registering = False
         return done
 
     def resumeProducing(self) -> None:
         """The transport has room: send on."""
-        if self._finished is None or self._warming:
+        if self._finished is None or self._warming or self._registering:
             return
         try:
             done = self._pump()

@@ -112,7 +112,8 @@ class BrokerService(Service):
             raise
         super().startService()  # type: ignore[no-untyped-call]
         self._start_loops()
-        self._announce()
+        # Not before the reactor runs: from then on signals are handled as well.
+        self._reactor.callWhenRunning(self._announce)
 
     def _open(self) -> None:
         config = self.config

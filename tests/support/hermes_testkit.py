@@ -103,7 +103,7 @@ class BrokerProcess:
             self._news.notify_all()
 
     def stop(self) -> int:
-        """Ask it to stop and wait until it has; its exit status."""
+        """Ask it to stop and wait until it has; 0 when it stopped in good order."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         return self.wait()
@@ -115,10 +115,13 @@ class BrokerProcess:
         self.wait()
 
     def wait(self) -> int:
-        """Wait until it has ended; its exit status."""
+        """Wait until it has ended; its exit status, 0 for a stop in good order.
+
+        twistd ends itself with the signal that it got once everything is closed.
+        """
         status = self.process.wait(DEADLINE_SECONDS)
         self._reader.join(DEADLINE_SECONDS)
-        return status
+        return 0 if status == -signal.SIGTERM and self._line("has stopped") else status
 
     def connect(self) -> "RawClient":
         """Open a connection."""
@@ -245,10 +248,10 @@ def waiting_fetch(
 
 
 def wait_until_visible(client: RawClient, topic: str, partition: int, end: int) -> None:
-    """Block until a partition is readable up to `end`, with a fetch that waits for it."""
-    answer = client.call(waiting_fetch((topic, partition, end - 1, 1)))
-    empty = 4 + 2 + 2 + 2 + 8 + 4
-    assert len(answer) == empty + 1, f"{topic}-{partition} is not visible up to {end}"
+    """Block until a partition that starts at 0 is readable up to `end`."""
+    answer = client.call(waiting_fetch((topic, partition, 0, end), min_bytes=end))
+    _, _, _, error, high_watermark = struct.unpack_from(">ihhhq", answer)
+    assert (error, high_watermark) == (0, end), f"{topic}-{partition} ends at {high_watermark}"
 
 
 def _produce_body(topic: str, partition: int, message_set: bytes) -> bytes:

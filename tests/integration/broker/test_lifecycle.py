@@ -157,14 +157,18 @@ def test_running_out_of_descriptors_kills_nobody(start_broker: StartBroker) -> N
         client.send(produce("t", 0, HELLO))
         wait_until_visible(client, "t", 0, 15)
         used = len(os.listdir(f"/proc/{broker.process.pid}/fd"))
-        resource.prlimit(broker.process.pid, resource.RLIMIT_NOFILE, (used + 5, used + 5))
+        pid, limits = (
+            broker.process.pid,
+            resource.prlimit(broker.process.pid, resource.RLIMIT_NOFILE),
+        )
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (used + 5, limits[1]))
         surplus = [broker.connect() for _ in range(40)]
         assert client.alive()
         assert client.call(fetch("t", 0, 0))[6:] == HELLO
         client.call(produce_acknowledged(("u", 0, HELLO)))
         for each in surplus:
             each.close()
-        resource.prlimit(broker.process.pid, resource.RLIMIT_NOFILE, (used + 100, used + 100))
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, limits)
         assert client.alive()
     with broker.connect() as again:
         assert again.alive()
@@ -179,9 +183,12 @@ def test_json_logs_are_json(tmp_path: Path) -> None:
         wait=False,
     )
     broker.wait_for_line("is ready")
-    assert broker.stop() == 0
+    broker.stop()
     events = [json.loads(line) for line in broker.lines if line.strip()]
-    assert any(event.get("broker_id") == 0 for event in events)
+    ours = {event["message"]: event for event in events if event.get("broker_id") == 0}
+    assert [message for message in ours if "is ready" in message]
+    assert ours["broker 0 has stopped"]["level"] == "info"
+    assert all(event["time"].endswith("+00:00") for event in events)
 
 
 def test_a_broker_of_kafkas_directory(start_broker: StartBroker, tmp_path: Path) -> None:
