@@ -1,0 +1,35 @@
+"""Each line that the broker can log is explained in docs/operations.md, and no other is."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[3]
+LEVELS = {"info", "warn", "error", "critical", "failure", "_warn"}
+SUPPRESSED = " (... more such lines suppressed)"
+
+
+def logged_templates() -> Iterator[str]:
+    """The texts that the broker hands to its loggers, with `...` for what is filled in."""
+    for path in (ROOT / "hermes" / "broker").glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and is_logging(node.func):
+                texts = [arg.value for arg in node.args if isinstance(arg, ast.Constant)]
+                if texts:
+                    template = re.sub(r"\{\w+\}(-\{\w+\})?", "...", str(texts[-1]))
+                    yield template.removesuffix(SUPPRESSED)
+
+
+def is_logging(function: ast.expr) -> bool:
+    """Whether a call is `self._log.info(...)`, `self.factory.log.error(...)` or the like."""
+    if not isinstance(function, ast.Attribute) or function.attr not in LEVELS:
+        return False
+    owner = ast.unparse(function.value)
+    return function.attr == "_warn" or owner.rpartition(".")[2] in {"log", "_log", "_logger"}
+
+
+def test_every_line_is_explained() -> None:
+    document = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+    explained = re.findall(r"^\| `([^`]+)` \| \w+ \|", document, re.MULTILINE)
+    assert sorted(explained) == sorted(set(logged_templates()))
