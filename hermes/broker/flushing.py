@@ -110,6 +110,9 @@ class FlushScheduler:
         if log.high_watermark >= log.end_offset:
             flushed.callback(log.high_watermark)
             return flushed
+        if log.is_offline:
+            flushed.errback(LogOfflineError(f"{log.topic}-{log.partition} is out of service"))
+            return flushed
         state = self._states.get(log) or self._state(log)
         state.waiting.append((log.end_offset, flushed))
         if state.running:
@@ -191,6 +194,8 @@ class FlushScheduler:
 
     def _report_failure(self, failure: Failure, state: _LogState) -> None:
         name = f"{state.log.topic}-{state.log.partition}"
+        self._cancel_timer(state)
+        state.again = False
         self._log.critical(
             "flushing {partition} failed: {error}; it takes no more messages until it has been "
             "re-opened and recovered",

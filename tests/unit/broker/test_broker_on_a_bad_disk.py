@@ -3,6 +3,7 @@
 import errno
 import struct
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,7 @@ class FaultyFiles(FileLayer):
         self._names: dict[int, str] = {}
 
     def _mine(self, descriptor: int) -> bool:
+        """Whether a file belongs to the partition that the test is cruel to."""
         return self.partition in str(Path(f"/proc/self/fd/{descriptor}").readlink())
 
     def pwritev(self, descriptor: int, buffers: Any, position: int) -> int:  # type: ignore[override]
@@ -65,12 +67,12 @@ class FaultyFiles(FileLayer):
 class Bench:
     """A broker on real files, whose threads run at once and whose clock is the test's."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, files: Any, segment_bytes: int = 1 << 20) -> None:
         self.clock = Clock()
-        self.files = FaultyFiles()
+        self.files = files
         config = parse_broker_config({"broker_id": 0, "log_dir": str(directory)})
         self.directory = DataDirectory(
-            str(directory), lambda topic: LogSettings(1 << 20, 10**9), self.files
+            str(directory), lambda topic: LogSettings(segment_bytes, 10**9), self.files
         )
         self.directory.open(self.now_ms())
         self.flusher = FlushScheduler(self.clock, maybeDeferred, lambda topic: FlushPolicy(1, 1000))
@@ -105,8 +107,8 @@ class Bench:
         _, _, _, _, code, offset = struct.unpack(">ihhihq", answers[0])
         return code, offset
 
-    def stored(self, topic: str) -> bytes:
-        send = self.broker.serve(FetchRequest(topic, 0, 0, 1 << 20))
+    def stored(self, topic: str, offset: int = 0) -> bytes:
+        send = self.broker.serve(FetchRequest(topic, 0, offset, 1 << 20))
         assert isinstance(send, MessageSetSend)
         assert send.error is ErrorCode.NONE
         if send.messages is None:
@@ -118,7 +120,7 @@ class Bench:
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Iterator[Bench]:
-    made = Bench(tmp_path / "logs")
+    made = Bench(tmp_path / "logs", FaultyFiles())
     yield made
     made.files.write_error = made.files.sync_error = None
     made.directory.close(clean=True)
@@ -169,3 +171,52 @@ def test_waiting_fetches_of_others_are_not_disturbed(bench: Bench) -> None:
     bench.acknowledged("t")
     assert bench.acknowledged("u") == (0, 0)
     assert bench.stored("u") == HELLO
+
+
+class FailsOnce(FileLayer):
+    """Fails one call in all, the nth of those that can fail."""
+
+    CALLS = ("pwrite", "pwritev", "pread", "fdatasync", "ftruncate", "rename", "unlink", "mkdir")
+    OPENS = ("open_new", "open_append", "open_read", "fsync_directory")
+
+    def __init__(self, error: int) -> None:
+        self.error = error
+        self.remaining = -1
+        for name in self.CALLS + self.OPENS:
+            setattr(self, name, partial(self._call, getattr(self, name)))
+
+    def _call(self, function: Any, *args: Any, **options: Any) -> Any:
+        self.remaining -= 1
+        if self.remaining == 0:
+            raise OSError(self.error, "refused by the test")
+        return function(*args, **options)
+
+
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO], ids=errno.errorcode.get)
+def test_whichever_call_fails_the_broker_lives_and_keeps_what_it_acknowledged(
+    tmp_path: Path, error: int
+) -> None:
+    """The nth call fails, for every n until none is left to fail."""
+    number, reached = 0, True
+    while reached:
+        number += 1
+        files = FailsOnce(error)
+        bench = Bench(tmp_path / str(number), files, segment_bytes=40)
+        files.remaining = number
+        kept: dict[str, list[int]] = {"t": [], "u": []}
+        for _ in range(4):
+            for topic, offsets in kept.items():
+                code, offset = bench.acknowledged(topic)
+                assert code in (ErrorCode.NONE, ErrorCode.STORAGE_UNAVAILABLE, ErrorCode.UNKNOWN)
+                if code == ErrorCode.NONE:
+                    offsets.append(offset)
+            bench.clock.advance(1)
+        reached, files.remaining = files.remaining <= 0, -1
+        bench.maintenance.reopen_offline()
+        for topic, offsets in kept.items():
+            assert bench.acknowledged(topic)[0] == ErrorCode.NONE, "back in service"
+            for offset in offsets:
+                assert bench.stored(topic, offset).startswith(HELLO)
+        assert len(kept["t"]) + len(kept["u"]) >= 4, "the other one went on"
+        bench.directory.close(clean=True)
+    assert number > 10

@@ -23,6 +23,7 @@ class FakeLog:
         self.high_watermark = 0
         self.unflushed_messages = 0
         self.failure: Exception | None = None
+        self.is_offline = False
 
     def append(self, size: int, messages: int = 1) -> None:
         self.end_offset += size

@@ -13,7 +13,13 @@ from twisted.internet.testing import StringTransport
 
 from hermes.broker.carriers import CopyingCarrier, SendfileCarrier, carrier_for
 from hermes.broker.pages import PageCache
-from hermes.broker.sends import FileSend, MessageSetSend, MultiMessageSetSend, WaitingFetchSend
+from hermes.broker.sends import (
+    TURN_BYTES,
+    FileSend,
+    MessageSetSend,
+    MultiMessageSetSend,
+    WaitingFetchSend,
+)
 from hermes.protocol import ErrorCode
 
 
@@ -293,3 +299,39 @@ def test_hot_pages_are_recognised(big: Path) -> None:
         assert pages.warm(fd, 4_999_000, 5_000_000).result == 5_000_000
     finally:
         os.close(fd)
+
+
+class GreedyCarrier:
+    """A peer that takes everything at once."""
+
+    def __init__(self) -> None:
+        self.moved = 0
+        self.wakes = 0
+
+    def send_bytes(self, data: bytes | memoryview, more: bool) -> int:
+        self.moved += len(data)
+        return len(data)
+
+    def send_file(self, fd: int, position: int, count: int) -> int:
+        self.moved += count
+        return count
+
+    def wake_when_writable(self) -> None:
+        self.wakes += 1
+
+
+def test_one_turn_moves_a_bounded_share_however_much_the_peer_takes(big: Path) -> None:
+    carrier, transport = GreedyCarrier(), StringTransport()
+    ended: list[Exception | None] = []
+    send = FileSend([FakeSlice(big, 0, 4_900_000)])
+    assert not send.start(transport, carrier, PageCache(at_once), ended.append)
+    assert carrier.moved <= TURN_BYTES
+    turns = 1
+    while not ended:
+        before = carrier.moved
+        transport.producer.resumeProducing()
+        assert carrier.moved - before <= TURN_BYTES
+        turns += 1
+    assert turns == 5
+    assert carrier.moved == 4_900_000
+    assert carrier.wakes == turns - 1
