@@ -216,12 +216,15 @@ class MessageSet:
 
     def _resume_behind(self, position: int, following: int) -> int | None:
         """Find where to go on behind a damaged message."""
-        found = find_valid_message(self._data, position, max_message_bytes=len(self._data))
+        data = self._data
+        found = find_valid_message(data, position, max_message_bytes=len(data))
         if found == position:  # intact by its CRC, only what is inside is damaged
             return following
-        if found is None and following == len(self._data) > position:
+        if found is None and following == len(data):
             # Its length leads exactly to the end of the buffer, so at least that is right.
             return following
+        if found is None:
+            return find_after_damaged_length(data, position, max_message_bytes=len(data))
         return found
 
     def _step_over(

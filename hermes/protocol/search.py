@@ -62,7 +62,8 @@ def find_after_damaged_length(
     """Find the message that follows one of which nothing but the length is damaged.
 
     A message that claims more than was read is usually just that: not all there yet. It is
-    damaged for certain if an intact message begins at a place up to which its CRC is right.
+    damaged for certain if its CRC is right up to a place where an intact message begins, or up to
+    the very end.
 
     Args:
         buffer: holds the bytes; not modified.
@@ -71,10 +72,12 @@ def find_after_damaged_length(
         max_message_bytes: no payload is larger than this.
 
     Returns:
-        The position of the message that follows; None when there is no such place.
+        The position of the message that follows, or the end; None when there is no such place.
     """
     end = len(buffer) if end is None else end
-    return _Search(buffer, end, max_message_bytes).after_damaged_length(start, end)
+    search = _Search(buffer, end, max_message_bytes)
+    found = search.after_damaged_length(start, end)
+    return end if found is None and search.reaches(start, end) else found
 
 
 class _Search:
@@ -87,35 +90,33 @@ class _Search:
         self._pattern = _candidates(self._max_size.bit_length())
         self._credit = _FIRST_CREDIT_BYTES
 
-    def plausible_size(self, position: int) -> int | None:
-        """The length at a position if it, magic and codec could be those of a whole message."""
-        if self._end - position < SIZE.size + HEADER_BYTES[0]:
+    def length(self, position: int) -> int | None:
+        """The length at a position if a message of it would be whole and not too large."""
+        room = self._end - position - SIZE.size
+        if room < HEADER_BYTES[0]:
             return None
-        size, magic = MAGIC0.unpack_from(self._data, position)[:2]
-        if magic not in (0, 1) or not HEADER_BYTES[magic] <= size <= self._max_size:
-            return None
-        if size > self._end - position - SIZE.size:
-            return None
-        if magic and self._data[position + 5] & CODEC_MASK == CODEC_MASK:
-            return None
-        return int(size)
+        size: int = SIZE.unpack_from(self._data, position)[0]
+        return size if HEADER_BYTES[0] <= size <= min(room, self._max_size) else None
 
     def follow(self, position: int) -> int | None:
         """Follow the lengths from a position to the first intact message, or until they fail."""
-        while (size := self.plausible_size(position)) is not None:
+        while (size := self.length(position)) is not None:
             if self.is_intact(position, size):
                 return position
             position += SIZE.size + size
         return None
 
     def is_intact(self, position: int, size: int) -> bool:
-        """Whether the CRC of a plausible message is right."""
-        magic = self._data[position + SIZE.size]
+        """Whether magic, codec and CRC of a message of that length are right."""
+        data = memoryview(self._data)
+        magic = data[position + SIZE.size]
+        if magic not in (0, 1) or size < HEADER_BYTES[magic]:
+            return False
+        if magic and data[position + SIZE.size + 1] & CODEC_MASK == CODEC_MASK:
+            return False
         layout = MAGIC1 if magic else MAGIC0
-        crc = layout.unpack_from(self._data, position)[-1]
-        view = memoryview(self._data)
-        payload = view[position + layout.size : position + SIZE.size + size]
-        return crc32(payload) == int(crc)
+        payload = data[position + layout.size : position + SIZE.size + size]
+        return crc32(payload) == int(layout.unpack_from(data, position)[-1])
 
     def scan(self, start: int, end: int) -> Iterator[int]:
         """Iterate over the positions in [start, end) at which an intact message begins."""
@@ -124,7 +125,7 @@ class _Search:
             start = match.start()
             self._credit += (start - searched) * _CREDIT_PER_BYTE
             searched = start
-            size = self.plausible_size(start)
+            size = self.length(start)
             if size is not None and self._spend(size) and self.is_intact(start, size):
                 yield start
             start += 1
@@ -135,18 +136,29 @@ class _Search:
         An intact message begins there, and the payload up to it has the right CRC; others may be
         part of the payload.
         """
-        data = memoryview(self._data)
-        if self._end - start < MAGIC1.size or data[start + SIZE.size] not in (0, 1):
+        header = self._header(start)
+        if header is None:
             return None
-        layout = MAGIC1 if data[start + SIZE.size] else MAGIC0
-        crc = layout.unpack_from(data, start)[-1]
-        covered, running = start + layout.size, 0
+        data = memoryview(self._data)
+        (covered, crc), running = header, 0
         for position in self.scan(covered, min(lead, start + SIZE.size + self._max_size + 1)):
             running = crc32(data[covered:position], running)
             covered = position
             if running == crc:
                 return position
         return None
+
+    def reaches(self, start: int, end: int) -> bool:
+        """Whether the CRC of the message at `start` is right for a payload up to `end`."""
+        header = self._header(start)
+        return header is not None and crc32(memoryview(self._data)[header[0] : end]) == header[1]
+
+    def _header(self, start: int) -> tuple[int, int] | None:
+        """Where the payload of the message at `start` begins, whatever its length, and its CRC."""
+        if self._end - start < MAGIC1.size or self._data[start + SIZE.size] not in (0, 1):
+            return None
+        layout = MAGIC1 if self._data[start + SIZE.size] else MAGIC0
+        return start + layout.size, int(layout.unpack_from(self._data, start)[-1])
 
     def _spend(self, crc_bytes: int) -> bool:
         """Whether there is credit for another CRC over that many bytes."""

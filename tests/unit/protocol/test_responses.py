@@ -152,7 +152,7 @@ OWN_DECODERS = [
 @pytest.mark.parametrize("decode", OWN_DECODERS)
 def test_an_answer_that_refuses_the_request_is_raised(decode):
     refusal = encode_error_response(ErrorCode.UNSUPPORTED_VERSION)[4:]
-    with pytest.raises(errors.UnsupportedRequestVersionError, match="^asked b1: "):
+    with pytest.raises(errors.UnsupportedRequestVersionError, match=r"^asked b1: "):
         decode(refusal, detail="asked b1")
 
 

@@ -147,4 +147,5 @@ def test_the_crc_tells_where_a_message_of_damaged_length_ends(magic):
 
     assert find_after_damaged_length(log, 0, max_message_bytes=MAX) == len(first)
     assert find_after_damaged_length(b"x" + log, 1, max_message_bytes=MAX) == 1 + len(first)
-    assert find_after_damaged_length(log, 0, end=len(first), max_message_bytes=MAX) is None
+    assert find_after_damaged_length(log, 0, end=len(first), max_message_bytes=MAX) == len(first)
+    assert find_after_damaged_length(log, 0, end=len(first) - 1, max_message_bytes=MAX) is None
