@@ -44,15 +44,13 @@ def boundary_in_segment(
     noted = position
     found: list[int] = []
     while position < offset:
-        for following in _walk(reader, position, offset):
-            position = following
+        ahead = _walk(reader, position, offset) or _step(reader, position, max_message_bytes)
+        if not ahead or ahead[0] > offset:
+            break
+        for position in ahead:
             if position - noted >= NOTE_EVERY_BYTES:
                 noted = position
                 found.append(position)
-        after = _step(reader, position, max_message_bytes)
-        if after is None or after > offset:
-            break
-        position = after
     if found:
         # Replaced as a whole: another walk may be reading it.
         segment.boundaries = sorted({*segment.boundaries, *found})
@@ -85,11 +83,13 @@ def _walk(reader: SegmentReader, start: int, stop: int) -> list[int]:
     return boundaries
 
 
-def _step(reader: SegmentReader, position: int, limit: int) -> int | None:
-    """The boundary after the message at `position`; None when nothing valid follows."""
+def _step(reader: SegmentReader, position: int, limit: int) -> list[int]:
+    """The boundary after the message at `position`, however far; none if nothing valid follows."""
     start = reader.read(position, _SIZE.size)
     if len(start) == _SIZE.size:
-        (size,) = _SIZE.unpack(start)
-        if size >= _SMALLEST_MESSAGE and position + _SIZE.size + size <= reader.end:
-            return position + _SIZE.size + size
-    return next_valid(reader, position, limit) if position < reader.end else None
+        size: int = _SIZE.unpack(start)[0]
+        following = position + _SIZE.size + size
+        if size >= _SMALLEST_MESSAGE and following <= reader.end:
+            return [following]
+    found = next_valid(reader, position, limit)
+    return [] if found is None else [found]

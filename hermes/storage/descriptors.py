@@ -68,7 +68,13 @@ class DescriptorCache:
                 segment.users += 1
                 return segment.descriptor
         opener = self._files.open_append if writable else self._files.open_read
-        return self._adopt(segment, self._open(opener, segment.path))
+        try:
+            descriptor = self._open(opener, segment.path)
+        except FileNotFoundError:
+            if segment.is_retired:
+                raise SegmentRetiredError(f"{segment.path} was deleted") from None
+            raise
+        return self._adopt(segment, descriptor)
 
     def create(self, segment: Segment) -> int:
         """Create a segment's file and acquire it.

@@ -238,7 +238,7 @@ def _claimed_end(reader: SegmentReader, offset: int, limit: int) -> int | None:
     size, magic = _SIZE_AND_MAGIC.unpack_from(start)
     if not _HEADER_BYTES[0] <= size <= limit + _HEADER_BYTES[1]:
         return None
-    following = offset + _SIZE_BYTES + size
+    following: int = offset + _SIZE_BYTES + size
     if following >= reader.end and magic not in _HEADER_BYTES:
         return reader.end if following == reader.end else None
     return following

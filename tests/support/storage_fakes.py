@@ -40,6 +40,8 @@ class Crash(BaseException):
 class WatchedFiles(FileLayer):
     """Passes every call on, after telling `before`; counts calls, bytes read and open files.
 
+    Syncs are counted but not done: no test pulls the plug of the machine that it runs on.
+
     Attributes:
         calls: the names of the calls made, in order.
         bytes_read: how many bytes `pread` has returned.
@@ -59,6 +61,12 @@ class WatchedFiles(FileLayer):
 
     def after(self, name: str, arguments: tuple[Any, ...], result: Any) -> None:
         """Called after every call that succeeded."""
+
+    def fdatasync(self, descriptor: int) -> None:
+        os.fstat(descriptor)
+
+    def fsync_directory(self, path: str) -> None:
+        os.stat(path)
 
     def close(self, descriptor: int) -> None:
         self.opened.discard(descriptor)
