@@ -60,8 +60,8 @@ class BrokerConfig:
         str | None,
         Setting(
             kinds.optional(kinds.HOST, "own address"),
-            "The name that clients are told to connect to. No IPv6 literal: 0.7's clients split "
-            "it at the colons.",
+            "The name under which the broker will register itself (not used yet). No IPv6 "
+            "literal: 0.7's clients split it at the colons.",
             _NETWORK,
             replaces=("hostname",),
         ),
@@ -70,7 +70,7 @@ class BrokerConfig:
         int | None,
         Setting(
             kinds.optional(kinds.whole_number(1, 65535), "the first listening port"),
-            "The port that clients are told to connect to.",
+            "The port under which the broker will register itself (not used yet).",
             _NETWORK,
         ),
     ] = None
