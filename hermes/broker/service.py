@@ -48,6 +48,9 @@ FIRST_RETENTION_SECONDS = 60.0
 #: How often offline logs are tried again, and stalled requests looked for.
 _WATCH_SECONDS = 5.0
 
+#: Recovery takes any smaller message for one, whatever the limit of today.
+_BELIEVED_MESSAGE_BYTES = 1_000_000
+
 
 class BrokerService(Service):
     """One broker, from its configuration to its sockets.
@@ -271,7 +274,10 @@ class BrokerService(Service):
     def _log_settings(self, topic: str) -> LogSettings:
         settings = self.config.topic(topic)
         return LogSettings(
-            segment_bytes=settings.segment_bytes, segment_age_ms=settings.segment_age_ms
+            segment_bytes=settings.segment_bytes,
+            segment_age_ms=settings.segment_age_ms,
+            # A log may hold larger messages, from before this limit was lowered.
+            max_message_bytes=max(self.config.max_message_bytes, _BELIEVED_MESSAGE_BYTES),
         )
 
     def _flush_policy(self, topic: str) -> FlushPolicy:
