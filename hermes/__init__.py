@@ -21,6 +21,9 @@ if TYPE_CHECKING:
         Message,
         MessageAndOffset,
         MessageSet,
+        Producer,
+        ProducerConfig,
+        ProducerData,
         SimpleConsumer,
     )
     from hermes.errors import HermesError
@@ -33,6 +36,9 @@ __all__ = [
     "Message",
     "MessageAndOffset",
     "MessageSet",
+    "Producer",
+    "ProducerConfig",
+    "ProducerData",
     "SimpleConsumer",
     "__version__",
 ]

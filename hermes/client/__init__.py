@@ -8,9 +8,13 @@ simple_consumer, sync_producer
 one broker, no state
 """
 
+from hermes.client.batching import ProducerData, SendHandle
 from hermes.client.channel import Channel
 from hermes.client.connection import BrokerConnection
 from hermes.client.fetching import FetchResult
+from hermes.client.metrics import ProducerMetrics
+from hermes.client.producer import Producer
+from hermes.client.producer_config import ProducerConfig
 from hermes.client.producing import SendResult
 from hermes.client.simple_consumer import SimpleConsumer
 from hermes.client.sync_producer import SyncProducer
@@ -26,6 +30,11 @@ __all__ = [
     "Message",
     "MessageAndOffset",
     "MessageSet",
+    "Producer",
+    "ProducerConfig",
+    "ProducerData",
+    "ProducerMetrics",
+    "SendHandle",
     "SendResult",
     "SimpleConsumer",
     "SyncProducer",

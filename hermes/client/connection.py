@@ -89,6 +89,11 @@ class BrokerConnection:
         """Whether there is a socket now; the broker may have closed its end since."""
         return self._socket is not None
 
+    @property
+    def has_unanswered(self) -> bool:
+        """Whether requests were sent that no later answer proves to have been read."""
+        return self._unanswered
+
     def call(self, request: bytes, *, timeout_seconds: float | None = None) -> bytearray:
         """Send a request and wait for its answer.
 

@@ -1,0 +1,206 @@
+"""Sends message sets to their brokers, tries again within bounds, and settles every outcome.
+
+Order within a partition is kept: while a set of a partition may still be tried again, none behind
+it is sent.
+"""
+
+import logging
+import threading
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+from hermes.client.batching import OutgoingSet
+from hermes.client.producing import SendResult
+from hermes.client.routing import Router
+from hermes.client.sync_producer import SyncProducer
+from hermes.errors import (
+    BrokerError,
+    BrokerTimeoutError,
+    BrokerUnavailableError,
+    HermesError,
+    WrongPartitionError,
+)
+from hermes.protocol import Acks, ProduceRequest
+
+__all__ = ["MAX_ACKNOWLEDGED_SET_BYTES", "MAX_SET_BYTES", "Dispatcher", "is_retriable"]
+
+_log = logging.getLogger(__name__)
+
+#: How large a set becomes that isn't answered: brokers take it in as it arrives.
+MAX_SET_BYTES: Final = 1024 * 1024
+#: ... and one that is: a round trip for each set of a partition, so larger ones are better.
+MAX_ACKNOWLEDGED_SET_BYTES: Final = 8 * 1024 * 1024
+_MAX_REQUEST_SETS: Final = 1000
+
+
+def is_retriable(error: BaseException | None) -> bool:
+    """Whether sending the same again may succeed."""
+    if isinstance(error, BrokerError):
+        return error.retriable
+    return isinstance(error, BrokerUnavailableError | BrokerTimeoutError)
+
+
+class Dispatcher:
+    """Gets sets to brokers. One thread at a time for each set; threads may share a dispatcher.
+
+    Args:
+        brokers: the producer of each broker, by id.
+        router: told about failures; chooses anew for sets without a key.
+        acks: the acknowledgement to wait for; None for none.
+        num_retries: how many more tries a set has.
+        retry_seconds: the wait before each of them.
+    """
+
+    def __init__(
+        self,
+        brokers: Mapping[int, SyncProducer],
+        router: Router,
+        acks: Acks | None,
+        num_retries: int,
+        retry_seconds: float,
+    ) -> None:
+        self._brokers = brokers
+        self._router = router
+        self._acks = acks
+        self._num_retries = num_retries
+        self._retry_seconds = retry_seconds
+        self._abandoned = threading.Event()
+
+    def send(self, sets: Sequence[OutgoingSet]) -> None:
+        """Send sets; afterwards each has an outcome."""
+        pending = sets
+        for attempt in range(self._num_retries + 1):
+            if attempt:
+                if self._abandoned.wait(self._retry_seconds):
+                    return
+                self._prepare_again(pending, attempt)
+            self._attempt(pending)
+            pending = [
+                each
+                for each in pending
+                if isinstance(each.outcome, Exception) and is_retriable(each.outcome)
+            ]
+            if not pending:
+                return
+
+    def abandon(self) -> None:
+        """Let sends end without further tries."""
+        self._abandoned.set()
+
+    def _prepare_again(self, sets: Iterable[OutgoingSet], attempt: int) -> None:
+        for each in sets:
+            error = each.outcome
+            _log.warning(
+                "%d messages for topic %r, broker %d, are sent again (%d of %d): %s",
+                len(each.payloads),
+                each.topic,
+                each.target.broker_id,
+                attempt,
+                self._num_retries,
+                error,
+            )
+            if isinstance(error, BrokerUnavailableError):
+                self._router.avoid(each.target.broker_id)
+            if not each.has_key:
+                try:
+                    each.target = self._router.choose(each.topic, None)
+                except HermesError as failure:
+                    # The target of before is as good as any while nothing better is known.
+                    _log.debug("no other partition for topic %r: %s", each.topic, failure)
+
+    def _attempt(self, sets: Sequence[OutgoingSet]) -> None:
+        if len(sets) == 1:
+            self._send_to_broker(sets[0].target.broker_id, sets)
+            return
+        by_broker: defaultdict[int, list[OutgoingSet]] = defaultdict(list)
+        for each in sets:
+            by_broker[each.target.broker_id].append(each)
+        for broker_id, group in by_broker.items():
+            self._send_to_broker(broker_id, group)
+
+    def _send_to_broker(self, broker_id: int, sets: Sequence[OutgoingSet]) -> None:
+        broker = self._brokers[broker_id]
+        if self._acks is None:
+            self._send_unanswered(broker, sets)
+        else:
+            self._send_acknowledged(broker, sets, self._acks)
+        for each in sets:
+            if isinstance(each.outcome, WrongPartitionError | BrokerUnavailableError):
+                self._router.forget(each.topic)
+
+    def _send_unanswered(self, broker: SyncProducer, sets: Sequence[OutgoingSet]) -> None:
+        failure: HermesError | None = None
+        for request in _requests(sets, MAX_SET_BYTES):
+            if failure is None:
+                try:
+                    if len(request) == 1:
+                        (only,) = request
+                        broker.send(only.topic, only.target.partition, only.encoded)
+                    else:
+                        broker.multi_send(_produces(request))
+                except HermesError as error:
+                    failure = error  # what comes behind must not overtake
+            for each in request:
+                each.outcome = failure or SendResult(each.topic, each.target.partition, None)
+
+    def _send_acknowledged(
+        self, broker: SyncProducer, sets: Sequence[OutgoingSet], acks: Acks
+    ) -> None:
+        for one_each in _rounds(sets):
+            for request in _requests(one_each, 2 * MAX_ACKNOWLEDGED_SET_BYTES):
+                try:
+                    outcomes: Sequence[SendResult | HermesError]
+                    outcomes = broker.send_acknowledged(_produces(request), acks)
+                except HermesError as error:
+                    outcomes = [error] * len(request)
+                for each, outcome in zip(request, outcomes, strict=True):
+                    each.outcome = outcome
+
+
+def _produces(sets: Iterable[OutgoingSet]) -> list[ProduceRequest]:
+    return [ProduceRequest(each.topic, each.target.partition, each.encoded) for each in sets]
+
+
+def _requests(sets: Sequence[OutgoingSet], max_bytes: int) -> Iterator[Sequence[OutgoingSet]]:
+    """Put sets together into requests, in order.
+
+    A request is far smaller than what brokers take (100 MiB), and so never holds up others for
+    long; but it holds one set at least.
+    """
+    if len(sets) == 1:
+        yield sets
+        return
+    request: list[OutgoingSet] = []
+    size = 0
+    for each in sets:
+        too_much = size + len(each.encoded) > max_bytes
+        if request and (too_much or len(request) == _MAX_REQUEST_SETS):
+            yield request
+            request, size = [], 0
+        request.append(each)
+        size += len(each.encoded)
+    if request:
+        yield request
+
+
+def _rounds(sets: Sequence[OutgoingSet]) -> Iterator[Sequence[OutgoingSet]]:
+    """Yield the sets such that each round has one of a partition, the next only if that is settled.
+
+    A set behind one that may be tried again inherits its error, and so is tried again behind it.
+    """
+    if len(sets) == 1:
+        yield sets
+        return
+    queues: defaultdict[tuple[str, int], list[OutgoingSet]] = defaultdict(list)
+    for each in reversed(sets):
+        queues[each.topic, each.target.partition].append(each)
+    while queues:
+        one_each = [queue.pop() for queue in queues.values()]
+        yield one_each
+        for place, sent in zip(list(queues), one_each, strict=True):
+            if is_retriable(sent.outcome if isinstance(sent.outcome, Exception) else None):
+                for behind in queues.pop(place):
+                    behind.outcome = sent.outcome
+            elif not queues[place]:
+                del queues[place]

@@ -1,0 +1,88 @@
+"""What a producer counts, and how a snapshot of it looks."""
+
+import threading
+from dataclasses import dataclass
+
+__all__ = ["ProducerCounters", "ProducerMetrics"]
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerMetrics:
+    """A producer's counts since it was made, at one moment. All but `queued` only grow.
+
+    Attributes:
+        queued: messages that wait for the sender now.
+        sent: messages that reached what `acks` says.
+        failed: messages that were given up.
+        dropped: messages that were never accepted: the queue was full, or a hook took them out.
+        hook_errors: exceptions that came out of callback hooks.
+        batches: batches that were dealt with; a synchronous send is one.
+        largest_batch: the messages of the largest of them.
+        batch_seconds: how long batches took together, from their first message to their outcome.
+        slowest_batch_seconds: the longest of these times.
+    """
+
+    queued: int
+    sent: int
+    failed: int
+    dropped: int
+    hook_errors: int
+    batches: int
+    largest_batch: int
+    batch_seconds: float
+    slowest_batch_seconds: float
+
+    @property
+    def mean_batch_size(self) -> float:
+        """Messages per batch; 0 before the first."""
+        return (self.sent + self.failed) / self.batches if self.batches else 0.0
+
+    @property
+    def mean_latency_seconds(self) -> float:
+        """The mean time from a batch's first message to its outcome; 0 before the first."""
+        return self.batch_seconds / self.batches if self.batches else 0.0
+
+
+class ProducerCounters:
+    """Where a producer's threads count."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._sent = self._failed = self._dropped = self._hook_errors = 0
+        self._batches = self._largest_batch = 0
+        self._batch_seconds = self._slowest_batch_seconds = 0.0
+
+    def count_batch(self, sent: int, failed: int, seconds: float) -> None:
+        """Count a batch whose outcome is known."""
+        with self._lock:
+            self._sent += sent
+            self._failed += failed
+            self._batches += 1
+            self._largest_batch = max(self._largest_batch, sent + failed)
+            self._batch_seconds += seconds
+            self._slowest_batch_seconds = max(self._slowest_batch_seconds, seconds)
+
+    def count_dropped(self, count: int) -> None:
+        """Count messages that were not accepted."""
+        with self._lock:
+            self._dropped += count
+
+    def count_hook_error(self) -> None:
+        """Count an exception that came out of a hook."""
+        with self._lock:
+            self._hook_errors += 1
+
+    def snapshot(self, queued: int) -> ProducerMetrics:
+        """The counts now."""
+        with self._lock:
+            return ProducerMetrics(
+                queued,
+                self._sent,
+                self._failed,
+                self._dropped,
+                self._hook_errors,
+                self._batches,
+                self._largest_batch,
+                self._batch_seconds,
+                self._slowest_batch_seconds,
+            )

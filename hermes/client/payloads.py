@@ -1,0 +1,63 @@
+"""From an application's values to payloads: encoded, checked, counted."""
+
+from typing import Any
+
+from hermes.errors import EncodingError, HermesError, MessageTooLargeError
+from hermes.plugins.encoders.plain import BytesEncoder
+
+__all__ = ["Payloads"]
+
+
+class Payloads:
+    """Encodes what is sent, once for all of a producer's threads.
+
+    Args:
+        encoder: an `IEncoder`.
+        max_message_bytes: larger payloads are refused.
+    """
+
+    def __init__(self, encoder: Any, max_message_bytes: int) -> None:
+        self._encode = encoder.encode
+        self._name = type(encoder).__name__
+        self._passes_bytes = type(encoder) is BytesEncoder
+        self._max_message_bytes = max_message_bytes
+
+    def of(self, topic: str, messages: Any) -> tuple[bytes | list[bytes], int, int]:
+        """Encode one value, or a list of values.
+
+        Returns:
+            The payload, or a new list of payloads; how many messages; how many bytes.
+
+        Raises:
+            EncodingError: a value can't be encoded.
+            MessageTooLargeError: a payload is too large.
+        """
+        if type(messages) is not list:
+            payload = messages
+            if not (self._passes_bytes and type(messages) is bytes):
+                payload = self._encoded(topic, messages)
+            size_bytes = len(payload)
+            if size_bytes > self._max_message_bytes:
+                raise MessageTooLargeError(size_bytes, self._max_message_bytes)
+            return payload, 1, size_bytes
+        if self._passes_bytes and set(map(type, messages)) <= {bytes}:
+            payloads = messages.copy()  # the caller may go on using its own
+        else:
+            payloads = [self._encoded(topic, each) for each in messages]
+        sizes = list(map(len, payloads))
+        if max(sizes, default=0) > self._max_message_bytes:
+            raise MessageTooLargeError(max(sizes), self._max_message_bytes)
+        return payloads, len(payloads), sum(sizes)
+
+    def _encoded(self, topic: str, value: Any) -> bytes:
+        try:
+            payload = self._encode(topic, value)
+        except HermesError:
+            raise
+        except Exception as error:
+            raise EncodingError(
+                f"{self._name} failed on a {type(value).__name__}: {type(error).__name__}: {error}"
+            ) from error
+        if type(payload) is not bytes:
+            raise EncodingError(f"{self._name} made a {type(payload).__name__} instead of bytes")
+        return payload

@@ -1,0 +1,373 @@
+"""The producer: encodes, chooses partitions, sends, at once or in batches from a thread."""
+
+import atexit
+import logging
+import threading
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any, Self, overload
+
+from zope.interface import Interface
+
+from hermes.client.batching import Batch, ProducerData, SendHandle, SetRules, build, resolve
+from hermes.client.dispatch import MAX_ACKNOWLEDGED_SET_BYTES, MAX_SET_BYTES, Dispatcher
+from hermes.client.hooks import Hooks
+from hermes.client.metrics import ProducerCounters, ProducerMetrics
+from hermes.client.payloads import Payloads
+from hermes.client.producer_config import ProducerConfig
+from hermes.client.producing import SendResult
+from hermes.client.routing import Router, StaticDirectory
+from hermes.client.sending_queue import SendingQueue
+from hermes.client.sync_producer import SyncProducer
+from hermes.errors import ClientError, HermesError, QueueFullError
+from hermes.interfaces import ICallbackHandler, IEncoder, IEventHandler, IPartitioner
+from hermes.plugins.discovery import load_plugin, verify_plugin
+from hermes.protocol import check_topic_name
+
+__all__ = ["Producer"]
+
+_log = logging.getLogger(__name__)
+
+
+class Producer:
+    """Publishes messages to topics over one or more brokers. Threads may share it.
+
+        with Producer(ProducerConfig(broker_list="0:localhost:9092", acks="flushed")) as producer:
+            producer.send("clicks", [b"first", b"second"])
+            producer.send("clicks", b"third", key="user-7")
+
+    Args:
+        config: what it does.
+
+    Raises:
+        PluginError: a plugin that the configuration names is missing or wrong.
+    """
+
+    def __init__(self, config: ProducerConfig) -> None:
+        self.config = config
+        encoder = _plugin("encoder", IEncoder, config.encoder, config.encoder_options)
+        partitioner = _plugin(
+            "partitioner", IPartitioner, config.partitioner, config.partitioner_options
+        )
+        callbacks = _plugin(
+            "callback_handler",
+            ICallbackHandler,
+            config.callback_handler,
+            config.callback_handler_options,
+        )
+        self._event_handler = _plugin(
+            "event_handler", IEventHandler, config.event_handler, config.event_handler_options
+        )
+        self._counters = ProducerCounters()
+        self._hooks = Hooks(callbacks, self._counters) if callbacks is not None else None
+        self._payloads = Payloads(encoder, config.max_message_bytes)
+        # Handlers see the application's values, so encoding waits until they have.
+        self._encodes_late = self._hooks is not None or self._event_handler is not None
+        self._brokers = {
+            each.broker_id: SyncProducer(
+                each.host,
+                each.port,
+                timeout_seconds=config.timeout_seconds,
+                connect_timeout_seconds=config.connect_timeout_seconds,
+                supports_hermes_requests=config.supports_hermes_requests,
+            )
+            for each in config.brokers()
+        }
+        directory = StaticDirectory(
+            self._brokers, config.partition_counts, config.seconds("metadata_max_age")
+        )
+        self._router = Router(directory, partitioner)
+        acks = config.required_acks()
+        self._dispatcher = Dispatcher(
+            self._brokers, self._router, acks, config.num_retries, config.seconds("retry_backoff")
+        )
+        self._rules = SetRules(config.codec_of, _max_set_bytes(config), config.max_message_bytes)
+        self._checked_topics: set[str] = set()
+        self._handler_lock = threading.Lock()
+        self._closed = False
+        self._queue: SendingQueue | None = None
+        if config.producer_type == "async":
+            self._queue = SendingQueue(config, self._treat)
+        self._at_exit = _close_at_exit(self)
+
+    @overload
+    def send(self, topic: ProducerData) -> SendHandle: ...
+
+    @overload
+    def send(self, topic: str, messages: Any, key: Any = None) -> SendHandle: ...
+
+    def send(self, topic: str | ProducerData, messages: Any = None, key: Any = None) -> SendHandle:
+        """Send one message, or several to the same partition.
+
+            producer.send("clicks", b"payload")
+            producer.send("clicks", [b"first", b"second"], key="user-7")
+            producer.send(ProducerData("clicks", b"payload"))
+
+        Args:
+            topic: where to; or all three in a `ProducerData`.
+            messages: one value, or a list of values, of the kind that the encoder takes.
+            key: chooses the partition; messages with equal keys keep their order. None for any.
+
+        Returns:
+            The outcome. Of a synchronous producer it is known already; of an asynchronous one,
+            ask `result`, or leave it to the callback handler.
+
+        Raises:
+            EncodingError: a value is not of that kind. (With handlers, `result` raises it.)
+            MessageTooLargeError: a payload is larger than `max_message_bytes`. (Likewise.)
+            InvalidTopicError: no topic can have this name.
+            QueueFullError: asynchronous: no room in the queue, in time.
+            ClientError: the producer is closed. Synchronous: RoutingError, BrokerUnavailableError,
+                BrokerTimeoutError: it was not sent, with retries, or nobody knows.
+            BrokerError: synchronous: what the broker refused it with.
+        """
+        if self._closed:
+            raise ClientError("the producer is closed")
+        if not isinstance(topic, str):
+            topic, messages, key = topic
+        if topic not in self._checked_topics:
+            self._check_topic(topic)
+        if self._encodes_late:
+            return self._send_raw(ProducerData(topic, messages, key))
+        payloads, count, size_bytes = self._payloads.of(topic, messages)
+        item = tuple.__new__(ProducerData, (topic, payloads, key))
+        if self._queue is not None:
+            return self._put(self._queue, item, count, size_bytes)
+        return self._send_now(item, count)
+
+    def flush(self, timeout_seconds: float | None = None) -> None:
+        """Wait until everything accepted so far has its outcome.
+
+        Without acknowledgements it also makes sure that the brokers have read what was sent.
+        Failures of messages are reported where they belong, not here. Don't call it in a hook.
+
+        Args:
+            timeout_seconds: how long to wait; None for as long as all retries may take.
+
+        Raises:
+            BrokerTimeoutError: it takes longer; sending goes on.
+            BrokerUnavailableError: a broker closed the connection: unacknowledged messages may be
+                lost.
+        """
+        if self._queue is not None:
+            self._queue.flush(time.monotonic() + self._patience(timeout_seconds))
+        for broker in self._brokers.values():
+            if broker.channel.connection.has_unanswered:
+                broker.barrier()
+
+    def close(self, timeout_seconds: float | None = None) -> None:
+        """Send what was accepted, then close the connections. Idempotent.
+
+        Whatever can't be sent in time fails: handles and hooks hear of it, nothing vanishes.
+
+        Args:
+            timeout_seconds: how long to go on sending; None for as long as all retries may take.
+
+        Raises:
+            BrokerUnavailableError, BrokerTimeoutError: as for `flush`, when nothing acknowledges
+                the last messages. The producer is closed all the same.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        self._at_exit()
+        try:
+            if self._queue is not None:
+                self._drain(self._queue, self._patience(timeout_seconds))
+            self.flush(0)
+        finally:
+            for broker in self._brokers.values():
+                broker.close()
+            if self._event_handler is not None:
+                self._event_handler.close()
+            if self._hooks is not None:
+                self._hooks.on_close()
+
+    def metrics(self) -> ProducerMetrics:
+        """What was counted so far."""
+        return self._counters.snapshot(self._queue.queued_count if self._queue else 0)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # -- accepting ------------------------------------------------------------------------------
+
+    def _check_topic(self, topic: str) -> None:
+        check_topic_name(topic)
+        if len(self._checked_topics) < 10_000:  # names may come from data: bounded
+            self._checked_topics.add(topic)
+
+    def _put(
+        self, queue: SendingQueue, item: ProducerData, count: int, size_bytes: int
+    ) -> SendHandle:
+        try:
+            return queue.put(item, count, size_bytes)
+        except QueueFullError as error:
+            self._counters.count_dropped(count)
+            if self.config.queue_full != "drop":
+                raise
+            return _settled(error)
+
+    def _send_now(self, item: ProducerData, count: int) -> SendHandle:
+        batch = Batch()
+        batch.items.append(item)
+        batch.message_count = count
+        batch.started = time.monotonic()
+        self._treat(batch)
+        outcome = batch.outcome(0)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return SendHandle((batch, 0))
+
+    def _send_raw(self, item: ProducerData) -> SendHandle:
+        """Send an item that handlers see before it is encoded."""
+        count = len(item.messages) if type(item.messages) is list else 1
+        if self._queue is None:
+            return self._send_now(item, count)
+        if self._hooks is None:
+            return self._put(self._queue, item, count, 0)
+        changed = self._hooks.before_enqueue(item)
+        if changed is None:
+            self._counters.count_dropped(count)
+            return _settled(ClientError("the callback handler dropped the message"))
+        count = len(changed.messages) if type(changed.messages) is list else 1
+        accepted = False
+        try:
+            handle = self._put(self._queue, changed, count, 0)
+            accepted = not isinstance(handle.exception(0) if handle.done else None, QueueFullError)
+        finally:
+            self._hooks.after_enqueue(changed, accepted)
+        return handle
+
+    # -- sending --------------------------------------------------------------------------------
+
+    def _treat(self, batch: Batch) -> None:
+        """Settle a batch: in the caller's thread, or in the sender's."""
+        if self._encodes_late:
+            results = self._handle(batch.items)
+            failed = sum(
+                len(each.messages) if type(each.messages) is list else 1
+                for each, result in zip(batch.items, results, strict=True)
+                if isinstance(result, Exception)
+            )
+            sent = batch.message_count - failed
+            outcomes: Sequence[Any] = results
+        else:
+            sets, outcomes = build(batch.items, self._router.choose, self._rules)
+            self._dispatcher.send(sets)
+            sent = sum(len(each.payloads) for each in sets if isinstance(each.outcome, SendResult))
+        elapsed = time.monotonic() - batch.started
+        self._counters.count_batch(sent, batch.message_count - sent, elapsed)
+        batch.finish(outcomes)
+
+    def _handle(self, items: list[ProducerData]) -> list[SendResult | Exception]:
+        """Treat items of a batch with the handlers configured."""
+        hooks = self._hooks
+        if hooks is None:
+            return self._handled(items)
+        taken = hooks.after_dequeue(items)
+        if taken:
+            hooks.before_send(taken)
+        results = self._handled(taken) if taken else []
+        hooks.after(taken, results)
+        if len(taken) == len(items):
+            return results
+        by_item = {id(item): result for item, result in zip(taken, results, strict=True)}
+        gone = ClientError("the callback handler took the message out of its batch")
+        return [by_item.get(id(item), gone) for item in items]
+
+    def _handled(self, items: Sequence[ProducerData]) -> list[SendResult | Exception]:
+        if self._event_handler is None:
+            return self._send_raw_items(items)
+        try:
+            with self._handler_lock:
+                results = list(self._event_handler.handle(items, self._send_raw_items))
+        except Exception as error:
+            return [error] * len(items)
+        if len(results) != len(items):
+            wrong = f"the event handler gave {len(results)} results for {len(items)} items"
+            return [ClientError(wrong)] * len(items)
+        return results
+
+    def _send_raw_items(self, items: Sequence[ProducerData]) -> list[SendResult | Exception]:
+        """Encode and send: the built-in treatment that event handlers may call."""
+        results: list[SendResult | Exception | None] = []
+        encoded = []
+        for topic, messages, key in items:
+            try:
+                payloads, _, _ = self._payloads.of(topic, messages)
+            except HermesError as error:
+                results.append(error)
+            else:
+                results.append(None)
+                encoded.append(ProducerData(topic, payloads, key))
+        sets, owners = build(encoded, self._router.choose, self._rules)
+        self._dispatcher.send(sets)
+        outcomes = map(resolve, owners)
+        return [next(outcomes) if each is None else each for each in results]
+
+    # -- closing --------------------------------------------------------------------------------
+
+    def _patience(self, timeout_seconds: float | None) -> float:
+        if timeout_seconds is not None:
+            return timeout_seconds
+        a_try = self.config.timeout_seconds + self.config.seconds("retry_backoff")
+        # The batch that is being sent, the one behind it, and for each broker its own tries.
+        return 2 * (self.config.num_retries + 1) * a_try * len(self._brokers)
+
+    def _drain(self, queue: SendingQueue, patience: float) -> None:
+        queue.refuse()
+        if queue.join(patience):
+            return
+        _log.error("%d messages could not be sent in time", queue.queued_count)
+        self._dispatcher.abandon()
+        for broker in self._brokers.values():
+            broker.close()  # ends the call under way; what is left fails at once
+        queue.join(self.config.connect_timeout_seconds + 1)
+
+
+def _plugin(setting: str, interface: type[Interface], given: Any, options: Any) -> Any:
+    """Load a plugin by its name, or check the object that was given instead."""
+    if given is None:
+        return None
+    if isinstance(given, str):
+        return load_plugin(f"hermes.{setting}s", given, interface, **options)
+    verify_plugin(given, interface, f"the producer's {setting}")
+    return given
+
+
+def _max_set_bytes(config: ProducerConfig) -> int:
+    if config.compression != "none":
+        # A compressed set is one message to the broker, and so has a message's limit.
+        return config.max_message_bytes
+    return MAX_SET_BYTES if config.acks == "none" else MAX_ACKNOWLEDGED_SET_BYTES
+
+
+def _settled(error: Exception) -> SendHandle:
+    batch = Batch()
+    batch.finish([error])
+    return SendHandle((batch, 0))
+
+
+def _close_at_exit(producer: Producer) -> Callable[[], None]:
+    """Have a forgotten producer send what it accepted; returns what undoes that."""
+    reference = weakref.ref(producer)
+
+    def close() -> None:
+        forgotten = reference()
+        if forgotten is not None:
+            _log.warning("a producer was not closed; sending what it has accepted")
+            forgotten.close()
+
+    atexit.register(close)
+    return lambda: atexit.unregister(close)

@@ -1,0 +1,180 @@
+"""The producer's settings, checked when they are made and not when the first message fails."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, NamedTuple
+
+from hermes.config.units import parse_duration
+from hermes.errors import ConfigError
+from hermes.protocol import Acks, Codec
+
+__all__ = ["BrokerAddress", "ProducerConfig"]
+
+_ACKS: Final[Mapping[str, Acks | None]] = {
+    "none": None,
+    "written": Acks.WRITTEN,
+    "flushed": Acks.FLUSHED,
+}
+_CODECS: Final = {"none": Codec.NONE, "gzip": Codec.GZIP, "snappy": Codec.SNAPPY}
+_CHOICES: Final[Mapping[str, Sequence[str]]] = {
+    "acks": tuple(_ACKS),
+    "compression": tuple(_CODECS),
+    "producer_type": ("sync", "async"),
+    "queue_full": ("block", "raise", "drop"),
+}
+
+
+class BrokerAddress(NamedTuple):
+    """One broker of a static list.
+
+    Attributes:
+        broker_id: its number; partitions are counted in the order of these.
+        host: its name or address.
+        port: its port.
+    """
+
+    broker_id: int
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerConfig:
+    """What a `Producer` does; every setting but `broker_list` has a default.
+
+        ProducerConfig(broker_list="0:localhost:9092", producer_type="async", acks="flushed")
+
+    Attributes:
+        broker_list: `ID:HOST:PORT`, several separated by commas. The ids order the partitions:
+            every producer of a topic must use the same.
+        producer_type: "sync": `send` returns when the messages have reached what `acks` says.
+            "async": it returns at once, a thread sends in batches.
+        acks: "none": as Kafka 0.7, nothing comes back. "written": the broker has them.
+            "flushed": they are on its disk.
+        num_retries: how often a failed message set is sent again, 0 or more. What was sent may
+            arrive twice then, when only its answer was lost.
+        retry_backoff: how long to wait before each of these tries.
+        partitioner: a name among the entry points `hermes.partitioners`, or an object that
+            provides `IPartitioner`.
+        partitioner_options: keyword arguments for the partitioner's factory.
+        partition_counts: partitions that a topic has on each broker, for brokers of Kafka 0.7,
+            which don't tell; the topic "*" stands for all others.
+        encoder: a name among `hermes.encoders`, or an object that provides `IEncoder`.
+        encoder_options: keyword arguments for the encoder's factory.
+        callback_handler: a name among `hermes.callback_handlers`, or an object that provides
+            `ICallbackHandler`; for asynchronous producers.
+        callback_handler_options: keyword arguments for its factory.
+        event_handler: a name among `hermes.event_handlers`, or an object that provides
+            `IEventHandler`.
+        event_handler_options: keyword arguments for its factory.
+        compression: "none", "gzip" or "snappy".
+        compressed_topics: the topics to compress; empty for all.
+        max_message_bytes: larger payloads are refused, 1 or more; the broker has a limit of its
+            own (by default the same).
+        timeout_seconds: the longest that one request may take, above 0; each retry has as long.
+        connect_timeout_seconds: the longest that connecting may take, above 0.
+        supports_hermes_requests: whether the brokers answer Hermes' own requests; None finds out.
+        metadata_max_age: after how long a topic's partitions are asked for anew.
+        queue_time: the longest that a message waits for its batch to fill.
+        queue_size: how many messages may wait, 1 or more.
+        queue_bytes: how many bytes of payload may wait, 1 or more.
+        batch_size: how many messages are a batch that leaves without waiting, 1 or more.
+        queue_full: what `send` does then: "block" up to `enqueue_timeout` and raise
+            QueueFullError, "raise" it at once, or "drop" and count.
+        enqueue_timeout: how long to block.
+
+    Durations are texts ("500ms", "2s") or numbers of milliseconds, as in Kafka 0.7.
+
+    Raises:
+        ConfigError: a setting is out of range; the text names it.
+    """
+
+    broker_list: str
+    producer_type: Literal["sync", "async"] = "sync"
+    acks: Literal["none", "written", "flushed"] = "none"
+    num_retries: int = 3
+    retry_backoff: str | float = "100ms"
+    partitioner: Any = "java-hash"
+    partitioner_options: Mapping[str, Any] = field(default_factory=dict)
+    partition_counts: Mapping[str, int] = field(default_factory=dict)
+    encoder: Any = "bytes"
+    encoder_options: Mapping[str, Any] = field(default_factory=dict)
+    callback_handler: Any = None
+    callback_handler_options: Mapping[str, Any] = field(default_factory=dict)
+    event_handler: Any = None
+    event_handler_options: Mapping[str, Any] = field(default_factory=dict)
+    compression: Literal["none", "gzip", "snappy"] = "none"
+    compressed_topics: Sequence[str] = ()
+    max_message_bytes: int = 1_000_000
+    timeout_seconds: float = 30.0
+    connect_timeout_seconds: float = 5.0
+    supports_hermes_requests: bool | None = None
+    metadata_max_age: str | float = "5m"
+    queue_time: str | float = "10ms"
+    queue_size: int = 10_000
+    queue_bytes: int = 64 * 1024 * 1024
+    batch_size: int = 200
+    queue_full: Literal["block", "raise", "drop"] = "block"
+    enqueue_timeout: str | float = "30s"
+
+    def __post_init__(self) -> None:
+        for key, choices in _CHOICES.items():
+            if getattr(self, key) not in choices:
+                expected = ", ".join(map(repr, choices))
+                raise ConfigError(key, f"expected one of {expected}; got {getattr(self, key)!r}")
+        self._check_number("num_retries", 0)
+        for key in ("max_message_bytes", "queue_size", "queue_bytes", "batch_size"):
+            self._check_number(key, 1)
+        for key in ("retry_backoff", "metadata_max_age", "queue_time", "enqueue_timeout"):
+            self.seconds(key)
+        for topic, count in self.partition_counts.items():
+            if type(count) is not int or count < 1:
+                raise ConfigError(f"partition_counts.{topic}", f"expected 1 or more, got {count!r}")
+        if isinstance(self.compressed_topics, str):
+            raise ConfigError("compressed_topics", "expected a sequence of names, got one text")
+        if self.callback_handler is not None and self.producer_type != "async":
+            raise ConfigError("callback_handler", "needs producer_type='async'")
+        self.brokers()
+
+    def _check_number(self, key: str, least: int) -> None:
+        value = getattr(self, key)
+        if type(value) is not int or value < least:
+            raise ConfigError(key, f"expected a whole number >= {least}, got {value!r}")
+
+    def seconds(self, key: str) -> float:
+        """One of the durations, in seconds."""
+        value = getattr(self, key)
+        if isinstance(value, str):
+            try:
+                return parse_duration(value) / 1000
+            except ValueError as error:
+                raise ConfigError(key, str(error)) from error
+        if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
+            raise ConfigError(key, f"expected '500ms' or milliseconds >= 0, got {value!r}")
+        return value / 1000
+
+    def brokers(self) -> tuple[BrokerAddress, ...]:
+        """The brokers of `broker_list`, ordered by id."""
+        found: dict[int, BrokerAddress] = {}
+        for text in self.broker_list.split(","):
+            broker_id, _, address = text.strip().partition(":")
+            host, _, port = address.rpartition(":")
+            if not (broker_id.isdecimal() and host and port.isdecimal()):
+                raise ConfigError("broker_list", f"expected ID:HOST:PORT, got {text.strip()!r}")
+            if not 0 < int(port) < 65536:
+                raise ConfigError("broker_list", f"the port of {text.strip()!r} is not 1 to 65535")
+            if int(broker_id) in found:
+                raise ConfigError("broker_list", f"the broker id {broker_id} is there twice")
+            entry = BrokerAddress(int(broker_id), host.strip("[]"), int(port))
+            found[entry.broker_id] = entry
+        return tuple(found[number] for number in sorted(found))
+
+    def required_acks(self) -> Acks | None:
+        """The level to ask the broker for; None for no acknowledgement."""
+        return _ACKS[self.acks]
+
+    def codec_of(self, topic: str) -> Codec:
+        """How the messages of a topic are compressed."""
+        if self.compressed_topics and topic not in self.compressed_topics:
+            return Codec.NONE
+        return _CODECS[self.compression]

@@ -1,0 +1,218 @@
+"""Which partition of which broker a message goes to.
+
+Partitions of a topic are counted over all brokers, ordered by (broker id, partition), as Kafka
+0.7's producers do; the partitioner chooses by that count. A directory says which partitions there
+are: here from a static list of brokers, asked for their metadata; discovery has the same shape.
+"""
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple, Protocol
+
+from hermes.client import conversations
+from hermes.client.batching import Target
+from hermes.client.sync_producer import SyncProducer
+from hermes.errors import (
+    BrokerTimeoutError,
+    BrokerUnavailableError,
+    ClientError,
+    RoutingError,
+)
+from hermes.protocol import ErrorCode, MetadataRequest, error_for
+
+__all__ = ["Directory", "Layout", "Router", "StaticDirectory"]
+
+_log = logging.getLogger(__name__)
+
+# How long messages without a key keep away from a broker that failed, and how long an incomplete
+# layout is used before the brokers are asked again.
+_AVOID_SECONDS: Final = 1.0
+
+
+class Layout(NamedTuple):
+    """The partitions of a topic.
+
+    Attributes:
+        targets: ordered by broker id and partition; where counts are not known, partition -1 of
+            each broker.
+        is_counted: whether the targets are all the partitions, so that keys can choose.
+        why_not: what to do about it when they are not.
+    """
+
+    targets: tuple[Target, ...]
+    is_counted: bool
+    why_not: Exception | None = None
+
+
+class Directory(Protocol):
+    """Knows the brokers and the partitions of topics. Threads call it at the same time."""
+
+    def layout(self, topic: str) -> Layout:
+        """The topic's partitions now; never empty. Raises HermesError when none can be known."""
+
+    def forget(self, topic: str) -> None:
+        """Learn the topic's partitions anew when they are asked for next."""
+
+
+class StaticDirectory:
+    """A fixed list of brokers, each asked how many partitions it has for a topic.
+
+    Args:
+        brokers: the producer of each broker, by id.
+        partition_counts: partitions on each broker by topic, "*" for others; where a topic is
+            there, no broker is asked.
+        max_age_seconds: after how long brokers are asked again.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        brokers: Mapping[int, SyncProducer],
+        partition_counts: Mapping[str, int],
+        max_age_seconds: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._brokers = dict(sorted(brokers.items()))
+        self._partition_counts = partition_counts
+        self._max_age_seconds = max_age_seconds
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._known: dict[str, tuple[Layout, float]] = {}
+
+    def layout(self, topic: str) -> Layout:
+        """See `Directory`."""
+        known = self._known.get(topic)
+        if known is None or self._clock() >= known[1]:
+            with self._lock:
+                known = self._known.get(topic)
+                if known is None or self._clock() >= known[1]:
+                    known = self._ask(topic, known[0] if known else None)
+                    self._known[topic] = known
+        return known[0]
+
+    def forget(self, topic: str) -> None:
+        """See `Directory`; what was known stays in use for as long as brokers don't answer."""
+        with self._lock:
+            known = self._known.get(topic)
+            if known is not None:
+                self._known[topic] = (known[0], self._clock())
+
+    def _ask(self, topic: str, before: Layout | None) -> tuple[Layout, float]:
+        targets: list[Target] = []
+        why_not: Exception | None = None
+        for broker_id, broker in self._brokers.items():
+            try:
+                count = self._partition_count(topic, broker)
+            except (BrokerUnavailableError, BrokerTimeoutError) as error:
+                why_not = error
+                continue
+            if count is None:
+                targets.append(Target(broker_id, -1))
+                why_not = RoutingError(
+                    f"broker {broker_id} at {broker.address} does not tell its partitions, so a "
+                    f"key can't choose one: set partition_counts for topic {topic!r}"
+                )
+            else:
+                targets += (Target(broker_id, number) for number in range(count))
+        now = self._clock()
+        if why_not is None:
+            return Layout(tuple(targets), is_counted=True), now + self._max_age_seconds
+        if before is not None and before.is_counted:
+            _log.warning("using the known partitions of topic %r: %s", topic, why_not)
+            return before, now + _AVOID_SECONDS
+        if not targets:
+            raise why_not
+        if isinstance(why_not, RoutingError):
+            # Random choice must treat brokers alike, whether they tell their partitions or not.
+            targets = [Target(number, -1) for number in dict(targets)]
+            return Layout(tuple(targets), False, why_not), now + self._max_age_seconds
+        return Layout(tuple(targets), False, why_not), now + _AVOID_SECONDS
+
+    def _partition_count(self, topic: str, broker: SyncProducer) -> int | None:
+        """How many partitions a broker has for a topic; None when it can't be known."""
+        configured = self._partition_counts.get(topic, self._partition_counts.get("*"))
+        if configured is not None:
+            return configured
+        channel = broker.channel
+        if MetadataRequest.TYPE not in channel.versions():
+            return None
+        (described,) = channel.run(conversations.metadata([topic])).topics
+        if described.partition_count > 0:
+            return described.partition_count
+        raise error_for(described.error or ErrorCode.UNKNOWN_TOPIC, f"topic {topic!r}")
+
+
+class Router:
+    """Chooses targets: the partitioner where partitions can be counted, else the broker.
+
+    Args:
+        directory: knows the partitions.
+        partitioner: an `IPartitioner`.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        directory: Directory,
+        partitioner: Any,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._directory = directory
+        self._partition = partitioner.partition
+        self._partitioner_name = type(partitioner).__name__
+        self._clock = clock
+        self._avoided: dict[int, float] = {}
+
+    def choose(self, topic: str, key: Any) -> Target:
+        """Choose a target.
+
+        Args:
+            topic: where to.
+            key: None for none.
+
+        Raises:
+            RoutingError: the message has a key and the partitions can't be counted, or the
+                partitioner chose one that isn't there.
+            HermesError: no broker answers, or the topic is not there and can't be created.
+        """
+        targets, is_counted, why_not = self._directory.layout(topic)
+        if key is None and self._avoided:
+            targets = self._preferred(targets)
+        if not is_counted:
+            if key is not None:
+                assert why_not is not None
+                raise why_not
+            return random.choice(targets)
+        count = len(targets)
+        if count == 1 and key is None:
+            return targets[0]
+        try:
+            chosen = self._partition(topic, key, count)
+        except ClientError:
+            raise
+        except Exception as error:
+            raise RoutingError(f"{self._partitioner_name}: {error}") from error
+        if type(chosen) is not int or not 0 <= chosen < count:
+            raise RoutingError(
+                f"{self._partitioner_name} chose partition {chosen!r} of {count} for key {key!r}"
+            )
+        return targets[chosen]
+
+    def avoid(self, broker_id: int) -> None:
+        """Send messages without a key elsewhere for a moment, where there is an elsewhere."""
+        self._avoided[broker_id] = self._clock() + _AVOID_SECONDS
+
+    def forget(self, topic: str) -> None:
+        """Have the topic's partitions learnt anew."""
+        self._directory.forget(topic)
+
+    def _preferred(self, targets: tuple[Target, ...]) -> tuple[Target, ...]:
+        now = self._clock()
+        for broker_id, until in list(self._avoided.items()):
+            if now >= until:
+                self._avoided.pop(broker_id, None)
+        preferred = tuple(each for each in targets if each.broker_id not in self._avoided)
+        return preferred or targets

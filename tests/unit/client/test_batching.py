@@ -1,0 +1,147 @@
+"""Items into sets: grouping, order, sizes, and each item's outcome."""
+
+import random
+import threading
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hermes.client.batching import (
+    Batch,
+    ProducerData,
+    SendHandle,
+    SetRules,
+    Target,
+    build,
+    resolve,
+)
+from hermes.client.producing import SendResult
+from hermes.errors import BrokerTimeoutError, RoutingError, StorageUnavailableError
+from hermes.protocol import Codec, MessageSet
+
+
+def rules(codec: Codec = Codec.NONE, max_set: int = 1000, max_message: int = 1000) -> SetRules:
+    return SetRules(lambda topic: codec, max_set, max_message)
+
+
+def by_key(topic: str, key: object) -> Target:
+    if key == "nowhere":
+        raise RoutingError("nowhere")
+    return Target(0, key if isinstance(key, int) else 0)
+
+
+def payloads(data: bytes) -> list[bytes]:
+    return [message.payload for message, _ in MessageSet(data)]
+
+
+def test_messages_are_grouped_by_topic_and_partition_in_order() -> None:
+    items = [
+        ProducerData("a", b"1"),
+        ProducerData("b", b"2"),
+        ProducerData("a", [b"3", b"4"]),
+        ProducerData("a", b"5", 1),
+        ProducerData("a", b"6"),
+    ]
+    sets, _ = build(items, by_key, rules())
+    found = [(each.topic, each.target.partition, payloads(each.encoded)) for each in sets]
+    assert found == [("a", 0, [b"1", b"3", b"4", b"6"]), ("b", 0, [b"2"]), ("a", 1, [b"5"])]
+    assert [each.has_key for each in sets] == [False, False, True]
+
+
+def test_each_item_gets_the_offset_of_its_own_first_message() -> None:
+    items = [ProducerData("a", [b"x" * 5, b""]), ProducerData("a", b"y"), ProducerData("a", b"z")]
+    sets, owners = build(items, by_key, rules())
+    sets[0].outcome = SendResult("a", 0, 100)
+    assert [resolve(each) for each in owners] == [
+        SendResult("a", 0, 100),
+        SendResult("a", 0, 125),
+        SendResult("a", 0, 136),
+    ]
+
+
+def test_messages_of_a_compressed_set_share_its_offset() -> None:
+    items = [ProducerData("a", b"1"), ProducerData("a", b"2")]
+    sets, owners = build(items, by_key, rules(Codec.GZIP))
+    sets[0].outcome = SendResult("a", 0, 100)
+    assert [resolve(each) for each in owners] == [SendResult("a", 0, 100)] * 2
+
+
+def test_what_can_not_be_routed_fails_alone() -> None:
+    items = [ProducerData("a", b"1", "nowhere"), ProducerData("a", b"2")]
+    sets, owners = build(items, by_key, rules())
+    assert isinstance(resolve(owners[0]), RoutingError)
+    assert payloads(sets[0].encoded) == [b"2"]
+
+
+def test_without_an_outcome_an_item_has_failed() -> None:
+    _, owners = build([ProducerData("a", b"1")], by_key, rules())
+    assert isinstance(resolve(owners[0]), Exception)
+
+
+def test_an_item_of_several_sets_fails_with_any_of_them() -> None:
+    sets, owners = build([ProducerData("a", [b"x" * 400] * 4)], by_key, rules())
+    assert len(sets) == 2
+    failure = StorageUnavailableError("full")
+    sets[0].outcome, sets[1].outcome = SendResult("a", 0, 0), failure
+    assert resolve(owners[0]) is failure
+    sets[1].outcome = SendResult("a", 0, 820)
+    assert resolve(owners[0]) == SendResult("a", 0, 0)
+
+
+def test_a_compressed_message_that_grew_too_large_goes_uncompressed() -> None:
+    noise = random.Random(7).randbytes(1000)
+    sets, _ = build([ProducerData("a", noise)], by_key, rules(Codec.SNAPPY, 1000, 1000))
+    assert payloads(sets[0].encoded) == [noise]
+    assert len(sets[0].encoded) == 1010
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 2), st.lists(st.integers(0, 60).map(lambda n: b"p" * n), max_size=5)
+        ),
+        max_size=30,
+    ),
+    st.sampled_from(Codec),
+)
+def test_nothing_is_lost_reordered_or_too_large(calls, codec: Codec) -> None:
+    items = [ProducerData("a", messages, key) for key, messages in calls]
+    sets, owners = build(items, by_key, rules(codec, 100, 100))
+    assert len(owners) == len(items)
+    for partition in range(3):
+        expected = [each for key, messages in calls if key == partition for each in messages]
+        arrived = b"".join(each.encoded for each in sets if each.target.partition == partition)
+        assert payloads(arrived) == expected
+    for each in sets:
+        assert len(each.payloads) <= 1 or each.size_bytes <= 100
+        for message, _ in MessageSet(each.encoded).iterate(deep=False):
+            assert len(message.payload) <= 100
+
+
+def test_a_handle_waits_for_its_batch_and_calls_back() -> None:
+    batch = Batch()
+    handle = SendHandle((batch, 0))
+    heard: list[SendHandle] = []
+    handle.add_done_callback(heard.append)
+    assert not handle.done
+    with pytest.raises(BrokerTimeoutError):
+        handle.result(0)
+    assert "pending" in repr(handle)
+    thread = threading.Thread(target=batch.finish, args=([SendResult("a", 0, 7)],))
+    thread.start()
+    assert handle.result(10) == SendResult("a", 0, 7)
+    thread.join(10)
+    assert heard == [handle]
+    handle.add_done_callback(heard.append)
+    assert len(heard) == 2
+    assert handle.exception() is None
+
+
+def test_a_failed_handle_raises() -> None:
+    batch = Batch()
+    batch.finish([StorageUnavailableError("full")])
+    handle = SendHandle((batch, 0))
+    assert isinstance(handle.exception(), StorageUnavailableError)
+    with pytest.raises(StorageUnavailableError):
+        handle.result()
