@@ -21,6 +21,9 @@ __all__ = ["find_after_damaged_length", "find_valid_message"]
 _FIRST_CREDIT_BYTES: Final = 64 * 1024 * 1024
 _CREDIT_PER_BYTE: Final = 64
 
+_WINDOW_BYTES: Final = 64 * 1024
+_ZEROS: Final = bytes(_WINDOW_BYTES + 4)
+
 
 def find_valid_message(
     buffer: Buffer, start: int, *, end: int | None = None, max_message_bytes: int
@@ -120,15 +123,23 @@ class _Search:
 
     def scan(self, start: int, end: int) -> Iterator[int]:
         """Iterate over the positions in [start, end) at which an intact message begins."""
-        searched = start
-        while match := self._pattern.search(self._data, start, min(end + 4, self._end)):
-            start = match.start()
-            self._credit += (start - searched) * _CREDIT_PER_BYTE
-            searched = start
-            size = self.length(start)
-            if size is not None and self._spend(size) and self.is_intact(start, size):
-                yield start
-            start += 1
+        view = memoryview(self._data)
+        for window in range(start, end, _WINDOW_BYTES):
+            self._credit += _WINDOW_BYTES * _CREDIT_PER_BYTE
+            stop = min(window + _WINDOW_BYTES, end)
+            # What a file system leaves behind a crash is often zeros, gigabytes of them.
+            block = bytes(view[window : stop + 4])
+            if block == _ZEROS[: len(block)]:
+                continue
+            yield from self._scan_window(window, stop)
+
+    def _scan_window(self, position: int, stop: int) -> Iterator[int]:
+        while match := self._pattern.search(self._data, position, min(stop + 4, self._end)):
+            position = match.start()
+            size = self.length(position)
+            if size is not None and self._spend(size) and self.is_intact(position, size):
+                yield position
+            position += 1
 
     def after_damaged_length(self, start: int, lead: int) -> int | None:
         """Where, before `lead`, the message at `start` ends if only its length is damaged.

@@ -42,7 +42,7 @@ def test_the_end_is_respected():
 
 
 @pytest.mark.parametrize("filler", [b"\0", b"\xff", b"?", bytes.fromhex("00000006")])
-@pytest.mark.parametrize("count", [1, 3, 4, 5, 1000, 100_000])
+@pytest.mark.parametrize("count", [1, 3, 4, 5, 1000, 65_532, 65_533, 65_536, 65_537, 100_000])
 def test_nonsense_before_a_message_is_passed(filler, count):
     nonsense = (filler * count)[:count]
 
