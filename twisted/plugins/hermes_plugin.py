@@ -1,8 +1,8 @@
-"""Makes `twistd hermes` known to Twisted; imports nothing else, so that the plugin cache stays cheap."""
+"""Makes `twistd hermes` known to Twisted; imports nothing else, to keep the plugin cache cheap."""
 
 from twisted.application.service import ServiceMaker
 
-hermes = ServiceMaker(
+hermes = ServiceMaker(  # type: ignore[no-untyped-call]
     "Hermes",
     "hermes.tap",
     "A distributed publish/subscribe log (Kafka 0.7 wire protocol and disk format)",
