@@ -1,0 +1,1 @@
+"""The built-in callback handlers, found by name through `hermes.callback_handlers`."""

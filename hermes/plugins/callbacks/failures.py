@@ -1,0 +1,63 @@
+"""A callback handler that logs what an asynchronous producer could not send."""
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from zope.interface import implementer
+
+from hermes.errors import ConfigError
+from hermes.interfaces import ICallbackHandler
+
+__all__ = ["LogFailures"]
+
+
+@implementer(ICallbackHandler)
+class LogFailures:
+    """Logs one line for each failure: how much of which topics, and why. Else it lets all pass.
+
+    Args:
+        level: the level to log at, a name that `logging` knows.
+        logger: the logger's name.
+    """
+
+    def __init__(self, level: str = "ERROR", logger: str = "hermes.producer") -> None:
+        number = logging.getLevelNamesMapping().get(level)
+        if number is None:
+            raise ConfigError("callback_handler_options.level", f"{level!r} is no logging level")
+        self._level = number
+        self._log = logging.getLogger(logger)
+
+    def before_enqueue(self, item: Any) -> Any:
+        """See `ICallbackHandler`."""
+        return item
+
+    def after_enqueue(self, item: Any, accepted: bool) -> None:
+        """See `ICallbackHandler`."""
+        if not accepted:
+            self._log.log(self._level, "not accepted for topic %r: the queue is full", item.topic)
+
+    def after_dequeue(self, batch: Any) -> Any:
+        """See `ICallbackHandler`."""
+        return batch
+
+    def before_send(self, batch: Any) -> None:
+        """See `ICallbackHandler`."""
+
+    def after_send(self, batch: Any, results: Any) -> None:
+        """See `ICallbackHandler`."""
+
+    def on_failure(self, batch: Sequence[Any], error: Exception) -> None:
+        """See `ICallbackHandler`."""
+        topics = ", ".join(sorted({repr(item.topic) for item in batch}))
+        self._log.log(
+            self._level,
+            "%d sends for %s failed: %s: %s",
+            len(batch),
+            topics,
+            type(error).__name__,
+            error,
+        )
+
+    def on_close(self) -> None:
+        """See `ICallbackHandler`."""
