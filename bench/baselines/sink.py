@@ -29,12 +29,12 @@ def _sink_protocol(path: str) -> type:
     from twisted.internet.protocol import Protocol
 
     class Sink(Protocol):
-        """Appends every produced set to one file, which each connection starts anew."""
+        """Appends every produced set to one file."""
 
         transport: Any
 
         def connectionMade(self) -> None:
-            self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o644)
+            self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
             self._appended_bytes = 0
             self._tail = b""
 

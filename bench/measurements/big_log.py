@@ -76,7 +76,9 @@ def _measure_fetch(
         )
         return rate / _GIGABYTE
 
-    runs = interleaved(settings.rounds, lambda: fetched_from(large), lambda: fetched_from(empty))
+    runs = interleaved(
+        2 * settings.rounds, lambda: fetched_from(large), lambda: fetched_from(empty)
+    )
     return _row(f"fetch, {settings.big_log_gigabytes:g} GB log", "GB/s", runs)
 
 

@@ -21,6 +21,9 @@ _IN_FLIGHT = (1, 4)
 _TARGET = 0.7
 _GIGABYTE = 1e9
 
+#: A run takes a fraction of a second: many short ones, so that noise meets both sides alike.
+_RUNS_PER_ROUND = 3
+
 #: 210 MB, which stays in the page cache and in one segment.
 _LOG_MESSAGES = 1_000_000
 
@@ -61,7 +64,9 @@ def _measure_size(
 
     with Baseline("sendfile_server", directory=directory / "loop", file=segment) as loop:
         hermes_runs, loop_runs = interleaved(
-            settings.rounds, lambda: fetched_from(broker), lambda: fetched_from(loop)
+            settings.rounds * _RUNS_PER_ROUND,
+            lambda: fetched_from(broker),
+            lambda: fetched_from(loop),
         )
     return ratio_row(
         f"fetch, {size_name}, {in_flight} in flight",

@@ -24,9 +24,11 @@ class Settings:
         Path, "where temporary data goes; put it on the disk that is to be measured"
     ] = _TEMPORARY
     results: Annotated[Path, "where the figures and their data go"] = _RESULTS
-    rounds: Annotated[int, "how often each side of a ratio is taken"] = 5
+    rounds: Annotated[
+        int, "how often each side of a ratio is taken; fetches three times as often"
+    ] = 5
     messages: Annotated[float, "produced per run, in millions"] = 1.0
-    fetch_gigabytes: Annotated[float, "fetched per run"] = 2.0
+    fetch_gigabytes: Annotated[float, "fetched per run"] = 0.5
     latency_seconds: Annotated[float, "how long messages are sent one by one"] = 10.0
     through_gigabytes: Annotated[float, "what goes in and out while the memory is watched"] = 5.0
     connections: Annotated[int, "how many idle connections"] = 10_000
