@@ -35,9 +35,10 @@ from hermes.broker.maintenance import Maintenance
 from hermes.broker.pages import PageCache
 from hermes.broker.topics import TopicRegistry
 from hermes.config import BrokerConfig
-from hermes.errors import ConfigError, HermesError
+from hermes.errors import ConfigError, HermesError, InvalidTopicError
 from hermes.interfaces import IRetentionPolicy
 from hermes.plugins import load_plugin
+from hermes.protocol import check_new_topic_name
 from hermes.storage import DataDirectory, LogSettings, OpenReport
 
 __all__ = ["BrokerService", "raise_descriptor_limit"]
@@ -95,6 +96,7 @@ class BrokerService(Service):
         self._first_calls: list[IDelayedCall] = []
         self._pools: list[ThreadPool] = []
         self._endpoints: list[Any] = [_endpoint(reactor, text) for text in config.listen]
+        _check_topics(config)
         for topic in ("", *config.topics):
             self._retention_policy(topic)  # a wrong plugin fails before anything starts
 
@@ -341,6 +343,16 @@ def _endpoint(reactor: Any, description: str) -> Any:
         return endpoints.serverFromString(reactor, description)  # type: ignore[no-untyped-call]
     except (ValueError, TypeError, ImportError) as error:
         raise ConfigError("listen", f"{description!r} is no endpoint: {error}") from error
+
+
+def _check_topics(config: BrokerConfig) -> None:
+    """Refuse names under `topics` that could never be created."""
+    for topic in config.topics:
+        last = config.topic(topic).partitions - 1
+        try:
+            check_new_topic_name(topic, config.max_topic_name_length, len(f"-{last}"))
+        except InvalidTopicError as error:
+            raise ConfigError(f"topics.{topic}", str(error)) from error
 
 
 def _path(address: Any) -> str:

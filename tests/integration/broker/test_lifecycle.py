@@ -49,6 +49,7 @@ def run_twistd(directory: Path, *arguments: str) -> subprocess.CompletedProcess[
         ({"coordination": "zookeeper"}, "coordination"),
         ({"retention_policy": "no-such-plugin"}, "no-such-plugin"),
         ({"topics": {"t": {"partitons": 3}}}, "partitons"),
+        ({"topics": {"a/b": {"partitions": 3}}}, "a/b"),
     ],
 )
 def test_a_wrong_configuration_is_one_line_and_status_1(
