@@ -4,7 +4,8 @@
     set_check, search       what a broker checks; the way on behind damage
     requests, own_requests  0.7's requests and ours; decoding: bytes to either
     responses, error_codes  the answers, and the codes in them
-    receiver                a stream of bytes to requests or answers
+    framing, receiver       a stream of bytes to requests or answers
+    wire                    integers and strings, which everything else is made of
     topics                  which names are allowed
 
 docs/wire-protocol.md has the byte tables.
