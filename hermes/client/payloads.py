@@ -3,7 +3,6 @@
 from typing import Any
 
 from hermes.errors import EncodingError, HermesError, MessageTooLargeError
-from hermes.plugins.encoders.plain import BytesEncoder
 
 __all__ = ["Payloads"]
 
@@ -14,12 +13,14 @@ class Payloads:
     Args:
         encoder: an `IEncoder`.
         max_message_bytes: larger payloads are refused.
+        passes_bytes: whether the encoder gives bytes back as they are, so that it need not be
+            asked: the most frequent case by far.
     """
 
-    def __init__(self, encoder: Any, max_message_bytes: int) -> None:
+    def __init__(self, encoder: Any, max_message_bytes: int, *, passes_bytes: bool) -> None:
         self._encode = encoder.encode
         self._name = type(encoder).__name__
-        self._passes_bytes = type(encoder) is BytesEncoder
+        self._passes_bytes = passes_bytes
         self._max_message_bytes = max_message_bytes
 
     def of(self, topic: str, messages: Any) -> tuple[bytes | list[bytes], int, int]:

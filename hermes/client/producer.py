@@ -62,7 +62,9 @@ class Producer:
         )
         self._counters = ProducerCounters()
         self._hooks = Hooks(callbacks, self._counters) if callbacks is not None else None
-        self._payloads = Payloads(encoder, config.max_message_bytes)
+        self._payloads = Payloads(
+            encoder, config.max_message_bytes, passes_bytes=config.encoder == "bytes"
+        )
         # Handlers see the application's values, so encoding waits until they have.
         self._encodes_late = self._hooks is not None or self._event_handler is not None
         self._brokers = {
