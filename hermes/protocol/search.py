@@ -168,6 +168,8 @@ class _Search:
         """Where the payload of the message at `start` begins, whatever its length, and its CRC."""
         if self._end - start < MAGIC1.size or self._data[start + SIZE.size] not in (0, 1):
             return None
+        if not any(self._data[start : start + MAGIC0.size]):  # zeros, and no message at all
+            return None
         layout = MAGIC1 if self._data[start + SIZE.size] else MAGIC0
         return start + layout.size, int(layout.unpack_from(self._data, start)[-1])
 
