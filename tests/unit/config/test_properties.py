@@ -278,6 +278,7 @@ _TOPIC_MAPS = {
 }
 
 
+@example(numbers={}, maps={}, port=0, log_dir="\x85a\u2028b\u2029")
 @given(
     numbers=st.fixed_dictionaries({}, optional=dict.fromkeys(_NUMERIC, _NUMBERS)),
     maps=st.fixed_dictionaries({}, optional=dict.fromkeys(_TOPIC_MAPS, _TOPICS)),
