@@ -37,10 +37,18 @@ class Crash(BaseException):
     """The machine stops here. No `except Exception` gets in its way."""
 
 
-class WatchedFiles(FileLayer):
-    """Passes every call on, after telling `before`; counts calls, bytes read and open files.
+class UnsyncedFiles(FileLayer):
+    """Real files, but no waiting for a disk: no test pulls the plug of the machine it runs on."""
 
-    Syncs are counted but not done: no test pulls the plug of the machine that it runs on.
+    def fdatasync(self, descriptor: int) -> None:
+        os.fstat(descriptor)
+
+    def fsync_directory(self, path: str) -> None:
+        os.stat(path)
+
+
+class WatchedFiles(UnsyncedFiles):
+    """Passes every call on, after telling `before`; counts calls, bytes read and open files.
 
     Attributes:
         calls: the names of the calls made, in order.
@@ -61,12 +69,6 @@ class WatchedFiles(FileLayer):
 
     def after(self, name: str, arguments: tuple[Any, ...], result: Any) -> None:
         """Called after every call that succeeded."""
-
-    def fdatasync(self, descriptor: int) -> None:
-        os.fstat(descriptor)
-
-    def fsync_directory(self, path: str) -> None:
-        os.stat(path)
 
     def close(self, descriptor: int) -> None:
         self.opened.discard(descriptor)
