@@ -139,6 +139,11 @@ class Producer:
             return self._put(self._queue, item, count, size_bytes)
         return self._send_now(item, count)
 
+    @property
+    def has_room(self) -> bool:
+        """Whether a small message would not have to wait for room in the queue."""
+        return self._queue is None or self._queue.has_room
+
     def flush(self, timeout_seconds: float | None = None) -> None:
         """Wait until everything accepted so far has its outcome.
 
