@@ -7,6 +7,9 @@ one's outcome into it; the batch then knows what became of every item.
 
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import accumulate, repeat
+from operator import is_not
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from hermes.client.producing import SendResult
@@ -26,6 +29,7 @@ __all__ = [
 
 # What a message takes in a set beside its payload.
 _OVERHEAD_BYTES: Final = 10
+_IS_KEY: Final = partial(is_not, None)
 
 
 class ProducerData(NamedTuple):
@@ -96,6 +100,7 @@ class SetRules(NamedTuple):
 
 
 Choose: TypeAlias = Callable[[str, Any], Target]
+Steady: TypeAlias = Callable[[str], Target | None]
 _Owner: TypeAlias = "tuple[tuple[OutgoingSet, ...], int] | SendResult | Exception"
 
 
@@ -238,7 +243,7 @@ def resolve(owner: _Owner) -> SendResult | Exception:
 
 
 def build(
-    items: Sequence[ProducerData], choose: Choose, rules: SetRules
+    items: Sequence[ProducerData], choose: Choose, rules: SetRules, steady: Steady | None = None
 ) -> tuple[list[OutgoingSet], list[_Owner]]:
     """Deal items into message sets.
 
@@ -246,11 +251,16 @@ def build(
         items: with payloads (bytes, or a list of bytes) as messages.
         choose: the target for a topic and a key; raises HermesError when there is none.
         rules: how large sets become, and how they are compressed.
+        steady: the only target for messages of a topic without key; None when there are several.
 
     Returns:
         The sets, encoded, those of one partition in order; and for each item what `resolve`
         makes its outcome of.
     """
+    if steady is not None and len(items) > 1:
+        uniform = _build_uniform(items, steady, rules)
+        if uniform is not None:
+            return uniform
     filling: dict[tuple[str, Target], OutgoingSet] = {}
     sets: list[OutgoingSet] = []
     owners: list[_Owner] = []
@@ -278,6 +288,41 @@ def build(
             current.payloads += messages
         current.size_bytes += size
     return _encoded(sets, owners, rules)
+
+
+def _build_uniform(
+    items: Sequence[ProducerData], steady: Steady, rules: SetRules
+) -> tuple[list[OutgoingSet], list[_Owner]] | None:
+    """Do what `build` does for single messages of one topic without keys, and one target.
+
+    That is what most asynchronous producers send, and no statement here runs once a message.
+
+    Returns:
+        As `build`; None when the items are anything else.
+    """
+    topics, messages, keys = zip(*items, strict=True)
+    topic = topics[0]
+    if topics.count(topic) != len(items) or set(map(type, messages)) != {bytes}:
+        return None
+    if any(map(_IS_KEY, keys)) or rules.codec_of(topic) is not Codec.NONE:
+        return None
+    target = steady(topic)
+    if target is None:
+        return None
+    ends = list(accumulate(map(len, messages)))
+    size = ends[-1] + _OVERHEAD_BYTES * len(items)
+    if size > rules.max_set_bytes:
+        middle = len(items) // 2
+        first = build(items[:middle], lambda topic, key: target, rules, steady)
+        second = build(items[middle:], lambda topic, key: target, rules, steady)
+        return first[0] + second[0], first[1] + second[1]
+    whole = OutgoingSet(topic, target, has_key=False)
+    whole.payloads = list(messages)
+    whole.size_bytes = size
+    whole.encoded = encode_message_set(whole.payloads)
+    # Each message starts where the payloads before it end, and their overheads.
+    starts = map(int.__add__, [0, *ends], range(0, size, _OVERHEAD_BYTES))
+    return [whole], list(zip(repeat((whole,), len(items)), starts, strict=False))
 
 
 def _encoded(

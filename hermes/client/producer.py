@@ -67,6 +67,8 @@ class Producer:
         )
         # Handlers see the application's values, so encoding waits until they have.
         self._encodes_late = self._hooks is not None or self._event_handler is not None
+        passes_bytes = config.encoder == "bytes" and not self._encodes_late
+        self._quick_bytes = config.max_message_bytes if passes_bytes else -1
         self._brokers = {
             each.broker_id: SyncProducer(
                 each.host,
@@ -133,11 +135,20 @@ class Producer:
             self._check_topic(topic)
         if self._encodes_late:
             return self._send_raw(ProducerData(topic, messages, key))
-        payloads, count, size_bytes = self._payloads.of(topic, messages)
+        if type(messages) is bytes and len(messages) <= self._quick_bytes:
+            # What nearly every call of an asynchronous producer is, without another call.
+            payloads: bytes | list[bytes] = messages
+            count, size_bytes = 1, len(messages)
+        else:
+            payloads, count, size_bytes = self._payloads.of(topic, messages)
         item = tuple.__new__(ProducerData, (topic, payloads, key))
-        if self._queue is not None:
-            return self._put(self._queue, item, count, size_bytes)
-        return self._send_now(item, count)
+        queue = self._queue
+        if queue is None:
+            return self._send_now(item, count)
+        try:
+            return queue.put(item, count, size_bytes)
+        except QueueFullError as error:
+            return self._refused(error, count)
 
     @property
     def has_room(self) -> bool:
@@ -214,16 +225,11 @@ class Producer:
         if len(self._checked_topics) < 10_000:  # names may come from data: bounded
             self._checked_topics.add(topic)
 
-    def _put(
-        self, queue: SendingQueue, item: ProducerData, count: int, size_bytes: int
-    ) -> SendHandle:
-        try:
-            return queue.put(item, count, size_bytes)
-        except QueueFullError as error:
-            self._counters.count_dropped(count)
-            if self.config.queue_full != "drop":
-                raise
-            return _settled(error)
+    def _refused(self, error: QueueFullError, count: int) -> SendHandle:
+        self._counters.count_dropped(count)
+        if self.config.queue_full != "drop":
+            raise error
+        return _settled(error)
 
     def _send_now(self, item: ProducerData, count: int) -> SendHandle:
         batch = Batch()
@@ -241,19 +247,21 @@ class Producer:
         count = len(item.messages) if type(item.messages) is list else 1
         if self._queue is None:
             return self._send_now(item, count)
-        if self._hooks is None:
-            return self._put(self._queue, item, count, 0)
-        changed = self._hooks.before_enqueue(item)
-        if changed is None:
-            self._counters.count_dropped(count)
-            return _settled(ClientError("the callback handler dropped the message"))
-        count = len(changed.messages) if type(changed.messages) is list else 1
-        accepted = False
+        if self._hooks is not None:
+            changed = self._hooks.before_enqueue(item)
+            if changed is None:
+                self._counters.count_dropped(count)
+                return _settled(ClientError("the callback handler dropped the message"))
+            item = changed
+            count = len(item.messages) if type(item.messages) is list else 1
         try:
-            handle = self._put(self._queue, changed, count, 0)
-            accepted = not isinstance(handle.exception(0) if handle.done else None, QueueFullError)
-        finally:
-            self._hooks.after_enqueue(changed, accepted)
+            handle = self._queue.put(item, count, 0)
+        except QueueFullError as error:
+            if self._hooks is not None:
+                self._hooks.after_enqueue(item, False)
+            return self._refused(error, count)
+        if self._hooks is not None:
+            self._hooks.after_enqueue(item, True)
         return handle
 
     # -- sending --------------------------------------------------------------------------------
@@ -270,7 +278,8 @@ class Producer:
             sent = batch.message_count - failed
             outcomes: Sequence[Any] = results
         else:
-            sets, outcomes = build(batch.items, self._router.choose, self._rules)
+            router = self._router
+            sets, outcomes = build(batch.items, router.choose, self._rules, router.steady)
             self._dispatcher.send(sets)
             sent = sum(len(each.payloads) for each in sets if isinstance(each.outcome, SendResult))
         elapsed = time.monotonic() - batch.started
