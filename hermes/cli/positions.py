@@ -12,7 +12,9 @@ from hermes.cli.reading import PartitionReader, read_partitions
 from hermes.cli.starts import AtOffset, AtTime, Beginning, Last, Start
 from hermes.cli.topic_source import OffsetRange, TopicSource
 from hermes.client import SimpleConsumer
-from hermes.errors import ClientError
+from hermes.errors import ClientError, InvalidMessageError
+from hermes.protocol import DEFAULT_MAX_EXPANDED_BYTES, Codec, Message
+from hermes.protocol.expansion import Expansion
 
 __all__ = ["Position", "find_position"]
 
@@ -101,7 +103,15 @@ def _last_messages(
         offset = earliest
         if end - span > earliest:
             offset = source.boundary_before(partition, end - span)
-        reader = PartitionReader(source, partition, offset, end=end, skip_corrupt=skip_corrupt)
+        reader = PartitionReader(
+            source,
+            partition,
+            offset,
+            end=end,
+            skip_corrupt=skip_corrupt,
+            deep=False,
+            report=lambda line: None,  # whoever reads the messages will tell
+        )
         found = _count_back(consumer, reader, count)
         if found is not None:
             return found
@@ -112,20 +122,28 @@ def _last_messages(
 
 def _count_back(consumer: SimpleConsumer, reader: PartitionReader, count: int) -> Position | None:
     """Read to the end; where the last `count` messages begin, or None when there are fewer."""
-    # (offset, messages that have it): one entry a message, or one a compressed set.
-    places: deque[list[int]] = deque()
+    # (offset, how many messages start there): one, or those inside a compressed one.
+    places: deque[tuple[int, int]] = deque()
     total = 0
     for chunk in read_partitions(consumer, [reader], max_wait_ms=0):
         offset = chunk.offset
-        for _, following in chunk.messages:
-            if places and places[-1][0] == offset:
-                places[-1][1] += 1
-            else:
-                places.append([offset, 1])
-            total += 1
-            if total - places[0][1] >= count:
+        for message, following in chunk.messages:
+            inside = _message_count(message)
+            places.append((offset, inside))
+            total += inside
+            while total - places[0][1] >= count:
                 total -= places.popleft()[1]
             offset = following
     if total < count:
         return None
     return Position(places[0][0], total - count)
+
+
+def _message_count(message: Message) -> int:
+    """How many messages a message stands for; none if what is inside can't be read."""
+    if message.codec is Codec.NONE:
+        return 1
+    try:
+        return Expansion(DEFAULT_MAX_EXPANDED_BYTES).count(message)
+    except InvalidMessageError:
+        return 0
