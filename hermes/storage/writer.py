@@ -247,7 +247,7 @@ class LogWriter(LogState):
             self._files.fdatasync(segment.descriptor)
         has_new_names = work.has_new_names
         for segment in work.dirty:
-            if segment.index.last is None:
+            if segment.index.last is None and segment.base_offset < work.end:
                 with suppress(OSError):
                     has_new_names |= segment.index.ensure_file()
         self._sync_names(has_new_names)
