@@ -1,9 +1,13 @@
 """The client library for asyncio: `async with`, `async for`, the same names and errors.
 
-channel              conversations, awaited: the other driver of `hermes.client.conversations`
-asyncio_connection   the socket
-simple_consumer, producer
-the twins
+In the order of a reading:
+
+    channel              conversations, awaited: the other driver of `hermes.client.conversations`
+    asyncio_connection   the socket
+    simple_consumer, producer
+                         the twins
+
+What is shared is in `hermes.client`.
 """
 
 from hermes.aio.producer import Producer, await_handle

@@ -11,11 +11,10 @@ from hermes.client.batching import (
     Batch,
     ProducerData,
     SendHandle,
-    SetRules,
     Target,
-    build,
     resolve,
 )
+from hermes.client.grouping import SetRules, build
 from hermes.client.producing import SendResult
 from hermes.errors import BrokerTimeoutError, RoutingError, StorageUnavailableError
 from hermes.protocol import Codec, MessageSet
