@@ -158,14 +158,7 @@ def _readers(
 ) -> list[PartitionReader]:
     readers = []
     for partition, available in ranges.items():
-        position = find_position(
-            consumer,
-            source,
-            partition,
-            available,
-            wanted.start,
-            skip_corrupt=wanted.skip_corrupt,
-        )
+        position = find_position(consumer, source, partition, available, wanted.start)
         readers.append(
             PartitionReader(
                 source,

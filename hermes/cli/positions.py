@@ -2,7 +2,8 @@
 
 Offsets are positions, so that "the last N messages" can't be computed: the messages are counted
 from some boundary near the end, further back if they are too few. A compressed set can only be
-entered at its start; the messages before the wanted ones are dropped by the reader.
+entered at its start; the messages before the wanted ones are dropped by the reader. Damaged
+messages don't count.
 """
 
 from collections import deque
@@ -41,8 +42,6 @@ def find_position(
     partition: int,
     available: OffsetRange,
     start: Start,
-    *,
-    skip_corrupt: bool = False,
 ) -> Position:
     """Find where to begin in one partition.
 
@@ -52,7 +51,6 @@ def find_position(
         partition: its number.
         available: what the partition holds.
         start: what is wanted.
-        skip_corrupt: whether counting messages passes over damaged ones.
 
     Raises:
         ClientError: there is no such place; the text says which there are.
@@ -69,9 +67,7 @@ def find_position(
     if isinstance(start, AtTime):
         return Position(_offset_at(consumer, source, partition, available, start.time_ms))
     if isinstance(start, Last) and start.count:
-        return _last_messages(
-            consumer, source, partition, available, start.count, skip_corrupt=skip_corrupt
-        )
+        return _last_messages(consumer, source, partition, available, start.count)
     return Position(available.end)
 
 
@@ -94,8 +90,6 @@ def _last_messages(
     partition: int,
     available: OffsetRange,
     count: int,
-    *,
-    skip_corrupt: bool,
 ) -> Position:
     earliest, end = available
     span = max(_FIRST_SPAN_BYTES, count * _ASSUMED_MESSAGE_BYTES)
@@ -108,9 +102,11 @@ def _last_messages(
             partition,
             offset,
             end=end,
-            skip_corrupt=skip_corrupt,
             deep=False,
-            report=lambda line: None,  # whoever reads the messages will tell
+            # Damage before the last messages is nobody's concern, and whoever reads them will
+            # find what is among them.
+            skip_corrupt=True,
+            report=lambda line: None,
         )
         found = _count_back(consumer, reader, count)
         if found is not None:

@@ -108,6 +108,12 @@ def hermes(broker: BrokerProcess) -> Iterator[Hermes]:
     runner.close()
 
 
+@pytest.fixture(scope="module")
+def hermes_once(broker: BrokerProcess) -> Hermes:
+    """The same for fixtures that many tests share; for commands that end."""
+    return Hermes(broker.port)
+
+
 @pytest.fixture
 def hermes_at() -> Iterator[Callable[[int], Hermes]]:
     """Runs `hermes` with the broker at a port."""
