@@ -18,7 +18,6 @@ from hermes.client.sync_producer import SyncProducer
 from hermes.errors import (
     BrokerTimeoutError,
     BrokerUnavailableError,
-    ClientError,
     HermesError,
     RoutingError,
 )
@@ -192,7 +191,7 @@ class Router:
             return targets[0]
         try:
             chosen = self._partition(topic, key, count)
-        except ClientError:
+        except HermesError:
             raise
         except Exception as error:
             raise RoutingError(f"{self._partitioner_name}: {error}") from error
