@@ -6,11 +6,12 @@ In the order of a reading:
     asyncio_connection   the socket
     simple_consumer, producer
                          the twins
+    twisted              the same for Twisted's reactor; imported by itself only
 
 What is shared is in `hermes.client`.
 """
 
-from hermes.aio.producer import Producer, await_handle
+from hermes.aio.producer import Producer
 from hermes.aio.simple_consumer import SimpleConsumer
 
-__all__ = ["Producer", "SimpleConsumer", "await_handle"]
+__all__ = ["Producer", "SimpleConsumer"]

@@ -1,14 +1,17 @@
 """The asynchronous twin of `hermes.Producer`: its batching and its sender, awaited.
 
 There is no second copy of queue, batches and retries: this is the producer with its sender thread,
-whose outcomes are handed over to the event loop.
+whose outcomes are handed over to the event loop. What needs the loop is in the two methods that
+`ProducerTwin` leaves open; asyncio's producer is here, Twisted's in `hermes.aio.twisted`.
 """
 
 import asyncio
 import dataclasses
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from hermes.client.batching import SendHandle
 from hermes.client.metrics import ProducerMetrics
@@ -16,17 +19,13 @@ from hermes.client.producer import Producer as BlockingProducer
 from hermes.client.producer_config import ProducerConfig
 from hermes.client.producing import SendResult
 
-__all__ = ["Producer"]
+__all__ = ["Producer", "ProducerTwin"]
+
+R = TypeVar("R")
 
 
-class Producer:
-    """Publishes messages, for asyncio.
-
-        config = ProducerConfig(broker_list="0:localhost:9092", acks="flushed")
-        async with Producer(config) as producer:
-            result = await producer.send("clicks", b"payload")
-
-    Messages of concurrent tasks leave in common batches. Use it in the event loop's thread.
+class ProducerTwin(ABC):
+    """Publishes messages from an event loop of any kind.
 
     Args:
         config: as for `hermes.Producer`; `producer_type` is "async" here whatever it says.
@@ -38,6 +37,14 @@ class Producer:
     def __init__(self, config: ProducerConfig) -> None:
         self.config = dataclasses.replace(config, producer_type="async")
         self._producer = BlockingProducer(self.config)
+
+    @abstractmethod
+    def _in_thread(self, function: Callable[..., R], *arguments: Any) -> Awaitable[R]:
+        """Call a function that blocks, in a thread."""
+
+    @abstractmethod
+    def _until_done(self, handle: SendHandle) -> Awaitable[Any]:
+        """Wait until a handle's outcome is known."""
 
     async def send(self, topic: str, messages: Any, key: Any = None) -> SendResult:
         """Send one message or a list of messages, and wait for the outcome.
@@ -53,25 +60,38 @@ class Producer:
         Raises:
             HermesError: as `hermes.Producer.send`, and what sending failed with.
         """
-        return await await_handle(await self.enqueue(topic, messages, key))
+        return await self.outcome(await self.enqueue(topic, messages, key))
 
     async def enqueue(self, topic: str, messages: Any, key: Any = None) -> SendHandle:
         """Accept messages without waiting for their outcome; only for room in the queue.
 
         Returns:
-            The outcome, for `await_handle`. Its `result` would block the event loop.
+            The outcome, for `outcome`. Its own `result` would block the event loop.
         """
         if self._producer.has_room:
             return self._producer.send(topic, messages, key)
-        return await asyncio.to_thread(self._producer.send, topic, messages, key)
+        return await self._in_thread(self._producer.send, topic, messages, key)
+
+    async def outcome(self, handle: SendHandle) -> SendResult:
+        """Wait for what became of messages.
+
+        Args:
+            handle: of `enqueue`.
+
+        Raises:
+            Exception: what the send failed with.
+        """
+        if not handle.done:
+            await self._until_done(handle)
+        return handle.result(0)
 
     async def flush(self, timeout_seconds: float | None = None) -> None:
         """See `hermes.Producer.flush`."""
-        await asyncio.to_thread(self._producer.flush, timeout_seconds)
+        await self._in_thread(self._producer.flush, timeout_seconds)
 
     async def close(self, timeout_seconds: float | None = None) -> None:
         """See `hermes.Producer.close`."""
-        await asyncio.to_thread(self._producer.close, timeout_seconds)
+        await self._in_thread(self._producer.close, timeout_seconds)
 
     def metrics(self) -> ProducerMetrics:
         """See `hermes.Producer.metrics`."""
@@ -89,13 +109,20 @@ class Producer:
         await self.close()
 
 
-async def await_handle(handle: SendHandle) -> SendResult:
-    """Wait for a handle's outcome in an event loop.
+class Producer(ProducerTwin):
+    """Publishes messages, for asyncio.
 
-    Raises:
-        Exception: what the send failed with.
+        config = ProducerConfig(broker_list="0:localhost:9092", acks="flushed")
+        async with Producer(config) as producer:
+            result = await producer.send("clicks", b"payload")
+
+    Messages of concurrent tasks leave in common batches. Use it in the event loop's thread.
     """
-    if not handle.done:
+
+    def _in_thread(self, function: Callable[..., R], *arguments: Any) -> Awaitable[R]:
+        return asyncio.to_thread(function, *arguments)
+
+    async def _until_done(self, handle: SendHandle) -> None:
         loop = asyncio.get_running_loop()
         done = asyncio.Event()
 
@@ -105,4 +132,3 @@ async def await_handle(handle: SendHandle) -> SendResult:
 
         handle.add_done_callback(tell)
         await done.wait()
-    return handle.result(0)

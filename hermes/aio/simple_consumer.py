@@ -1,11 +1,16 @@
-"""The asynchronous twin of `hermes.SimpleConsumer`: the same conversations, awaited."""
+"""The asynchronous twin of `hermes.SimpleConsumer`: the same conversations, awaited.
+
+What a consumer does is in `ConsumerTwin`, which awaits nothing but its connection; the consumer
+for asyncio is here, the one for Twisted in `hermes.aio.twisted`.
+"""
 
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
 from types import TracebackType
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from hermes.aio.asyncio_connection import AsyncioConnection
-from hermes.aio.channel import AsyncChannel
+from hermes.aio.channel import AsyncChannel, AsyncConnection
 from hermes.client import conversations
 from hermes.client.connection import DEFAULT_MAX_RESPONSE_BYTES
 from hermes.client.fetching import (
@@ -28,56 +33,28 @@ from hermes.protocol import (
     WaitingFetchRequest,
 )
 
-__all__ = ["SimpleConsumer"]
+__all__ = ["ConsumerOptions", "ConsumerTwin", "SimpleConsumer"]
 
 
-class SimpleConsumer:
-    """Reads partitions of one broker, for asyncio.
-
-        async with SimpleConsumer("localhost", 9092) as consumer:
-            async for message, next_offset in consumer.follow("clicks", 0, offset=0):
-                print(message.payload)
-
-    Methods, arguments and errors are those of `hermes.SimpleConsumer`. Tasks may share a
-    consumer; their requests take turns.
+class ConsumerTwin:
+    """Reads partitions of one broker over any asynchronous connection.
 
     Args:
-        host: the broker's name or address.
-        port: its port.
-        timeout_seconds: the longest that one request may take, above 0.
-        connect_timeout_seconds: the longest that connecting may take, above 0.
-        max_fetch_bytes: how far a fetch grows to hold one message.
-        on_corrupt: "raise" or "skip", as for the blocking consumer.
-        max_expanded_bytes: what one compressed message may expand to.
-        supports_hermes_requests: whether the broker answers Hermes' own requests; None finds out.
-        poll_interval_ms: how often to ask a broker that can't make a fetch wait.
+        connection: the consumer's own from now on.
+        options: what beside the address was given.
     """
 
-    def __init__(
-        self,
-        host: str,
-        port: int,
-        *,
-        timeout_seconds: float = 30.0,
-        connect_timeout_seconds: float = 5.0,
-        max_fetch_bytes: int = DEFAULT_MAX_FETCH_BYTES,
-        on_corrupt: Literal["raise", "skip"] = "raise",
-        max_expanded_bytes: int = DEFAULT_MAX_EXPANDED_BYTES,
-        supports_hermes_requests: bool | None = None,
-        poll_interval_ms: int = 100,
-    ) -> None:
-        connection = AsyncioConnection(
-            host,
-            port,
-            timeout_seconds,
-            connect_timeout_seconds,
-            max(2 * max_fetch_bytes, DEFAULT_MAX_RESPONSE_BYTES),
+    def __init__(self, connection: AsyncConnection, options: "ConsumerOptions") -> None:
+        self._channel = AsyncChannel(
+            connection, supports_hermes_requests=options.supports_hermes_requests
         )
-        self._channel = AsyncChannel(connection, supports_hermes_requests=supports_hermes_requests)
-        self._poll_interval_ms = poll_interval_ms
+        self._poll_interval_ms = options.poll_interval_ms
         self._skipped_count = 0
         self._rules = FetchRules(
-            max_fetch_bytes, on_corrupt, max_expanded_bytes, self._count_skipped
+            options.max_fetch_bytes,
+            options.on_corrupt,
+            options.max_expanded_bytes,
+            self._count_skipped,
         )
 
     @property
@@ -171,3 +148,59 @@ class SimpleConsumer:
 
     def _count_skipped(self, count: int) -> None:
         self._skipped_count += count
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerOptions:
+    """What the twins take beside the address; the meaning is that of `hermes.SimpleConsumer`.
+
+    Attributes:
+        timeout_seconds: the longest that one request may take, above 0.
+        connect_timeout_seconds: the longest that connecting may take, above 0.
+        max_fetch_bytes: how far a fetch grows to hold one message.
+        on_corrupt: "raise" or "skip".
+        max_expanded_bytes: what one compressed message may expand to.
+        supports_hermes_requests: whether the broker answers Hermes' own requests; None finds out.
+        poll_interval_ms: how often to ask a broker that can't make a fetch wait.
+    """
+
+    timeout_seconds: float = 30.0
+    connect_timeout_seconds: float = 5.0
+    max_fetch_bytes: int = DEFAULT_MAX_FETCH_BYTES
+    on_corrupt: Literal["raise", "skip"] = "raise"
+    max_expanded_bytes: int = DEFAULT_MAX_EXPANDED_BYTES
+    supports_hermes_requests: bool | None = None
+    poll_interval_ms: int = 100
+
+    @property
+    def max_response_bytes(self) -> int:
+        """The largest answer that these settings can lead to, and some room."""
+        return max(2 * self.max_fetch_bytes, DEFAULT_MAX_RESPONSE_BYTES)
+
+
+class SimpleConsumer(ConsumerTwin):
+    """Reads partitions of one broker, for asyncio.
+
+        async with SimpleConsumer("localhost", 9092) as consumer:
+            async for message, next_offset in consumer.follow("clicks", 0, offset=0):
+                print(message.payload)
+
+    Methods and errors are those of `hermes.SimpleConsumer`. Tasks may share a consumer; their
+    requests take turns.
+
+    Args:
+        host: the broker's name or address.
+        port: its port.
+        **options: see `ConsumerOptions`.
+    """
+
+    def __init__(self, host: str, port: int, **options: Any) -> None:
+        chosen = ConsumerOptions(**options)
+        connection = AsyncioConnection(
+            host,
+            port,
+            chosen.timeout_seconds,
+            chosen.connect_timeout_seconds,
+            chosen.max_response_bytes,
+        )
+        super().__init__(connection, chosen)
