@@ -100,6 +100,7 @@ class _Program(LazyGroup):
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog=exits.EXITS_EPILOG,
     invoke_without_command=True,
+    subcommand_metavar="COMMAND [ARGS]...",
 )
 @click.version_option(__version__, prog_name="hermes", message="%(prog)s %(version)s")
 @click.pass_context

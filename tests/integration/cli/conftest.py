@@ -77,14 +77,17 @@ class Hermes:
         return ended
 
     def start(
-        self, *arguments: object, stdout: int | BinaryIO = subprocess.PIPE
+        self,
+        *arguments: object,
+        stdout: int | BinaryIO = subprocess.PIPE,
+        stderr: int = subprocess.PIPE,
     ) -> subprocess.Popen[bytes]:
         """Start it with pipes; killed after the test if it still runs."""
         process = subprocess.Popen(
             [HERMES, *map(str, arguments)],
             stdin=subprocess.PIPE,
             stdout=stdout,
-            stderr=subprocess.PIPE,
+            stderr=stderr,
             env=self._environment,
         )
         self.started.append(process)
