@@ -5,6 +5,7 @@ into `OutgoingSet`s, one or more for each partition, in order. Whoever sends the
 one's outcome into it; the batch then knows what became of every item.
 """
 
+import logging
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias
@@ -22,6 +23,9 @@ __all__ = [
     "message_count",
     "resolve",
 ]
+
+
+_log = logging.getLogger(__name__)
 
 
 class ProducerData(NamedTuple):
@@ -128,7 +132,7 @@ class Batch:
             callbacks, self._callbacks = self._callbacks, []
             self._lock.notify_all()
         for callback, handle in callbacks:
-            callback(handle)
+            _call_back(callback, handle)
 
     def wait(self, timeout_seconds: float | None) -> bool:
         """Wait until it is done; whether that came in time."""
@@ -150,7 +154,7 @@ class Batch:
             if self._outcomes is None:
                 self._callbacks.append((callback, handle))
                 return
-        callback(handle)
+        _call_back(callback, handle)
 
 
 class SendHandle(tuple[Batch, int]):
@@ -203,12 +207,22 @@ class SendHandle(tuple[Batch, int]):
         return outcome if isinstance(outcome, Exception) else None
 
     def add_done_callback(self, callback: "Callable[[SendHandle], None]") -> None:
-        """Call it with this handle when the outcome is known, in the sender's thread, or now."""
+        """Call it with this handle when the outcome is known, in the sender's thread, or now.
+
+        It must not block, since nothing is sent meanwhile. What it raises is logged.
+        """
         self[0].call_when_done(callback, self)
 
     def __repr__(self) -> str:
         state = repr(self[0].outcome(self[1])) if self.done else "pending"
         return f"<SendHandle {state}>"
+
+
+def _call_back(callback: Callable[[SendHandle], None], handle: SendHandle) -> None:
+    try:
+        callback(handle)
+    except Exception:
+        _log.exception("a callback for the outcome of a send failed")
 
 
 def resolve(owner: Owner) -> SendResult | Exception:

@@ -137,6 +137,21 @@ def test_a_handle_waits_for_its_batch_and_calls_back() -> None:
     assert handle.exception() is None
 
 
+def test_a_callback_that_raises_is_logged_and_the_others_are_called(caplog) -> None:
+    batch = Batch()
+    heard: list[SendHandle] = []
+
+    def fail(handle: SendHandle) -> None:
+        raise ZeroDivisionError("oops")
+
+    for callback in (fail, heard.append):
+        SendHandle((batch, 0)).add_done_callback(callback)
+    batch.finish([SendResult("a", 0, 7)])
+    SendHandle((batch, 0)).add_done_callback(fail)
+    assert len(heard) == 1
+    assert [record.exc_info[0] for record in caplog.records] == [ZeroDivisionError] * 2
+
+
 def test_a_failed_handle_raises() -> None:
     batch = Batch()
     batch.finish([StorageUnavailableError("full")])
