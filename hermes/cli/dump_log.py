@@ -10,7 +10,7 @@ from hermes.cli.exits import EXIT_FAILURE
 from hermes.cli.options import JSON_OPTION, MAX_EXPANDED_OPTION, MAX_MESSAGE_OPTION
 from hermes.cli.payloads import payload_json
 from hermes.cli.segments import BadRange, Limits, SegmentFile, StoredMessage, codec_name
-from hermes.cli.terminal import note, write_json
+from hermes.cli.terminal import note, write_json, write_line
 from hermes.protocol import Message
 from hermes.protocol.expansion import Expansion
 
@@ -47,14 +47,14 @@ def command(
     """
     limits = Limits(max_message_bytes, max_expanded_bytes)
     show: Callable[..., Iterator[Any]] = _json_rows if as_json else _text_rows
-    write: Callable[[Any], None] = write_json if as_json else click.echo
+    write: Callable[[Any], None] = write_json if as_json else write_line
     problems = 0
     for path in paths:
         with SegmentFile(path, limits) as segment:
             if not as_json:
                 size = segment.end_offset - segment.base_offset
-                click.echo(f"{path}: {size} bytes from offset {segment.base_offset}")
-                click.echo(_HEADINGS)
+                write_line(f"{path}: {size} bytes from offset {segment.base_offset}")
+                write_line(_HEADINGS)
             for found in segment.walk():
                 problems += not isinstance(found, StoredMessage) or found.problem is not None
                 inner = _inner_messages(found, limits) if deep else []

@@ -33,6 +33,8 @@ __all__ = [
 _WINDOW_BYTES: Final = 1024 * 1024
 _SIZE: Final = struct.Struct(">i")
 _CRC: Final = struct.Struct(">I")
+# By the two bits of the attributes.
+_CODEC_NAMES: Final = (*(codec.name.lower() for codec in Codec), "codec-3")
 _NAME: Final = re.compile(r"([0-9]{1,20})\.[a-z]+")
 
 
@@ -105,8 +107,7 @@ def codec_name(message: Message) -> str:
     Returns:
         `none`, `gzip` or `snappy`; `codec-3` for the one that isn't assigned.
     """
-    codec = message.attributes & CODEC_MASK
-    return Codec(codec).name.lower() if codec in list(Codec) else f"codec-{codec}"
+    return _CODEC_NAMES[message.attributes & CODEC_MASK]
 
 
 class SegmentFile:
@@ -227,7 +228,7 @@ class SegmentFile:
         codec = message.attributes & CODEC_MASK
         if not codec:
             return StoredMessage(offset, size_bytes, message, 1, None)
-        if codec not in list(Codec):
+        if codec >= len(Codec):
             return StoredMessage(offset, size_bytes, message, 0, f"the codec {codec} is unknown")
         try:
             count = Expansion(self._limits.max_expanded_bytes).count(message)
