@@ -138,7 +138,7 @@ class Log(LogWriter):
         """Under the flush lock, offline: recover from the high watermark on."""
         view = self._view
         first = bisect_right(view.bases, self._high_watermark) - 1
-        self._sync_names(True)
+        self._sync_names(has_new_names=False)
         tail, report = recover_tail(
             view.segments[first:],
             self._files,

@@ -1,10 +1,11 @@
 """A broker's life on a data directory, and what must hold of it whatever the disk does."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from storage_fakes import UnsyncedFiles
 from storage_logs import NOW_MS, append, message, read_all, settings
 
 from hermes.errors import StorageError
@@ -28,16 +29,24 @@ class Account:
     earliest: int = 0
     maybe_earliest: int = 0
 
-    def check(self, log: Log) -> None:
-        """Hold a log, opened again on a healthy disk, against what was told."""
+    def check(self, log: Log, bad_ranges: Iterable[tuple[int, int]] = ()) -> None:
+        """Hold a log, opened again on a healthy disk, against what was told.
+
+        `bad_ranges` are what recovery reported: blocks that never reached the disk, with later ones
+        that did. Nothing that was flushed may be in them.
+        """
         assert not log.is_offline, log.offline_reason
         assert log.earliest <= self.maybe_earliest
         assert log.high_watermark >= self.flushed
         start = max(log.earliest, self.earliest)
         content = read_all(log, start)
         assert log.high_watermark == start + len(content)
+        expected = bytearray(self.accepted[start : start + len(content)])
+        for bad, end in bad_ranges:
+            assert bad >= self.flushed
+            expected[bad - start : end - start] = content[bad - start : end - start]
         # No hole, nothing invented, nothing torn; more than was flushed may have survived.
-        assert self.accepted[start : start + len(content)] == content
+        assert expected == content
         assert all(part in self.boundaries() for part in (log.earliest, log.high_watermark))
 
     def boundaries(self) -> set[int]:
@@ -146,24 +155,21 @@ def lives() -> type[Life]:
     return Life
 
 
-def reopened(path: Path) -> DataDirectory:
-    """The directory on a healthy disk."""
-    directory = DataDirectory(path, lambda topic: settings(2 * SIZE))
-    directory.open(NOW_MS + 10**6)
-    return directory
-
-
 @pytest.fixture
 def check_books() -> Callable[[Path, dict[str, Account]], None]:
     """Opens a directory on a healthy disk, twice, and holds it against the books."""
 
     def check(path: Path, books: dict[str, Account]) -> None:
+        damaged: dict[tuple[str, int], set[tuple[int, int]]] = {}
         for _ in range(2):
-            directory = reopened(path)
-            logs = {log.name: log for log in directory.logs.values()}
+            directory = DataDirectory(path, lambda topic: settings(2 * SIZE), UnsyncedFiles())
+            report = directory.open(NOW_MS + 10**6)
+            for key, found in report.recovered.items():
+                damaged.setdefault(key, set()).update(found.bad_ranges)
             for name, account in books.items():
-                if name in logs:
-                    account.check(logs[name])
+                log = directory.get(name[0], 0)
+                if log is not None:
+                    account.check(log, damaged.get((name[0], 0), ()))
                 else:
                     assert account.flushed == 0
             directory.close(clean=False)
