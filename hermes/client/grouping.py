@@ -7,6 +7,7 @@ from operator import is_not
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from hermes.client.batching import OutgoingSet, Owner, ProducerData, Target
+from hermes.client.producing import is_retriable
 from hermes.errors import HermesError
 from hermes.protocol import Codec, encode_message_set
 
@@ -55,14 +56,21 @@ def build(
         if uniform is not None:
             return uniform
     filling: dict[tuple[str, Target], OutgoingSet] = {}
+    refused: dict[str, HermesError] = {}
     sets: list[OutgoingSet] = []
     owners: list[Owner] = []
     max_bytes = rules.max_set_bytes
     for topic, messages, key in items:
+        if refused and topic in refused:
+            owners.append(refused[topic])
+            continue
         try:
             place = (topic, choose(topic, key))
         except HermesError as error:
             owners.append(error)
+            if is_retriable(error):
+                # All or none of a topic: what comes behind must not overtake a second try.
+                refused[topic] = error
             continue
         current = filling.get(place)
         if type(messages) is bytes:

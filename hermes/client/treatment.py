@@ -4,12 +4,19 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
-from hermes.client.batching import Batch, Owner, ProducerData, message_count, resolve
+from hermes.client.batching import (
+    Batch,
+    OutgoingSet,
+    Owner,
+    ProducerData,
+    message_count,
+    resolve,
+)
 from hermes.client.dispatch import Dispatcher
 from hermes.client.grouping import SetRules, build
 from hermes.client.hooks import Hooks
 from hermes.client.payloads import Payloads
-from hermes.client.producing import SendResult
+from hermes.client.producing import SendResult, is_retriable
 from hermes.client.routing import Router
 from hermes.errors import ClientError, HermesError
 
@@ -53,9 +60,7 @@ class Treatment:
             What its items' outcomes are made of, and how many messages were sent.
         """
         if self._hooks is None and self._event_handler is None:
-            router = self._router
-            sets, owners = build(batch.items, router.choose, self._rules, router.steady)
-            self._dispatcher.send(sets)
+            sets, owners = self._send(batch.items)
             sent = sum(len(each.payloads) for each in sets if isinstance(each.outcome, SendResult))
             return owners, sent
         results = self._watched(batch.items)
@@ -65,6 +70,28 @@ class Treatment:
             if isinstance(result, SendResult)
         )
         return results, sent
+
+    def _send(self, items: Sequence[ProducerData]) -> tuple[list[OutgoingSet], list[Owner]]:
+        """Send items; those without a target, for want of a broker to ask, are tried again too."""
+        router = self._router
+        sets, owners = build(items, router.choose, self._rules, router.steady)
+        self._dispatcher.send(sets)
+        for _ in range(self._dispatcher.num_retries):
+            left = [
+                index
+                for index, owner in enumerate(owners)
+                if isinstance(owner, Exception) and is_retriable(owner)
+            ]
+            if not left or not self._dispatcher.pause():
+                break
+            more_sets, more_owners = build(
+                [items[index] for index in left], router.choose, self._rules
+            )
+            self._dispatcher.send(more_sets)
+            sets += more_sets
+            for index, owner in zip(left, more_owners, strict=True):
+                owners[index] = owner
+        return sets, owners
 
     def _watched(self, items: list[ProducerData]) -> list[SendResult | Exception]:
         """Treat items between the hooks of the callback handler."""
@@ -112,7 +139,6 @@ class Treatment:
             else:
                 results.append(None)
                 encoded.append(ProducerData(topic, payloads, key))
-        sets, owners = build(encoded, self._router.choose, self._rules)
-        self._dispatcher.send(sets)
+        _, owners = self._send(encoded)
         outcomes = map(resolve, owners)
         return [next(outcomes) if each is None else each for each in results]
