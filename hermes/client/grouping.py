@@ -1,8 +1,9 @@
 """Deals items into message sets: by partition, of bounded size, in order. No I/O."""
 
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import accumulate, repeat
+from itertools import accumulate
 from operator import is_not
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -38,7 +39,7 @@ Steady: TypeAlias = Callable[[str], Target | None]
 
 def build(
     items: Sequence[ProducerData], choose: Choose, rules: SetRules, steady: Steady | None = None
-) -> tuple[list[OutgoingSet], list[Owner]]:
+) -> tuple[list[OutgoingSet], Sequence[Owner]]:
     """Deal items into message sets.
 
     Args:
@@ -93,7 +94,7 @@ def build(
 
 def _build_uniform(
     items: Sequence[ProducerData], steady: Steady, rules: SetRules
-) -> tuple[list[OutgoingSet], list[Owner]] | None:
+) -> tuple[list[OutgoingSet], Sequence[Owner]] | None:
     """Do what `build` does for single messages of one topic without keys, and one target.
 
     That is what most asynchronous producers send, and no statement here runs once a message.
@@ -110,20 +111,48 @@ def _build_uniform(
     target = steady(topic)
     if target is None:
         return None
-    ends = list(accumulate(map(len, messages)))
-    size = ends[-1] + _OVERHEAD_BYTES * len(items)
-    if size > rules.max_set_bytes:
-        middle = len(items) // 2
-        first = build(items[:middle], lambda topic, key: target, rules, steady)
-        second = build(items[middle:], lambda topic, key: target, rules, steady)
-        return first[0] + second[0], first[1] + second[1]
-    whole = OutgoingSet(topic, target, has_key=False)
-    whole.payloads = list(messages)
-    whole.size_bytes = size
-    whole.encoded = encode_message_set(whole.payloads)
-    # Each message starts where the payloads before it end, and their overheads.
-    starts = map(int.__add__, [0, *ends], range(0, size, _OVERHEAD_BYTES))
-    return [whole], list(zip(repeat((whole,), len(items)), starts, strict=False))
+    totals = [0, *accumulate(map(_OVERHEAD_BYTES.__add__, map(len, messages)))]
+    sets: list[OutgoingSet] = []
+    firsts: list[int] = []
+    start = 0
+    while start < len(items):
+        fitting = bisect_right(totals, totals[start] + rules.max_set_bytes) - 1
+        end = max(fitting, start + 1)
+        part = OutgoingSet(topic, target, has_key=False)
+        part.payloads = list(messages[start:end])
+        part.size_bytes = totals[end] - totals[start]
+        part.encoded = encode_message_set(part.payloads)
+        sets.append(part)
+        firsts.append(start)
+        start = end
+    return sets, _UniformOwners(sets, firsts, totals)
+
+
+class _UniformOwners(Sequence[Owner]):
+    """The owners of items that hold one message each, made only when somebody asks.
+
+    Few do; thousands of tuples for each batch would keep the garbage collector busy.
+
+    Args:
+        sets: the sets, in order.
+        firsts: the index of each set's first item.
+        totals: what the messages before each item take in the log; one more for the end.
+    """
+
+    def __init__(self, sets: list[OutgoingSet], firsts: list[int], totals: list[int]) -> None:
+        self._sets = sets
+        self._firsts = firsts
+        self._totals = totals
+
+    def __len__(self) -> int:
+        return len(self._totals) - 1
+
+    def __getitem__(self, index: Any) -> Any:
+        if not 0 <= index < len(self):
+            raise IndexError(index)
+        place = bisect_right(self._firsts, index) - 1
+        position = self._totals[index] - self._totals[self._firsts[place]]
+        return (self._sets[place],), position
 
 
 def _encoded(

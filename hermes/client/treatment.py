@@ -71,11 +71,13 @@ class Treatment:
         )
         return results, sent
 
-    def _send(self, items: Sequence[ProducerData]) -> tuple[list[OutgoingSet], list[Owner]]:
+    def _send(self, items: Sequence[ProducerData]) -> tuple[list[OutgoingSet], Sequence[Owner]]:
         """Send items; those without a target, for want of a broker to ask, are tried again too."""
         router = self._router
         sets, owners = build(items, router.choose, self._rules, router.steady)
         self._dispatcher.send(sets)
+        if not isinstance(owners, list):
+            return sets, owners  # uniform items have one target, or go the other way
         for _ in range(self._dispatcher.num_retries):
             left = [
                 index
