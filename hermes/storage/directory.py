@@ -133,8 +133,8 @@ class DataDirectory:
         log = self._logs.get((topic, partition))
         if log is not None:
             return log
-        if topic in self._deleting:
-            raise StorageError(f"topic {topic} is being deleted")
+        with self._change:
+            self._check_not_deleting(topic)
         log = self._log(topic, partition)
         try:
             self._files.mkdir(log.directory)
@@ -147,6 +147,11 @@ class DataDirectory:
         with self._change:
             self._logs = {**self._logs, (topic, partition): log}
         return log
+
+    def _check_not_deleting(self, topic: str) -> None:
+        """Under the lock: leave a topic to whoever is deleting it."""
+        if topic in self._deleting:
+            raise StorageError(f"topic {topic} is being deleted")
 
     def _log(self, topic: str, partition: int) -> Log:
         directory = os.path.join(self.path, partition_directory(topic, partition))
@@ -262,9 +267,11 @@ class DataDirectory:
 
         Raises:
             StorageError: something could not be deleted. All partitions are out of service; what
-                is left of the files comes back with the next start.
+                is left of the files comes back with the next start. Or another call is deleting
+                the topic; this one has changed nothing.
         """
         with self._change:
+            self._check_not_deleting(topic)
             doomed = [log for key, log in self._logs.items() if key[0] == topic]
             self._logs = {key: log for key, log in self._logs.items() if key[0] != topic}
             self._deleting.add(topic)
