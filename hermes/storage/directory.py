@@ -17,7 +17,6 @@ import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
-from stat import S_ISDIR
 from types import MappingProxyType
 
 from hermes.errors import LogOfflineError, StorageError
@@ -25,10 +24,12 @@ from hermes.storage.descriptors import DescriptorCache
 from hermes.storage.files import FileLayer, storage_error
 from hermes.storage.layout import (
     CLEAN_SHUTDOWN_MARKER,
+    LARGEST_PARTITION,
     LOCK_NAME,
     TopicPartition,
-    parse_partition_directory,
+    list_partitions,
     partition_directory,
+    printable,
 )
 from hermes.storage.lock import DirectoryLock
 from hermes.storage.log import Log
@@ -46,7 +47,8 @@ class OpenReport:
         was_clean: whether the last stop was clean; nothing was recovered then.
         recovered: what recovery found, by (topic, partition).
         offline: why partitions could not be opened, by (topic, partition); the error names files.
-        strange: paths relative to log_dir that are no part of a log; they were left alone.
+        strange: paths relative to log_dir that are no part of a log, made printable; they were
+            left alone.
     """
 
     was_clean: bool
@@ -121,7 +123,7 @@ class DataDirectory:
 
         Args:
             topic: a name that was checked with `hermes.protocol.check_new_topic_name`.
-            partition: 0 to 2**31 - 1.
+            partition: 0 to `hermes.storage.layout.LARGEST_PARTITION`.
 
         Returns:
             The log.
@@ -135,6 +137,8 @@ class DataDirectory:
             return log
         with self._change:
             self._check_not_deleting(topic)
+        if partition > LARGEST_PARTITION:
+            raise StorageError(f"partition {partition} of {topic}: {LARGEST_PARTITION} is the last")
         log = self._log(topic, partition)
         try:
             self._files.mkdir(log.directory)
@@ -198,7 +202,7 @@ class DataDirectory:
 
     def _open(self, now_ms: int, workers: Executor | None) -> OpenReport:
         self._opened_ms = now_ms
-        partitions, strange = self._list_partitions()
+        partitions, strange = list_partitions(self.path, self._files)
         was_clean = CLEAN_SHUTDOWN_MARKER in strange
         strange = [name for name in strange if name not in (CLEAN_SHUTDOWN_MARKER, LOCK_NAME)]
         logs = [self._log(topic, partition) for topic, partition in partitions]
@@ -224,26 +228,8 @@ class DataDirectory:
             was_clean=was_clean,
             recovered={key: each for key, each in outcomes if isinstance(each, RecoveryReport)},
             offline={key: each for key, each in outcomes if isinstance(each, str)},
-            strange=tuple(strange),
+            strange=tuple(map(printable, strange)),
         )
-
-    def _list_partitions(self) -> tuple[list[TopicPartition], list[str]]:
-        """Find partitions' directories: (them, all other names)."""
-        partitions = []
-        strange = []
-        for name in sorted(self._files.listdir(self.path)):
-            parsed = parse_partition_directory(name)
-            if parsed is not None and self._is_directory(name):
-                partitions.append(parsed)
-            else:
-                strange.append(name)
-        return partitions, strange
-
-    def _is_directory(self, name: str) -> bool:
-        try:
-            return S_ISDIR(self._files.stat(os.path.join(self.path, name)).st_mode)
-        except OSError:
-            return False
 
     def _abandon(self) -> None:
         """Give back what a start has taken, so that another may follow."""
