@@ -5,8 +5,9 @@ Here whatever isn't understood is reported and left alone, and a partition that 
 reported and stays out of service while the others start.
 
 The marker's life: read at start, removed before anything can be appended, written again only when
-everything was flushed and every log was in service. A start that fails does not write one (and
-keeps one that was there, since nothing has changed).
+everything was flushed and every log was in service. A start that fails does not write one, and
+keeps one that was there, since nothing has changed: when the failure comes after `open` (a port is
+in use, say), `close(clean=False)` puts it back.
 
 Threads: `logs` and `get` any thread; `create` the reactor's thread (it makes a directory and an
 empty file); `open`, `delete_topic`, `close` block and belong into a worker thread.
@@ -91,6 +92,8 @@ class DataDirectory:
         self._deleting: set[str] = set()
         self._is_open = False
         self._opened_ms = 0
+        # Where the logs ended at a clean start that had nothing to recover; else None.
+        self._clean_ends: Mapping[TopicPartition, int] | None = None
 
     # -- logs -----------------------------------------------------------------------------------
 
@@ -221,6 +224,8 @@ class DataDirectory:
         self._files.fsync_directory(self.path)
         self._logs = {(log.topic, log.partition): log for log in logs}
         self._is_open = True
+        if was_clean and not any(results):
+            self._clean_ends = self._ends()
         outcomes = list(zip(partitions, results, strict=True))
         for log in logs:
             strange += [f"{log.name}/{name}" for name in log.strange_files]
@@ -230,6 +235,9 @@ class DataDirectory:
             offline={key: each for key, each in outcomes if isinstance(each, str)},
             strange=tuple(map(printable, strange)),
         )
+
+    def _ends(self) -> dict[TopicPartition, int]:
+        return {key: log.end_offset for key, log in self._logs.items()}
 
     def _abandon(self) -> None:
         """Give back what a start has taken, so that another may follow."""
@@ -282,11 +290,13 @@ class DataDirectory:
         """Flush and close all logs, and give the directory back. Blocks. Again is harmless.
 
         Args:
-            clean: False to leave no marker whatever happened: the next start then recovers.
+            clean: False after a start that failed: no marker is written, so the next start
+                recovers; unless `open` found one, and nothing was appended or recovered since.
 
         Returns:
             Whether the marker was written: everything is on disk and every log was in service.
         """
+        clean = clean or self._ends() == self._clean_ends
         flushed = [self._flush(log) for log in self._logs.values()]
         for log in self._logs.values():
             log.close()

@@ -370,6 +370,37 @@ def test_no_marker_unless_everything_is_on_disk(log_dir: Path, why: str) -> None
     again.close()
 
 
+@pytest.mark.parametrize("since", ["nothing", "appended", "created"])
+def test_a_start_that_fails_after_opening_puts_a_marker_back(log_dir: Path, since: str) -> None:
+    write_segments(log_dir / "clicks-0", [message("x")])
+    (log_dir / "empty-0").mkdir()
+    (log_dir / CLEAN_SHUTDOWN_MARKER).touch()
+    directory = made(log_dir)
+    directory.open(NOW_MS)
+    assert not (log_dir / CLEAN_SHUTDOWN_MARKER).exists()
+    if since == "appended":
+        append(directory.logs["clicks", 0], message("y"))
+    elif since == "created":
+        directory.create("other", 0)
+    assert directory.close(clean=False) is (since == "nothing")
+    assert (log_dir / CLEAN_SHUTDOWN_MARKER).exists() is (since == "nothing")
+
+
+@pytest.mark.parametrize("pending", ["a draft", "a gap"])
+def test_a_marker_beside_something_to_recover_is_not_put_back(log_dir: Path, pending: str) -> None:
+    write_segments(log_dir / "clicks-0", [message("x")] * 3)
+    if pending == "a gap":
+        corrupt_gap(log_dir / "clicks-0")
+    else:
+        last = log_dir / "clicks-0" / "00000000000000000022.kafka"
+        last.rename(last.with_suffix(".unflushed"))
+    (log_dir / CLEAN_SHUTDOWN_MARKER).touch()
+    directory = made(log_dir)
+    directory.open(NOW_MS)
+    assert directory.close(clean=False) is False
+    assert not (log_dir / CLEAN_SHUTDOWN_MARKER).exists()
+
+
 def test_closing_flushes_what_was_appended(log_dir: Path) -> None:
     directory = made(log_dir)
     directory.open(NOW_MS)
