@@ -11,7 +11,7 @@
 docs/wire-protocol.md has the byte tables.
 """
 
-from hermes.protocol.compression import Codec, compress, decompress
+from hermes.protocol.compression import MIN_CHARGE_BYTES, Codec, compress, decompress
 from hermes.protocol.decoding import Request, decode_request
 from hermes.protocol.error_codes import ErrorCode, code_for, error_for
 from hermes.protocol.expansion import DEFAULT_MAX_EXPANDED_BYTES, MAX_NESTING
@@ -73,6 +73,7 @@ __all__ = [
     "EARLIEST",
     "LATEST",
     "MAX_NESTING",
+    "MIN_CHARGE_BYTES",
     "RANDOM_PARTITION",
     "REQUEST_VERSIONS",
     "AcknowledgedProduceRequest",
