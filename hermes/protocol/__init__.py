@@ -64,7 +64,7 @@ from hermes.protocol.responses import (
     waiting_fetch_response_header,
 )
 from hermes.protocol.search import find_valid_message
-from hermes.protocol.set_check import SetCheck, check_message_set
+from hermes.protocol.set_check import SetCheck, check_message_set, check_plain_set
 from hermes.protocol.topics import check_new_topic_name, check_topic_name
 from hermes.protocol.wire import Buffer
 
@@ -107,6 +107,7 @@ __all__ = [
     "WaitingFetchedEntry",
     "check_message_set",
     "check_new_topic_name",
+    "check_plain_set",
     "check_topic_name",
     "code_for",
     "compress",

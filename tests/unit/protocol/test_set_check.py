@@ -13,6 +13,7 @@ from hermes.protocol import (
     Codec,
     SetCheck,
     check_message_set,
+    check_plain_set,
     encode_message,
     encode_message_set,
 )
@@ -232,3 +233,38 @@ def test_large_sets_take_the_same_decisions():
     assert caught.value.offset == 10_000
     with pytest.raises(ProtocolError):
         check(large[:-5] + bytes(5) + large)
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+def test_plain_sets_are_checked_as_any_other(kind):
+    large = encode_message_set([bytes([n]) * 90 for n in range(100)])
+    for plain in (HELLO, HELLO * 100, large):
+        found = check_plain_set(kind(plain), max_message_bytes=100)
+        assert found == check(plain)
+        assert found.valid_bytes == len(plain)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        b"",
+        HELLO[:3],
+        HELLO + HELLO[:-1],
+        HELLO + b"\0",
+        HELLO + BAD,
+        HELLO + OLD,
+        HELLO + encode_message(b"free bits", attributes=4),
+        HELLO + wrap(Codec.GZIP, HELLO),
+        HELLO + LARGE + BAD,
+    ],
+    ids=range(9),
+)
+def test_whatever_is_not_plain_is_left(other):
+    assert check_plain_set(other, max_message_bytes=100) is None
+
+
+def test_plain_sets_keep_to_the_limit_of_payloads():
+    with pytest.raises(MessageTooLargeError) as caught:
+        check_plain_set(HELLO + LARGE, max_message_bytes=100)
+    assert (caught.value.size_bytes, caught.value.limit_bytes) == (101, 100)
+    assert check_plain_set(HELLO + LARGE, max_message_bytes=101).message_count == 2
