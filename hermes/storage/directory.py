@@ -17,6 +17,7 @@ import os
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -144,13 +145,12 @@ class DataDirectory:
             raise StorageError(f"partition {partition} of {topic}: {LARGEST_PARTITION} is the last")
         log = self._log(topic, partition)
         try:
-            self._files.mkdir(log.directory)
-            is_new = True
-        except FileExistsError:
-            is_new = False
+            # One that exists may be what an earlier try has left, and on no disk yet.
+            with suppress(FileExistsError):
+                self._files.mkdir(log.directory)
         except OSError as error:
             raise storage_error(f"create partition {log.name}", error) from error
-        log.open(clean=False, now_ms=self._opened_ms, is_new_directory=is_new)
+        log.open(clean=False, now_ms=self._opened_ms, is_new_directory=True)
         with self._change:
             self._logs = {**self._logs, (topic, partition): log}
         return log

@@ -9,7 +9,7 @@ from errno import EIO, ENOSPC
 from pathlib import Path
 
 import pytest
-from storage_fakes import FaultyFiles, WatchedFiles
+from storage_fakes import FaultyFiles, ForgetfulFiles, WatchedFiles
 from storage_logs import NOW_MS, all_files, append, message, read_all, settings, write_segments
 
 from hermes.errors import (
@@ -467,6 +467,31 @@ def test_a_partition_that_found_no_room_can_be_created_later(log_dir: Path, call
     log.flush()
     assert read_all(log) == message("x")
     directory.close()
+
+
+def test_a_partition_that_took_two_tries_is_on_disk_after_its_first_flush(
+    log_dir: Path, tmp_path: Path
+) -> None:
+    class FullOnceFiles(ForgetfulFiles):
+        def before(self, name, arguments):  # type: ignore[no-untyped-def]
+            if name == "open_new" and self.calls.count(name) == 1:
+                raise OSError(ENOSPC, "no room")
+            return super().before(name, arguments)
+
+    files = FullOnceFiles(str(log_dir))
+    directory = made(log_dir, files)
+    directory.open(NOW_MS)
+    with pytest.raises(DiskFullError):
+        directory.create("clicks", 0)
+    log = directory.create("clicks", 0)
+    append(log, message("x"))
+    log.flush()
+    files.disk(str(tmp_path / "disk"))
+    directory.close()
+    again = made(tmp_path / "disk")
+    again.open(NOW_MS)
+    assert read_all(again.logs["clicks", 0]) == message("x")
+    again.close()
 
 
 def test_a_directory_that_came_by_itself_is_taken_as_it_is(log_dir: Path) -> None:
