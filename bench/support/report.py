@@ -92,6 +92,8 @@ def ratio_row(
         note: what else to know.
     """
     hermes, beside = statistics.median(hermes_runs), statistics.median(beside_runs)
+    best_hermes, best_beside = (_value(max(runs), unit) for runs in (hermes_runs, beside_runs))
+    best = f"best runs: {best_hermes}, {beside_name} {best_beside}"
     return Row(
         measure,
         unit,
@@ -100,7 +102,7 @@ def ratio_row(
         beside_name,
         target=f">= {at_least:.0%}",
         met=hermes >= at_least * beside,
-        note=note,
+        note="; ".join(filter(None, (best, note))),
         hermes_runs=tuple(hermes_runs),
         beside_runs=tuple(beside_runs),
     )
