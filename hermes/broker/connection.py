@@ -50,6 +50,9 @@ MAX_UNANSWERED = 64
 #: Small answers are collected up to this size before they are sent together.
 _COLLECT_BYTES = 32 * 1024
 
+#: How often a connection that is being closed looks whether its answers have arrived.
+_LINGER_SECONDS = 0.02
+
 _PRODUCES = (ProduceRun, ProduceRequest, MultiProduceRequest, AcknowledgedProduceRequest)
 
 
@@ -337,7 +340,7 @@ class BrokerConnection(Protocol):
 
         Closing a socket that has unread input makes the kernel throw away what it hasn't sent
         yet. So while something of the answers is left there, only our half is closed, and what
-        still comes is read and dropped until the peer has everything and closes, too.
+        still comes is read and dropped until the peer has everything (or `stop_timeout` is over).
         """
         if not self._closing or self._slots or self._sending is not None or not self._carrier:
             return
@@ -348,11 +351,23 @@ class BrokerConnection(Protocol):
         if not self._carrier.unsent_bytes():
             transport.loseConnection()
             return
-        self._lingering = self.factory.clock.callLater(
-            self.factory.config.stop_timeout_ms / 1000, self._abort
-        )
         transport.loseWriteConnection()  # type: ignore[attr-defined]
+        clock = self.factory.clock
+        deadline = clock.seconds() + self.factory.config.stop_timeout_ms / 1000
+        self._lingering = clock.callLater(_LINGER_SECONDS, self._linger, deadline)
         self._apply_reading()
+
+    def _linger(self, deadline: float) -> None:
+        """Look whether the peer has everything by now."""
+        if self._carrier is None or self.transport is None:
+            return
+        clock = self.factory.clock
+        if not self._carrier.unsent_bytes():
+            self.transport.loseConnection()
+        elif clock.seconds() >= deadline:
+            self._abort()
+        else:
+            self._lingering = clock.callLater(_LINGER_SECONDS, self._linger, deadline)
 
     def _abort(self) -> None:
         self._closing = True
