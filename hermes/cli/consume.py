@@ -12,6 +12,7 @@ from hermes.cli.formats import FORMAT_HELP, ConsumedMessage, MessageFormat
 from hermes.cli.options import (
     BROKER_OPTION,
     MAX_EXPANDED_OPTION,
+    PARTITION,
     SIZE,
     START,
     TIMEOUT_OPTION,
@@ -56,7 +57,7 @@ class _Wanted:
 @click.option(
     "-p",
     "--partition",
-    type=click.IntRange(min=0),
+    type=PARTITION,
     metavar="N",
     help="One partition; all unless given.",
 )
