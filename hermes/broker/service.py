@@ -1,15 +1,17 @@
 """The broker as a Twisted service: what starts in which order, and stops in the other.
 
 Start: descriptor limit, threads, the data directory (lock, load, recover), then the ports, so
-that nobody is served before everything is readable; last one line with the actual addresses and
-the ready file. Stop: ports closed, answers under way finished, logs flushed, the clean-shutdown
-marker written, the lock released. Nothing acknowledged is lost at any point; what `stop_timeout`
-cuts off was not acknowledged.
+that nobody is served before everything is readable, then the registration in ZooKeeper, where
+there is one; last one line with the actual addresses and the ready file. Stop: the registration
+taken back, so that clients go elsewhere, ports closed, answers under way finished, logs flushed,
+the clean-shutdown marker written, the lock released. Nothing acknowledged is lost at any point;
+what `stop_timeout` cuts off was not acknowledged.
 """
 
 import json
 import os
 import resource
+import socket
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -35,6 +37,7 @@ from hermes.broker.maintenance import Maintenance
 from hermes.broker.pages import PageCache
 from hermes.broker.topics import TopicRegistry
 from hermes.config import BrokerConfig
+from hermes.coordination.registration import BrokerRegistration
 from hermes.errors import ConfigError, HermesError, InvalidTopicError
 from hermes.interfaces import IRetentionPolicy
 from hermes.plugins import load_plugin
@@ -91,6 +94,7 @@ class BrokerService(Service):
         self._now_ms = now_ms
         self._directory: DataDirectory | None = None
         self._flusher: FlushScheduler | None = None
+        self._registration: BrokerRegistration | None = None
         self._ports: list[IListeningPort] = []
         self._loops: list[LoopingCall] = []
         self._first_calls: list[IDelayedCall] = []
@@ -106,12 +110,14 @@ class BrokerService(Service):
         """Open the data directory, then the ports.
 
         Raises:
-            HermesError: the data directory or a port can't be had; everything is undone.
+            HermesError: the data directory, a port, or the broker's id in ZooKeeper can't be had;
+                everything is undone.
         """
         raise_descriptor_limit()
         try:
             self._open()
             self._listen()
+            self._register()
         except BaseException:
             self._undo()
             raise
@@ -138,7 +144,7 @@ class BrokerService(Service):
         self.broker = Broker(
             config,
             directory,
-            TopicRegistry(directory, config),
+            TopicRegistry(directory, config, self._topic_created, self._topic_deleted),
             self._flusher,
             clock=self._reactor,
             now_ms=self._now_ms,
@@ -162,6 +168,36 @@ class BrokerService(Service):
             self.addresses.append(
                 (address.host, address.port) if hasattr(address, "port") else _path(address)
             )
+
+    def _register(self) -> None:
+        """Register in ZooKeeper, if there is one; the reactor doesn't run yet and may wait."""
+        config = self.config
+        if config.coordination != "zookeeper":
+            return
+        assert self.broker is not None
+        assert config.zookeeper_connect is not None
+        host, port = _advertised(config, self.addresses)
+        topics = self.broker.topics
+        registration = BrokerRegistration(
+            config.broker_id,
+            host,
+            port,
+            {topic: topics.partition_count(topic) for topic in topics.names()},
+            connect=config.zookeeper_connect,
+            session_timeout_seconds=config.zookeeper_session_timeout_ms / 1000,
+            connection_timeout_seconds=config.zookeeper_connection_timeout_ms / 1000,
+            now_ms=self._now_ms,
+        )
+        registration.start()
+        self._registration = registration
+
+    def _topic_created(self, topic: str, partitions: int) -> None:
+        if self._registration is not None:
+            self._registration.topic_created(topic, partitions)
+
+    def _topic_deleted(self, topic: str) -> None:
+        if self._registration is not None:
+            self._registration.topic_deleted(topic)
 
     def _start_loops(self) -> None:
         assert self.factory is not None
@@ -205,6 +241,9 @@ class BrokerService(Service):
         for loop in self._loops:
             if loop.running:
                 loop.stop()
+        if self._registration is not None:
+            registration, self._registration = self._registration, None
+            yield deferToThreadPool(self._reactor, self._pools[1], registration.stop)
         for port in self._ports:
             yield port.stopListening()
         assert self.broker is not None
@@ -353,6 +392,23 @@ def _check_topics(config: BrokerConfig) -> None:
             check_new_topic_name(topic, config.max_topic_name_length, len(f"-{last}"))
         except InvalidTopicError as error:
             raise ConfigError(f"topics.{topic}", str(error)) from error
+
+
+def _advertised(config: BrokerConfig, addresses: list[tuple[str, int] | str]) -> tuple[str, int]:
+    """The address that clients are told: what is configured, else where the broker listens."""
+    bound = next((each for each in addresses if not isinstance(each, str)), None)
+    port = config.advertised_port or (bound and bound[1])
+    if not port:
+        raise ConfigError("advertised_port", "needed, as the broker listens on no TCP port")
+    host = config.advertised_host or (bound[0] if bound else "")
+    if host in ("", "0.0.0.0", "::"):
+        try:
+            host = socket.gethostbyname(socket.gethostname())
+        except OSError as error:
+            raise ConfigError(
+                "advertised_host", f"needed, as this machine's name has no address: {error}"
+            ) from error
+    return host, port
 
 
 def _path(address: Any) -> str:

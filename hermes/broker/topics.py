@@ -34,6 +34,7 @@ class TopicRegistry:
         directory: DataDirectory,
         config: BrokerConfig,
         on_created: Callable[[str, int], None] = lambda topic, partitions: None,
+        on_deleted: Callable[[str], None] = lambda topic: None,
     ) -> None:
         """Read what is on disk.
 
@@ -42,10 +43,12 @@ class TopicRegistry:
             config: the broker's settings.
             on_created: called with the name and the number of partitions of each new topic, for
                 whoever announces topics to others.
+            on_deleted: called with the name of each topic that is no more.
         """
         self._directory = directory
         self._config = config
         self._on_created = on_created
+        self._on_deleted = on_deleted
         self._counts: dict[str, int] = {}
         self._deleting: set[str] = set()
         self.stopping = False
@@ -131,6 +134,8 @@ class TopicRegistry:
         for name, partition in self._directory.logs:
             if name == topic:
                 self._note(name, partition)
+        if topic not in self._counts:
+            self._on_deleted(topic)
 
     def _create(self, topic: str, partition: int) -> Log:
         if self.stopping:

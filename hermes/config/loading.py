@@ -133,12 +133,15 @@ def _suggestion(key: str, known: Mapping[str, Setting], also_known: Iterable[str
 
 
 def _check_version(config: BrokerConfig) -> None:
-    """Refuse what a later version will understand; it is a setting already, for the import."""
-    if config.coordination != "none":
+    """Refuse what a later version will understand, and coordination that nothing is known of."""
+    if config.coordination == "embedded":
         raise ConfigError(
             "coordination",
-            f"{config.coordination!r} comes with a later version; "
-            "expected none, the one that this version runs with",
+            f"{config.coordination!r} comes with a later version; expected none or zookeeper",
+        )
+    if config.coordination == "zookeeper" and config.zookeeper_connect is None:
+        raise ConfigError(
+            "zookeeper_connect", "coordination: zookeeper needs it, as host:port/chroot"
         )
 
 

@@ -120,6 +120,7 @@ class _ReactorThread:
             self.service.startService()
         except BaseException as error:
             self._failure = error
+            self._reactor.iterate()  # ports that were open already close in a turn of the reactor
         else:
             self._reactor.callWhenRunning(self._started.set)
             self._reactor.run(installSignalHandlers=False)
