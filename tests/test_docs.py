@@ -34,8 +34,8 @@ DOCUMENT_NAMES = [str(path.relative_to(ROOT)) for path in DOCUMENTS]
 
 # Programs that a reader has, beside Hermes' own.
 KNOWN_PROGRAMS = (
-    "cat cd cp curl cut echo export git grep head kill ls mkdir pip printf python python3 rm sort "
-    "source sudo systemctl tail tee ulimit uniq wc"
+    "cat cd cmp cp curl cut echo export git grep head kill ls mkdir pip printf python python3 rm "
+    "sort source sudo systemctl tail tee ulimit uniq wc"
 )
 
 FENCE = re.compile(r"^( *)```([^\n`]*)\n(.*?)^\1```[ ]*$", re.MULTILINE | re.DOTALL)

@@ -15,10 +15,10 @@ from bench.support.load import (
     produce,
     wait_until_visible,
 )
-from bench.support.memory import MEGABYTE, PeakMemory, resident_bytes
 from bench.support.report import Row, bound_row
 from bench.support.servers import Address, HermesBroker
 from bench.support.settings import Settings
+from bench.support.usage import MEGABYTE, PeakMemory, resident_bytes
 from hermes.protocol import FetchRequest
 
 __all__ = ["measure"]

@@ -29,6 +29,7 @@ _GIGABYTE = 1e9
 _MILLION = 1e6
 _FETCH_BYTES = 1_000_000
 _LOG_MESSAGES = 1_000_000
+_FETCHES_PER_ROUND = 3
 _CLEAN_STOP = ".kafka_cleanshutdown"
 
 #: A segment larger than this (`segment_bytes`, 1 GiB) is followed by a new one.

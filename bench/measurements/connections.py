@@ -5,10 +5,10 @@ import socket
 from contextlib import ExitStack
 
 from bench.support.load import connect, latest_offset
-from bench.support.memory import MEGABYTE, PeakMemory
 from bench.support.report import Row, bound_row, skipped_row
 from bench.support.servers import HermesBroker
 from bench.support.settings import Settings
+from bench.support.usage import MEGABYTE, PeakMemory
 
 __all__ = ["measure"]
 

@@ -27,18 +27,11 @@ def measure(settings: Settings) -> list[Row]:
 
 def _measure_batch(settings: Settings, batch: int) -> Row:
     chunk = encoded_produces(batch)
-
-    def to_hermes() -> float:
-        with settings.workspace() as directory, HermesBroker(directory) as broker:
-            return _rate(settings, chunk, broker.address, broker.log_dir / f"{TOPIC}-0")
-
-    def to_sink() -> float:
-        with settings.workspace() as directory:
-            file = directory / "sink.kafka"
-            with Baseline("sink", directory=directory, file=file) as sink:
-                return _rate(settings, chunk, sink.address, directory)
-
-    hermes_runs, sink_runs = interleaved(settings.rounds, to_hermes, to_sink)
+    hermes_runs, sink_runs = interleaved(
+        settings.rounds,
+        lambda: _to_hermes(settings, chunk),
+        lambda: _to_sink(settings, chunk),
+    )
     return ratio_row(
         f"ingest, {batch} a request",
         "M messages/s",
@@ -47,6 +40,18 @@ def _measure_batch(settings: Settings, batch: int) -> Row:
         beside_name="Twisted sink",
         at_least=_TARGET,
     )
+
+
+def _to_hermes(settings: Settings, chunk: Chunk) -> float:
+    with settings.workspace() as directory, HermesBroker(directory) as broker:
+        return _rate(settings, chunk, broker.address, broker.log_dir / f"{TOPIC}-0")
+
+
+def _to_sink(settings: Settings, chunk: Chunk) -> float:
+    with settings.workspace() as directory:
+        file = directory / "sink.kafka"
+        with Baseline("sink", directory=directory, file=file) as sink:
+            return _rate(settings, chunk, sink.address, directory)
 
 
 def _rate(settings: Settings, chunk: Chunk, address: Address, log: Path) -> float:

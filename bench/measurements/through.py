@@ -4,10 +4,10 @@ import threading
 
 from bench.support.consumer import WaitingConsumer
 from bench.support.load import STORED_BYTES, TOPIC, connect, encoded_produces, produce
-from bench.support.memory import MEGABYTE, PeakMemory
 from bench.support.report import Row, bound_row
 from bench.support.servers import Address, HermesBroker
 from bench.support.settings import Settings
+from bench.support.usage import MEGABYTE, PeakMemory
 
 __all__ = ["measure"]
 

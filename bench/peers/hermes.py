@@ -1,21 +1,13 @@
-"""Hermes as a user's client sees it: every message is encoded and decoded one by one, in Python."""
+"""Hermes through its public client: what an application in Python gets, broker included."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from bench.peers.system import Meter
-from bench.support.load import (
-    MESSAGE_BYTES,
-    STORED_BYTES,
-    connect,
-    latest_offset,
-    make_payloads,
-    read_answer,
-    wait_until_visible,
-)
+from bench.support.load import STORED_BYTES, make_payloads, wait_until_visible
 from bench.support.servers import Address, HermesBroker
-from hermes.protocol import FetchRequest, MessageSet, ProduceRequest, encode_message_set
+from hermes import FetchRequest, Producer, ProducerConfig, SimpleConsumer
 
 __all__ = ["running"]
 
@@ -32,34 +24,33 @@ def running(directory: Path) -> Iterator["_Hermes"]:
 
 
 class _Hermes:
-    """A `System`."""
+    """A `System`. A batch is a call of `send` with a list of so many messages."""
 
     def __init__(self, address: Address) -> None:
         self._address = address
         self._published = 0
 
     def publish(self, meter: Meter, batch: int) -> None:
+        host, port = self._address
         payloads = make_payloads(_DISTINCT_PAYLOADS)
         batches = [payloads[start : start + batch] for start in range(0, len(payloads), batch)]
-        with connect(self._address) as connection:
+        with Producer(ProducerConfig(broker_list=f"0:{host}:{port}", acks="none")) as producer:
             for number in range(meter.messages // batch):
-                message_set = encode_message_set(batches[number % len(batches)])
-                connection.sendall(ProduceRequest(_TOPIC, 0, message_set).encode())
+                producer.send(_TOPIC, batches[number % len(batches)])
                 meter.advance(batch)
-            latest_offset(connection, _TOPIC)
-        meter.finish()
         self._published += meter.messages // batch * batch
         wait_until_visible(self._address, self._published * STORED_BYTES, topic=_TOPIC)
+        meter.finish()
 
     def consume(self, meter: Meter) -> None:
         offset = consumed = 0
-        with connect(self._address) as connection:
+        with SimpleConsumer(*self._address) as consumer:
             while consumed < meter.messages:
-                connection.sendall(FetchRequest(_TOPIC, 0, offset, _FETCH_BYTES).encode())
-                count = 0
-                for message, next_offset in MessageSet(read_answer(connection), offset):
-                    count += len(message.payload) // MESSAGE_BYTES  # an application's work
+                before = consumed
+                for _message, next_offset in consumer.fetch(
+                    FetchRequest(_TOPIC, 0, offset, _FETCH_BYTES)
+                ):
+                    consumed += 1
                     offset = next_offset
-                consumed += count
-                meter.advance(count)
+                meter.advance(consumed - before)
         meter.finish()

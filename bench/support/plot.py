@@ -8,6 +8,10 @@ from bench.peers.system import Point
 __all__ = ["draw"]
 
 
+#: The same system has the same colour in every figure.
+_COLOURS = {"Hermes": "tab:blue", "RabbitMQ": "tab:orange", "ActiveMQ": "tab:green"}
+
+
 def draw(
     path: Path, title: str, x_label: str, curves: Mapping[str, tuple[float, Sequence[Point]]]
 ) -> None:
@@ -20,7 +24,8 @@ def draw(
         path: the PNG to write.
         title: stands above.
         x_label: stands below.
-        curves: for each label the average in messages per second, and the points.
+        curves: for each label, which begins with the system's name, the average in messages per
+            second and the points.
 
     Raises:
         ImportError: matplotlib is not installed.
@@ -31,20 +36,23 @@ def draw(
     from matplotlib import pyplot
     from matplotlib.ticker import FuncFormatter
 
-    figure, axes = pyplot.subplots(figsize=(8, 5), dpi=120)
+    figure, axes = pyplot.subplots(figsize=(8, 5.5), dpi=120)
     right = max(points[-1].megabytes for _average, points in curves.values())
+    marks = iter("os^vD<>")
     for label, (average, points) in curves.items():
         x = [point.megabytes for point in points]
         y = [point.messages_per_second for point in points]
-        (line,) = axes.plot(x, y, marker="o", markersize=3, label=f"{label}: {_short(average)}/s")
+        colour = _COLOURS.get(label.partition(",")[0])
+        text = f"{label}: {_short(average)}/s on average"
+        axes.plot(x, y, marker=next(marks), markersize=4, color=colour, label=text)
         if x[-1] < right:
-            axes.plot([x[-1], right], [average, average], ":", color=line.get_color())
-    axes.set(
-        title=title, xlabel=x_label, ylabel="messages per second", yscale="log", xlim=(0, None)
-    )
+            axes.plot([x[-1], right], [average, average], ":", color=colour)
+    axes.set(title=title, xlabel=x_label, ylabel="messages per second", yscale="log")
+    axes.set_xlim(0, right * 1.02)
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _position: _short(value)))
-    axes.grid(visible=True, which="both", alpha=0.25)
-    axes.legend(title="average", loc="best")
+    axes.grid(visible=True, which="major", alpha=0.4)
+    axes.grid(visible=True, which="minor", alpha=0.15)
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.12), ncols=2, frameon=False)
     figure.tight_layout()
     figure.savefig(path)
     pyplot.close(figure)

@@ -78,6 +78,7 @@ def ratio_row(
     *,
     beside_name: str,
     at_least: float,
+    note: str = "",
 ) -> Row:
     """Hold the medians of interleaved runs against each other.
 
@@ -88,6 +89,7 @@ def ratio_row(
         beside_runs: the other's.
         beside_name: what the other is.
         at_least: the share of the other's median that has to be reached.
+        note: what else to know.
     """
     hermes, beside = statistics.median(hermes_runs), statistics.median(beside_runs)
     return Row(
@@ -98,6 +100,7 @@ def ratio_row(
         beside_name,
         target=f">= {at_least:.0%}",
         met=hermes >= at_least * beside,
+        note=note,
         hermes_runs=tuple(hermes_runs),
         beside_runs=tuple(beside_runs),
     )

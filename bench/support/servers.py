@@ -18,6 +18,9 @@ Address = tuple[str, int]
 #: The checkout, from which baselines are started as `python -m bench...`.
 _ROOT = Path(__file__).resolve().parents[2]
 
+#: The endings of segments; one that follows an unflushed one is called so until that is flushed.
+_SEGMENTS = (".kafka", ".unflushed")
+
 
 class HermesBroker(Program):
     """`twistd -n hermes` on a free loopback port, with its default settings but for what is given.
@@ -105,5 +108,6 @@ class Baseline(Program):
 
 
 def log_bytes(directory: Path) -> int:
-    """The size of a partition's log, from its directory."""
-    return sum(segment.stat().st_size for segment in directory.glob("*.kafka"))
+    """The size of a partition's log on disk, from its directory, flushed or not."""
+    files = directory.iterdir()
+    return sum(file.stat().st_size for file in files if file.suffix in _SEGMENTS)

@@ -115,7 +115,7 @@ class Broker:
         waiting: the fetches that wait for more.
     """
 
-    _log = Logger()
+    _log = Logger(namespace="hermes.broker")
 
     def __init__(
         self,

@@ -27,7 +27,7 @@ class BrokerFactory(Factory):
         memory: the budget of requests that are being received.
     """
 
-    log = Logger()
+    log = Logger(namespace="hermes.broker")
     noisy = False
 
     def __init__(

@@ -60,7 +60,7 @@ class _LogState:
 class FlushScheduler:
     """Schedules the flushes of all logs of one broker; lives in the reactor's thread."""
 
-    _log = Logger()
+    _log = Logger(namespace="hermes.broker")
 
     def __init__(
         self,

@@ -19,7 +19,7 @@ __all__ = ["Maintenance"]
 class Maintenance:
     """The regular passes over all logs; lives in the reactor's thread."""
 
-    _logger = Logger()
+    _logger = Logger(namespace="hermes.broker")
 
     def __init__(
         self,

@@ -67,7 +67,7 @@ class BrokerService(Service):
     """
 
     name = "hermes"
-    _log = Logger()
+    _log = Logger(namespace="hermes.broker")
 
     def __init__(
         self,

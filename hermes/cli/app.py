@@ -51,8 +51,19 @@ class LazyGroup(click.Group):
         return command
 
 
+class _Ended(Exception):  # noqa: N818 - it is no error
+    """A command was ended from outside; carries the reason past click, which has its own ideas."""
+
+
 class _Program(LazyGroup):
     """The outermost group: whatever happens ends in one line on stderr and an exit code."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command."""
+        try:
+            return super().invoke(ctx)
+        except (BrokenPipeError, KeyboardInterrupt) as reason:
+            raise _Ended from reason
 
     def main(
         self,
@@ -74,7 +85,8 @@ class _Program(LazyGroup):
     def _end_badly(self, error: BaseException) -> int:
         if isinstance(error, SystemExit):
             raise error
-        code = exits.conclude(error)
+        reason = error.__cause__ if isinstance(error, _Ended) else None
+        code = exits.conclude(reason or error)
         try:
             sys.stdout.flush()
         except OSError:
@@ -88,6 +100,7 @@ class _Program(LazyGroup):
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog=exits.EXITS_EPILOG,
     invoke_without_command=True,
+    subcommand_metavar="COMMAND [ARGS]...",
 )
 @click.version_option(__version__, prog_name="hermes", message="%(prog)s %(version)s")
 @click.pass_context

@@ -7,29 +7,28 @@ import click
 
 from hermes.cli.exits import EXIT_FAILURE
 from hermes.cli.log_checks import DirectoryCheck, Finding, Totals, data_bytes
-from hermes.cli.options import JSON_OPTION, SIZE
+from hermes.cli.options import JSON_OPTION, MAX_EXPANDED_OPTION, MAX_MESSAGE_OPTION
 from hermes.cli.segments import Limits
 from hermes.cli.terminal import format_bytes, progress, write_json
-from hermes.protocol.expansion import DEFAULT_MAX_EXPANDED_BYTES
 
 __all__ = ["command"]
 
 
-@click.command("check-log")
+@click.command("check-log", short_help="Verify a whole data directory.")
 @click.argument(
     "directory", metavar="DIR", type=click.Path(exists=True, file_okay=False, path_type=Path)
 )
-@click.option(
-    "--max-expanded",
-    "max_expanded_bytes",
-    type=SIZE,
-    default=DEFAULT_MAX_EXPANDED_BYTES,
-    metavar="SIZE",
-    help="What one compressed message may expand to (64MiB unless given).",
-)
+@MAX_MESSAGE_OPTION
+@MAX_EXPANDED_OPTION
 @JSON_OPTION
 @click.pass_context
-def command(ctx: click.Context, directory: Path, max_expanded_bytes: int, as_json: bool) -> None:
+def command(
+    ctx: click.Context,
+    directory: Path,
+    max_message_bytes: int,
+    max_expanded_bytes: int,
+    as_json: bool,
+) -> None:
     """Verify the data directory DIR (or one partition's directory), reading every byte.
 
     A broker may be at work on it, and nothing is changed. Problems are lost, damaged or
@@ -37,7 +36,7 @@ def command(ctx: click.Context, directory: Path, max_expanded_bytes: int, as_jso
     """
     with progress(data_bytes(directory), "checking") as advance:
         check = DirectoryCheck(
-            directory, Limits(max_expanded_bytes=max_expanded_bytes), advance=advance
+            directory, Limits(max_message_bytes, max_expanded_bytes), advance=advance
         )
         for finding in check.run():
             if as_json:

@@ -19,14 +19,14 @@ from hermes.plugins import load_plugin
 __all__ = ["command"]
 
 
-@click.group("config", invoke_without_command=True)
+@click.group("config", invoke_without_command=True, subcommand_metavar="COMMAND [ARGS]...")
 @click.pass_context
 def command(ctx: click.Context) -> None:
     """Check a broker.yaml, or import Kafka 0.7's properties."""
     require_subcommand(ctx)
 
 
-@command.command("check")
+@command.command("check", short_help="Check a broker.yaml.")
 @click.argument("path", metavar="FILE", type=click.Path(path_type=Path))
 @JSON_OPTION
 def check(path: Path, as_json: bool) -> None:
@@ -44,7 +44,7 @@ def check(path: Path, as_json: bool) -> None:
     click.echo(f"{path}: good: broker {config.broker_id} listens on {', '.join(config.listen)}")
 
 
-@command.command("import")
+@command.command("import", short_help="Turn Kafka 0.7's properties into a broker.yaml.")
 @click.argument("path", metavar="FILE", type=click.Path(path_type=Path, allow_dash=True))
 def import_(path: Path) -> None:
     """Print the broker.yaml that a Kafka 0.7 server.properties means (FILE, or - for stdin).

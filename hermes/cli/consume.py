@@ -9,7 +9,15 @@ from typing import Any, Final
 import click
 
 from hermes.cli.formats import FORMAT_HELP, ConsumedMessage, MessageFormat
-from hermes.cli.options import BROKER_OPTION, SIZE, START, TIMEOUT_OPTION, TOPIC, BrokerAddress
+from hermes.cli.options import (
+    BROKER_OPTION,
+    MAX_EXPANDED_OPTION,
+    SIZE,
+    START,
+    TIMEOUT_OPTION,
+    TOPIC,
+    BrokerAddress,
+)
 from hermes.cli.payloads import payload_json
 from hermes.cli.positions import find_position
 from hermes.cli.reading import Chunk, PartitionReader, read_partitions
@@ -19,7 +27,6 @@ from hermes.cli.topic_source import OffsetRange, TopicSource
 from hermes.client import SimpleConsumer
 from hermes.client.fetching import DEFAULT_MAX_FETCH_BYTES
 from hermes.errors import ClientError
-from hermes.protocol import DEFAULT_MAX_EXPANDED_BYTES
 
 __all__ = ["command"]
 
@@ -43,11 +50,15 @@ class _Wanted:
     quiet: bool
 
 
-@click.command("consume")
+@click.command("consume", short_help="Write messages to stdout.")
 @BROKER_OPTION
 @click.option("-t", "--topic", type=TOPIC, required=True, metavar="TOPIC", help="What to read.")
 @click.option(
-    "-p", "--partition", type=click.IntRange(min=0), help="One partition; all unless given."
+    "-p",
+    "--partition",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="One partition; all unless given.",
 )
 @click.option(
     "-o",
@@ -61,7 +72,11 @@ class _Wanted:
     "ISO 8601 (UTC unless it names a zone) or milliseconds since 1970.",
 )
 @click.option(
-    "-c", "--count", type=click.IntRange(min=1), help="Exit after so many messages, all in all."
+    "-c",
+    "--count",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Exit after N messages of all partitions together.",
 )
 @click.option(
     "-e",
@@ -84,14 +99,7 @@ class _Wanted:
     metavar="SIZE",
     help="The largest message to expect (64MiB unless given).",
 )
-@click.option(
-    "--max-expanded",
-    "max_expanded_bytes",
-    type=SIZE,
-    default=DEFAULT_MAX_EXPANDED_BYTES,
-    metavar="SIZE",
-    help="What one compressed message may expand to (64MiB unless given).",
-)
+@MAX_EXPANDED_OPTION
 @TIMEOUT_OPTION
 def command(
     broker: BrokerAddress,
@@ -105,7 +113,7 @@ def command(
     """Write a topic's messages to stdout, a line each, and nothing else there.
 
     Without -e and -c it goes on until Ctrl-C; new messages show at once. Messages of one partition
-    come in order. With -f or --json nothing is added between messages that the format doesn't say.
+    come in order. With -f a newline is written only where the format says so.
     """
     if as_json and template is not None:
         raise click.UsageError("--format and --json exclude each other")
@@ -158,14 +166,7 @@ def _readers(
 ) -> list[PartitionReader]:
     readers = []
     for partition, available in ranges.items():
-        position = find_position(
-            consumer,
-            source,
-            partition,
-            available,
-            wanted.start,
-            skip_corrupt=wanted.skip_corrupt,
-        )
+        position = find_position(consumer, source, partition, available, wanted.start)
         readers.append(
             PartitionReader(
                 source,

@@ -7,17 +7,17 @@ from typing import Any
 import click
 
 from hermes.cli.exits import EXIT_FAILURE
-from hermes.cli.options import JSON_OPTION, SIZE
+from hermes.cli.options import JSON_OPTION, MAX_EXPANDED_OPTION, MAX_MESSAGE_OPTION
 from hermes.cli.payloads import payload_json
 from hermes.cli.segments import BadRange, Limits, SegmentFile, StoredMessage, codec_name
-from hermes.cli.terminal import note, write_json
+from hermes.cli.terminal import note, write_json, write_line
 from hermes.protocol import Message
-from hermes.protocol.expansion import DEFAULT_MAX_EXPANDED_BYTES, Expansion
+from hermes.protocol.expansion import Expansion
 
 __all__ = ["command"]
 
 
-@click.command("dump-log")
+@click.command("dump-log", short_help="Show what is in a segment's file.")
 @click.argument(
     "paths",
     metavar="FILE...",
@@ -27,14 +27,8 @@ __all__ = ["command"]
 )
 @click.option("--deep", is_flag=True, help="Show the messages inside compressed ones too.")
 @click.option("--payloads", is_flag=True, help="Show what the messages say.")
-@click.option(
-    "--max-expanded",
-    "max_expanded_bytes",
-    type=SIZE,
-    default=DEFAULT_MAX_EXPANDED_BYTES,
-    metavar="SIZE",
-    help="What one compressed message may expand to (64MiB unless given).",
-)
+@MAX_MESSAGE_OPTION
+@MAX_EXPANDED_OPTION
 @JSON_OPTION
 @click.pass_context
 def command(
@@ -42,6 +36,7 @@ def command(
     paths: tuple[Path, ...],
     deep: bool,
     payloads: bool,
+    max_message_bytes: int,
     max_expanded_bytes: int,
     as_json: bool,
 ) -> None:
@@ -50,16 +45,16 @@ def command(
     Offsets count from the one in a file's name. Whatever is no valid message is shown with what
     is wrong with it and where the next good one starts; then the exit status is 1.
     """
-    limits = Limits(max_expanded_bytes=max_expanded_bytes)
+    limits = Limits(max_message_bytes, max_expanded_bytes)
     show: Callable[..., Iterator[Any]] = _json_rows if as_json else _text_rows
-    write: Callable[[Any], None] = write_json if as_json else click.echo
+    write: Callable[[Any], None] = write_json if as_json else write_line
     problems = 0
     for path in paths:
         with SegmentFile(path, limits) as segment:
             if not as_json:
                 size = segment.end_offset - segment.base_offset
-                click.echo(f"{path}: {size} bytes from offset {segment.base_offset}")
-                click.echo(_HEADINGS)
+                write_line(f"{path}: {size} bytes from offset {segment.base_offset}")
+                write_line(_HEADINGS)
             for found in segment.walk():
                 problems += not isinstance(found, StoredMessage) or found.problem is not None
                 inner = _inner_messages(found, limits) if deep else []

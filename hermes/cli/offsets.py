@@ -30,11 +30,15 @@ def _parse_time(text: str) -> int:
     return parse_time_ms(text.removeprefix("@")) if named is None else named
 
 
-@click.command("offsets")
+@click.command("offsets", short_help="Show where reading can start.")
 @BROKER_OPTION
 @click.option("-t", "--topic", type=TOPIC, required=True, metavar="TOPIC", help="Whose offsets.")
 @click.option(
-    "-p", "--partition", type=click.IntRange(min=0), help="One partition; all unless given."
+    "-p",
+    "--partition",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="One partition; all unless given.",
 )
 @click.option(
     "--time",
@@ -48,6 +52,7 @@ def _parse_time(text: str) -> int:
     "--max",
     "max_offsets",
     type=click.IntRange(min=1),
+    metavar="N",
     default=1,
     show_default=True,
     help="How many offsets to list for a --time.",

@@ -9,12 +9,14 @@ from hermes.cli.starts import parse_start
 from hermes.cli.times import parse_time_ms
 from hermes.config.units import parse_size
 from hermes.errors import InvalidTopicError
-from hermes.protocol import check_topic_name
+from hermes.protocol import DEFAULT_MAX_EXPANDED_BYTES, check_topic_name
 
 __all__ = [
     "BROKER_OPTION",
     "CODEC_NAMES",
     "JSON_OPTION",
+    "MAX_EXPANDED_OPTION",
+    "MAX_MESSAGE_OPTION",
     "SIZE",
     "START",
     "TIME",
@@ -115,11 +117,30 @@ JSON_OPTION: Final[_Decorator] = click.option(
     "--json", "as_json", is_flag=True, help="Write JSON, one value a line, for programs."
 )
 
+MAX_EXPANDED_OPTION: Final[_Decorator] = click.option(
+    "--max-expanded",
+    "max_expanded_bytes",
+    type=SIZE,
+    default=DEFAULT_MAX_EXPANDED_BYTES,
+    metavar="SIZE",
+    help="What one compressed message may expand to (64MiB unless given).",
+)
+
+MAX_MESSAGE_OPTION: Final[_Decorator] = click.option(
+    "--max-message",
+    "max_message_bytes",
+    type=SIZE,
+    default=1_000_000,
+    metavar="SIZE",
+    help="The largest message looked for behind a damaged one (1MB unless given): the broker's "
+    "max_message_bytes. Intact messages may be larger.",
+)
+
 TIMEOUT_OPTION: Final[_Decorator] = click.option(
     "--timeout",
     "timeout_seconds",
     type=click.FloatRange(min=0, min_open=True),
-    default=30.0,
+    default=30,
     show_default=True,
     metavar="SECONDS",
     help="How long to wait for an answer of the broker.",

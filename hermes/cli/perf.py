@@ -35,7 +35,7 @@ __all__ = ["command"]
 _PERCENTILES: Final = (50.0, 95.0, 99.0, 99.9)
 
 
-@click.group("perf", invoke_without_command=True)
+@click.group("perf", invoke_without_command=True, subcommand_metavar="COMMAND [ARGS]...")
 @click.pass_context
 def command(ctx: click.Context) -> None:
     """Measure how fast messages go in and out."""
@@ -55,13 +55,14 @@ class _Load:
     codec_name: str
 
 
-@command.command("produce")
+@command.command("produce", short_help="Send generated messages.")
 @BROKER_OPTION
 @click.option("-t", "--topic", type=TOPIC, required=True, metavar="TOPIC", help="Where to.")
 @click.option(
     "-p",
     "--partition",
     type=click.IntRange(min=RANDOM_PARTITION),
+    metavar="N",
     default=0,
     show_default=True,
     help="-1 lets the broker choose one for every batch.",
@@ -72,6 +73,7 @@ class _Load:
     type=click.IntRange(min=1),
     default=100_000,
     show_default=True,
+    metavar="N",
     help="How many to send.",
 )
 @click.option(
@@ -88,10 +90,16 @@ class _Load:
     type=click.IntRange(min=1),
     default=50,
     show_default=True,
+    metavar="N",
     help="Messages in a request.",
 )
 @click.option(
-    "--acks", "acks_name", type=click.Choice(ACKS_NAMES), default="none", show_default=True
+    "--acks",
+    "acks_name",
+    type=click.Choice(ACKS_NAMES),
+    default="none",
+    show_default=True,
+    help="What every request waits for.",
 )
 @click.option(
     "-z",
@@ -100,6 +108,7 @@ class _Load:
     type=click.Choice(CODEC_NAMES),
     default="none",
     show_default=True,
+    help="Compress every request's messages.",
 )
 @JSON_OPTION
 @TIMEOUT_OPTION
@@ -143,11 +152,15 @@ def _generated(load: _Load) -> Iterator[LineBatch]:
         yield LineBatch(first + 1, lines, len(lines) * load.size_bytes)
 
 
-@command.command("consume")
+@command.command("consume", short_help="Read a topic to its end.")
 @BROKER_OPTION
 @click.option("-t", "--topic", type=TOPIC, required=True, metavar="TOPIC", help="What to read.")
 @click.option(
-    "-p", "--partition", type=click.IntRange(min=0), help="One partition; all unless given."
+    "-p",
+    "--partition",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="One partition; all unless given.",
 )
 @click.option(
     "-o",
@@ -160,7 +173,11 @@ def _generated(load: _Load) -> Iterator[LineBatch]:
     help="Where to begin, as for `hermes consume`.",
 )
 @click.option(
-    "-n", "--messages", type=click.IntRange(min=1), help="How many to read; all unless given."
+    "-n",
+    "--messages",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="How many to read; all unless given.",
 )
 @JSON_OPTION
 @TIMEOUT_OPTION

@@ -2,7 +2,8 @@
 
 Offsets are positions, so that "the last N messages" can't be computed: the messages are counted
 from some boundary near the end, further back if they are too few. A compressed set can only be
-entered at its start; the messages before the wanted ones are dropped by the reader.
+entered at its start; the messages before the wanted ones are dropped by the reader. Damaged
+messages don't count.
 """
 
 from collections import deque
@@ -12,7 +13,9 @@ from hermes.cli.reading import PartitionReader, read_partitions
 from hermes.cli.starts import AtOffset, AtTime, Beginning, Last, Start
 from hermes.cli.topic_source import OffsetRange, TopicSource
 from hermes.client import SimpleConsumer
-from hermes.errors import ClientError
+from hermes.errors import ClientError, InvalidMessageError
+from hermes.protocol import DEFAULT_MAX_EXPANDED_BYTES, Codec, Message
+from hermes.protocol.expansion import Expansion
 
 __all__ = ["Position", "find_position"]
 
@@ -39,8 +42,6 @@ def find_position(
     partition: int,
     available: OffsetRange,
     start: Start,
-    *,
-    skip_corrupt: bool = False,
 ) -> Position:
     """Find where to begin in one partition.
 
@@ -50,7 +51,6 @@ def find_position(
         partition: its number.
         available: what the partition holds.
         start: what is wanted.
-        skip_corrupt: whether counting messages passes over damaged ones.
 
     Raises:
         ClientError: there is no such place; the text says which there are.
@@ -67,9 +67,7 @@ def find_position(
     if isinstance(start, AtTime):
         return Position(_offset_at(consumer, source, partition, available, start.time_ms))
     if isinstance(start, Last) and start.count:
-        return _last_messages(
-            consumer, source, partition, available, start.count, skip_corrupt=skip_corrupt
-        )
+        return _last_messages(consumer, source, partition, available, start.count)
     return Position(available.end)
 
 
@@ -92,8 +90,6 @@ def _last_messages(
     partition: int,
     available: OffsetRange,
     count: int,
-    *,
-    skip_corrupt: bool,
 ) -> Position:
     earliest, end = available
     span = max(_FIRST_SPAN_BYTES, count * _ASSUMED_MESSAGE_BYTES)
@@ -101,7 +97,17 @@ def _last_messages(
         offset = earliest
         if end - span > earliest:
             offset = source.boundary_before(partition, end - span)
-        reader = PartitionReader(source, partition, offset, end=end, skip_corrupt=skip_corrupt)
+        reader = PartitionReader(
+            source,
+            partition,
+            offset,
+            end=end,
+            deep=False,
+            # Damage before the last messages is nobody's concern, and whoever reads them will
+            # find what is among them.
+            skip_corrupt=True,
+            report=lambda line: None,
+        )
         found = _count_back(consumer, reader, count)
         if found is not None:
             return found
@@ -112,20 +118,28 @@ def _last_messages(
 
 def _count_back(consumer: SimpleConsumer, reader: PartitionReader, count: int) -> Position | None:
     """Read to the end; where the last `count` messages begin, or None when there are fewer."""
-    # (offset, messages that have it): one entry a message, or one a compressed set.
-    places: deque[list[int]] = deque()
+    # (offset, how many messages start there): one, or those inside a compressed one.
+    places: deque[tuple[int, int]] = deque()
     total = 0
     for chunk in read_partitions(consumer, [reader], max_wait_ms=0):
         offset = chunk.offset
-        for _, following in chunk.messages:
-            if places and places[-1][0] == offset:
-                places[-1][1] += 1
-            else:
-                places.append([offset, 1])
-            total += 1
-            if total - places[0][1] >= count:
+        for message, following in chunk.messages:
+            inside = _message_count(message)
+            places.append((offset, inside))
+            total += inside
+            while total - places[0][1] >= count:
                 total -= places.popleft()[1]
             offset = following
     if total < count:
         return None
     return Position(places[0][0], total - count)
+
+
+def _message_count(message: Message) -> int:
+    """How many messages a message stands for; none if what is inside can't be read."""
+    if message.codec is Codec.NONE:
+        return 1
+    try:
+        return Expansion(DEFAULT_MAX_EXPANDED_BYTES).count(message)
+    except InvalidMessageError:
+        return 0

@@ -24,13 +24,14 @@ _BATCH_BYTES: Final = 512 * 1024
 _LINGER_SECONDS: Final = 0.005
 
 
-@click.command("produce")
+@click.command("produce", short_help="Publish lines as messages.")
 @BROKER_OPTION
 @click.option("-t", "--topic", type=TOPIC, required=True, metavar="TOPIC", help="Where to.")
 @click.option(
     "-p",
     "--partition",
     type=click.IntRange(min=RANDOM_PARTITION),
+    metavar="N",
     default=RANDOM_PARTITION,
     show_default=True,
     help="-1 lets the broker choose one at random for every batch of lines.",

@@ -4,7 +4,7 @@ Knows where each message starts: a message's own offset is where the one before 
 those inside a compressed set, which all have the offset of the set.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple, NoReturn
 
 from hermes.cli.terminal import note
@@ -31,7 +31,8 @@ class Chunk(NamedTuple):
     Attributes:
         partition: its number.
         offset: where the first one starts.
-        messages: pairs of a message and the offset to go on from behind it, one or more.
+        messages: pairs of a message and the offset to go on from behind it, one or more. Whether
+            compressed ones are among them is the reader's choice.
     """
 
     partition: int
@@ -49,6 +50,8 @@ class PartitionReader:
         end: where to stop; None to go on for ever.
         drop: how many messages to leave out first, to begin within a compressed set.
         skip_corrupt: whether damaged messages are passed over, with a note, or end the reading.
+        deep: whether compressed messages are replaced by those inside.
+        report: called with a line for each damaged place that is passed over.
 
     Attributes:
         partition: as given.
@@ -65,6 +68,8 @@ class PartitionReader:
         end: int | None = None,
         drop: int = 0,
         skip_corrupt: bool = False,
+        deep: bool = True,
+        report: Callable[[str], None] = note,
     ) -> None:
         self._source = source
         self.partition = partition
@@ -73,6 +78,8 @@ class PartitionReader:
         self._end = end
         self._drop = drop
         self._skip_corrupt = skip_corrupt
+        self._deep = deep
+        self._report = report
 
     @property
     def is_done(self) -> bool:
@@ -126,7 +133,7 @@ class PartitionReader:
         messages: list[tuple[Message, int]] = []
         add = messages.append
         try:
-            for pair in result.messages:
+            for pair in result.messages.iterate(deep=self._deep):
                 add(pair)
         except InvalidMessageError as error:
             if error.offset is None or error.offset <= self.offset:
@@ -147,19 +154,21 @@ class PartitionReader:
             following = self._source.next_segment(self.partition, self.offset)
         if following is None or not self._skip_corrupt:
             self._give_up(error, following)
-        note(f"{self._where}: skipped damage from offset {self.offset} to {following}")
+        self._report(f"{self._where}: skipped damage from offset {self.offset} to {following}")
         self.skipped += 1
         self.offset = following
 
     def _give_up(self, error: InvalidMessageError, following: int | None) -> NoReturn:
-        cause = error.__cause__
-        reason = str(cause) if isinstance(cause, InvalidMessageError) else "its length is damaged"
+        boundary = self._source.boundary_before(self.partition, self.offset)
+        if boundary < self.offset:
+            reason = f"it is within what starts at {boundary}"
+        elif isinstance(error.__cause__, InvalidMessageError):
+            reason = str(error.__cause__)
+        else:
+            reason = "its length is damaged"
         text = f"{self._where}: no good message starts at offset {self.offset}: {reason}"
         if following is not None:
             text += f"; the next one starts at {following}, where --skip-corrupt would go on"
-        boundary = self._source.boundary_before(self.partition, self.offset)
-        if boundary < self.offset:
-            text += f"; the one around it starts at {boundary}"
         raise ClientError(text) from None
 
     def _refuse_out_of_range(self) -> NoReturn:

@@ -20,7 +20,7 @@ from hermes.protocol import Codec, Message
 from hermes.protocol.expansion import DEFAULT_MAX_EXPANDED_BYTES, Expansion
 from hermes.protocol.messages import CODEC_MASK, HEADER_BYTES
 from hermes.storage.files import FileLayer, read_exactly
-from hermes.storage.recovery import scan
+from hermes.storage.recovery import SegmentReader, next_valid
 
 __all__ = [
     "BadRange",
@@ -33,6 +33,8 @@ __all__ = [
 _WINDOW_BYTES: Final = 1024 * 1024
 _SIZE: Final = struct.Struct(">i")
 _CRC: Final = struct.Struct(">I")
+# By the two bits of the attributes.
+_CODEC_NAMES: Final = (*(codec.name.lower() for codec in Codec), "codec-3")
 _NAME: Final = re.compile(r"([0-9]{1,20})\.[a-z]+")
 
 
@@ -105,8 +107,7 @@ def codec_name(message: Message) -> str:
     Returns:
         `none`, `gzip` or `snappy`; `codec-3` for the one that isn't assigned.
     """
-    codec = message.attributes & CODEC_MASK
-    return Codec(codec).name.lower() if codec in list(Codec) else f"codec-{codec}"
+    return _CODEC_NAMES[message.attributes & CODEC_MASK]
 
 
 class SegmentFile:
@@ -184,29 +185,17 @@ class SegmentFile:
             OSError: it can't be read.
         """
         offset = self.base_offset if start is None else start
-        following: dict[int, int] | None = None
-        while offset < self.end_offset:
-            found = self._message_at(offset)
-            if isinstance(found, StoredMessage):
-                yield found
-                offset = found.end_offset
+        reader = SegmentReader(self._files, self._descriptor, self.base_offset, self.end_offset)
+        while offset < reader.end:
+            message = self._message_at(offset)
+            if isinstance(message, StoredMessage):
+                yield message
+                offset = message.end_offset
                 continue
-            if following is None:
-                following = dict(self._scan(offset))
-            next_offset = following.get(offset)
-            end = self.end_offset if next_offset is None else next_offset
-            yield BadRange(offset, end, next_offset, found)
+            following = next_valid(reader, offset, self._limits.max_message_bytes)
+            end = reader.end if following is None else following
+            yield BadRange(offset, end, following, reason=message)
             offset = end
-
-    def _scan(self, start: int) -> tuple[tuple[int, int], ...]:
-        return scan(
-            self._files,
-            self._descriptor,
-            start,
-            self.end_offset,
-            base_offset=self.base_offset,
-            max_message_bytes=self._limits.max_message_bytes,
-        ).bad_ranges
 
     def _message_at(self, offset: int) -> StoredMessage | str:
         """The message at an offset, or what is wrong with it."""
@@ -239,7 +228,7 @@ class SegmentFile:
         codec = message.attributes & CODEC_MASK
         if not codec:
             return StoredMessage(offset, size_bytes, message, 1, None)
-        if codec not in list(Codec):
+        if codec >= len(Codec):
             return StoredMessage(offset, size_bytes, message, 0, f"the codec {codec} is unknown")
         try:
             count = Expansion(self._limits.max_expanded_bytes).count(message)

@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-__all__ = ["format_bytes", "note", "progress", "status", "write_json", "write_table"]
+__all__ = ["format_bytes", "note", "progress", "status", "write_json", "write_line", "write_table"]
 
 
 def note(text: str) -> None:
@@ -56,13 +56,22 @@ def progress(
         yield bar.update
 
 
+def write_line(text: str) -> None:
+    """Write a line on stdout. Buffered, since some commands write millions.
+
+    Args:
+        text: without its newline.
+    """
+    sys.stdout.write(text + "\n")
+
+
 def write_json(value: Any) -> None:
     """Write one value as one line of JSON on stdout.
 
     Args:
         value: what `json.dumps` takes.
     """
-    click.echo(json.dumps(value))
+    write_line(json.dumps(value))
 
 
 def write_table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
@@ -81,7 +90,7 @@ def write_table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> No
             cell.rjust(width) if right else cell.ljust(width)
             for cell, width, right in zip(line, widths, to_the_right, strict=True)
         )
-        click.echo("  ".join(padded).rstrip())
+        write_line("  ".join(padded).rstrip())
 
 
 def format_bytes(count: int) -> str:

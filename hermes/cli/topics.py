@@ -21,10 +21,15 @@ from hermes.protocol import ErrorCode, TopicMetadata, error_for
 __all__ = ["command"]
 
 
-@click.group("topics", invoke_without_command=True)
+@click.group(
+    "topics",
+    short_help="List, describe and delete topics.",
+    invoke_without_command=True,
+    subcommand_metavar="COMMAND [ARGS]...",
+)
 @click.pass_context
 def command(ctx: click.Context) -> None:
-    """List, describe and delete topics (of a Hermes broker; Kafka 0.7 can't be asked)."""
+    """List, describe and delete the topics of a broker (of Hermes; Kafka 0.7 can't be asked)."""
     require_subcommand(ctx)
 
 
@@ -48,7 +53,7 @@ def list_(broker: BrokerAddress, as_json: bool, timeout_seconds: float) -> None:
     write_table(("TOPIC", "PARTITIONS", "SIZE"), rows)
 
 
-@command.command("describe")
+@command.command("describe", short_help="Show the partitions of topics.")
 @BROKER_OPTION
 @JSON_OPTION
 @TIMEOUT_OPTION
@@ -74,7 +79,7 @@ def describe(
     write_table(("TOPIC", "PARTITION", "EARLIEST", "LATEST", "BYTES"), rows)
 
 
-@command.command("delete")
+@command.command("delete", short_help="Delete a topic and its messages.")
 @BROKER_OPTION
 @JSON_OPTION
 @TIMEOUT_OPTION

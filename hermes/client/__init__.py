@@ -1,11 +1,18 @@
 """The client library: blocking, thread-safe, no reactor. It stands on `hermes.protocol` alone.
 
-connection      one socket: deadlines, failures, reconnecting
-conversations, fetching, producing
-what is said to a broker, without I/O: shared with the asynchronous twins
-channel         conversations over a connection
-simple_consumer, sync_producer
-one broker, no state
+In the order of a reading:
+
+    connection      one socket: deadlines, failures, reconnecting
+    conversations, fetching, producing
+                    what is said to a broker, without I/O: shared with the asynchronous twins
+    channel         conversations over a connection
+    simple_consumer, sync_producer
+                    one broker, no state
+    producer        many brokers. Its parts, along a message's life: producer_config, payloads
+                    (encoding), batching (items and outcomes), sending_queue, treatment and hooks
+                    (handlers), routing, grouping (message sets), dispatch (retries), metrics
+
+docs/client.md is the guide for applications.
 """
 
 from hermes.client.batching import ProducerData, SendHandle

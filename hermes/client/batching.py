@@ -1,31 +1,31 @@
-"""From what applications send to the message sets that leave: grouping, sizes, outcomes. No I/O.
+"""What is on its way, and what became of it: items, batches, message sets, handles. No I/O.
 
-An application's call is an item. Items are collected in a `Batch`; `build` deals their payloads
+An application's call is an item. Items are collected in a `Batch`; `grouping` deals their payloads
 into `OutgoingSet`s, one or more for each partition, in order. Whoever sends the sets writes each
 one's outcome into it; the batch then knows what became of every item.
 """
 
+import logging
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from hermes.client.producing import SendResult
-from hermes.errors import BrokerTimeoutError, ClientError, HermesError
-from hermes.protocol import Codec, encode_message_set
+from hermes.errors import BrokerTimeoutError, ClientError
 
 __all__ = [
     "Batch",
     "OutgoingSet",
+    "Owner",
     "ProducerData",
     "SendHandle",
-    "SetRules",
     "Target",
-    "build",
+    "message_count",
     "resolve",
 ]
 
-# What a message takes in a set beside its payload.
-_OVERHEAD_BYTES: Final = 10
+
+_log = logging.getLogger(__name__)
 
 
 class ProducerData(NamedTuple):
@@ -42,6 +42,11 @@ class ProducerData(NamedTuple):
     topic: str
     messages: Any
     key: Any = None
+
+
+def message_count(item: ProducerData) -> int:
+    """How many messages an item holds: a list is several."""
+    return len(item.messages) if type(item.messages) is list else 1
 
 
 class Target(NamedTuple):
@@ -81,22 +86,8 @@ class OutgoingSet:
         self.outcome: SendResult | Exception | None = None
 
 
-class SetRules(NamedTuple):
-    """How sets are made.
-
-    Attributes:
-        codec_of: the codec for a topic.
-        max_set_bytes: a set with more than one message is no larger, before compression.
-        max_message_bytes: no payload is larger, compressed ones included.
-    """
-
-    codec_of: Callable[[str], Codec]
-    max_set_bytes: int
-    max_message_bytes: int
-
-
-Choose: TypeAlias = Callable[[str, Any], Target]
-_Owner: TypeAlias = "tuple[tuple[OutgoingSet, ...], int] | SendResult | Exception"
+#: What an item's outcome is made of: the sets that hold it and where in the first, or the outcome.
+Owner: TypeAlias = "tuple[tuple[OutgoingSet, ...], int] | SendResult | Exception"
 
 
 class Batch:
@@ -125,7 +116,7 @@ class Batch:
         self.size_bytes = 0
         self.started = 0.0
         self._lock = threading.Condition()
-        self._outcomes: Sequence[_Owner] | None = None
+        self._outcomes: Sequence[Owner] | None = None
         self._callbacks: list[tuple[Callable[[SendHandle], None], SendHandle]] = []
 
     @property
@@ -133,7 +124,7 @@ class Batch:
         """Whether every outcome is known."""
         return self._outcomes is not None
 
-    def finish(self, outcomes: Sequence[_Owner]) -> None:
+    def finish(self, outcomes: Sequence[Owner]) -> None:
         """Settle the outcomes, once, and tell whoever waits. Callbacks run in this thread."""
         with self._lock:
             self._outcomes = outcomes
@@ -141,7 +132,7 @@ class Batch:
             callbacks, self._callbacks = self._callbacks, []
             self._lock.notify_all()
         for callback, handle in callbacks:
-            callback(handle)
+            _call_back(callback, handle)
 
     def wait(self, timeout_seconds: float | None) -> bool:
         """Wait until it is done; whether that came in time."""
@@ -163,14 +154,16 @@ class Batch:
             if self._outcomes is None:
                 self._callbacks.append((callback, handle))
                 return
-        callback(handle)
+        _call_back(callback, handle)
 
 
 class SendHandle(tuple[Batch, int]):
-    """The outcome, sooner or later, of one asynchronous send. Threads may share it.
+    """The outcome, sooner or later, of one send.
 
-    handle = producer.send("clicks", b"payload")
-    topic, partition, offset = handle.result(timeout_seconds=5)
+        handle = producer.send("clicks", b"payload")
+        topic, partition, offset = handle.result(timeout_seconds=5)
+
+    Threads may share it. It keeps the outcomes of its whole batch, but not the messages.
     """
 
     __slots__ = ()
@@ -214,7 +207,10 @@ class SendHandle(tuple[Batch, int]):
         return outcome if isinstance(outcome, Exception) else None
 
     def add_done_callback(self, callback: "Callable[[SendHandle], None]") -> None:
-        """Call it with this handle when the outcome is known, in the sender's thread, or now."""
+        """Call it with this handle when the outcome is known, in the sender's thread, or now.
+
+        It must not block, since nothing is sent meanwhile. What it raises is logged.
+        """
         self[0].call_when_done(callback, self)
 
     def __repr__(self) -> str:
@@ -222,7 +218,14 @@ class SendHandle(tuple[Batch, int]):
         return f"<SendHandle {state}>"
 
 
-def resolve(owner: _Owner) -> SendResult | Exception:
+def _call_back(callback: Callable[[SendHandle], None], handle: SendHandle) -> None:
+    try:
+        callback(handle)
+    except Exception:
+        _log.exception("a callback for the outcome of a send failed")
+
+
+def resolve(owner: Owner) -> SendResult | Exception:
     """What became of an item, from the sets that hold its payloads."""
     if isinstance(owner, SendResult | Exception):
         return owner
@@ -235,92 +238,3 @@ def resolve(owner: _Owner) -> SendResult | Exception:
     if position and first.offset is not None:
         return first._replace(offset=first.offset + position)
     return first
-
-
-def build(
-    items: Sequence[ProducerData], choose: Choose, rules: SetRules
-) -> tuple[list[OutgoingSet], list[_Owner]]:
-    """Deal items into message sets.
-
-    Args:
-        items: with payloads (bytes, or a list of bytes) as messages.
-        choose: the target for a topic and a key; raises HermesError when there is none.
-        rules: how large sets become, and how they are compressed.
-
-    Returns:
-        The sets, encoded, those of one partition in order; and for each item what `resolve`
-        makes its outcome of.
-    """
-    filling: dict[tuple[str, Target], OutgoingSet] = {}
-    sets: list[OutgoingSet] = []
-    owners: list[_Owner] = []
-    max_bytes = rules.max_set_bytes
-    for topic, messages, key in items:
-        try:
-            place = (topic, choose(topic, key))
-        except HermesError as error:
-            owners.append(error)
-            continue
-        current = filling.get(place)
-        if type(messages) is bytes:
-            size = len(messages) + _OVERHEAD_BYTES
-        else:
-            size = sum(map(len, messages)) + _OVERHEAD_BYTES * len(messages)
-        if current is None or current.size_bytes + size > max_bytes:
-            current = filling[place] = OutgoingSet(*place, key is not None)
-            sets.append(current)
-        elif key is not None:
-            current.has_key = True
-        owners.append(((current,), current.size_bytes))
-        if type(messages) is bytes:
-            current.payloads.append(messages)
-        else:
-            current.payloads += messages
-        current.size_bytes += size
-    return _encoded(sets, owners, rules)
-
-
-def _encoded(
-    sets: list[OutgoingSet], owners: list[_Owner], rules: SetRules
-) -> tuple[list[OutgoingSet], list[_Owner]]:
-    """Encode the sets; one that must be split for its size is replaced by its parts."""
-    parts_of: dict[int, list[OutgoingSet]] = {}
-    encoded: list[OutgoingSet] = []
-    for each in sets:
-        codec = rules.codec_of(each.topic)
-        if codec is Codec.NONE and each.size_bytes <= rules.max_set_bytes:
-            each.encoded = encode_message_set(each.payloads)
-            encoded.append(each)
-        else:
-            parts = _split(each, codec, rules)
-            parts_of[id(each)] = parts
-            encoded += parts
-    if parts_of:
-        for index, owner in enumerate(owners):
-            if type(owner) is tuple and id(owner[0][0]) in parts_of:
-                # Which part holds the item is not worth keeping: its outcome is that of all.
-                owners[index] = (tuple(parts_of[id(owner[0][0])]), 0)
-    return encoded, owners
-
-
-def _split(whole: OutgoingSet, codec: Codec, rules: SetRules) -> list[OutgoingSet]:
-    """Encode a set, in halves as long as it is too large."""
-    if whole.size_bytes <= rules.max_set_bytes or len(whole.payloads) == 1:
-        whole.encoded = encode_message_set(whole.payloads, codec)
-        fits = codec is Codec.NONE or (
-            len(whole.encoded) - _OVERHEAD_BYTES <= rules.max_message_bytes
-        )
-        if not fits and len(whole.payloads) == 1:
-            # Compressing made it larger than allowed, so it goes as it is: its own size was fine.
-            whole.encoded = encode_message_set(whole.payloads)
-            fits = True
-        if fits:
-            return [whole]
-    halves = []
-    middle = len(whole.payloads) // 2
-    for payloads in (whole.payloads[:middle], whole.payloads[middle:]):
-        half = OutgoingSet(whole.topic, whole.target, whole.has_key)
-        half.payloads = payloads
-        half.size_bytes = sum(map(len, payloads)) + _OVERHEAD_BYTES * len(payloads)
-        halves += _split(half, codec, rules)
-    return halves

@@ -11,19 +11,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from hermes.client.batching import OutgoingSet
-from hermes.client.producing import SendResult
+from hermes.client.producing import SendResult, is_retriable
 from hermes.client.routing import Router
 from hermes.client.sync_producer import SyncProducer
 from hermes.errors import (
-    BrokerError,
-    BrokerTimeoutError,
     BrokerUnavailableError,
     HermesError,
     WrongPartitionError,
 )
 from hermes.protocol import Acks, ProduceRequest
 
-__all__ = ["MAX_ACKNOWLEDGED_SET_BYTES", "MAX_SET_BYTES", "Dispatcher", "is_retriable"]
+__all__ = ["MAX_ACKNOWLEDGED_SET_BYTES", "MAX_SET_BYTES", "Dispatcher"]
 
 _log = logging.getLogger(__name__)
 
@@ -32,13 +30,6 @@ MAX_SET_BYTES: Final = 1024 * 1024
 #: ... and one that is: a round trip for each set of a partition, so larger ones are better.
 MAX_ACKNOWLEDGED_SET_BYTES: Final = 8 * 1024 * 1024
 _MAX_REQUEST_SETS: Final = 1000
-
-
-def is_retriable(error: BaseException | None) -> bool:
-    """Whether sending the same again may succeed."""
-    if isinstance(error, BrokerError):
-        return error.retriable
-    return isinstance(error, BrokerUnavailableError | BrokerTimeoutError)
 
 
 class Dispatcher:
@@ -72,7 +63,7 @@ class Dispatcher:
         pending = sets
         for attempt in range(self._num_retries + 1):
             if attempt:
-                if self._abandoned.wait(self._retry_seconds):
+                if not self.pause():
                     return
                 self._prepare_again(pending, attempt)
             self._attempt(pending)
@@ -83,6 +74,15 @@ class Dispatcher:
             ]
             if not pending:
                 return
+
+    @property
+    def num_retries(self) -> int:
+        """How many more tries a set has."""
+        return self._num_retries
+
+    def pause(self) -> bool:
+        """Wait as long as before a retry; False when there is to be none."""
+        return not self._abandoned.wait(self._retry_seconds)
 
     def abandon(self) -> None:
         """Let sends end without further tries."""

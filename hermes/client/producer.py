@@ -2,26 +2,26 @@
 
 import atexit
 import logging
-import threading
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self, overload
 
 from zope.interface import Interface
 
-from hermes.client.batching import Batch, ProducerData, SendHandle, SetRules, build, resolve
+from hermes.client.batching import Batch, ProducerData, SendHandle, message_count
 from hermes.client.dispatch import MAX_ACKNOWLEDGED_SET_BYTES, MAX_SET_BYTES, Dispatcher
+from hermes.client.grouping import SetRules
 from hermes.client.hooks import Hooks
 from hermes.client.metrics import ProducerCounters, ProducerMetrics
 from hermes.client.payloads import Payloads
 from hermes.client.producer_config import ProducerConfig
-from hermes.client.producing import SendResult
 from hermes.client.routing import Router, StaticDirectory
 from hermes.client.sending_queue import SendingQueue
 from hermes.client.sync_producer import SyncProducer
-from hermes.errors import ClientError, HermesError, QueueFullError
+from hermes.client.treatment import Treatment
+from hermes.errors import ClientError, QueueFullError
 from hermes.interfaces import ICallbackHandler, IEncoder, IEventHandler, IPartitioner
 from hermes.plugins.discovery import load_plugin, verify_plugin
 from hermes.protocol import check_topic_name
@@ -67,6 +67,8 @@ class Producer:
         )
         # Handlers see the application's values, so encoding waits until they have.
         self._encodes_late = self._hooks is not None or self._event_handler is not None
+        passes_bytes = config.encoder == "bytes" and not self._encodes_late
+        self._quick_bytes = config.max_message_bytes if passes_bytes else -1
         self._brokers = {
             each.broker_id: SyncProducer(
                 each.host,
@@ -85,9 +87,16 @@ class Producer:
         self._dispatcher = Dispatcher(
             self._brokers, self._router, acks, config.num_retries, config.seconds("retry_backoff")
         )
-        self._rules = SetRules(config.codec_of, _max_set_bytes(config), config.max_message_bytes)
+        rules = SetRules(config.codec_of, _max_set_bytes(config), config.max_message_bytes)
+        self._treatment = Treatment(
+            self._payloads,
+            self._router,
+            rules,
+            self._dispatcher,
+            hooks=self._hooks,
+            event_handler=self._event_handler,
+        )
         self._checked_topics: set[str] = set()
-        self._handler_lock = threading.Lock()
         self._closed = False
         self._queue: SendingQueue | None = None
         if config.producer_type == "async":
@@ -133,11 +142,25 @@ class Producer:
             self._check_topic(topic)
         if self._encodes_late:
             return self._send_raw(ProducerData(topic, messages, key))
-        payloads, count, size_bytes = self._payloads.of(topic, messages)
+        if type(messages) is bytes and len(messages) <= self._quick_bytes:
+            # What nearly every call of an asynchronous producer is, without another call.
+            payloads: bytes | list[bytes] = messages
+            count, size_bytes = 1, len(messages)
+        else:
+            payloads, count, size_bytes = self._payloads.of(topic, messages)
         item = tuple.__new__(ProducerData, (topic, payloads, key))
-        if self._queue is not None:
-            return self._put(self._queue, item, count, size_bytes)
-        return self._send_now(item, count)
+        queue = self._queue
+        if queue is None:
+            return self._send_now(item, count)
+        try:
+            return queue.put(item, count, size_bytes)
+        except QueueFullError as error:
+            return self._refused(error, count)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether a small message would not have to wait for room in the queue."""
+        return self._queue is None or self._queue.has_room
 
     def flush(self, timeout_seconds: float | None = None) -> None:
         """Wait until everything accepted so far has its outcome.
@@ -209,16 +232,11 @@ class Producer:
         if len(self._checked_topics) < 10_000:  # names may come from data: bounded
             self._checked_topics.add(topic)
 
-    def _put(
-        self, queue: SendingQueue, item: ProducerData, count: int, size_bytes: int
-    ) -> SendHandle:
-        try:
-            return queue.put(item, count, size_bytes)
-        except QueueFullError as error:
-            self._counters.count_dropped(count)
-            if self.config.queue_full != "drop":
-                raise
-            return _settled(error)
+    def _refused(self, error: QueueFullError, count: int) -> SendHandle:
+        self._counters.count_dropped(count)
+        if self.config.queue_full != "drop":
+            raise error
+        return _settled(error)
 
     def _send_now(self, item: ProducerData, count: int) -> SendHandle:
         batch = Batch()
@@ -233,90 +251,34 @@ class Producer:
 
     def _send_raw(self, item: ProducerData) -> SendHandle:
         """Send an item that handlers see before it is encoded."""
-        count = len(item.messages) if type(item.messages) is list else 1
+        count = message_count(item)
         if self._queue is None:
             return self._send_now(item, count)
-        if self._hooks is None:
-            return self._put(self._queue, item, count, 0)
-        changed = self._hooks.before_enqueue(item)
-        if changed is None:
-            self._counters.count_dropped(count)
-            return _settled(ClientError("the callback handler dropped the message"))
-        count = len(changed.messages) if type(changed.messages) is list else 1
-        accepted = False
+        if self._hooks is not None:
+            changed = self._hooks.before_enqueue(item)
+            if changed is None:
+                self._counters.count_dropped(count)
+                return _settled(ClientError("the callback handler dropped the message"))
+            item = changed
+            count = message_count(item)
         try:
-            handle = self._put(self._queue, changed, count, 0)
-            accepted = not isinstance(handle.exception(0) if handle.done else None, QueueFullError)
-        finally:
-            self._hooks.after_enqueue(changed, accepted)
+            handle = self._queue.put(item, count, 0)
+        except QueueFullError as error:
+            if self._hooks is not None:
+                self._hooks.after_enqueue(item, False)
+            return self._refused(error, count)
+        if self._hooks is not None:
+            self._hooks.after_enqueue(item, True)
         return handle
 
     # -- sending --------------------------------------------------------------------------------
 
     def _treat(self, batch: Batch) -> None:
         """Settle a batch: in the caller's thread, or in the sender's."""
-        if self._encodes_late:
-            results = self._handle(batch.items)
-            failed = sum(
-                len(each.messages) if type(each.messages) is list else 1
-                for each, result in zip(batch.items, results, strict=True)
-                if isinstance(result, Exception)
-            )
-            sent = batch.message_count - failed
-            outcomes: Sequence[Any] = results
-        else:
-            sets, outcomes = build(batch.items, self._router.choose, self._rules)
-            self._dispatcher.send(sets)
-            sent = sum(len(each.payloads) for each in sets if isinstance(each.outcome, SendResult))
+        outcomes, sent = self._treatment.of(batch)
         elapsed = time.monotonic() - batch.started
         self._counters.count_batch(sent, batch.message_count - sent, elapsed)
         batch.finish(outcomes)
-
-    def _handle(self, items: list[ProducerData]) -> list[SendResult | Exception]:
-        """Treat items of a batch with the handlers configured."""
-        hooks = self._hooks
-        if hooks is None:
-            return self._handled(items)
-        taken = hooks.after_dequeue(items)
-        if taken:
-            hooks.before_send(taken)
-        results = self._handled(taken) if taken else []
-        hooks.after(taken, results)
-        if len(taken) == len(items):
-            return results
-        by_item = {id(item): result for item, result in zip(taken, results, strict=True)}
-        gone = ClientError("the callback handler took the message out of its batch")
-        return [by_item.get(id(item), gone) for item in items]
-
-    def _handled(self, items: Sequence[ProducerData]) -> list[SendResult | Exception]:
-        if self._event_handler is None:
-            return self._send_raw_items(items)
-        try:
-            with self._handler_lock:
-                results = list(self._event_handler.handle(items, self._send_raw_items))
-        except Exception as error:
-            return [error] * len(items)
-        if len(results) != len(items):
-            wrong = f"the event handler gave {len(results)} results for {len(items)} items"
-            return [ClientError(wrong)] * len(items)
-        return results
-
-    def _send_raw_items(self, items: Sequence[ProducerData]) -> list[SendResult | Exception]:
-        """Encode and send: the built-in treatment that event handlers may call."""
-        results: list[SendResult | Exception | None] = []
-        encoded = []
-        for topic, messages, key in items:
-            try:
-                payloads, _, _ = self._payloads.of(topic, messages)
-            except HermesError as error:
-                results.append(error)
-            else:
-                results.append(None)
-                encoded.append(ProducerData(topic, payloads, key))
-        sets, owners = build(encoded, self._router.choose, self._rules)
-        self._dispatcher.send(sets)
-        outcomes = map(resolve, owners)
-        return [next(outcomes) if each is None else each for each in results]
 
     # -- closing --------------------------------------------------------------------------------
 

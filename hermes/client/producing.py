@@ -5,7 +5,12 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from hermes.client.conversations import Conversation, Exchange, named
-from hermes.errors import BrokerError, RemoteProtocolError
+from hermes.errors import (
+    BrokerError,
+    BrokerTimeoutError,
+    BrokerUnavailableError,
+    RemoteProtocolError,
+)
 from hermes.protocol import (
     AcknowledgedProduceRequest,
     Acks,
@@ -16,7 +21,7 @@ from hermes.protocol import (
     error_for,
 )
 
-__all__ = ["SendResult", "produce_acknowledged"]
+__all__ = ["SendResult", "is_retriable", "produce_acknowledged"]
 
 # The part of the client's own timeout that the broker gets, so that its answer "not flushed in
 # time" arrives before the client gives up.
@@ -59,3 +64,10 @@ def _outcome(produce: ProduceRequest, entry: ProducedEntry) -> SendResult | Brok
     if entry.error == ErrorCode.NONE:
         return SendResult(produce.topic, entry.partition, entry.offset)
     return error_for(entry.error, named(produce.topic, produce.partition))
+
+
+def is_retriable(error: BaseException | None) -> bool:
+    """Whether sending the same again may succeed."""
+    if isinstance(error, BrokerError):
+        return error.retriable
+    return isinstance(error, BrokerUnavailableError | BrokerTimeoutError)

@@ -18,7 +18,7 @@ from hermes.client.sync_producer import SyncProducer
 from hermes.errors import (
     BrokerTimeoutError,
     BrokerUnavailableError,
-    ClientError,
+    HermesError,
     RoutingError,
 )
 from hermes.protocol import ErrorCode, MetadataRequest, error_for
@@ -191,7 +191,7 @@ class Router:
             return targets[0]
         try:
             chosen = self._partition(topic, key, count)
-        except ClientError:
+        except HermesError:
             raise
         except Exception as error:
             raise RoutingError(f"{self._partitioner_name}: {error}") from error
@@ -200,6 +200,16 @@ class Router:
                 f"{self._partitioner_name} chose partition {chosen!r} of {count} for key {key!r}"
             )
         return targets[chosen]
+
+    def steady(self, topic: str) -> Target | None:
+        """The target that every message of a topic without key goes to now; None for several."""
+        try:
+            targets = self._directory.layout(topic).targets
+        except HermesError:
+            return None  # `choose` will say why
+        if self._avoided:
+            targets = self._preferred(targets)
+        return targets[0] if len(targets) == 1 else None
 
     def avoid(self, broker_id: int) -> None:
         """Send messages without a key elsewhere for a moment, where there is an elsewhere."""

@@ -9,6 +9,7 @@ illegal topic): deciding about that is not for the protocol. The classes' `decod
 raise `RemoteProtocolError` where 0.7 closes the connection, and leave what follows the body.
 """
 
+import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Final, Self
@@ -33,6 +34,9 @@ RANDOM_PARTITION: Final = -1
 #: The "times" of an `OffsetsRequest` that stand for the two ends of a log.
 LATEST: Final = -1
 EARLIEST: Final = -2
+
+#: Of a fetch: partition, offset, max size.
+_FETCH_NUMBERS: Final = struct.Struct(">iqi")
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +117,7 @@ class FetchRequest:
     @classmethod
     def decode(cls, reader: Reader) -> Self:
         """Read a body."""
-        return cls(reader.string(), reader.int32(), reader.int64(), reader.int32())
+        return cls(reader.string(), *reader.numbers(_FETCH_NUMBERS))
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,14 +105,22 @@ class Reader:
         return self._number(_INT64)
 
     def _number(self, layout: struct.Struct) -> int:
+        return self.numbers(layout)[0]
+
+    def numbers(self, layout: struct.Struct) -> tuple[int, ...]:
+        """Read several integers at once, which costs about as much as one.
+
+        Args:
+            layout: big-endian integers and nothing else.
+        """
         try:
-            (value,) = layout.unpack_from(self._view, self.position)
+            values: tuple[int, ...] = layout.unpack_from(self._view, self.position)
         except struct.error:
             raise RemoteProtocolError(
-                f"{self.remaining} bytes are left where an integer of {layout.size} belongs"
+                f"{self.remaining} bytes are left where integers of {layout.size} bytes belong"
             ) from None
         self.position += layout.size
-        return int(value)
+        return values
 
     def string_or_none(self) -> str | None:
         """Read a string; a negative length, which is Java's null, gives None.

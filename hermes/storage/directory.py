@@ -248,7 +248,8 @@ class DataDirectory:
         if was_clean:
             # Nothing was appended yet; from here on it may be.
             self._files.unlink(os.path.join(self.path, CLEAN_SHUTDOWN_MARKER))
-            self._files.fsync_directory(self.path)
+        # After an unclean stop the names of partitions may still be in memory only.
+        self._files.fsync_directory(self.path)
         self._logs = {(log.topic, log.partition): log for log in logs}
         self._is_open = True
         outcomes = list(zip(partitions, results, strict=True))

@@ -106,14 +106,11 @@ def load(
         OSError: the disk failed, or something isn't readable.
     """
     segments, strange = _list_segments(directory, files)
-    if not segments:
-        first = Segment(files, directory, 0)
-        files.close(files.open_new(first.path))
-        first.index.begin()
-        return LoadedLog((first,), 0, None, strange, has_new_names=True)
     parts = [_part(segment, files) for segment in segments]
     flushed = [number for number, part in enumerate(parts) if part.segment.is_flushed_name]
-    tail = flushed[-1] if flushed else 0
+    if not flushed:
+        return _begin(directory, files, parts, strange)
+    tail = flushed[-1]
     _check_fit(parts[: tail + 1])
     if clean and tail == len(parts) - 1:
         return LoadedLog(tuple(segments), parts[-1].end, None, strange)
@@ -121,6 +118,20 @@ def load(
         parts[tail:], files, descriptors, settings, entries=None, start=None, now_ms=now_ms
     )
     return LoadedLog((*segments[:tail], *kept), report.valid_end, report, strange)
+
+
+def _begin(
+    directory: str, files: FileLayer, parts: Sequence[_Part], strange: tuple[str, ...]
+) -> LoadedLog:
+    """Begin a log at 0. What is there was never flushed: the name of its start was lost."""
+    for part in parts:
+        remove_segment(part.segment, files)
+    first = Segment(files, directory, 0)
+    files.close(files.open_new(first.path))
+    first.index.begin()
+    lost = sum(part.end - part.segment.base_offset for part in parts)
+    report = RecoveryReport(0, 0, dropped_bytes=lost) if parts else None
+    return LoadedLog((first,), 0, report, strange, has_new_names=True)
 
 
 def recover_tail(
@@ -332,5 +343,5 @@ def _settle_names(kept: Sequence[_Part], dropped: Sequence[_Part], files: FileLa
         files.rename(draft, segment.path)
     for part in dropped:
         remove_segment(part.segment, files)
-    if renamed or dropped:
-        files.fsync_directory(kept[0].segment.directory)
+    # Also when nothing changed here: the names that were found may be in memory only.
+    files.fsync_directory(kept[0].segment.directory)

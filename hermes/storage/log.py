@@ -28,7 +28,13 @@ from hermes.storage.descriptors import DescriptorCache, LogSlice, SegmentRetired
 from hermes.storage.files import FileLayer, storage_error
 from hermes.storage.loading import LoadedLog, LogSettings, load, recover_tail, remove_segment
 from hermes.storage.recovery import RecoveryReport, SegmentReader
-from hermes.storage.segment import INDEX_SUFFIX, Segment, SegmentView, parse_segment_name
+from hermes.storage.segment import (
+    INDEX_SUFFIX,
+    SEGMENT_SUFFIX,
+    Segment,
+    SegmentView,
+    parse_segment_name,
+)
 from hermes.storage.writer import LogWriter
 
 __all__ = ["Log"]
@@ -132,7 +138,7 @@ class Log(LogWriter):
         """Under the flush lock, offline: recover from the high watermark on."""
         view = self._view
         first = bisect_right(view.bases, self._high_watermark) - 1
-        self._sync_names(True)
+        self._sync_names(has_new_names=False)
         tail, report = recover_tail(
             view.segments[first:],
             self._files,
@@ -174,13 +180,16 @@ class Log(LogWriter):
                 same.
         """
         self._shut("the topic was deleted")
-        try:
-            for name in self._own_files():
-                self._files.unlink(os.path.join(self.directory, name))
-            self._files.fsync_directory(self.directory)
-            self._files.rmdir(self.directory)
-        except OSError as error:
-            raise storage_error(f"{self.name}: delete {error.filename or ''}", error) from error
+        with self._delete_lock:
+            try:
+                for name in self._own_files():
+                    self._files.unlink(os.path.join(self.directory, name))
+                    if name.endswith(SEGMENT_SUFFIX):
+                        self._files.fsync_directory(self.directory)
+                self._files.rmdir(self.directory)
+            except OSError as error:
+                what = f"{self.name}: delete {error.filename or ''}"
+                raise storage_error(what, error) from error
         return self.size_bytes
 
     def _own_files(self) -> list[str]:
@@ -373,20 +382,29 @@ class Log(LogWriter):
         Raises:
             LogOfflineError: the log is offline; nothing was deleted.
             StorageError: a file could not be created or deleted. The segments are gone from
-                service nevertheless; files that are left come back with the next start.
+                service nevertheless; the next call tries their files again, and what is left of
+                them at the next start comes back.
         """
         with self._flush_lock:
             self._check_online()
             removed, end = self._take_out(count, expected_end)
-        if not removed:
-            return 0
-        try:
-            for segment in removed:
-                remove_segment(segment, self._files)
+        with self._delete_lock:
+            try:
+                self._delete_doomed()
+            except OSError as error:
+                raise storage_error(f"{self.name}: delete segments", error) from error
+        return end - removed[0].base_offset if removed else 0
+
+    def _delete_doomed(self) -> None:
+        """Delete the files of segments that left the view, oldest first, each for certain.
+
+        One that resists stays in the list, and those after it stay on disk: whatever is left must
+        be a log without holes when it is opened again. None goes before its successor is there.
+        """
+        while self._doomed and self._view.segments[0].is_flushed_name:
+            remove_segment(self._doomed[0], self._files)
             self._files.fsync_directory(self.directory)
-        except OSError as error:
-            raise storage_error(f"{self.name}: delete segments", error) from error
-        return end - removed[0].base_offset
+            del self._doomed[0]
 
     def _take_out(self, count: int, expected_end: int | None) -> tuple[tuple[Segment, ...], int]:
         """Under the flush lock: take segments out of the view: (they, where the last one ends)."""
@@ -405,30 +423,30 @@ class Log(LogWriter):
             self._view = SegmentView.of(view.segments[count:])
         for segment in view.segments[:count]:
             self._descriptors.retire(segment)
+        self._doomed += view.segments[:count]
         return view.segments[:count], view.bases[count]
 
     def _replace_all(self) -> tuple[Segment, ...]:
         """Under the flush lock: let an empty segment stand in for all; () if the log grew."""
         end = self._flush()
         # Not `.kafka` from the start: should the log grow meanwhile and the process die, a file
-        # that doesn't fit must not look like a part of the log.
+        # that doesn't fit must not look like a part of the log. The flush below names it.
         stand_in = Segment(self._files, self.directory, end, is_flushed_name=False)
-        removed: tuple[Segment, ...] = ()
         try:
             self._descriptors.create(stand_in)
             removed = self._exchange(stand_in, end)
-            if removed:
-                self._promise(stand_in)
-            else:
+            if not removed:
+                self._descriptors.retire(stand_in)
+                self._descriptors.release(stand_in)
                 self._files.unlink(stand_in.path)
-            self._files.fsync_directory(self.directory)
+                self._files.fsync_directory(self.directory)
+                return ()
         except OSError as error:
             raise storage_error(f"{self.name}: begin an empty segment", error) from error
-        finally:
-            for segment in removed or (stand_in,):
-                self._descriptors.retire(segment)
-            if stand_in.users:
-                self._descriptors.release(stand_in)
+        for segment in removed:
+            self._descriptors.retire(segment)
+        self._doomed += removed
+        self._flush()
         return removed
 
     def _exchange(self, stand_in: Segment, end: int) -> tuple[Segment, ...]:
@@ -440,5 +458,6 @@ class Log(LogWriter):
             self._view = SegmentView.of((stand_in,))
             self._base = end
             self._unpin()
+            self._dirty.append(stand_in)
             self._has_new_names = True
         return removed

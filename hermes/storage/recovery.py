@@ -11,10 +11,12 @@ Where the next valid message starts after a bad one is a matter of evidence, in 
 1. The CRC in the bad message's header fits the bytes up to some later valid message: only its
    size is damaged, and that is where it ended.
 2. Its size leads to a valid message, perhaps over further bad ones: only its payload is damaged.
-3. Its size leads to the end of the range or beyond it: a torn append, so a bad tail. Nothing is
-   looked for *inside* it: the payload of a torn compressed set may hold whole messages in plain
-   sight (Snappy stores short ones literally), and nobody ever sent those as they stand.
+3. Its size leads to the end of the range or beyond it: a torn append, so a bad tail.
 4. Nothing is to be believed: the next place where a valid message starts, byte by byte.
+
+Nothing is looked for *inside* a message whose header can be believed: the payload of a compressed
+set may hold whole messages in plain sight (Snappy stores short ones literally), and nobody ever
+sent those as they stand.
 
 Memory is bounded by a few times `max_message_bytes`, work by the length of the range. Nothing here
 writes, and nothing is remembered: scanning twice gives the same answer.
@@ -39,8 +41,9 @@ _SIZE_BYTES = 4
 _HEADER_BYTES = {0: 5, 1: 6}
 _LONGEST_START = _SIZE_BYTES + 6
 # Bounds on how far evidence is followed, so that a long run of damage costs linear work.
-_MAX_CANDIDATES = 64
+_MAX_CANDIDATES = 16
 _MAX_STEPS = 16
+_CREDIT_BYTES = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +111,7 @@ class SegmentReader:
 
     Attributes:
         end: the offset after the last byte that may be read.
+        credit: how many more bytes may be looked at twice in search of evidence.
     """
 
     def __init__(self, files: FileLayer, descriptor: int, base_offset: int, end: int) -> None:
@@ -115,6 +119,7 @@ class SegmentReader:
         self._descriptor = descriptor
         self._base_offset = base_offset
         self.end = end
+        self.credit = _CREDIT_BYTES + end - base_offset
 
     def read(self, offset: int, length: int) -> bytes:
         """Read a range, cut at `end`.
@@ -212,47 +217,50 @@ def next_valid(reader: SegmentReader, bad: int, limit: int) -> int | None:
     Raises:
         OSError: the segment can't be read.
     """
-    claimed = _claimed_end(reader, bad, limit)
-    if claimed is not None and claimed < reader.end and _valid_length(reader, claimed):
-        return _end_by_crc(reader, bad, claimed, limit) or claimed
-    found = _end_by_crc(reader, bad, bad + _LONGEST_START + limit + 1, limit)
-    if found is not None:
-        return found if found < reader.end else None
     for _ in range(_MAX_STEPS):
-        if claimed is None:
-            break
-        if claimed >= reader.end:
+        resized = _end_by_crc(reader, bad, limit)
+        if resized is not None:
+            return resized if resized < reader.end else None
+        size = _plausible_size(reader, bad, limit)
+        claimed = bad + _SIZE_BYTES + size
+        if size and claimed >= reader.end:
             return None
-        if _valid_length(reader, claimed):
+        if size and _valid_length(reader, claimed):
             return claimed
-        claimed = _claimed_end(reader, claimed, limit)
+        if not size or not _has_known_magic(reader, bad):
+            break
+        bad = claimed
     return _find(reader, bad + 1, reader.end, limit)
 
 
-def _claimed_end(reader: SegmentReader, offset: int, limit: int) -> int | None:
-    """Where the message at an offset ends if its header is believed; None if it can't be."""
-    start = reader.read(offset, _LONGEST_START)
-    if len(start) < _SIZE_BYTES + 1:
-        # Less than a header is left: an append torn right at its start.
-        return reader.end
-    size, magic = _SIZE_AND_MAGIC.unpack_from(start)
+def _plausible_size(reader: SegmentReader, offset: int, limit: int) -> int:
+    """The size field of the message at an offset; 0 if no message can have it."""
+    start = reader.read(offset, _SIZE_AND_MAGIC.size)
+    if len(start) < _SIZE_AND_MAGIC.size:
+        # Not even a header is left: an append torn right at its start.
+        return _SIZE_AND_MAGIC.size
+    size, magic = _SIZE_AND_MAGIC.unpack(start)
     if not _HEADER_BYTES[0] <= size <= limit + _HEADER_BYTES[1]:
-        return None
-    following: int = offset + _SIZE_BYTES + size
-    if following >= reader.end and magic not in _HEADER_BYTES:
-        return reader.end if following == reader.end else None
-    return following
+        return 0
+    is_torn = offset + _SIZE_BYTES + size > reader.end
+    return 0 if is_torn and magic not in _HEADER_BYTES else int(size)
 
 
-def _end_by_crc(reader: SegmentReader, bad: int, stop: int, limit: int) -> int | None:
-    """Find the valid message (or the end) before `stop` up to which the bad one's CRC is right."""
+def _has_known_magic(reader: SegmentReader, offset: int) -> bool:
+    magic = reader.read(offset + _SIZE_BYTES, 1)
+    return bool(magic) and magic[0] in _HEADER_BYTES
+
+
+def _end_by_crc(reader: SegmentReader, bad: int, limit: int) -> int | None:
+    """Find the valid message (or the end) up to which the bad one's CRC is right, if any."""
     start = reader.read(bad, _LONGEST_START)
     header = _HEADER_BYTES.get(start[_SIZE_BYTES], 0) if len(start) > _SIZE_BYTES else 0
-    if not header or len(start) < _SIZE_BYTES + header:
+    reader.credit -= limit
+    if not header or len(start) < _SIZE_BYTES + header or reader.credit < 0:
         return None
     stored = int.from_bytes(start[header : header + _SIZE_BYTES], "big")
     checked = search = bad + _SIZE_BYTES + header
-    stop = min(stop, reader.end + 1)
+    stop = min(checked + limit, reader.end) + 1
     crc = 0
     for _ in range(_MAX_CANDIDATES):
         found = _find(reader, search, stop, limit)
@@ -264,7 +272,7 @@ def _end_by_crc(reader: SegmentReader, bad: int, stop: int, limit: int) -> int |
             return candidate
         if found is None:
             return None
-        checked, search = candidate, candidate + 1
+        checked, search = candidate, candidate + _valid_length(reader, candidate)
     return None
 
 
@@ -274,7 +282,7 @@ def _find(reader: SegmentReader, start: int, stop: int, limit: int) -> int | Non
     # begins there, so that an earlier, longer message wins over one inside it.
     overlap = limit + _LONGEST_START
     while start < stop:
-        window = reader.read(start, max(_SEARCH_BYTES, 4 * overlap))
+        window = reader.read(start, min(max(_SEARCH_BYTES, 4 * overlap), stop - start + overlap))
         is_last = start + len(window) >= reader.end
         found = find_valid_message(window, 0, max_message_bytes=limit)
         if found is not None and (is_last or found < len(window) - overlap):

@@ -7,6 +7,8 @@ flushes, `hermes.storage.log` opens, reads and deletes.
   cache (and the creation of a file, when rolling), never over a sync, a delete or a scan.
 - `_flush_lock` is held by whatever needs the tail to itself for long: flush, reopen, close, and the
   exchange of segments in a delete. Always taken before `_lock`.
+- `_delete_lock` is held while files are deleted: those of `_doomed`, segments that are in no view
+  any more. It is taken alone.
 - `_view` is immutable and replaced as a whole, and `_high_watermark` only grows: readers take no
   lock. The watermark never passes what the disk has confirmed.
 - `_dirty` are the segments with bytes (or names) that aren't on disk yet, oldest first, contiguous
@@ -66,6 +68,7 @@ class LogState:
         self._pwrite = files.pwrite
         self._lock = threading.Lock()
         self._flush_lock = threading.Lock()
+        self._delete_lock = threading.Lock()
         self._view = SegmentView((), ())
         self._offline_reason: str | None = "not opened yet"
         self._is_closed = False
@@ -79,6 +82,7 @@ class LogState:
         self._dirty: list[Segment] = []
         self._has_new_names = False
         self._has_new_directory = False
+        self._doomed: list[Segment] = []
         self._pending: list[tuple[int, int]] = []
         self._entry_ms = NO_ENTRY_MS
         self._unflushed_messages = 0

@@ -247,17 +247,17 @@ class LogWriter(LogState):
             self._files.fdatasync(segment.descriptor)
         has_new_names = work.has_new_names
         for segment in work.dirty:
-            if segment.index.last is None:
+            if segment.index.last is None and segment.base_offset < work.end:
                 with suppress(OSError):
                     has_new_names |= segment.index.ensure_file()
-        self._sync_names(has_new_names)
+        self._sync_names(has_new_names=has_new_names)
         drafts = [segment for segment in work.dirty if not segment.is_flushed_name]
         for segment in drafts:
             self._promise(segment)
         if drafts:
             self._files.fsync_directory(self.directory)
 
-    def _sync_names(self, has_new_names: bool) -> None:
+    def _sync_names(self, *, has_new_names: bool) -> None:
         """Put on disk which files the partition has, and that it exists."""
         if has_new_names:
             self._files.fsync_directory(self.directory)

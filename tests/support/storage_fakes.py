@@ -37,10 +37,18 @@ class Crash(BaseException):
     """The machine stops here. No `except Exception` gets in its way."""
 
 
-class WatchedFiles(FileLayer):
-    """Passes every call on, after telling `before`; counts calls, bytes read and open files.
+class UnsyncedFiles(FileLayer):
+    """Real files, but no waiting for a disk: no test pulls the plug of the machine it runs on."""
 
-    Syncs are counted but not done: no test pulls the plug of the machine that it runs on.
+    def fdatasync(self, descriptor: int) -> None:
+        os.fstat(descriptor)
+
+    def fsync_directory(self, path: str) -> None:
+        os.stat(path)
+
+
+class WatchedFiles(UnsyncedFiles):
+    """Passes every call on, after telling `before`; counts calls, bytes read and open files.
 
     Attributes:
         calls: the names of the calls made, in order.
@@ -61,12 +69,6 @@ class WatchedFiles(FileLayer):
 
     def after(self, name: str, arguments: tuple[Any, ...], result: Any) -> None:
         """Called after every call that succeeded."""
-
-    def fdatasync(self, descriptor: int) -> None:
-        os.fstat(descriptor)
-
-    def fsync_directory(self, path: str) -> None:
-        os.stat(path)
 
     def close(self, descriptor: int) -> None:
         self.opened.discard(descriptor)
@@ -179,7 +181,8 @@ class ForgetfulFiles(WatchedFiles):
     """Knows what would be on disk if the power went now, and stops the machine at the nth call.
 
     A file's bytes are certain after `fdatasync`, a name after `fsync_directory`. Everything else
-    may or may not have reached the disk: `disk` takes a `Random` to choose.
+    may or may not have reached the disk: `disk` takes a `Random` to choose. What is in the root at
+    the beginning is on disk.
 
     Attributes:
         crash_at: at which call to raise `Crash`, counted from 0; None for never.
@@ -193,6 +196,13 @@ class ForgetfulFiles(WatchedFiles):
         self._durable_names: dict[str, _Inode] = {}
         self._changes: dict[str, list[_Change]] = {}
         self._inodes: dict[int, _Inode] = {}
+        for directory, directories, files in os.walk(root):
+            for each in directories:
+                self._names[os.path.join(directory, each)] = _Inode(is_directory=True)
+            for each in files:
+                path = os.path.join(directory, each)
+                self._names[path] = _Inode(durable=self._read(path))
+        self._durable_names.update(self._names)
 
     def before(self, name: str, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
         if self.crash_at is not None and len(self.calls) > self.crash_at:

@@ -4,6 +4,8 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from storage_fakes import UnsyncedFiles
+
 from hermes.protocol import encode_message_set
 from hermes.storage import FileLayer, Log, LogSettings
 
@@ -31,6 +33,7 @@ def open_log(
 ) -> Log:
     """Open the log in a directory, which is made when missing."""
     directory.mkdir(exist_ok=True)
+    files = UnsyncedFiles() if files is None else files
     topic, _, partition = directory.name.rpartition("-")
     log = Log(topic, int(partition), str(directory), log_settings or settings(), files)
     log.open(clean=clean, now_ms=now_ms)

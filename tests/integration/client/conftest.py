@@ -4,19 +4,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-import yaml
-from hermes_testkit import BrokerProcess
-
-
-class RestartableBroker(BrokerProcess):
-    """A broker that listens on the same port after every start."""
-
-    def kill_and_restart(self) -> None:
-        self.kill()
-        settings = yaml.safe_load(self.config_file.read_text(encoding="utf-8"))
-        settings["listen"] = f"tcp:{self.port}:interface=127.0.0.1"
-        self.config_file.write_text(yaml.safe_dump(settings), encoding="utf-8")
-        self.start()
+from kills_under_a_producer import RestartableBroker
 
 
 @pytest.fixture

@@ -11,11 +11,10 @@ from hermes.client.batching import (
     Batch,
     ProducerData,
     SendHandle,
-    SetRules,
     Target,
-    build,
     resolve,
 )
+from hermes.client.grouping import SetRules, build
 from hermes.client.producing import SendResult
 from hermes.errors import BrokerTimeoutError, RoutingError, StorageUnavailableError
 from hermes.protocol import Codec, MessageSet
@@ -138,6 +137,21 @@ def test_a_handle_waits_for_its_batch_and_calls_back() -> None:
     assert handle.exception() is None
 
 
+def test_a_callback_that_raises_is_logged_and_the_others_are_called(caplog) -> None:
+    batch = Batch()
+    heard: list[SendHandle] = []
+
+    def fail(handle: SendHandle) -> None:
+        raise ZeroDivisionError("oops")
+
+    for callback in (fail, heard.append):
+        SendHandle((batch, 0)).add_done_callback(callback)
+    batch.finish([SendResult("a", 0, 7)])
+    SendHandle((batch, 0)).add_done_callback(fail)
+    assert len(heard) == 1
+    assert [record.exc_info[0] for record in caplog.records] == [ZeroDivisionError] * 2
+
+
 def test_a_failed_handle_raises() -> None:
     batch = Batch()
     batch.finish([StorageUnavailableError("full")])
@@ -145,3 +159,39 @@ def test_a_failed_handle_raises() -> None:
     assert isinstance(handle.exception(), StorageUnavailableError)
     with pytest.raises(StorageUnavailableError):
         handle.result()
+
+
+@given(st.lists(st.integers(0, 60).map(lambda n: b"p" * n), min_size=2, max_size=40))
+def test_the_quick_way_gives_what_the_other_one_does(messages) -> None:
+    items = [ProducerData("a", each) for each in messages]
+    quick_sets, quick_owners = build(items, by_key, rules(), lambda topic: Target(0, 0))
+    sets, owners = build(items, by_key, rules())
+    assert b"".join(each.encoded for each in quick_sets) == b"".join(e.encoded for e in sets)
+    for each in (quick_sets, sets):
+        offset = 0
+        for one in each:
+            one.outcome = SendResult("a", 0, offset)
+            offset += len(one.encoded)
+            assert one.size_bytes == len(one.encoded) <= 1000
+            assert (one.topic, one.target, one.has_key) == ("a", Target(0, 0), False)
+    assert list(map(resolve, quick_owners)) == list(map(resolve, owners))
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        ProducerData("b", b"x"),
+        ProducerData("a", [b"x"]),
+        ProducerData("a", b"x", key=0),
+        ProducerData("a", b"x", key=()),
+    ],
+)
+def test_the_quick_way_is_not_for_everything(item) -> None:
+    items = [ProducerData("a", b"1"), item]
+
+    def never(topic: str) -> None:
+        pytest.fail("asked for a steady target")
+
+    steady = never if item.topic == "b" or item.key is not None else lambda topic: Target(9, 9)
+    sets, _ = build(items, by_key, rules(), steady)
+    assert {each.target for each in sets} == {Target(0, 0)}

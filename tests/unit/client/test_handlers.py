@@ -223,6 +223,7 @@ def test_an_event_handler_may_use_the_default(memory_broker, producer_type) -> N
     [
         (raising, ZeroDivisionError),
         (lambda batch, default: [], ClientError),
+        (lambda batch, default: [7], ClientError),
         (lambda batch, default: [EncodingError("no")] * len(batch), EncodingError),
     ],
 )

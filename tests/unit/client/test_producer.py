@@ -300,6 +300,21 @@ def test_a_broker_that_is_down_is_an_error_for_every_message(unused_port, produc
         assert producer.metrics().failed == 2
 
 
+@BOTH
+def test_a_broker_that_can_not_be_asked_at_first_is_asked_again(
+    memory_broker, producer_type
+) -> None:
+    broker = memory_broker()
+    broker.drop = [66] * 4  # a question is repeated once within a try, so this is two tries
+    settings = {"producer_type": producer_type, "acks": "written", "queue_time": "1h"}
+    with producer_of(broker, supports_hermes_requests=True, **settings) as producer:
+        for payload in (b"1", b"2", b"3"):
+            producer.send("clicks", payload, key=payload)
+        producer.flush()
+        assert (producer.metrics().sent, producer.metrics().failed) == (3, 0)
+    assert broker.payloads("clicks") == [b"1", b"2", b"3"]
+
+
 def test_messages_without_key_go_to_the_brokers_that_live(memory_broker, unused_port) -> None:
     broker = memory_broker()
     config = ProducerConfig(

@@ -1,0 +1,1 @@
+"""Plugins for Hermes, found through the entry points in setup.cfg."""

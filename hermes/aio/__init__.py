@@ -1,0 +1,17 @@
+"""The client library for asyncio: `async with`, `async for`, the same names and errors.
+
+In the order of a reading:
+
+    channel              conversations, awaited: the other driver of `hermes.client.conversations`
+    asyncio_connection   the socket
+    simple_consumer, producer
+                         the twins
+    twisted              the same for Twisted's reactor; imported by itself only
+
+What is shared is in `hermes.client`.
+"""
+
+from hermes.aio.producer import Producer
+from hermes.aio.simple_consumer import SimpleConsumer
+
+__all__ = ["Producer", "SimpleConsumer"]

@@ -1,0 +1,113 @@
+"""Carries conversations to one broker, awaiting: the driver of the asynchronous clients.
+
+Written for neither asyncio nor Twisted: it only awaits what its connection gives it, so that its
+coroutines run under both.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Protocol, TypeVar
+
+from hermes.client.conversations import (
+    KAFKA_07_REQUESTS,
+    Conversation,
+    Exchange,
+    Pause,
+    Step,
+    request_versions,
+)
+from hermes.errors import BrokerUnavailableError, HermesError, RemoteProtocolError
+from hermes.protocol import REQUEST_VERSIONS, Buffer
+
+__all__ = ["AsyncChannel", "AsyncConnection"]
+
+R = TypeVar("R")
+
+
+class AsyncConnection(Protocol):
+    """What a channel needs of a connection; calls made at the same time take turns."""
+
+    timeout_seconds: float
+
+    @property
+    def address(self) -> str:
+        """`host:port`."""
+
+    async def call(self, request: bytes, timeout_seconds: float) -> Buffer:
+        """Send a request and wait for its answer's body; connect first if need be.
+
+        Raises:
+            BrokerUnavailableError, BrokerTimeoutError, RemoteProtocolError: as
+                `hermes.client.BrokerConnection.call`. The connection is gone then.
+        """
+
+    async def sleep(self, seconds: float) -> None:
+        """Do nothing for a while."""
+
+    def disconnect(self) -> None:
+        """Drop the connection; the next call makes a new one."""
+
+    async def close(self) -> None:
+        """Close for good."""
+
+
+class AsyncChannel:
+    """A connection, what the broker behind it can do, and conversations over it.
+
+    Args:
+        connection: the channel's own from now on.
+        supports_hermes_requests: whether the broker answers Hermes' own requests; None to find
+            out when that first matters.
+    """
+
+    def __init__(
+        self, connection: AsyncConnection, *, supports_hermes_requests: bool | None = None
+    ) -> None:
+        self.connection = connection
+        self._versions: Mapping[int, int] | None = None
+        if supports_hermes_requests is not None:
+            known = dict(REQUEST_VERSIONS)
+            self._versions = known if supports_hermes_requests else KAFKA_07_REQUESTS
+
+    async def versions(self) -> Mapping[int, int]:
+        """The request types that the broker answers; asked for once."""
+        if self._versions is None:
+            self._versions = await self.run(request_versions())
+        return self._versions
+
+    async def run(self, conversation: Conversation[R]) -> R:
+        """Hold a conversation and return what it returns, or raise what it raises."""
+        try:
+            step = next(conversation)
+            while True:
+                try:
+                    answer = await self._perform(step)
+                except HermesError as error:
+                    step = conversation.throw(error)
+                else:
+                    step = conversation.send(answer)
+        except StopIteration as end:
+            result: R = end.value
+            return result
+        finally:
+            conversation.close()
+
+    async def _perform(self, step: Step) -> Any:
+        if isinstance(step, Pause):
+            await self.connection.sleep(step.seconds)
+            return None
+        try:
+            return await self._exchange(step)
+        except BrokerUnavailableError:
+            if not step.repeatable:
+                raise
+            return await self._exchange(step)
+
+    async def _exchange(self, step: Exchange[Any]) -> Any:
+        timeout = self.connection.timeout_seconds + step.extra_seconds
+        body = await self.connection.call(step.request, timeout)
+        try:
+            return step.decode(body)
+        except RemoteProtocolError:
+            # Whatever comes next on this connection can't be trusted either.
+            self.connection.disconnect()
+            raise

@@ -1,0 +1,134 @@
+"""The asynchronous twin of `hermes.Producer`: its batching and its sender, awaited.
+
+There is no second copy of queue, batches and retries: this is the producer with its sender thread,
+whose outcomes are handed over to the event loop. What needs the loop is in the two methods that
+`ProducerTwin` leaves open; asyncio's producer is here, Twisted's in `hermes.aio.twisted`.
+"""
+
+import asyncio
+import dataclasses
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from hermes.client.batching import SendHandle
+from hermes.client.metrics import ProducerMetrics
+from hermes.client.producer import Producer as BlockingProducer
+from hermes.client.producer_config import ProducerConfig
+from hermes.client.producing import SendResult
+
+__all__ = ["Producer", "ProducerTwin"]
+
+R = TypeVar("R")
+
+
+class ProducerTwin(ABC):
+    """Publishes messages from an event loop of any kind.
+
+    Args:
+        config: as for `hermes.Producer`; `producer_type` is "async" here whatever it says.
+
+    Raises:
+        PluginError: a plugin that the configuration names is missing or wrong.
+    """
+
+    def __init__(self, config: ProducerConfig) -> None:
+        self.config = dataclasses.replace(config, producer_type="async")
+        self._producer = BlockingProducer(self.config)
+
+    @abstractmethod
+    def _in_thread(self, function: Callable[..., R], *arguments: Any) -> Awaitable[R]:
+        """Call a function that blocks, in a thread."""
+
+    @abstractmethod
+    def _until_done(self, handle: SendHandle) -> Awaitable[Any]:
+        """Wait until a handle's outcome is known."""
+
+    async def send(self, topic: str, messages: Any, key: Any = None) -> SendResult:
+        """Send one message or a list of messages, and wait for the outcome.
+
+        Args:
+            topic: where to.
+            messages: one value, or a list of values, all for the same partition.
+            key: chooses the partition; None for any.
+
+        Returns:
+            Where the messages went.
+
+        Raises:
+            HermesError: as `hermes.Producer.send`, and what sending failed with.
+        """
+        return await self.outcome(await self.enqueue(topic, messages, key))
+
+    async def enqueue(self, topic: str, messages: Any, key: Any = None) -> SendHandle:
+        """Accept messages without waiting for their outcome; only for room in the queue.
+
+        Returns:
+            The outcome, for `outcome`. Its own `result` would block the event loop.
+        """
+        if self._producer.has_room:
+            return self._producer.send(topic, messages, key)
+        return await self._in_thread(self._producer.send, topic, messages, key)
+
+    async def outcome(self, handle: SendHandle) -> SendResult:
+        """Wait for what became of messages.
+
+        Args:
+            handle: of `enqueue`.
+
+        Raises:
+            Exception: what the send failed with.
+        """
+        if not handle.done:
+            await self._until_done(handle)
+        return handle.result(0)
+
+    async def flush(self, timeout_seconds: float | None = None) -> None:
+        """See `hermes.Producer.flush`."""
+        await self._in_thread(self._producer.flush, timeout_seconds)
+
+    async def close(self, timeout_seconds: float | None = None) -> None:
+        """See `hermes.Producer.close`."""
+        await self._in_thread(self._producer.close, timeout_seconds)
+
+    def metrics(self) -> ProducerMetrics:
+        """See `hermes.Producer.metrics`."""
+        return self._producer.metrics()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+
+class Producer(ProducerTwin):
+    """Publishes messages, for asyncio.
+
+        config = ProducerConfig(broker_list="0:localhost:9092", acks="flushed")
+        async with Producer(config) as producer:
+            result = await producer.send("clicks", b"payload")
+
+    Messages of concurrent tasks leave in common batches. Use it in the event loop's thread.
+    """
+
+    def _in_thread(self, function: Callable[..., R], *arguments: Any) -> Awaitable[R]:
+        return asyncio.to_thread(function, *arguments)
+
+    async def _until_done(self, handle: SendHandle) -> None:
+        loop = asyncio.get_running_loop()
+        done = asyncio.Event()
+
+        def tell(_: SendHandle) -> None:
+            with suppress(RuntimeError):  # the loop was closed meanwhile, so nobody waits
+                loop.call_soon_threadsafe(done.set)
+
+        handle.add_done_callback(tell)
+        await done.wait()

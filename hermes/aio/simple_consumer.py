@@ -1,0 +1,206 @@
+"""The asynchronous twin of `hermes.SimpleConsumer`: the same conversations, awaited.
+
+What a consumer does is in `ConsumerTwin`, which awaits nothing but its connection; the consumer
+for asyncio is here, the one for Twisted in `hermes.aio.twisted`.
+"""
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Literal, Self
+
+from hermes.aio.asyncio_connection import AsyncioConnection
+from hermes.aio.channel import AsyncChannel, AsyncConnection
+from hermes.client import conversations
+from hermes.client.connection import DEFAULT_MAX_RESPONSE_BYTES
+from hermes.client.fetching import (
+    DEFAULT_MAX_FETCH_BYTES,
+    FetchResult,
+    FetchRules,
+    fetch,
+    multifetch,
+    polling_fetch,
+    waiting_fetch,
+)
+from hermes.protocol import (
+    DEFAULT_MAX_EXPANDED_BYTES,
+    BoundaryRequest,
+    BrokerMetadata,
+    FetchRequest,
+    MessageAndOffset,
+    MessageSet,
+    MetadataRequest,
+    WaitingFetchRequest,
+)
+
+__all__ = ["ConsumerOptions", "ConsumerTwin", "SimpleConsumer"]
+
+
+class ConsumerTwin:
+    """Reads partitions of one broker over any asynchronous connection.
+
+    Args:
+        connection: the consumer's own from now on.
+        options: what beside the address was given.
+    """
+
+    def __init__(self, connection: AsyncConnection, options: "ConsumerOptions") -> None:
+        self._channel = AsyncChannel(
+            connection, supports_hermes_requests=options.supports_hermes_requests
+        )
+        self._poll_interval_ms = options.poll_interval_ms
+        self._skipped_count = 0
+        self._rules = FetchRules(
+            options.max_fetch_bytes,
+            options.on_corrupt,
+            options.max_expanded_bytes,
+            self._count_skipped,
+        )
+
+    @property
+    def skipped_count(self) -> int:
+        """How many damaged stretches iterations over this consumer's sets have stepped over."""
+        return self._skipped_count
+
+    async def fetch(self, request: FetchRequest) -> MessageSet:
+        """See `hermes.SimpleConsumer.fetch`. Iterating over the result needs no awaiting."""
+        return await self._channel.run(fetch(request, self._rules))
+
+    async def multifetch(self, requests: Sequence[FetchRequest]) -> list[FetchResult]:
+        """See `hermes.SimpleConsumer.multifetch`."""
+        return await self._channel.run(multifetch(requests, self._rules))
+
+    async def fetch_waiting(
+        self, requests: Sequence[FetchRequest], max_wait_ms: int, min_bytes: int = 1
+    ) -> list[FetchResult]:
+        """See `hermes.SimpleConsumer.fetch_waiting`."""
+        rules = self._rules
+        if WaitingFetchRequest.TYPE in await self._channel.versions():
+            return await self._channel.run(waiting_fetch(requests, max_wait_ms, min_bytes, rules))
+        return await self._channel.run(
+            polling_fetch(requests, max_wait_ms, min_bytes, rules, self._poll_interval_ms)
+        )
+
+    async def follow(
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        *,
+        max_size: int = 1024 * 1024,
+        max_wait_ms: int = 1000,
+    ) -> AsyncIterator[MessageAndOffset]:
+        """Iterate over a partition, waiting at its end for what comes; it never ends by itself.
+
+        Args:
+            topic: the topic's name.
+            partition: the partition's number.
+            offset: where to start.
+            max_size: how many bytes to fetch at once.
+            max_wait_ms: how long one request waits at the end.
+
+        Yields:
+            Messages, each with the offset to go on from behind it.
+
+        Raises:
+            HermesError: as `fetch`. What was yielded stays valid: start again at the last offset.
+        """
+        while True:
+            request = FetchRequest(topic, partition, offset, max_size)
+            (result,) = await self.fetch_waiting([request], max_wait_ms)
+            for message, following in result:
+                yield message, following
+            offset = result.messages.next_offset
+
+    async def get_offsets_before(
+        self, topic: str, partition: int, time: int, max_offsets: int = 1
+    ) -> list[int]:
+        """See `hermes.SimpleConsumer.get_offsets_before`."""
+        return await self._channel.run(
+            conversations.offsets_before(topic, partition, time, max_offsets)
+        )
+
+    async def metadata(self, topics: Sequence[str] | None = None) -> BrokerMetadata:
+        """See `hermes.SimpleConsumer.metadata`."""
+        conversations.require(await self._channel.versions(), MetadataRequest.TYPE, "metadata")
+        return await self._channel.run(conversations.metadata(topics))
+
+    async def boundary_before(self, topic: str, partition: int, offset: int) -> int:
+        """See `hermes.SimpleConsumer.boundary_before`."""
+        versions = await self._channel.versions()
+        conversations.require(versions, BoundaryRequest.TYPE, "finding a boundary")
+        return await self._channel.run(conversations.boundary_before(topic, partition, offset))
+
+    async def close(self) -> None:
+        """Close the connection. Idempotent."""
+        await self._channel.connection.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    def _count_skipped(self, count: int) -> None:
+        self._skipped_count += count
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerOptions:
+    """What the twins take beside the address; the meaning is that of `hermes.SimpleConsumer`.
+
+    Attributes:
+        timeout_seconds: the longest that one request may take, above 0.
+        connect_timeout_seconds: the longest that connecting may take, above 0.
+        max_fetch_bytes: how far a fetch grows to hold one message.
+        on_corrupt: "raise" or "skip".
+        max_expanded_bytes: what one compressed message may expand to.
+        supports_hermes_requests: whether the broker answers Hermes' own requests; None finds out.
+        poll_interval_ms: how often to ask a broker that can't make a fetch wait.
+    """
+
+    timeout_seconds: float = 30.0
+    connect_timeout_seconds: float = 5.0
+    max_fetch_bytes: int = DEFAULT_MAX_FETCH_BYTES
+    on_corrupt: Literal["raise", "skip"] = "raise"
+    max_expanded_bytes: int = DEFAULT_MAX_EXPANDED_BYTES
+    supports_hermes_requests: bool | None = None
+    poll_interval_ms: int = 100
+
+    @property
+    def max_response_bytes(self) -> int:
+        """The largest answer that these settings can lead to, and some room."""
+        return max(2 * self.max_fetch_bytes, DEFAULT_MAX_RESPONSE_BYTES)
+
+
+class SimpleConsumer(ConsumerTwin):
+    """Reads partitions of one broker, for asyncio.
+
+        async with SimpleConsumer("localhost", 9092) as consumer:
+            async for message, next_offset in consumer.follow("clicks", 0, offset=0):
+                print(message.payload)
+
+    Methods and errors are those of `hermes.SimpleConsumer`. Tasks may share a consumer; their
+    requests take turns.
+
+    Args:
+        host: the broker's name or address.
+        port: its port.
+        **options: see `ConsumerOptions`.
+    """
+
+    def __init__(self, host: str, port: int, **options: Any) -> None:
+        chosen = ConsumerOptions(**options)
+        connection = AsyncioConnection(
+            host,
+            port,
+            chosen.timeout_seconds,
+            chosen.connect_timeout_seconds,
+            chosen.max_response_bytes,
+        )
+        super().__init__(connection, chosen)

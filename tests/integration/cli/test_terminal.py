@@ -1,0 +1,59 @@
+"""What shows on a terminal and nowhere else."""
+
+import os
+import pty
+import select
+
+import pytest
+
+
+@pytest.fixture
+def terminal():
+    """A terminal: (the descriptor for a process's stderr, what arrives on the other side)."""
+    screen, device = pty.openpty()
+    closed = []
+
+    def shown():
+        """Everything that was written; the process must have ended."""
+        os.close(device)
+        closed.append(device)
+        data = b""
+        while select.select([screen], [], [], 60)[0]:
+            try:
+                chunk = os.read(screen, 65536)
+            except OSError:  # nobody has the device open any more
+                break
+            if not chunk:
+                break
+            data += chunk
+        return data.decode()
+
+    yield device, shown
+    os.close(screen)
+    if not closed:
+        os.close(device)
+
+
+@pytest.mark.parametrize("quiet", [False, True])
+def test_status_and_progress_show_on_a_terminal_unless_quiet(hermes, topic, terminal, quiet):
+    device, shown = terminal
+    options = ["-q"] if quiet else []
+    producer = hermes.start("produce", "-t", topic, *options, stderr=device)
+    producer.communicate(b"a\nb\n", timeout=60)
+    consumer = hermes.start("consume", "-t", topic, "-e", *options, stderr=device)
+    assert consumer.communicate(timeout=60)[0] == b"a\nb\n"
+    text = shown()
+    if quiet:
+        assert text == ""
+    else:
+        assert f"hermes: 2 messages sent to {topic}" in text
+        assert f"hermes: reading {topic}: partition 0 from 0" in text
+        assert "100%" in text
+
+
+def test_checking_shows_progress(hermes, topic, terminal, broker):
+    hermes("produce", "-t", topic, stdin=b"a\n")
+    device, shown = terminal
+    check = hermes.start("check-log", broker.log_dir / f"{topic}-0", stderr=device)
+    assert b"1 message" in check.communicate(timeout=60)[0]
+    assert "100%" in shown()

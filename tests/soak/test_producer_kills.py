@@ -1,0 +1,13 @@
+"""Fifty kills under a producer that waits for the disk."""
+
+import pytest
+from kills_under_a_producer import RestartableBroker, check_no_loss
+
+
+@pytest.mark.soak
+def test_what_is_reported_as_sent_is_there_in_order(tmp_path) -> None:
+    broker = RestartableBroker(tmp_path / "broker", {"log_dir": str(tmp_path / "log")})
+    try:
+        check_no_loss(broker, kills=50)
+    finally:
+        broker.stop()

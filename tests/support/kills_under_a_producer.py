@@ -1,0 +1,107 @@
+"""A producer with acks=flushed under load, against a broker that is killed again and again."""
+
+import threading
+
+import yaml
+from hermes_testkit import BrokerProcess
+
+from hermes import FetchRequest, HermesError, Producer, ProducerConfig, SimpleConsumer
+from hermes.client import SendHandle
+
+__all__ = ["RestartableBroker", "check_no_loss"]
+
+# How many outcomes more must be known before the next kill, so that each hits a busy broker.
+_OUTCOMES_BETWEEN = 300
+
+
+class RestartableBroker(BrokerProcess):
+    """A broker that listens on the same port after every start."""
+
+    def kill_and_restart(self) -> None:
+        self.kill()
+        settings = yaml.safe_load(self.config_file.read_text(encoding="utf-8"))
+        settings["listen"] = f"tcp:{self.port}:interface=127.0.0.1"
+        self.config_file.write_text(yaml.safe_dump(settings), encoding="utf-8")
+        self.start()
+
+
+class _Load:
+    """Sends numbered messages from a thread until told to stop."""
+
+    def __init__(self, producer: Producer) -> None:
+        self._producer = producer
+        self._stop = threading.Event()
+        self._known = threading.Condition()
+        self.known_count = 0
+        self.handles: list[SendHandle] = []
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            handle = self._producer.send("clicks", b"message %d" % len(self.handles))
+            handle.add_done_callback(self._count)
+            self.handles.append(handle)
+
+    def _count(self, handle: SendHandle) -> None:
+        with self._known:
+            self.known_count += 1
+            self._known.notify()
+
+    def wait_for_more(self, count: int) -> None:
+        with self._known:
+            goal = self.known_count + count
+            assert self._known.wait_for(lambda: self.known_count >= goal, 60)
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join(60)
+        assert not self._thread.is_alive()
+
+
+def check_no_loss(broker: RestartableBroker, kills: int) -> None:
+    """Kill and restart a broker under load; then look up everything that was reported as sent.
+
+    Each message must be at the offset that was reported for it, in the order of sending; all the
+    others must have been reported as failed.
+    """
+    config = ProducerConfig(
+        broker_list=f"0:127.0.0.1:{broker.port}",
+        producer_type="async",
+        acks="flushed",
+        queue_size=500,
+        num_retries=2,
+        retry_backoff="20ms",
+    )
+    with Producer(config) as producer:
+        load = _Load(producer)
+        try:
+            for _ in range(kills):
+                load.wait_for_more(_OUTCOMES_BETWEEN)
+                broker.kill_and_restart()
+            load.wait_for_more(_OUTCOMES_BETWEEN)
+        finally:
+            load.stop()
+    sent = {}
+    for number, handle in enumerate(load.handles):
+        assert handle.done
+        try:
+            offset = handle.result(0).offset
+        except HermesError:
+            continue
+        sent[offset] = b"message %d" % number
+    assert len(sent) >= _OUTCOMES_BETWEEN
+    assert len(sent) + producer.metrics().failed == len(load.handles)
+    assert list(sent) == sorted(sent)
+    assert sent.items() <= _stored(broker.port).items()
+
+
+def _stored(port: int) -> dict[int, bytes]:
+    """Every message of the log by its own offset."""
+    messages, offset = {}, 0
+    with SimpleConsumer("127.0.0.1", port) as consumer:
+        while fetched := list(consumer.fetch(FetchRequest("clicks", 0, offset, 1 << 20))):
+            for message, following in fetched:
+                messages[offset] = message.payload
+                offset = following
+    return messages

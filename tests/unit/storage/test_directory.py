@@ -1,0 +1,475 @@
+"""The data directory: what is loaded, left alone, created, deleted, and said about a stop."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from errno import EIO, ENOSPC
+from pathlib import Path
+
+import pytest
+from storage_fakes import FaultyFiles, WatchedFiles
+from storage_logs import NOW_MS, all_files, append, message, read_all, settings, write_segments
+
+from hermes.errors import (
+    DataDirectoryLockedError,
+    DiskFullError,
+    LogOfflineError,
+    StorageError,
+)
+from hermes.storage import (
+    CLEAN_SHUTDOWN_MARKER,
+    DataDirectory,
+    FileLayer,
+    LogSettings,
+    OpenReport,
+    parse_partition_directory,
+    partition_directory,
+)
+
+
+def made(path: Path, files: FileLayer | None = None, segment_bytes: int = 1 << 30) -> DataDirectory:
+    return DataDirectory(path, lambda topic: settings(segment_bytes), files)
+
+
+@pytest.fixture
+def log_dir(tmp_path: Path) -> Path:
+    path = tmp_path / "logs"
+    path.mkdir()
+    return path
+
+
+# -- names --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "parsed"),
+    [
+        ("clicks-0", ("clicks", 0)),
+        ("page-views-12", ("page-views", 12)),
+        ("a--1", ("a-", 1)),
+        ("dash--0", ("dash-", 0)),
+        ("Größe-3", ("Größe", 3)),
+        ("new\nline-3", ("new\nline", 3)),
+        ("t-2147483647", ("t", 2147483647)),
+        ("t-2147483648", None),
+        ("t-00", None),
+        ("t-01", None),
+        ("t-", None),
+        ("-0", None),
+        ("t", None),
+        ("t-1x", None),
+        ("t-\u0663", None),
+        ("", None),
+    ],
+)
+def test_names_of_partitions(name: str, parsed: tuple[str, int] | None) -> None:
+    assert parse_partition_directory(name) == parsed
+    if parsed is not None:
+        assert partition_directory(*parsed) == name
+
+
+# -- opening ------------------------------------------------------------------------------------
+
+
+def test_a_missing_directory_is_made_with_its_parents_and_they_are_synced(tmp_path: Path) -> None:
+    files = WatchedFiles()
+    directory = made(tmp_path / "a" / "b", files)
+    assert directory.open(NOW_MS) == OpenReport(was_clean=False)
+    assert files.calls[:4] == ["mkdir", "fsync_directory"] * 2
+    assert dict(directory.logs) == {}
+    directory.close()
+
+
+def test_what_is_not_a_log_is_reported_and_left_alone(log_dir: Path) -> None:
+    write_segments(log_dir / "clicks-0", [message("x")])
+    for name in ("lost+found", "clicks", "t-01", ".hermes_deleted-x"):
+        (log_dir / name).mkdir()
+        (log_dir / name / "inside").write_text("precious")
+    for name in ("README", "clicks-1", ".lock"):
+        (log_dir / name).write_text("precious")
+    (log_dir / "broken-0").symlink_to(log_dir / "nowhere")
+    odd = ("x.kafka", "1.kafka", "99999999999999999999.kafka", "00000000000000000000.kafka.bak")
+    for name in odd:
+        (log_dir / "clicks-0" / name).write_text("precious")
+    before = all_files(log_dir)
+
+    directory = made(log_dir)
+    report = directory.open(NOW_MS)
+
+    assert set(report.strange) == {
+        "lost+found",
+        "clicks",
+        "t-01",
+        ".hermes_deleted-x",
+        "README",
+        "clicks-1",
+        ".lock",
+        "broken-0",
+        *(f"clicks-0/{name}" for name in odd),
+    }
+    assert list(directory.logs) == [("clicks", 0)]
+    assert read_all(directory.logs["clicks", 0]) == message("x")
+    directory.close()
+    after = all_files(log_dir)
+    assert {name: after[name] for name in before} == before
+
+
+def test_a_partition_directory_may_be_a_link_to_another_disk(log_dir: Path, tmp_path: Path) -> None:
+    write_segments(tmp_path / "elsewhere", [message("x")])
+    (log_dir / "clicks-0").symlink_to(tmp_path / "elsewhere")
+    directory = made(log_dir)
+    directory.open(NOW_MS)
+    assert read_all(directory.logs["clicks", 0]) == message("x")
+    directory.close()
+
+
+def corrupt_gap(partition: Path) -> None:
+    (partition / "00000000000000000011.kafka").unlink()
+
+
+def corrupt_overlap(partition: Path) -> None:
+    with (partition / "00000000000000000000.kafka").open("ab") as file:
+        file.write(message("y"))
+
+
+def corrupt_cut(partition: Path) -> None:
+    os.truncate(partition / "00000000000000000011.kafka", 5)
+
+
+def corrupt_directory(partition: Path) -> None:
+    (partition / "00000000000000000033.kafka").mkdir()
+
+
+@pytest.mark.parametrize("corrupt", [corrupt_gap, corrupt_overlap, corrupt_cut, corrupt_directory])
+@pytest.mark.parametrize("was_clean", [False, True])
+def test_files_that_do_not_fit_are_one_partitions_trouble_and_stay_as_they_are(
+    log_dir: Path, corrupt: Callable[[Path], None], was_clean: bool
+) -> None:
+    write_segments(log_dir / "bad-0", [message("x")] * 3)
+    write_segments(log_dir / "good-0", [message("x")] * 3)
+    if was_clean:
+        (log_dir / CLEAN_SHUTDOWN_MARKER).touch()
+    corrupt(log_dir / "bad-0")
+    before = all_files(log_dir / "bad-0")
+
+    directory = made(log_dir)
+    report = directory.open(NOW_MS)
+
+    assert list(report.offline) == [("bad", 0)]
+    assert "bad-0" in report.offline["bad", 0]
+    bad, good = directory.logs["bad", 0], directory.logs["good", 0]
+    for call in (lambda: append(bad, message("y")), bad.flush, lambda: bad.read(0, 10)):
+        with pytest.raises(LogOfflineError):
+            call()
+    append(good, message("y"))
+    good.flush()
+    assert read_all(good) == message("x") * 3 + message("y")
+    assert directory.create("bad", 0) is bad
+    assert directory.close() is False
+    assert all_files(log_dir / "bad-0") == before
+
+
+def test_a_disk_error_in_one_partition_does_not_stop_the_start(log_dir: Path) -> None:
+    for name in ("bad-0", "good-0"):
+        write_segments(log_dir / name, [message("x")])
+    files = FaultyFiles(0, EIO, stays=True, path_part="bad-0")
+    directory = made(log_dir, files)
+    # The data directory's own look at the name comes first.
+    files.fail_at = 1
+    report = directory.open(NOW_MS)
+    assert report.offline == {("bad", 0): "bad-0: open: Input/output error"}
+    assert not directory.logs["good", 0].is_offline
+    files.fail_at = None
+    assert directory.logs["bad", 0].reopen(NOW_MS).messages == 1
+    assert read_all(directory.logs["bad", 0]) == message("x")
+    assert directory.close() is True
+
+
+@pytest.mark.parametrize("workers", [0, 3])
+def test_after_an_unclean_stop_every_log_is_recovered(log_dir: Path, workers: int) -> None:
+    for number in range(8):
+        tail = b"torn"[: number % 5]
+        write_segments(log_dir / f"clicks-{number}", [message("x"), message("y") + tail])
+    directory = made(log_dir)
+    if workers:
+        with ThreadPoolExecutor(workers) as executor:
+            report = directory.open(NOW_MS, workers=executor)
+    else:
+        report = directory.open(NOW_MS)
+    assert not report.was_clean
+    dropped = {key[1]: each.dropped_bytes for key, each in report.recovered.items()}
+    assert dropped == {number: number % 5 for number in range(8)}
+    assert report.dropped_bytes == sum(dropped.values())
+    for log in directory.logs.values():
+        assert read_all(log) == message("x") + message("y")
+    directory.close()
+
+
+def test_after_a_clean_stop_nothing_is_read(log_dir: Path) -> None:
+    directory = made(log_dir)
+    directory.open(NOW_MS)
+    for number in range(5):
+        append(directory.create("clicks", number), message("x"))
+    assert directory.close() is True
+
+    files = WatchedFiles()
+    directory = made(log_dir, files)
+    report = directory.open(NOW_MS)
+    assert report.was_clean
+    assert report.recovered == {}
+    assert files.bytes_read == 0
+    assert set(files.calls) == {"listdir", "stat", "unlink", "fsync_directory"}
+    directory.close()
+
+
+# -- the lock -----------------------------------------------------------------------------------
+
+HOLDER = """
+import sys
+from hermes.storage import DataDirectory, LogSettings
+DataDirectory(sys.argv[1], lambda topic: LogSettings()).open(0)
+print("open", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_second_process_is_refused_and_told_who_is_there_until_that_one_dies(
+    log_dir: Path,
+) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(log_dir)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"open\n"
+        with pytest.raises(DataDirectoryLockedError, match=f"in use by process {holder.pid}$"):
+            made(log_dir).open(NOW_MS)
+        holder.kill()
+        holder.wait()
+    directory = made(log_dir)
+    directory.open(NOW_MS)
+    with pytest.raises(DataDirectoryLockedError, match=f"in use by process {os.getpid()}$"):
+        made(log_dir).open(NOW_MS)
+    directory.close()
+    directory.close()
+    again = made(log_dir)
+    again.open(NOW_MS)
+    again.close()
+
+
+def test_a_refused_start_touches_nothing(log_dir: Path) -> None:
+    directory = made(log_dir)
+    directory.open(NOW_MS)
+    write_segments(log_dir / "clicks-0", [message("x") + b"torn"])
+    (log_dir / CLEAN_SHUTDOWN_MARKER).touch()
+    before = all_files(log_dir)
+    second = made(log_dir)
+    with pytest.raises(DataDirectoryLockedError):
+        second.open(NOW_MS)
+    assert second.close() is False
+    assert all_files(log_dir) == before
+    directory.close()
+
+
+# -- the marker ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("had_marker", [False, True])
+def test_a_start_that_fails_writes_no_marker(log_dir: Path, had_marker: bool) -> None:
+    """0.7 wrote one, and the next start skipped the recovery that was due."""
+    write_segments(log_dir / "clicks-0", [message("x") + b"torn"])
+    if had_marker:
+        (log_dir / CLEAN_SHUTDOWN_MARKER).touch()
+    before = all_files(log_dir)
+    directory = made(log_dir, FaultyFiles(0, EIO, only=("listdir",), stays=True))
+    with pytest.raises(StorageError, match="open data directory"):
+        directory.open(NOW_MS)
+    assert directory.close() is False
+    after = all_files(log_dir)
+    del after[".hermes_lock"]
+    assert after == before
+    again = made(log_dir)
+    assert again.open(NOW_MS).was_clean is had_marker
+    again.close()
+
+
+def test_the_marker_goes_before_anything_can_be_appended(log_dir: Path) -> None:
+    directory = made(log_dir)
+    directory.open(NOW_MS)
+    directory.close()
+    files = FaultyFiles(0, EIO, only=("unlink",), path_part=CLEAN_SHUTDOWN_MARKER)
+    directory = made(log_dir, files)
+    with pytest.raises(StorageError):
+        directory.open(NOW_MS)
+    assert (log_dir / CLEAN_SHUTDOWN_MARKER).exists()
+    assert dict(directory.logs) == {}
+
+
+@pytest.mark.parametrize("why", ["asked", "flush failed", "log offline", "marker failed"])
+def test_no_marker_unless_everything_is_on_disk(log_dir: Path, why: str) -> None:
+    files = FaultyFiles(None, EIO, stays=True)
+    directory = made(log_dir, files)
+    directory.open(NOW_MS)
+    log = directory.create("clicks", 0)
+    append(log, message("x"))
+    log.flush()
+    if why == "flush failed":
+        append(log, message("y"))
+        files.only, files.fail_at = ("fdatasync",), 0
+    elif why == "log offline":
+        files.only, files.fail_at = ("pwrite",), 0
+        with pytest.raises(LogOfflineError):
+            append(log, message("y"))
+    elif why == "marker failed":
+        files.path_part, files.fail_at = CLEAN_SHUTDOWN_MARKER, 0
+
+    assert directory.close(clean=why != "asked") is False
+
+    assert not (log_dir / CLEAN_SHUTDOWN_MARKER).exists()
+    again = made(log_dir)
+    assert not again.open(NOW_MS).was_clean
+    assert read_all(again.logs["clicks", 0]).startswith(message("x"))
+    again.close()
+
+
+def test_closing_flushes_what_was_appended(log_dir: Path) -> None:
+    directory = made(log_dir)
+    directory.open(NOW_MS)
+    append(directory.create("clicks", 0), message("x"))
+    assert directory.close() is True
+    again = made(log_dir)
+    again.open(NOW_MS)
+    assert read_all(again.logs["clicks", 0]) == message("x")
+    again.close()
+
+
+# -- creating -----------------------------------------------------------------------------------
+
+
+def test_a_created_partition_is_there_after_its_first_flush(log_dir: Path) -> None:
+    files = WatchedFiles()
+    directory = made(log_dir, files)
+    directory.open(NOW_MS)
+    done = len(files.calls)
+
+    log = directory.create("page-views", 3)
+
+    assert "fsync_directory" not in files.calls[done:]
+    assert directory.get("page-views", 3) is log is directory.logs["page-views", 3]
+    assert directory.create("page-views", 3) is log
+    assert directory.get("page-views", 4) is None
+    assert (log_dir / "page-views-3" / "00000000000000000000.kafka").exists()
+    log.flush()
+    assert files.calls[done:].count("fsync_directory") == 2
+    log.flush()
+    assert files.calls[done:].count("fsync_directory") == 2
+    directory.close()
+
+
+def test_settings_come_from_the_topic(log_dir: Path) -> None:
+    directory = DataDirectory(log_dir, lambda topic: LogSettings(len(topic)))
+    directory.open(NOW_MS)
+    assert directory.create("abc", 0).settings.segment_bytes == 3
+    directory.close()
+
+
+def test_the_mapping_of_logs_is_a_snapshot(log_dir: Path) -> None:
+    directory = made(log_dir)
+    directory.open(NOW_MS)
+    directory.create("a", 0)
+    before = directory.logs
+    directory.create("b", 0)
+    assert list(before) == [("a", 0)]
+    with pytest.raises(TypeError):
+        before["c", 0] = before["a", 0]  # type: ignore[index]
+    directory.close()
+
+
+@pytest.mark.parametrize("call", ["mkdir", "open_new"])
+def test_a_partition_that_found_no_room_can_be_created_later(log_dir: Path, call: str) -> None:
+    files = FaultyFiles(0, ENOSPC, only=(call,))
+    directory = made(log_dir, files)
+    directory.open(NOW_MS)
+    with pytest.raises(DiskFullError):
+        directory.create("clicks", 0)
+    assert directory.get("clicks", 0) is None
+    log = directory.create("clicks", 0)
+    append(log, message("x"))
+    log.flush()
+    assert read_all(log) == message("x")
+    directory.close()
+
+
+def test_a_directory_that_came_by_itself_is_taken_as_it_is(log_dir: Path) -> None:
+    directory = made(log_dir)
+    directory.open(NOW_MS)
+    write_segments(log_dir / "clicks-0", [message("x") + b"torn"])
+    assert read_all(directory.create("clicks", 0)) == message("x")
+    directory.close()
+
+
+# -- deleting -----------------------------------------------------------------------------------
+
+
+def test_deleting_a_topic_takes_all_its_partitions_and_nothing_else(log_dir: Path) -> None:
+    directory = made(log_dir, segment_bytes=1)
+    directory.open(NOW_MS)
+    for topic, partition in (("a", 0), ("a", 1), ("a-b", 0)):
+        log = directory.create(topic, partition)
+        append(log, message("x"))
+        append(log, message("y"))
+        log.flush()
+
+    assert directory.delete_topic("a") == 44
+
+    assert sorted(path.name for path in log_dir.iterdir() if path.is_dir()) == ["a-b-0"]
+    assert list(directory.logs) == [("a-b", 0)]
+    assert directory.delete_topic("a") == 0
+    assert read_all(directory.create("a", 0)) == b""
+    directory.close()
+
+
+def test_an_offline_partition_can_be_deleted_too(log_dir: Path) -> None:
+    write_segments(log_dir / "bad-0", [message("x")] * 3)
+    corrupt_gap(log_dir / "bad-0")
+    directory = made(log_dir)
+    assert directory.open(NOW_MS).offline
+    directory.delete_topic("bad")
+    assert not (log_dir / "bad-0").exists()
+    assert directory.close() is True
+
+
+def test_one_partition_that_resists_does_not_save_the_others(log_dir: Path) -> None:
+    directory = made(log_dir)
+    directory.open(NOW_MS)
+    for partition in range(3):
+        append(directory.create("a", partition), message("x"))
+    (log_dir / "a-1" / "notes").write_text("mine")
+    with pytest.raises(StorageError, match="a-1: delete"):
+        directory.delete_topic("a")
+    assert [path.name for path in log_dir.iterdir() if path.is_dir()] == ["a-1"]
+    assert dict(directory.logs) == {}
+    directory.close()
+
+
+def test_a_topic_that_is_being_deleted_cannot_be_created_meanwhile(log_dir: Path) -> None:
+    refused = []
+
+    class RacingFiles(WatchedFiles):
+        def before(self, name, arguments):  # type: ignore[no-untyped-def]
+            if name == "rmdir":
+                with pytest.raises(StorageError, match="is being deleted"):
+                    directory.create("a", 0)
+                refused.append(True)
+            return arguments
+
+    directory = made(log_dir, RacingFiles())
+    directory.open(NOW_MS)
+    directory.create("a", 0)
+    directory.delete_topic("a")
+    assert refused == [True]
+    directory.create("a", 0)
+    directory.close()
