@@ -52,7 +52,6 @@ from hermes.coordination.embedded.watches import Watches
 __all__ = ["Coordinator", "Peer", "State"]
 
 _PASSWORD_BYTES: Final = 16
-_RECONFIGURE: Final = 16  # known to ZooKeeper, and refused by every server that stands alone
 
 
 class Peer(Protocol):
@@ -218,7 +217,7 @@ class Coordinator:
         except RequestRefusedError as refusal:
             error = refusal.code
         self.queue.say(peer.answer, reply(xid, self.state.tree.zxid, error, record))
-        unknown = error is ErrorCode.UNIMPLEMENTED and code not in {*OpCode, _RECONFIGURE}
+        unknown = error is ErrorCode.UNIMPLEMENTED and code not in set(OpCode)
         if unknown or error is ErrorCode.AUTH_FAILED or code == OpCode.CLOSE:
             self.queue.say(peer.end)
 

@@ -26,6 +26,7 @@ class ErrorCode(IntEnum):
     NOT_EMPTY = -111
     INVALID_ACL = -114
     AUTH_FAILED = -115
+    RECONFIGURATION_DISABLED = -123
 
 
 class RequestRefusedError(HermesError):

@@ -78,6 +78,9 @@ class OpCode(IntEnum):
     CLOSE = -11
 
 
+_RECONFIGURE: Final = 16
+
+
 @dataclass(frozen=True, slots=True)
 class ConnectRequest:
     """A client asks for a session, or to go on with one.
@@ -260,8 +263,11 @@ def decode_request(code: int, reader: JuteReader) -> Request:
 
     Raises:
         RequestRefusedError: with UNIMPLEMENTED for a type that is not served, with
+            RECONFIGURATION_DISABLED as every ZooKeeper does unless told otherwise, with
             MARSHALLING_ERROR for a body that can't be read.
     """
+    if code == _RECONFIGURE:
+        raise RequestRefusedError(ErrorCode.RECONFIGURATION_DISABLED)
     decode = _DECODERS.get(code)
     if decode is None:
         raise RequestRefusedError(ErrorCode.UNIMPLEMENTED, f"request type {code}")
