@@ -41,7 +41,7 @@ DEFAULT_LISTEN: Final = "tcp:2181:interface=127.0.0.1"
 #: The unit of ZooKeeper's session timeouts: 2 to 20 of these unless said otherwise.
 DEFAULT_TICK_MS: Final = 2000
 
-_RELOAD_SECONDS: Final = 5.0
+_RELOAD_SECONDS: Final = 1.0
 
 
 class EmbeddedCoordination(Service):
