@@ -45,6 +45,12 @@ class EmbeddedCoordinationProcess:
         """`host:port`."""
         return f"127.0.0.1:{self.port}"
 
+    @property
+    def pid(self) -> int:
+        """Of the process."""
+        assert self._process is not None
+        return self._process.pid
+
     def start(self) -> None:
         """Start it, and wait until it serves."""
         arguments = [str(self.directory / "coordination.sqlite"), str(self.port), *self._timeouts]
