@@ -20,8 +20,7 @@ from hermes.cli.index_checks import index_faults
 from hermes.cli.segments import BadRange, Limits, SegmentFile, StoredMessage
 from hermes.errors import ProtocolError
 from hermes.protocol import check_message_set, check_topic_name
-from hermes.storage.directory import CLEAN_SHUTDOWN_MARKER
-from hermes.storage.lock import LOCK_NAME
+from hermes.storage.layout import CLEAN_SHUTDOWN_MARKER, LOCK_NAME
 from hermes.storage.segment import (
     INDEX_SUFFIX,
     SEGMENT_SUFFIX,

@@ -5,28 +5,28 @@ A newcomer reads in this order:
     files        the operating system, as one object that tests replace
     segment      a file of a log and its names; descriptors: which are open, and slices of them
     time_index   what we keep beside a segment; recovery: which bytes are messages
-    loading      from a directory's files to a log; state, writer, log: the log
+    tail         what a crash can damage, made whole; loading: from a directory's files to a log
+    state        what a log knows, and its locks; writer, reader, log: the log
     history      times; boundary: message boundaries; retention: what may go
-    directory    all logs of a broker; lock: one process at a time
+    layout       the names in a data directory; directory: all logs of a broker; lock: only one
 
 docs/log-format.md has the byte tables.
 """
 
 from hermes.storage.descriptors import DescriptorCache, LogSlice
-from hermes.storage.directory import (
+from hermes.storage.directory import DataDirectory, OpenReport
+from hermes.storage.files import FileLayer
+from hermes.storage.history import EARLIEST_TIME, LATEST_TIME
+from hermes.storage.layout import (
     CLEAN_SHUTDOWN_MARKER,
-    DataDirectory,
-    OpenReport,
     parse_partition_directory,
     partition_directory,
 )
-from hermes.storage.files import FileLayer
-from hermes.storage.history import EARLIEST_TIME, LATEST_TIME
-from hermes.storage.loading import LogSettings
 from hermes.storage.log import Log
 from hermes.storage.recovery import RecoveryReport, scan
 from hermes.storage.retention import apply_retention
 from hermes.storage.segment import parse_segment_name, segment_name
+from hermes.storage.settings import LogSettings
 
 __all__ = [
     "CLEAN_SHUTDOWN_MARKER",

@@ -1,10 +1,6 @@
 """All partitions of a broker in one data directory: opening, creating, deleting, closing.
 
-    <log_dir>/<topic>-<partition>/   a partition; the topic is what stands before the last `-`
-    <log_dir>/.kafka_cleanshutdown   empty; there while no broker runs and the last one stopped well
-    <log_dir>/.hermes_lock           the lock of the process that runs
-
-Layout: Kafka 0.7, which dies on any other *directory* in log_dir and ignores other plain files.
+Where things lie is told in `hermes.storage.layout`. 0.7 dies on any other *directory* in log_dir.
 Here whatever isn't understood is reported and left alone, and a partition that can't be opened is
 reported and stays out of service while the others start.
 
@@ -17,7 +13,6 @@ empty file); `open`, `delete_topic`, `close` block and belong into a worker thre
 """
 
 import os
-import re
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
@@ -28,54 +23,19 @@ from types import MappingProxyType
 from hermes.errors import LogOfflineError, StorageError
 from hermes.storage.descriptors import DescriptorCache
 from hermes.storage.files import FileLayer, storage_error
-from hermes.storage.loading import LogSettings
-from hermes.storage.lock import LOCK_NAME, DirectoryLock
+from hermes.storage.layout import (
+    CLEAN_SHUTDOWN_MARKER,
+    LOCK_NAME,
+    TopicPartition,
+    parse_partition_directory,
+    partition_directory,
+)
+from hermes.storage.lock import DirectoryLock
 from hermes.storage.log import Log
 from hermes.storage.recovery import RecoveryReport
+from hermes.storage.settings import LogSettings
 
-__all__ = [
-    "CLEAN_SHUTDOWN_MARKER",
-    "DataDirectory",
-    "OpenReport",
-    "parse_partition_directory",
-    "partition_directory",
-]
-
-#: Kafka 0.7's name for it.
-CLEAN_SHUTDOWN_MARKER = ".kafka_cleanshutdown"
-
-_PARTITION_DIRECTORY = re.compile(r"(.+)-(0|[1-9][0-9]{0,9})", re.DOTALL)
-_LARGEST_PARTITION = 2**31 - 1
-
-TopicPartition = tuple[str, int]
-
-
-def partition_directory(topic: str, partition: int) -> str:
-    """Name the directory of a partition.
-
-    Args:
-        topic: the topic's name.
-        partition: 0 to 2**31 - 1.
-
-    Returns:
-        A name without path.
-    """
-    return f"{topic}-{partition}"
-
-
-def parse_partition_directory(name: str) -> TopicPartition | None:
-    """Read a directory's name the way `partition_directory` writes it.
-
-    Args:
-        name: a name without path.
-
-    Returns:
-        (topic, partition), or None when it is no partition's.
-    """
-    match = _PARTITION_DIRECTORY.fullmatch(name)
-    if match is None or int(match[2]) > _LARGEST_PARTITION:
-        return None
-    return match[1], int(match[2])
+__all__ = ["DataDirectory", "OpenReport"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,8 +133,8 @@ class DataDirectory:
         log = self._logs.get((topic, partition))
         if log is not None:
             return log
-        if topic in self._deleting:
-            raise StorageError(f"topic {topic} is being deleted")
+        with self._change:
+            self._check_not_deleting(topic)
         log = self._log(topic, partition)
         try:
             self._files.mkdir(log.directory)
@@ -187,6 +147,11 @@ class DataDirectory:
         with self._change:
             self._logs = {**self._logs, (topic, partition): log}
         return log
+
+    def _check_not_deleting(self, topic: str) -> None:
+        """Under the lock: leave a topic to whoever is deleting it."""
+        if topic in self._deleting:
+            raise StorageError(f"topic {topic} is being deleted")
 
     def _log(self, topic: str, partition: int) -> Log:
         directory = os.path.join(self.path, partition_directory(topic, partition))
@@ -302,9 +267,11 @@ class DataDirectory:
 
         Raises:
             StorageError: something could not be deleted. All partitions are out of service; what
-                is left of the files comes back with the next start.
+                is left of the files comes back with the next start. Or another call is deleting
+                the topic; this one has changed nothing.
         """
         with self._change:
+            self._check_not_deleting(topic)
             doomed = [log for key, log in self._logs.items() if key[0] == topic]
             self._logs = {key: log for key, log in self._logs.items() if key[0] != topic}
             self._deleting.add(topic)

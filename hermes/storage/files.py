@@ -1,8 +1,9 @@
-"""The only place where storage touches the operating system: one thin object, injected everywhere.
+"""Where storage touches the operating system: one thin object, injected everywhere.
 
 `FileLayer` owns no state. Everything above it takes one as an argument, so that a test can pass one
-that fails its nth call, writes short, counts bytes, or forgets what was never synced
-(`hermes.storage.testing`). Nothing here retries, buffers or decides.
+that fails its nth call, writes short, counts bytes, or forgets what was never synced. Nothing here
+retries, buffers or decides. (The lock of the data directory, `hermes.storage.lock`, is no file of
+a log and goes its own way.)
 
 Threads: every method may be called from any thread, as the calls beneath may.
 """

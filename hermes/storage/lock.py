@@ -9,11 +9,9 @@ import fcntl
 import os
 
 from hermes.errors import DataDirectoryLockedError
+from hermes.storage.layout import LOCK_NAME
 
 __all__ = ["DirectoryLock"]
-
-#: The name of the file in the data directory.
-LOCK_NAME = ".hermes_lock"
 
 
 class DirectoryLock:

@@ -1,33 +1,25 @@
-"""One partition's log: the writing end of `hermes.storage.writer`, and everything that is not it.
+"""One partition's log, whole: how it is opened, brought back, trimmed, closed and deleted.
 
-Reads take no lock of the log: they take the high watermark first and the immutable view of the
-segments second, so that the view always holds the segments that the watermark speaks of. A slice
-keeps its segment's descriptor open, so deletes go on below it.
-
-Which thread may call what:
+`hermes.storage.writer` is its writing half, `hermes.storage.reader` its reading half,
+`hermes.storage.state` what they share, with the rules about locks. Which thread may call what:
 
 - `append`, `read` and the properties: the reactor's thread. `read` may open a file, never reads it.
 - `offsets_before`, `boundary_before`, `segment_infos`: any thread; they read a little (the
   boundary sometimes more), so a worker thread is the better place.
 - `flush`, `delete_oldest`, `delete`, `reopen`, `open`, `close`: worker threads; they wait for the
   disk, and for each other where they must.
-
-Locks and invariants are told in `hermes.storage.state`. Most of the length of this file is the
-contract that the broker relies on.
 """
 
 import os
 from bisect import bisect_right
 from dataclasses import replace
 
-from hermes.errors import LogOfflineError, OffsetOutOfRangeError, StorageError
-from hermes.interfaces import SegmentInfo
-from hermes.storage import history
-from hermes.storage.boundary import boundary_in_segment
-from hermes.storage.descriptors import DescriptorCache, LogSlice, SegmentRetiredError
+from hermes.errors import LogOfflineError, StorageError
+from hermes.storage.descriptors import DescriptorCache
 from hermes.storage.files import FileLayer, storage_error
-from hermes.storage.loading import LoadedLog, LogSettings, load, recover_tail, remove_segment
-from hermes.storage.recovery import RecoveryReport, SegmentReader
+from hermes.storage.loading import LoadedLog, load
+from hermes.storage.reader import LogReader
+from hermes.storage.recovery import RecoveryReport
 from hermes.storage.segment import (
     INDEX_SUFFIX,
     SEGMENT_SUFFIX,
@@ -35,16 +27,18 @@ from hermes.storage.segment import (
     SegmentView,
     parse_segment_name,
 )
+from hermes.storage.settings import LogSettings
+from hermes.storage.tail import TailRecovery, remove_segment
 from hermes.storage.writer import LogWriter
 
 __all__ = ["Log"]
 
 
-class Log(LogWriter):
+class Log(LogWriter, LogReader):
     """An append-only sequence of bytes (whole messages), addressed by offset.
 
     Made offline; `open` brings it into service. `DataDirectory` does that for all partitions.
-    The attributes are those of `LogWriter`.
+    The attributes are those of `LogState`.
     """
 
     def __init__(
@@ -83,14 +77,7 @@ class Log(LogWriter):
         with self._flush_lock:
             self._has_new_directory = is_new_directory
             try:
-                loaded = load(
-                    self.directory,
-                    self._files,
-                    self._descriptors,
-                    self.settings,
-                    clean=clean,
-                    now_ms=now_ms,
-                )
+                loaded = load(self.directory, self._files, self._recovery(now_ms), clean=clean)
             except OSError as error:
                 failure = storage_error(f"{self.name}: open", error)
                 self._offline_reason = str(failure)
@@ -134,20 +121,16 @@ class Log(LogWriter):
                 self._offline_reason = str(failure)
                 raise LogOfflineError(str(failure)) from error
 
+    def _recovery(self, now_ms: int) -> TailRecovery:
+        return TailRecovery(self._files, self._descriptors, self.settings, now_ms)
+
     def _recover(self, now_ms: int) -> RecoveryReport:
         """Under the flush lock, offline: recover from the high watermark on."""
         view = self._view
         first = bisect_right(view.bases, self._high_watermark) - 1
         self._sync_names(has_new_names=False)
-        tail, report = recover_tail(
-            view.segments[first:],
-            self._files,
-            self._descriptors,
-            self.settings,
-            start=self._high_watermark,
-            end=self._end,
-            entries=self._pending,
-            now_ms=now_ms,
+        tail, report = self._recovery(now_ms).after_failure(
+            view.segments[first:], self._high_watermark, self._end, self._pending
         )
         with self._lock:
             lost_bytes = self._end - report.valid_end
@@ -165,43 +148,6 @@ class Log(LogWriter):
         """
         self._shut("the log is closed")
 
-    def delete(self) -> int:
-        """Delete the log with its directory, oldest segment first: what a crash leaves is a log.
-
-        Slices that are held stay readable until they are released. The caller syncs the parent
-        directory.
-
-        Returns:
-            How many bytes of messages were deleted.
-
-        Raises:
-            StorageError: a file or the directory can't be deleted (files that aren't ours are
-                left alone, and with them the directory); the log is gone from service all the
-                same.
-        """
-        self._shut("the topic was deleted")
-        with self._delete_lock:
-            try:
-                for name in self._own_files():
-                    self._files.unlink(os.path.join(self.directory, name))
-                    if name.endswith(SEGMENT_SUFFIX):
-                        self._files.fsync_directory(self.directory)
-                self._files.rmdir(self.directory)
-            except OSError as error:
-                what = f"{self.name}: delete {error.filename or ''}"
-                raise storage_error(what, error) from error
-        return self.size_bytes
-
-    def _own_files(self) -> list[str]:
-        """The names of segments and indexes in the directory, in the order to delete them."""
-        parsed = [
-            (base, suffix != INDEX_SUFFIX, name)
-            for name in self._files.listdir(self.directory)
-            for base, suffix in [parse_segment_name(name) or (-1, "")]
-            if suffix
-        ]
-        return [name for _, _, name in sorted(parsed)]
-
     def _shut(self, reason: str) -> None:
         with self._flush_lock, self._lock:
             self._is_closed = True
@@ -211,158 +157,7 @@ class Log(LogWriter):
             for segment in self._view.segments:
                 self._descriptors.retire(segment)
 
-    # -- reading --------------------------------------------------------------------------------
-
-    def read(self, offset: int, max_bytes: int) -> LogSlice:
-        """Find visible bytes, without reading them.
-
-        Args:
-            offset: where to start; it needs not be a message boundary.
-            max_bytes: how many bytes at most, >= 0.
-
-        Returns:
-            A slice of one segment, which the caller releases: it ends where the segment or the
-            visible part ends, or after `max_bytes`. It is empty at the visible end.
-
-        Raises:
-            OffsetOutOfRangeError: the offset is before the earliest or beyond the visible end.
-            LogOfflineError: the log could not be opened at all, or was closed.
-            StorageError: the segment can't be opened now (no descriptor, say).
-        """
-        found = self._acquire(offset, max_bytes)
-        if found is None:
-            return LogSlice(None, None, -1, 0, 0)
-        segment, descriptor, end = found
-        length = min(end - offset, max_bytes)
-        return LogSlice(
-            self._descriptors, segment, descriptor, offset - segment.base_offset, length
-        )
-
-    def _acquire(self, offset: int, max_bytes: int) -> tuple[Segment, int, int] | None:
-        """Open the segment that holds an offset: (it, its descriptor, where its visible part ends).
-
-        None when there is nothing to read. The caller releases the segment.
-        """
-        while True:
-            # In this order: a newer view holds every segment that an older watermark lies in.
-            high_watermark = self._high_watermark
-            view = self._view
-            bases = view.bases
-            position = bisect_right(bases, offset) - 1
-            if position < 0 or offset > high_watermark:
-                if not bases:
-                    self._check_online()
-                raise OffsetOutOfRangeError(offset, bases[0], high_watermark)
-            is_active = position + 1 == len(bases)
-            end = high_watermark if is_active else min(bases[position + 1], high_watermark)
-            if end == offset or max_bytes <= 0:
-                return None
-            segment = view.segments[position]
-            try:
-                return segment, self._descriptors.acquire(segment, writable=is_active), end
-            except SegmentRetiredError:
-                if self._view is view:
-                    raise LogOfflineError(f"{self.name}: {self._offline_reason}") from None
-            except OSError as error:
-                raise storage_error(f"{self.name}: open {segment.path}", error) from error
-
-    def offsets_before(self, time_ms: int, max_offsets: int, now_ms: int) -> list[int]:
-        """List offsets up to a time, newest first; `hermes.storage.history` tells what is exact.
-
-        Args:
-            time_ms: ms since 1970; -1 for the visible end and all segment starts; -2 for the
-                earliest offset only.
-            max_offsets: the length of the answer at most; 0 or less gives none.
-            now_ms: ms since 1970.
-
-        Returns:
-            A new list of descending offsets. The first is where the log had ended at that time
-            (bytes appended in that very ms included), or a segment's start where only that is
-            known.
-
-        Raises:
-            LogOfflineError: the log could not be opened at all.
-            StorageError: a segment can't be looked at.
-        """
-        high_watermark = self._high_watermark
-        view = self._view
-        if not view.bases:
-            self._check_online()
-        try:
-            return history.offsets_before(
-                view,
-                high_watermark,
-                time_ms,
-                max_offsets,
-                now_ms,
-                self._files,
-                self._descriptors,
-            )
-        except OSError as error:
-            raise storage_error(f"{self.name}: look up a time", error) from error
-
-    def boundary_before(self, offset: int) -> int:
-        """Find the largest message boundary that is not after an offset. Blocks.
-
-        Args:
-            offset: any offset from the earliest on; beyond the visible end it means that end.
-
-        Returns:
-            An offset from the earliest to the visible end.
-
-        Raises:
-            OffsetOutOfRangeError: the offset is before the earliest.
-            LogOfflineError: the log could not be opened at all, or was closed.
-            StorageError: the segment can't be read.
-        """
-        offset = min(offset, self._high_watermark)
-        found = self._acquire(offset, 1)
-        if found is None:
-            return offset
-        segment, descriptor, end = found
-        try:
-            reader = SegmentReader(self._files, descriptor, segment.base_offset, end)
-            segment.index.load(descriptor, end - segment.base_offset)
-            return boundary_in_segment(segment, reader, offset, self.settings.max_message_bytes)
-        except OSError as error:
-            raise storage_error(f"{self.name}: find a boundary", error) from error
-        finally:
-            self._descriptors.release(segment)
-
-    # -- segments -------------------------------------------------------------------------------
-
-    def segment_infos(self) -> tuple[SegmentInfo, ...]:
-        """Describe the segments, for retention policies and people.
-
-        Returns:
-            A tuple, oldest first; the last one is active. Empty for a log never opened.
-
-        Raises:
-            StorageError: a segment can't be looked at.
-        """
-        with self._lock:
-            view, end = self._view, self._end
-            newest_ms = self._pending[-1][0] if self._pending else None
-        try:
-            return tuple(
-                self._info(view, position, end, newest_ms) for position in range(len(view.bases))
-            )
-        except OSError as error:
-            raise storage_error(f"{self.name}: describe the segments", error) from error
-
-    def _info(
-        self, view: SegmentView, position: int, log_end: int, newest_ms: int | None
-    ) -> SegmentInfo:
-        segment = view.segments[position]
-        is_active = position == len(view.bases) - 1
-        end = view.end_of(position, log_end)
-        if is_active and newest_ms is not None:
-            last_ms = newest_ms
-        else:
-            last_ms = history.last_append_ms(
-                segment, end, self._files, self._descriptors, writable=is_active
-            )
-        return SegmentInfo(segment.base_offset, end - segment.base_offset, last_ms, is_active)
+    # -- deleting -------------------------------------------------------------------------------
 
     def delete_oldest(self, count: int, *, expected_end: int | None = None) -> int:
         """Delete segments at the start of the log. Blocks; any worker thread.
@@ -461,3 +256,40 @@ class Log(LogWriter):
             self._dirty.append(stand_in)
             self._has_new_names = True
         return removed
+
+    def delete(self) -> int:
+        """Delete the log with its directory, oldest segment first: what a crash leaves is a log.
+
+        Slices that are held stay readable until they are released. The caller syncs the parent
+        directory.
+
+        Returns:
+            How many bytes of messages were deleted.
+
+        Raises:
+            StorageError: a file or the directory can't be deleted (files that aren't ours are
+                left alone, and with them the directory); the log is gone from service all the
+                same.
+        """
+        self._shut("the topic was deleted")
+        with self._delete_lock:
+            try:
+                for name in self._own_files():
+                    self._files.unlink(os.path.join(self.directory, name))
+                    if name.endswith(SEGMENT_SUFFIX):
+                        self._files.fsync_directory(self.directory)
+                self._files.rmdir(self.directory)
+            except OSError as error:
+                what = f"{self.name}: delete {error.filename or ''}"
+                raise storage_error(what, error) from error
+        return self.size_bytes
+
+    def _own_files(self) -> list[str]:
+        """The names of segments and indexes in the directory, in the order to delete them."""
+        parsed = [
+            (base, suffix != INDEX_SUFFIX, name)
+            for name in self._files.listdir(self.directory)
+            for base, suffix in [parse_segment_name(name) or (-1, "")]
+            if suffix
+        ]
+        return [name for _, _, name in sorted(parsed)]

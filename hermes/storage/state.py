@@ -1,7 +1,7 @@
 """The state of one partition's log, and the rules that everything that touches it keeps.
 
 `LogState` holds the fields and says when they may change; `hermes.storage.writer` appends and
-flushes, `hermes.storage.log` opens, reads and deletes.
+flushes, `hermes.storage.reader` reads, `hermes.storage.log` opens, brings back and deletes.
 
 - `_lock` guards the fields. It is held for a few instructions, or for one write into the page
   cache (and the creation of a file, when rolling), never over a sync, a delete or a scan.
@@ -24,8 +24,9 @@ import threading
 from hermes.errors import LogOfflineError
 from hermes.storage.descriptors import DescriptorCache
 from hermes.storage.files import FileLayer
-from hermes.storage.loading import LoadedLog, LogSettings
+from hermes.storage.loading import LoadedLog
 from hermes.storage.segment import Segment, SegmentView
+from hermes.storage.settings import LogSettings
 
 __all__ = ["NEVER_MS", "NO_ENTRY_MS", "LogState"]
 

@@ -291,11 +291,13 @@ class LogWriter(LogState):
         self._high_watermark = work.end
         self._unflushed_messages -= work.messages
         self._flushing_first_ms = None
-        active = self._view.segments[-1]
-        for segment in work.dirty:
-            if segment is active and self._end > work.end:
-                continue
+        # Clean is what ends where the flush did, active or not: while the last segment was being
+        # synced it may have grown, and the log have rolled to another one.
+        ends = [*(segment.base_offset for segment in self._dirty[1:]), self._end]
+        for segment, end in zip(work.dirty, ends, strict=False):
+            if end > work.end:
+                break
             self._dirty.remove(segment)
             self._descriptors.release(segment)
-            if segment is active:
+            if segment is self._view.segments[-1]:
                 self._descriptor = -1

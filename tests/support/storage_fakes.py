@@ -186,7 +186,11 @@ class ForgetfulFiles(WatchedFiles):
 
     Attributes:
         crash_at: at which call to raise `Crash`, counted from 0; None for never.
+        meanwhile: called once, inside the next `fdatasync`, when that has taken what it takes: what
+            this writes comes too late for it.
     """
+
+    meanwhile: Callable[[], None] | None = None
 
     def __init__(self, root: str, crash_at: int | None = None) -> None:
         super().__init__()
@@ -228,6 +232,9 @@ class ForgetfulFiles(WatchedFiles):
             self._change(first, _Change(first, arguments[1], inode))
         elif name == "fdatasync":
             self._inodes[first].durable = os.pread(first, os.fstat(first).st_size, 0)
+            meanwhile, self.meanwhile = self.meanwhile, None
+            if meanwhile is not None:
+                meanwhile()
         elif name == "fsync_directory":
             for change in self._changes.pop(first, []):
                 _apply(change, self._durable_names)

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from storage_fakes import Crash, ForgetfulFiles
+from storage_logs import NOW_MS, append, message, open_log, read_all, settings
 
 Check = Callable[[Path, Any], None]
 
@@ -68,6 +69,33 @@ def test_the_process_killed_at_every_call(tmp_path: Path, lives: Any, check_book
             if (tmp_path / f"logs-{number}" / name).exists():
                 account.flushed = max(account.flushed, len(account.accepted))
         check_books(tmp_path / f"logs-{number}", life.books)
+
+
+@pytest.mark.parametrize("segment_bytes", [0, 25, 45, 1000])
+@pytest.mark.parametrize("count", range(1, 5))
+def test_a_log_that_grows_and_rolls_while_a_segment_is_being_synced(
+    tmp_path: Path, count: int, segment_bytes: int
+) -> None:
+    (tmp_path / "logs" / "clicks-0").mkdir(parents=True)
+    files = ForgetfulFiles(str(tmp_path / "logs"))
+    log = open_log(tmp_path / "logs" / "clicks-0", files, log_settings=settings(segment_bytes))
+    parts = [message(f"message{number:03d}") for number in range(2 + count)]
+
+    def append_from(start: int, end: int) -> None:
+        for number in range(start, end):
+            append(log, parts[number], now_ms=NOW_MS + number)
+
+    append_from(0, 2)
+    files.meanwhile = lambda: append_from(2, len(parts))
+    for name, end in (("during", 2), ("after", len(parts))):
+        assert log.flush() == 20 * end
+        files.disk(str(tmp_path / name))
+        assert read_all(log) == b"".join(parts[:end])
+        assert read_all(open_log(tmp_path / name / "clicks-0")) == b"".join(parts[:end])
+        for number in range(end):
+            assert log.offsets_before(NOW_MS + number, 1, NOW_MS + 100) == [20 * number + 20]
+    log.close()
+    assert files.opened == set()
 
 
 class KeepingFiles(ForgetfulFiles):

@@ -152,6 +152,21 @@ class LogMachine(RuleBasedStateMachine):
             assert self.log.flush() == len(self.data)
             self.flushed = len(self.data)
 
+    @rule(batches=st.lists(st.lists(messages, min_size=1, max_size=3), min_size=1, max_size=4))
+    def append_while_a_flush_is_syncing(self, batches: list[list[bytes]]) -> None:
+        if self.log.is_offline:
+            return
+
+        def append_all() -> None:
+            for sets in batches:
+                self.append(sets, 1)
+
+        end = len(self.data)
+        self.files.meanwhile = append_all
+        assert self.log.flush() == end
+        self.files.meanwhile = None
+        self.flushed = end
+
     @rule(count=st.integers(0, 6))
     def delete_oldest(self, count: int) -> None:
         if self.log.is_offline:

@@ -110,13 +110,14 @@ def test_a_negative_size_is_refused_before_it_is_sent(memory_broker) -> None:
     assert broker.requests == []
 
 
-@pytest.mark.parametrize("position", range(15))
-@pytest.mark.parametrize("bit", range(8))
+# Every bit but the attributes' free ones, which the CRC doesn't cover.
+COVERED = [(byte, bit) for byte in range(15) for bit in range(8) if byte != 5 or bit < 2]
+
+
+@pytest.mark.parametrize(("position", "bit"), COVERED)
 def test_any_flipped_bit_of_a_message_is_named_with_the_way_on(
     memory_broker, position: int, bit: int
 ) -> None:
-    if position == 5 and bit > 1:
-        pytest.skip("the CRC does not cover the attributes' free bits")
     log = SECOND + flipped(FIRST, position, bit) + THIRD
     with consumer_of(start(memory_broker, log)) as consumer:
         # Behind an impossible length the set ends; the next fetch starts at the damage.

@@ -455,21 +455,24 @@ def test_one_partition_that_resists_does_not_save_the_others(log_dir: Path) -> N
     directory.close()
 
 
-def test_a_topic_that_is_being_deleted_cannot_be_created_meanwhile(log_dir: Path) -> None:
+def test_a_topic_that_is_being_deleted_is_left_alone_meanwhile(log_dir: Path) -> None:
+    """A second delete that lifted the first one's mark would let create into a dying directory."""
     refused = []
 
     class RacingFiles(WatchedFiles):
         def before(self, name, arguments):  # type: ignore[no-untyped-def]
-            if name == "rmdir":
-                with pytest.raises(StorageError, match="is being deleted"):
-                    directory.create("a", 0)
-                refused.append(True)
+            if name in ("unlink", "rmdir"):
+                for call in (directory.delete_topic, lambda topic: directory.create(topic, 0)):
+                    with pytest.raises(StorageError, match="topic a is being deleted"):
+                        call("a")
+                refused.append(name)
             return arguments
 
     directory = made(log_dir, RacingFiles())
     directory.open(NOW_MS)
     directory.create("a", 0)
     directory.delete_topic("a")
-    assert refused == [True]
+    assert set(refused) == {"unlink", "rmdir"}
+    assert directory.delete_topic("a") == 0
     directory.create("a", 0)
     directory.close()

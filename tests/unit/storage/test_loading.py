@@ -85,15 +85,17 @@ def test_damage_before_a_later_segment_is_damage_in_the_middle(tmp_path: Path) -
     assert read_all(log) == X + bytes(30) + Y[:-1] + b"?" + Z
 
 
-def test_a_name_that_was_left_behind_between_final_ones_is_put_right(tmp_path: Path) -> None:
+@pytest.mark.parametrize("clean", [False, True])
+def test_a_name_that_was_left_behind_between_final_ones_is_put_right(
+    tmp_path: Path, clean: bool
+) -> None:
     """Only some of several renames reached the disk."""
     write_segments(tmp_path / "clicks-0", [X, Y, Z])
     middle = tmp_path / "clicks-0" / segment_name(SIZE)
     middle.rename(middle.with_suffix(UNFLUSHED_SUFFIX))
-    for _ in range(2):
-        log, _ = opened(tmp_path / "clicks-0")
-        assert read_all(log) == X + Y + Z
-        log.close()
+    log, _ = opened(tmp_path / "clicks-0", clean)
+    assert read_all(log) == X + Y + Z
+    assert list(kafka_files(tmp_path / "clicks-0").values()) == [X, Y, Z]
 
 
 def test_without_the_first_name_nothing_was_ever_flushed(tmp_path: Path) -> None:
@@ -113,6 +115,21 @@ def test_a_draft_beside_its_final_file_is_somebody_elses(tmp_path: Path) -> None
     assert log.strange_files == (draft.name,)
     assert draft.read_bytes() == b"what is this"
     assert read_all(log) == X + Y
+
+
+@pytest.mark.parametrize("clean", [False, True])
+@pytest.mark.parametrize("base", [-7, 5, SIZE - 1, SIZE + 3])
+def test_a_leftover_draft_inside_the_log_stands_in_nobodys_way(
+    tmp_path: Path, base: int, clean: bool
+) -> None:
+    """A stand-in for a log that then had grown, and a disk that would not delete it."""
+    write_segments(tmp_path / "clicks-0", [X, Y, Z], base_offset=SIZE)
+    draft = tmp_path / "clicks-0" / segment_name(SIZE + base, UNFLUSHED_SUFFIX)
+    draft.touch()
+    log, _ = opened(tmp_path / "clicks-0", clean)
+    assert read_all(log) == X + Y + Z
+    assert log.strange_files == (draft.name,)
+    assert draft.exists()
 
 
 def test_a_log_that_begins_anywhere(tmp_path: Path) -> None:

@@ -1,0 +1,23 @@
+"""How a topic's logs are kept: the settings that storage itself needs.
+
+Retention and flushing are decided above storage, so their settings are there too.
+"""
+
+from dataclasses import dataclass
+
+__all__ = ["LogSettings"]
+
+
+@dataclass(frozen=True, slots=True)
+class LogSettings:
+    """How one topic's logs are kept.
+
+    Attributes:
+        segment_bytes: roll before an append when the active segment is strictly larger.
+        segment_age_ms: roll before an append when the segment's first append is longer ago.
+        max_message_bytes: the largest payload that recovery believes in after damage.
+    """
+
+    segment_bytes: int = 1024**3
+    segment_age_ms: int = 7 * 24 * 60 * 60 * 1000
+    max_message_bytes: int = 1_000_000
