@@ -13,13 +13,13 @@ from typing import Final, Protocol
 
 from twisted.logger import Logger
 
-from hermes.coordination.embedded.access import authenticate
+from hermes.coordination.embedded.access import authenticate, is_permitted
 from hermes.coordination.embedded.changes import SessionClosed, SessionOpened
 from hermes.coordination.embedded.committing import CommitQueue
 from hermes.coordination.embedded.errors import ErrorCode, RequestRefusedError
 from hermes.coordination.embedded.jute import JuteReader, encode_string
 from hermes.coordination.embedded.reading import answer_read, missed_events
-from hermes.coordination.embedded.records import EventType, Identity
+from hermes.coordination.embedded.records import Identity, Permission
 from hermes.coordination.embedded.replies import (
     connect_reply,
     event,
@@ -45,7 +45,7 @@ from hermes.coordination.embedded.requests import (
     decode_request,
 )
 from hermes.coordination.embedded.sessions import Session, SessionTable
-from hermes.coordination.embedded.transaction import Transaction
+from hermes.coordination.embedded.transaction import NodeEvent, Transaction
 from hermes.coordination.embedded.tree import DataTree
 from hermes.coordination.embedded.watches import Watches
 
@@ -308,9 +308,12 @@ class Coordinator:
             return
         transaction.commit()
         self.queue.commit(transaction.changes, self.state.tree.zxid)
-        for kind, path in transaction.events:
-            self._fire(kind, path)
+        for happened in transaction.events:
+            self._fire(happened)
 
-    def _fire(self, kind: EventType, path: str) -> None:
-        for peer, happened, where in self.state.watches.fire(kind, path):
-            self.queue.say(peer.notify, event(happened, where))
+    def _fire(self, happened: NodeEvent) -> None:
+        for peer, kind, path in self.state.watches.fire(happened.kind, happened.path):
+            # `exists` lets anyone set a watch; what it would tell is for those who may read.
+            acl = happened.acl if path == happened.path else happened.parent_acl
+            if is_permitted(acl, Permission.READ, peer.identities):
+                self.queue.say(peer.notify, event(kind, path))

@@ -7,12 +7,13 @@ Source: ZooKeeper's `PrepRequestProcessor.pRequest2Txn` and `DataTree`.
 """
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from hermes.coordination.embedded.access import check_permission, expand_acl
 from hermes.coordination.embedded.changes import Change, ChildrenChanged, NodeDeleted
 from hermes.coordination.embedded.errors import ErrorCode, RequestRefusedError
 from hermes.coordination.embedded.paths import check_path, child_name, parent_path
-from hermes.coordination.embedded.records import EventType, Identity, Permission
+from hermes.coordination.embedded.records import Acl, EventType, Identity, Permission
 from hermes.coordination.embedded.requests import (
     CheckRequest,
     CreateRequest,
@@ -22,11 +23,27 @@ from hermes.coordination.embedded.requests import (
 )
 from hermes.coordination.embedded.tree import PERMANENT, DataTree, Node
 
-__all__ = ["Transaction"]
+__all__ = ["NodeEvent", "Transaction"]
 
 _EPHEMERAL = 1
 _SEQUENTIAL = 2
 _LAST_FLAGS = 6  # containers and nodes with a time to live are known to ZooKeeper, but not served
+
+
+class NodeEvent(NamedTuple):
+    """What happened to a node, and who may hear of it.
+
+    Attributes:
+        kind: CREATED, DELETED or DATA_CHANGED.
+        path: of the node.
+        acl: of the node; only whoever may read it is told.
+        parent_acl: of its parent; the same for those who watch the parent's children.
+    """
+
+    kind: EventType
+    path: str
+    acl: tuple[Acl, ...]
+    parent_acl: tuple[Acl, ...]
 
 
 class Transaction:
@@ -42,14 +59,14 @@ class Transaction:
 
     Attributes:
         changes: what was changed, in order.
-        events: what happened to which path, in order.
+        events: what happened, in order.
     """
 
     def __init__(
         self, tree: DataTree, now_ms: int, session_id: int, identities: Sequence[Identity] = ()
     ) -> None:
         self.changes: list[Change] = []
-        self.events: list[tuple[EventType, str]] = []
+        self.events: list[NodeEvent] = []
         self._tree = tree
         self._zxid = tree.zxid + 1
         self._now_ms = now_ms
@@ -94,7 +111,7 @@ class Transaction:
         self._undo.append(lambda: self._detach(path, node))
         self._children_changed(above, parent, created=1)
         self.changes += (node.written(path), self._parent_change(above, parent))
-        self.events.append((EventType.CREATED, path))
+        self.events.append(NodeEvent(EventType.CREATED, path, acl, parent.acl))
         return path
 
     def delete(self, request: DeleteRequest) -> None:
@@ -126,7 +143,7 @@ class Transaction:
         node.version += 1
         node.mzxid, node.mtime = self._zxid, self._now_ms
         self.changes.append(node.written(request.path))
-        self.events.append((EventType.DATA_CHANGED, request.path))
+        self.events.append(NodeEvent(EventType.DATA_CHANGED, request.path, node.acl, ()))
         return node
 
     def set_acl(self, request: SetAclRequest) -> Node:
@@ -159,7 +176,7 @@ class Transaction:
         self._undo.append(lambda: self._attach(path, node))
         self._children_changed(above, parent, created=0)
         self.changes += (NodeDeleted(path), self._parent_change(above, parent))
-        self.events.append((EventType.DELETED, path))
+        self.events.append(NodeEvent(EventType.DELETED, path, node.acl, parent.acl))
 
     def _attach(self, path: str, node: Node) -> None:
         tree = self._tree

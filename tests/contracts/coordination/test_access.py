@@ -170,3 +170,18 @@ def test_transactions_are_checked_too(client: KazooClient) -> None:
         "RolledBackError",
         "NoAuthError",
     ]
+
+
+def test_changes_are_told_to_those_who_may_read(
+    client: KazooClient, connect: Callable[..., Any], make_seen: Any
+) -> None:
+    owner = connect(auth_data=[("digest", "u:p")])
+    owner.create("/a", acl=CREATOR_ALL_ACL)
+    outside, inside = make_seen(), make_seen()
+    assert client.exists("/a", watch=outside)
+    owner.exists("/a", watch=inside)
+    client.exists("/open", watch=outside)
+    owner.set("/a", b"new")
+    assert inside.wait_for(1)[0].type == "CHANGED"
+    client.create("/open")  # whatever came before it would be there too
+    assert [event.path for event in outside.wait_for(1)] == ["/open"]

@@ -125,9 +125,9 @@ def test_events_say_what_happened_in_order() -> None:
     transaction.delete(DeleteRequest(path, 1))
     assert path == "/a-0000000000"
     assert transaction.events == [
-        (EventType.CREATED, path),
-        (EventType.DATA_CHANGED, path),
-        (EventType.DELETED, path),
+        (EventType.CREATED, path, OPEN_ACL, OPEN_ACL),
+        (EventType.DATA_CHANGED, path, OPEN_ACL, ()),
+        (EventType.DELETED, path, READ_ACL, OPEN_ACL),
     ]
 
 
