@@ -137,7 +137,7 @@ def plain(result: Any) -> Any:
         )
     if isinstance(result, ZookeeperError):
         return type(result)
-    if isinstance(result, list) and result and isinstance(result[0], str):
+    if isinstance(result, list) and all(isinstance(each, str) for each in result):
         return sorted(result)
     if isinstance(result, list | tuple) and not isinstance(result, ACL | Id):
         return [plain(each) for each in result]
