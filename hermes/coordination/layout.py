@@ -27,6 +27,7 @@ from hermes.errors import ConfigError, ConsumerIdError, InvalidNodeError
 __all__ = [
     "BROKER_IDS",
     "BROKER_TOPICS",
+    "CONSUMERS",
     "BrokerNode",
     "BrokerPartition",
     "GroupPaths",
