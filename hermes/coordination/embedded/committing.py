@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from twisted.internet.defer import Deferred
+from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from hermes.coordination.embedded.changes import Change
@@ -28,17 +29,15 @@ class CommitQueue:
         write: writes changes and the zxid that they lead to, in a thread; its Deferred fires when
             they are on disk.
         failed: called once when that fails. The queue is dead from then on.
-
-    Attributes:
-        batches: how many were written.
     """
+
+    _log = Logger()
 
     def __init__(
         self,
         write: Callable[[Sequence[Change], int], "Deferred[Any]"],
         failed: Callable[[Failure], None],
     ) -> None:
-        self.batches = 0
         self._write = write
         self._failed = failed
         self._dead = False
@@ -50,11 +49,6 @@ class CommitQueue:
         self._running = False
         self._waiting: deque[tuple[int, Callable[..., None], tuple[Any, ...]]] = deque()
         self._idle: list[Deferred[None]] = []
-
-    @property
-    def outstanding(self) -> int:
-        """How much waits to be said."""
-        return len(self._waiting)
 
     def commit(self, changes: Sequence[Change], zxid: int) -> None:
         """Have the changes of a transaction written.
@@ -100,7 +94,6 @@ class CommitQueue:
         )
 
     def _done(self, _: object, written: int) -> None:
-        self.batches += 1
         self._running = False
         self._written = written
         if self._batch:
@@ -115,7 +108,11 @@ class CommitQueue:
         try:
             while self._waiting and self._waiting[0][0] <= self._written:
                 _, function, args = self._waiting.popleft()
-                function(*args)
+                try:
+                    function(*args)
+                except Exception:
+                    # One connection's fault must not keep the others from hearing anything.
+                    self._log.failure("a client could not be told")
         finally:
             self._talking = False
 

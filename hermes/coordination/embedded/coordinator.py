@@ -16,6 +16,7 @@ from twisted.logger import Logger
 from hermes.coordination.embedded.access import authenticate, is_permitted
 from hermes.coordination.embedded.changes import SessionClosed, SessionOpened
 from hermes.coordination.embedded.committing import CommitQueue
+from hermes.coordination.embedded.decoding import decode_request
 from hermes.coordination.embedded.errors import ErrorCode, RequestRefusedError
 from hermes.coordination.embedded.jute import JuteReader, encode_string
 from hermes.coordination.embedded.reading import answer_read, missed_events
@@ -42,7 +43,6 @@ from hermes.coordination.embedded.requests import (
     SetAclRequest,
     SetDataRequest,
     SetWatchesRequest,
-    decode_request,
 )
 from hermes.coordination.embedded.sessions import Session, SessionTable
 from hermes.coordination.embedded.transaction import NodeEvent, Transaction

@@ -116,6 +116,7 @@ class Store:
 
     def _open(self) -> Stored:
         self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.path.touch(0o600)  # it holds the passwords of sessions; SQLite's other files follow it
         self._database = database = sqlite3.connect(
             self.path, timeout=0, isolation_level=None, check_same_thread=False
         )

@@ -97,6 +97,17 @@ def test_what_is_said_in_answer_to_something_waits_for_its_turn(disk: Any) -> No
     assert said == ["first", "second", "third"]
 
 
+def test_one_that_cannot_be_told_does_not_keep_others_from_hearing(disk: Any) -> None:
+    disk.is_slow = True
+    queue = CommitQueue(disk.write, pytest.fail)
+    said: list[str] = []
+    queue.commit([SessionClosed(1)], 1)
+    queue.say(lambda: 1 // 0)
+    queue.say(said.append, "second")
+    disk.finish()
+    assert said == ["second"]
+
+
 def test_the_queue_is_idle_when_nothing_is_being_written(disk: Any) -> None:
     disk.is_slow = True
     queue = CommitQueue(disk.write, lambda failure: None)

@@ -60,6 +60,14 @@ def test_what_was_written_is_there_again(store: Store) -> None:
     assert stored.zxid == BIG
 
 
+def test_the_files_are_for_their_owner_alone(store: Store) -> None:
+    store.open()
+    store.write([SessionOpened(1, b"secret", 6000)], 1)
+    modes = {path.name: path.stat().st_mode & 0o777 for path in store.path.parent.iterdir()}
+    assert set(modes.values()) == {0o600}
+    assert store.path.name in modes
+
+
 def test_a_batch_is_written_as_a_whole_or_not_at_all(store: Store) -> None:
     store.open()
     store.write([node("/a")], 1)

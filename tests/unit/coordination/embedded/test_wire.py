@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hermes.coordination.embedded.decoding import decode_request
 from hermes.coordination.embedded.errors import ErrorCode, RequestRefusedError
 from hermes.coordination.embedded.jute import JuteReader, encode_buffer, encode_string
 from hermes.coordination.embedded.receiver import MAX_FRAME_BYTES, ClientReceiver, Word
@@ -33,7 +34,6 @@ from hermes.coordination.embedded.requests import (
     SetDataRequest,
     SetWatchesRequest,
     SyncRequest,
-    decode_request,
 )
 from hermes.errors import RemoteProtocolError
 
