@@ -258,7 +258,11 @@ class Session:
     # -- inside ---------------------------------------------------------------------------------
 
     def _watch(self, wanted: bool) -> Callable[[Any], None] | None:
-        return (lambda event: self._on_change()) if wanted else None
+        # Always the same object: kazoo keeps a set of them for each path until it fires.
+        return self._node_changed if wanted else None
+
+    def _node_changed(self, _event: Any) -> None:
+        self._on_change()
 
     def _state_changed(self, state: Any) -> None:
         """Kazoo's listener; it runs in the thread of the connection and so must not wait."""

@@ -150,6 +150,8 @@ class BrokerFetcher:
     def _deliver(self, claim: Claim, epoch: int, result: FetchResult) -> Exception | None:
         """Hand a result on; returns an error that another try may mend."""
         error = result.error
+        if epoch != claim.epoch:
+            return None  # there was a seek meanwhile
         if error is None:
             claim.add(result.messages, epoch)
         elif isinstance(error, OffsetOutOfRangeBrokerError):

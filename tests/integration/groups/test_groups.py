@@ -370,6 +370,21 @@ def test_nothing_is_handed_out_while_zookeeper_is_out_of_reach(
         eventually(all_came)
 
 
+def test_shutting_down_without_zookeeper_ends(own_zookeeper: ZooKeeperProcess) -> None:
+    with ExitStack() as stack:
+        cluster = Cluster(own_zookeeper.address, stack)
+        cluster.broker()
+        cluster.send("clicks", range(20))
+        connector = cluster.consumer(zookeeper_session_timeout="500ms")
+        (stream,) = connector.create_message_streams({"clicks": 1})["clicks"]
+        take(stream, 5)
+        own_zookeeper.pause()
+        connector.shutdown()
+        with pytest.raises(StopIteration):
+            next(stream)
+        own_zookeeper.resume()
+
+
 def _next(stream: MessageStream) -> StreamMessage | None:
     try:
         return next(stream)
