@@ -79,7 +79,7 @@ def make_client() -> Iterator[Callable[..., Any]]:
     clients: list[Any] = []
 
     def make(hosts: str, **options: Any) -> Any:
-        client = KazooClient(hosts, **{"timeout": 10.0, **options})
+        client = KazooClient(hosts, **{"timeout": 30.0, **options})
         clients.append(client)
         client.start(DEADLINE_SECONDS)
         return client

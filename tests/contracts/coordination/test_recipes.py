@@ -1,6 +1,7 @@
 """kazoo's recipes, which users build on."""
 
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +18,13 @@ def in_thread(function: Callable[[], Any]) -> threading.Thread:
     return thread
 
 
+def eventually(condition: Callable[[], bool]) -> None:
+    """Ask until it is so."""
+    deadline = time.monotonic() + WAIT
+    while not condition():
+        assert time.monotonic() < deadline
+
+
 def test_lock(connect: Callable[..., Any]) -> None:
     first, second = connect(), connect()
     held, wanted = first.Lock("/lock", "one"), second.Lock("/lock", "two")
@@ -26,8 +34,7 @@ def test_lock(connect: Callable[..., Any]) -> None:
     assert not wanted.acquire(blocking=False)
     got = threading.Event()
     thread = in_thread(lambda: wanted.acquire(timeout=WAIT) and got.set())
-    while held.contenders() != ["one", "two"]:
-        pass
+    eventually(lambda: held.contenders() == ["one", "two"])
     held.release()
     assert got.wait(WAIT)
     assert wanted.contenders() == ["two"]
@@ -41,8 +48,7 @@ def test_a_lock_is_free_when_its_holder_is_gone(connect: Callable[..., Any]) -> 
     got = threading.Event()
     lock = second.Lock("/lock")
     thread = in_thread(lambda: lock.acquire(timeout=WAIT) and got.set())
-    while len(lock.contenders()) < 2:
-        pass
+    eventually(lambda: len(lock.contenders()) == 2)
     first.stop()
     assert got.wait(WAIT)
     thread.join(WAIT)
@@ -100,8 +106,7 @@ def test_election(connect: Callable[..., Any]) -> None:
     threads = [in_thread(lambda: one.run(lead, "one"))]
     assert leading.wait(WAIT)
     threads.append(in_thread(lambda: two.run(lead, "two")))
-    while one.contenders() != ["one", "two"]:
-        pass
+    eventually(lambda: one.contenders() == ["one", "two"])
     assert led == ["one"]
     go.set()
     for thread in threads:

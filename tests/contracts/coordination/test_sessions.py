@@ -1,6 +1,5 @@
-"""Sessions: how they begin, how long they last, and what goes with them."""
+"""Sessions: how they begin, how they end, and what goes with them."""
 
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -98,18 +97,6 @@ def test_silence_takes_the_ephemeral_nodes(client: KazooClient, raw: Any, seen: 
     assert client.exists("/e") is None
     assert silent.is_closed()
     assert raw().connect(session, password)[:2] == (0, 0)
-
-
-def test_signs_of_life_keep_a_session(client: KazooClient, raw: Any) -> None:
-    alive = raw()
-    alive.connect(timeout_ms=600)
-    ticking = raw()
-    ticking.connect(timeout_ms=60_000)
-    stop = threading.Event()
-    for _ in range(12):  # twice the timeout
-        assert alive.call(-2, PING) == (-2, 0, b"")
-        stop.wait(0.1)
-    assert alive.call(-2, PING) == (-2, 0, b"")
 
 
 def test_an_expired_session_is_replaced(
