@@ -16,7 +16,7 @@ from twisted.logger import Logger
 from hermes.coordination.embedded.access import authenticate, is_permitted
 from hermes.coordination.embedded.changes import SessionClosed, SessionOpened
 from hermes.coordination.embedded.committing import CommitQueue
-from hermes.coordination.embedded.decoding import decode_request
+from hermes.coordination.embedded.decoding import KNOWN_TYPES, decode_request
 from hermes.coordination.embedded.errors import ErrorCode, RequestRefusedError
 from hermes.coordination.embedded.jute import JuteReader, encode_string
 from hermes.coordination.embedded.reading import answer_read, missed_events
@@ -217,8 +217,8 @@ class Coordinator:
         except RequestRefusedError as refusal:
             error = refusal.code
         self.queue.say(peer.answer, reply(xid, self.state.tree.zxid, error, record))
-        unknown = error is ErrorCode.UNIMPLEMENTED and code not in set(OpCode)
-        if unknown or error is ErrorCode.AUTH_FAILED or code == OpCode.CLOSE:
+        is_over = error is ErrorCode.AUTH_FAILED or code == OpCode.CLOSE
+        if is_over or code not in KNOWN_TYPES:
             self.queue.say(peer.end)
 
     def _serve(self, peer: Peer, request: Request) -> bytes:

@@ -48,9 +48,14 @@ from hermes.coordination.embedded.requests import (
 )
 from hermes.errors import RemoteProtocolError
 
-__all__ = ["decode_connect", "decode_request"]
+__all__ = ["KNOWN_TYPES", "decode_connect", "decode_request"]
 
 _RECONFIGURE: Final = 16  # known to ZooKeeper, and disabled there unless told otherwise
+
+#: What ZooKeeper 3.8 knows. Whoever sends anything else speaks another protocol. Not served: 17 and
+#: 18 (checking and removing watches), 19 to 21 (containers, time to live), 22 (reads in one), 102
+#: (SASL), 103 and 104 (ephemerals, counting), 105 and 106 (persistent watches), 107 (who am I).
+KNOWN_TYPES: Final = frozenset({*OpCode, _RECONFIGURE, *range(17, 23), *range(102, 108)})
 
 
 def decode_connect(body: memoryview) -> ConnectRequest:

@@ -223,6 +223,14 @@ def test_ids_are_never_given_twice(bench: Any) -> None:
     assert min(ids) > 0
 
 
+@pytest.mark.parametrize(("code", "ends"), [(19, False), (102, False), (106, False), (9999, True)])
+def test_only_strangers_are_cut_off(bench: Any, code: int, ends: bool) -> None:
+    peer = bench.connect()
+    call(bench, peer, code)
+    assert errors(peer) == [-6]
+    assert peer.has_ended is ends
+
+
 def test_a_request_without_a_header(bench: Any) -> None:
     peer = bench.connect()
     with pytest.raises(RemoteProtocolError):
