@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from group_member import MemberProcess
+from group_member import MemberProcess, late_hand_outs
 
 from hermes.client import Producer, ProducerConfig
 from hermes.testing import running_broker
@@ -61,7 +61,7 @@ def send(connect: str) -> Iterator[Callable[[int], None]]:
 
 
 def values(*members: MemberProcess) -> Counter[int]:
-    return Counter(value for each in members for _, _, value in each.messages())
+    return Counter(message.value for each in members for message in each.messages())
 
 
 def test_a_member_that_was_stopped_hands_out_one_more_message_at_most(
@@ -79,8 +79,9 @@ def test_a_member_that_was_stopped_hands_out_one_more_message_at_most(
     first.signal(signal.SIGCONT)
     send(50)
     eventually(lambda: set(values(first, second)) >= set(range(2050)))
-    late = [value for _, _, value in first.messages()[before:] if value < 2000]
+    late = [each for each in first.messages()[before:] if each.value < 2000]
     assert len(late) <= 1
+    assert max(late_hand_outs([first, second]).values(), default=0) <= 1
 
 
 @pytest.mark.parametrize("seed", [7, 11])
@@ -114,12 +115,13 @@ def test_everything_arrives_in_order_whoever_comes_and_goes(
     eventually(lambda: set(values(*members)) == set(range(total)), "messages were lost")
     for each in members:
         order: defaultdict[str, list[int]] = defaultdict(list)
-        for place, offset, _ in each.messages():
-            order[place].append(offset)
+        for message in each.messages():
+            order[message.place].append(message.offset)
         for offsets in order.values():
             # It may go back when it owns a partition again, never within one time that it does.
             steps_back = sum(b <= a for a, b in itertools.pairwise(offsets))
             assert steps_back <= ROUNDS
+    assert max(late_hand_outs(members).values(), default=0) <= 1
     repeated = sum(values(*members).values()) - total
     assert repeated <= total // 2, "far more came again than kills explain"
 
