@@ -3,7 +3,8 @@
 The branches say whose fault it is and so what the caller can do: `ConfigError` (the operator's
 files), `PluginError` (an installed package), `ProtocolError` (bytes on a wire: ours or the
 peer's), `StorageError` (a disk), `BrokerError` (an answer of a broker; it carries the wire's code
-and whether trying again can help), `ClientError` (a broker that can't be reached or understood).
+and whether trying again can help), `ClientError` (a broker that can't be reached or understood),
+`CoordinationError` (ZooKeeper: out of reach, or holding what can't be used).
 """
 
 
@@ -259,3 +260,38 @@ class RoutingError(ClientError):
 
 class QueueFullError(ClientError):
     """The asynchronous producer's queue had no room in time; the message was not accepted."""
+
+
+class ConsumerTimeoutError(ClientError):
+    """A stream had no message for as long as `consumer_timeout` says; it can be asked again."""
+
+
+class OffsetResetError(ClientError):
+    """A group's offset is missing or out of range, and `auto_offset_reset` is "fail"."""
+
+
+# -- coordination -------------------------------------------------------------------------------
+
+
+class CoordinationError(HermesError):
+    """ZooKeeper, or what stands in it, kept something from being done."""
+
+
+class CoordinationUnavailableError(CoordinationError):
+    """ZooKeeper did not answer in time, or the session ended meanwhile. Try again."""
+
+
+class InvalidNodeError(CoordinationError):
+    """A node in ZooKeeper holds what nobody can use; the text names its path and its value."""
+
+
+class ConsumerIdError(InvalidNodeError):
+    """An owner is written without the number of its stream, as other clients do."""
+
+
+class IdInUseError(CoordinationError):
+    """The id of a broker or of a consumer is registered by another that lives."""
+
+
+class GroupActiveError(CoordinationError):
+    """The group has members; what was asked is only safe when it has none."""

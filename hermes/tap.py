@@ -6,13 +6,22 @@ neither a usage text nor a traceback.
 """
 
 import json
+import logging
+import os
 import signal
 import sys
 from datetime import UTC, datetime
 from typing import Any, NoReturn
 
 from twisted.application.service import IService
-from twisted.logger import FileLogObserver, ILogObserver, LogEvent, formatEvent
+from twisted.logger import (
+    FileLogObserver,
+    ILogObserver,
+    LogEvent,
+    Logger,
+    LogLevel,
+    formatEvent,
+)
 from twisted.python import usage
 
 from hermes.broker import BrokerService
@@ -97,8 +106,19 @@ def makeService(options: Options) -> IService:
 class _ExitingService(BrokerService):
     """A broker whose failed start ends the process with one line and status 1."""
 
+    def __init__(self, config: BrokerConfig, reactor: Any, **options: Any) -> None:
+        def end(reason: str) -> None:
+            sys.stderr.write(f"hermes: {reason}\n")
+            sys.stderr.flush()
+            reactor.addSystemEventTrigger("after", "shutdown", os._exit, 1)
+            reactor.stop()
+
+        super().__init__(config, reactor, on_fatal=end, **options)
+
     def startService(self) -> None:
         """Start, or end the process with a reason that a person can use."""
+        logging.getLogger("hermes").addHandler(_ToTwisted(logging.INFO))
+        logging.getLogger("hermes").setLevel(logging.INFO)
         try:
             super().startService()
         except (HermesError, OSError) as error:
@@ -109,6 +129,15 @@ class _ExitingService(BrokerService):
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, signal.SIG_IGN)
         return super().stopService()
+
+
+class _ToTwisted(logging.Handler):
+    """Gives Twisted's log what the parts that know no Twisted have to say."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """See `logging.Handler`."""
+        level = LogLevel.levelWithName(record.levelname.lower().replace("warning", "warn"))
+        Logger(namespace=record.name).emit(level, "{message}", message=record.getMessage())
 
 
 def _exit(message: str) -> NoReturn:

@@ -110,6 +110,16 @@ install_hermes() {
     installation_key "$extra" >"$stamp"
 }
 
+# The tests of coordination run on a real ZooKeeper as well; nothing else of Hermes needs it.
+ensure_zookeeper() {
+    [ -e /usr/share/java/zookeeper.jar ] && command -v java >/dev/null && return
+    if [ -f /etc/debian_version ] && [ "$(id -u)" -eq 0 ]; then
+        apt_install zookeeper && return
+    fi
+    die "The tests need ZooKeeper (Debian's package, with Java). Install it, for instance with
+    Debian, Ubuntu:  sudo apt-get install zookeeper"
+}
+
 prepare_environment() {
     make_venv
     install_hermes "${1:-}"

@@ -43,6 +43,7 @@ class HermesBroker(Program):
         configuration = {
             "broker_id": 0,
             "listen": "tcp:0:interface=127.0.0.1",
+            "coordination": "none",
             "log_dir": str(self.log_dir),
             **settings,
         }

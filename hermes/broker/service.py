@@ -1,10 +1,11 @@
 """The broker as a Twisted service: what starts in which order, and stops in the other.
 
 Start: descriptor limit, threads, the data directory (lock, load, recover), then the ports, so
-that nobody is served before everything is readable; last one line with the actual addresses and
-the ready file. Stop: ports closed, answers under way finished, logs flushed, the clean-shutdown
-marker written, the lock released. Nothing acknowledged is lost at any point; what `stop_timeout`
-cuts off was not acknowledged.
+that nobody is served before everything is readable, then the registration in ZooKeeper, where
+there is one; last one line with the actual addresses and the ready file. Stop: the registration
+taken back, so that clients go elsewhere, ports closed, answers under way finished, logs flushed,
+the clean-shutdown marker written, the lock released. Nothing acknowledged is lost at any point;
+what `stop_timeout` cuts off was not acknowledged.
 """
 
 import json
@@ -28,6 +29,7 @@ from twisted.python.threadpool import ThreadPool
 
 from hermes._version import __version__
 from hermes.broker.broker import Broker
+from hermes.broker.coordinating import Coordination
 from hermes.broker.factory import BrokerFactory
 from hermes.broker.flushing import FlushPolicy, FlushScheduler
 from hermes.broker.maintenance import Maintenance
@@ -45,6 +47,9 @@ __all__ = ["BrokerService", "raise_descriptor_limit"]
 
 #: Retention passes begin this long after the start, as in 0.7.
 FIRST_RETENTION_SECONDS = 60.0
+
+#: How many connections may wait to be accepted; Twisted's 50 are few when all clients come back.
+_BACKLOG = 1024
 
 #: How often offline logs are tried again.
 _REOPEN_SECONDS = 5.0
@@ -75,6 +80,7 @@ class BrokerService(Service):
         reactor: Any,
         *,
         ready_file: str | None = None,
+        on_fatal: Callable[[str], None] | None = None,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         """Prepare, without touching anything.
@@ -83,6 +89,8 @@ class BrokerService(Service):
             config: the broker's settings.
             reactor: serves the sockets and the timers.
             ready_file: written once all ports are open, whatever the configuration says.
+            on_fatal: called with a reason when the broker can't go on after it has started; stops
+                the reactor unless given.
             now_ms: the wall clock, in ms since 1970.
         """
         self.config = config
@@ -90,10 +98,12 @@ class BrokerService(Service):
         self.factory: BrokerFactory | None = None
         self.addresses: list[tuple[str, int] | str] = []
         self._reactor = reactor
+        self.on_fatal = on_fatal or (lambda _: reactor.stop())
         self._ready_file = ready_file or config.ready_file
         self._now_ms = now_ms
         self._directory: DataDirectory | None = None
         self._flusher: FlushScheduler | None = None
+        self._coordination: Coordination | None = None
         self._ports: list[IListeningPort] = []
         self._tasks: list[RegularTask] = []
         self._pools: list[ThreadPool] = []
@@ -122,7 +132,7 @@ class BrokerService(Service):
         super().startService()  # type: ignore[no-untyped-call]
         self._start_tasks()
         # Not before the reactor runs: from then on signals are handled as well.
-        self._reactor.callWhenRunning(self._announce)
+        self._reactor.callWhenRunning(self._register)
 
     def _open(self) -> None:
         config = self.config
@@ -136,13 +146,19 @@ class BrokerService(Service):
             report = directory.open(self._now_ms(), workers=workers)
         self._directory = directory
         self._report_opened(report)
+        self._coordination = Coordination(config, self._reactor, in_thread, self._now_ms)
         self._flusher = FlushScheduler(
             self._reactor, self._caller(flush_threads), self._flush_policy
         )
         self.broker = Broker(
             config,
             directory,
-            TopicRegistry(directory, config),
+            TopicRegistry(
+                directory,
+                config,
+                self._coordination.topic_created,
+                self._coordination.topic_deleted,
+            ),
             self._flusher,
             clock=self._reactor,
             now_ms=self._now_ms,
@@ -154,6 +170,8 @@ class BrokerService(Service):
         )
 
     def _listen(self) -> None:
+        assert self._coordination is not None
+        self._coordination.start()
         for text, endpoint in zip(self.config.listen, self._endpoints, strict=True):
             opened: list[Any] = []
             endpoint.listen(self.factory).addBoth(opened.append)
@@ -179,7 +197,21 @@ class BrokerService(Service):
         )
         self._regularly(self._log_metrics, config.metrics_interval_ms / 1000)
 
+    def _register(self) -> None:
+        if self._coordination is None or self.broker is None:
+            return  # stopped before it ran
+        registered = self._coordination.register(self.addresses, self.broker.topics)
+        registered.addCallbacks(lambda _: self._announce(), self._registration_failed)
+
+    def _registration_failed(self, failure: Failure) -> None:
+        self._log.critical(
+            "the broker can't be registered and stops: {error}", error=failure.getErrorMessage()
+        )
+        self.on_fatal(failure.getErrorMessage())
+
     def _announce(self) -> None:
+        if not self.running:
+            return
         if self._ready_file:
             try:
                 _write_ready_file(Path(self._ready_file), self.config, self.addresses)
@@ -208,6 +240,8 @@ class BrokerService(Service):
             return
         for task in self._tasks:
             task.stop()
+        assert self._coordination is not None
+        yield self._coordination.unregister()
         for port in self._ports:
             yield port.stopListening()
         assert self.broker is not None
@@ -216,6 +250,7 @@ class BrokerService(Service):
         yield self._flusher.stop()
         directory, self._directory = self._directory, None
         clean = yield deferToThreadPool(self._reactor, self._pools[0], directory.close)
+        yield self._coordination.stop()
         if not clean:
             self._log.critical("some logs were not closed cleanly; the next start recovers them")
         self._stop_pools()
@@ -237,6 +272,8 @@ class BrokerService(Service):
         for port in self._ports:
             port.stopListening()
         self._ports.clear()
+        if self._coordination is not None:
+            self._coordination.stop()
         if self._directory is not None:
             self._directory.close(clean=False)
             self._directory = None
@@ -333,6 +370,8 @@ def raise_descriptor_limit() -> int:
 
 def _endpoint(reactor: Any, description: str) -> Any:
     """Read an endpoint string; what is wrong with it is an error of the configuration."""
+    if description.startswith("tcp:") and ":backlog=" not in description:
+        description += f":backlog={_BACKLOG}"
     try:
         return endpoints.serverFromString(reactor, description)  # type: ignore[no-untyped-call]
     except (ValueError, TypeError, ImportError) as error:

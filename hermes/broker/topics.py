@@ -35,6 +35,7 @@ class TopicRegistry:
         directory: DataDirectory,
         config: BrokerConfig,
         on_created: Callable[[str, int], None] = lambda topic, partitions: None,
+        on_deleted: Callable[[str], None] = lambda topic: None,
     ) -> None:
         """Read what is on disk.
 
@@ -43,10 +44,12 @@ class TopicRegistry:
             config: the broker's settings.
             on_created: called with the name and the number of partitions of each new topic, for
                 whoever announces topics to others.
+            on_deleted: called with the name of each topic that is no more.
         """
         self._directory = directory
         self._config = config
         self._on_created = on_created
+        self._on_deleted = on_deleted
         self._counts: dict[str, int] = {}
         self._written: dict[str, list[int]] = {}  # the partitions that have a log, ascending
         self._deleting: set[str] = set()
@@ -136,6 +139,8 @@ class TopicRegistry:
         for name, partition in self._directory.logs:
             if name == topic:
                 self._note(name, partition)
+        if topic not in self._counts:
+            self._on_deleted(topic)
 
     def _create(self, topic: str, partition: int) -> Log:
         if self.stopping:

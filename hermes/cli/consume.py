@@ -8,9 +8,9 @@ from typing import Any, Final
 
 import click
 
+from hermes.cli.consume_group import consume_as_member
 from hermes.cli.formats import FORMAT_HELP, ConsumedMessage, MessageFormat
 from hermes.cli.options import (
-    BROKER_OPTION,
     MAX_EXPANDED_OPTION,
     PARTITION,
     SIZE,
@@ -18,15 +18,17 @@ from hermes.cli.options import (
     TIMEOUT_OPTION,
     TOPIC,
     BrokerAddress,
+    broker_option,
 )
 from hermes.cli.payloads import payload_json
 from hermes.cli.positions import find_position
 from hermes.cli.reading import Chunk, PartitionReader, read_partitions
-from hermes.cli.starts import AtOffset, Start
+from hermes.cli.starts import AtOffset, Beginning, End, Start
 from hermes.cli.terminal import note, progress, status
 from hermes.cli.topic_source import OffsetRange, TopicSource
 from hermes.client import SimpleConsumer
 from hermes.client.fetching import DEFAULT_MAX_FETCH_BYTES
+from hermes.client.groups import ConsumerConfig
 from hermes.errors import ClientError
 
 __all__ = ["command"]
@@ -52,7 +54,21 @@ class _Wanted:
 
 
 @click.command("consume", short_help="Write messages to stdout.")
-@BROKER_OPTION
+@broker_option(required=False)
+@click.option(
+    "-g",
+    "--group",
+    metavar="GROUP",
+    help="Read as a member of a consumer group, from where the group stands; with -z, not -b.",
+)
+@click.option(
+    "-z",
+    "--zookeeper",
+    envvar="HERMES_ZOOKEEPER",
+    show_envvar=True,
+    metavar="HOST:PORT[/CHROOT]",
+    help="ZooKeeper, for --group.",
+)
 @click.option("-t", "--topic", type=TOPIC, required=True, metavar="TOPIC", help="What to read.")
 @click.option(
     "-p",
@@ -103,7 +119,9 @@ class _Wanted:
 @MAX_EXPANDED_OPTION
 @TIMEOUT_OPTION
 def command(
-    broker: BrokerAddress,
+    broker: BrokerAddress | None,
+    group: str | None,
+    zookeeper: str | None,
     template: str | None,
     as_json: bool,
     max_fetch_bytes: int,
@@ -119,6 +137,19 @@ def command(
     if as_json and template is not None:
         raise click.UsageError("--format and --json exclude each other")
     render = _renderer(template, as_json)
+    if group is not None:
+        config = _group_config(
+            _Wanted(**wanted),
+            group=group,
+            zookeeper_connect=zookeeper or "",
+            max_fetch_bytes=max_fetch_bytes,
+            timeout=timeout_seconds * 1000,
+        )
+        topic, count, quiet = wanted["topic"], wanted["count"], wanted["quiet"]
+        consume_as_member(config, topic, count, render, quiet=quiet)
+        return
+    if broker is None:
+        raise click.UsageError("missing option '-b' / '--broker' (or --group and --zookeeper)")
     with SimpleConsumer(
         broker.host,
         broker.port,
@@ -127,6 +158,21 @@ def command(
         max_expanded_bytes=max_expanded_bytes,
     ) as consumer:
         _consume(consumer, _Wanted(**wanted), render)
+
+
+def _group_config(wanted: _Wanted, **settings: Any) -> ConsumerConfig:
+    """The settings of a member of a group; usage errors for what a group decides itself."""
+    if not settings["zookeeper_connect"]:
+        raise click.UsageError("--group needs --zookeeper")
+    if wanted.partition is not None or wanted.exit_at_end:
+        raise click.UsageError("--group excludes -p and -e: the group shares out the partitions")
+    if not isinstance(wanted.start, Beginning | End):
+        raise click.UsageError("with --group, -o is beginning or end, for partitions never read")
+    return ConsumerConfig(
+        **settings,
+        auto_offset_reset="largest" if isinstance(wanted.start, End) else "smallest",
+        on_corrupt="skip" if wanted.skip_corrupt else "raise",
+    )
 
 
 def _consume(consumer: SimpleConsumer, wanted: _Wanted, render: _Render) -> None:

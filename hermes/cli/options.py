@@ -25,6 +25,7 @@ __all__ = [
     "TIMEOUT_OPTION",
     "TOPIC",
     "BrokerAddress",
+    "broker_option",
     "option_type",
     "parse_broker",
 ]
@@ -114,16 +115,22 @@ ANY_PARTITION: Final = click.IntRange(RANDOM_PARTITION, 2**31 - 1)
 
 _Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
-BROKER_OPTION: Final[_Decorator] = click.option(
-    "-b",
-    "--broker",
-    type=BROKER,
-    required=True,
-    envvar="HERMES_BROKER",
-    show_envvar=True,
-    metavar="HOST:PORT",
-    help=f"The broker's address; port {DEFAULT_PORT} when none is given.",
-)
+
+def broker_option(*, required: bool) -> _Decorator:
+    """The option for the broker's address."""
+    return click.option(
+        "-b",
+        "--broker",
+        type=BROKER,
+        required=required,
+        envvar="HERMES_BROKER",
+        show_envvar=True,
+        metavar="HOST:PORT",
+        help=f"The broker's address; port {DEFAULT_PORT} when none is given.",
+    )
+
+
+BROKER_OPTION: Final[_Decorator] = broker_option(required=True)
 
 JSON_OPTION: Final[_Decorator] = click.option(
     "--json", "as_json", is_flag=True, help="Write JSON, one value a line, for programs."

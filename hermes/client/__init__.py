@@ -1,4 +1,6 @@
-"""The client library: blocking, thread-safe, no reactor. It stands on `hermes.protocol` alone.
+"""The client library: blocking, thread-safe, no reactor.
+
+It stands on `hermes.protocol` and, for clusters, on `hermes.coordination`.
 
 In the order of a reading:
 
@@ -11,8 +13,10 @@ In the order of a reading:
     producer        many brokers. Its parts, along a message's life: producer_config, payloads
                     (encoding), batching (items and outcomes), sending_queue, treatment and hooks
                     (handlers), routing, grouping (message sets), dispatch (retries), metrics
+    discovery       brokers and partitions from ZooKeeper, in place of a list
+    groups          consumers that share topics
 
-docs/client.md is the guide for applications.
+docs/client.md and docs/groups.md are the guides for applications.
 """
 
 from hermes.client.batching import ProducerData, SendHandle

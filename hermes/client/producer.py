@@ -11,6 +11,7 @@ from typing import Any, Self, overload
 from zope.interface import Interface
 
 from hermes.client.batching import Batch, ProducerData, SendHandle, message_count
+from hermes.client.discovery import ZooKeeperDirectory
 from hermes.client.dispatch import MAX_ACKNOWLEDGED_SET_BYTES, MAX_SET_BYTES, Dispatcher
 from hermes.client.grouping import SetRules
 from hermes.client.hooks import Hooks
@@ -43,6 +44,7 @@ class Producer:
 
     Raises:
         PluginError: a plugin that the configuration names is missing or wrong.
+        CoordinationUnavailableError: ZooKeeper can't be reached.
     """
 
     def __init__(self, config: ProducerConfig) -> None:
@@ -70,19 +72,10 @@ class Producer:
         passes_bytes = config.encoder == "bytes" and not self._encodes_late
         self._quick_bytes = config.max_message_bytes if passes_bytes else -1
         self._brokers = {
-            each.broker_id: SyncProducer(
-                each.host,
-                each.port,
-                timeout_seconds=config.timeout_seconds,
-                connect_timeout_seconds=config.connect_timeout_seconds,
-                supports_hermes_requests=config.supports_hermes_requests,
-            )
-            for each in config.brokers()
+            each.broker_id: self._make_broker(each.host, each.port) for each in config.brokers()
         }
-        directory = StaticDirectory(
-            self._brokers, config.partition_counts, config.seconds("metadata_max_age")
-        )
-        self._router = Router(directory, partitioner)
+        self._directory = self._make_directory()
+        self._router = Router(self._directory, partitioner)
         acks = config.required_acks()
         self._dispatcher = Dispatcher(
             self._brokers, self._router, acks, config.num_retries, config.seconds("retry_backoff")
@@ -178,7 +171,7 @@ class Producer:
         """
         if self._queue is not None:
             self._queue.flush(time.monotonic() + self._patience(timeout_seconds))
-        for broker in self._brokers.values():
+        for broker in list(self._brokers.values()):
             if broker.channel.connection.has_unanswered:
                 broker.barrier()
 
@@ -203,8 +196,10 @@ class Producer:
                 self._drain(self._queue, self._patience(timeout_seconds))
             self.flush(0)
         finally:
-            for broker in self._brokers.values():
+            for broker in list(self._brokers.values()):
                 broker.close()
+            if isinstance(self._directory, ZooKeeperDirectory):
+                self._directory.close()
             if self._event_handler is not None:
                 self._event_handler.close()
             if self._hooks is not None:
@@ -224,6 +219,31 @@ class Producer:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+    # -- parts ----------------------------------------------------------------------------------
+
+    def _make_broker(self, host: str, port: int) -> SyncProducer:
+        return SyncProducer(
+            host,
+            port,
+            timeout_seconds=self.config.timeout_seconds,
+            connect_timeout_seconds=self.config.connect_timeout_seconds,
+            supports_hermes_requests=self.config.supports_hermes_requests,
+        )
+
+    def _make_directory(self) -> StaticDirectory | ZooKeeperDirectory:
+        config = self.config
+        if not config.zookeeper_connect:
+            return StaticDirectory(
+                self._brokers, config.partition_counts, config.seconds("metadata_max_age")
+            )
+        return ZooKeeperDirectory(
+            config.zookeeper_connect,
+            self._brokers,
+            self._make_broker,
+            session_timeout_seconds=config.seconds("zookeeper_session_timeout"),
+            connection_timeout_seconds=config.seconds("zookeeper_connection_timeout"),
+        )
 
     # -- accepting ------------------------------------------------------------------------------
 
@@ -287,7 +307,7 @@ class Producer:
             return timeout_seconds
         a_try = self.config.timeout_seconds + self.config.seconds("retry_backoff")
         # The batch that is being sent, the one behind it, and for each broker its own tries.
-        return 2 * (self.config.num_retries + 1) * a_try * len(self._brokers)
+        return 2 * (self.config.num_retries + 1) * a_try * max(len(self._brokers), 1)
 
     def _drain(self, queue: SendingQueue, patience: float) -> None:
         queue.refuse()
@@ -295,7 +315,7 @@ class Producer:
             return
         _log.error("%d messages could not be sent in time", queue.queued_count)
         self._dispatcher.abandon()
-        for broker in self._brokers.values():
+        for broker in list(self._brokers.values()):
             broker.close()  # ends the call under way; what is left fails at once
         queue.join(self.config.connect_timeout_seconds + 1)
 

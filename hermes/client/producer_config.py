@@ -40,13 +40,18 @@ class BrokerAddress(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerConfig:
-    """What a `Producer` does; every setting but `broker_list` has a default.
+    """What a `Producer` does. `broker_list` or `zookeeper_connect` is needed, the rest optional.
 
         ProducerConfig(broker_list="0:localhost:9092", producer_type="async", acks="flushed")
+        ProducerConfig(zookeeper_connect="zk1:2181,zk2:2181/hermes")
 
     Attributes:
         broker_list: `ID:HOST:PORT`, several separated by commas. The ids order the partitions:
             every producer of a topic must use the same.
+        zookeeper_connect: `HOST:PORT,HOST:PORT/CHROOT` of the ZooKeeper where brokers register,
+            instead of a list of them.
+        zookeeper_session_timeout: after how long without an answer ZooKeeper is connected anew.
+        zookeeper_connection_timeout: how long to wait for ZooKeeper at first.
         producer_type: "sync": `send` returns when the messages have reached what `acks` says.
             "async": it returns at once, a thread sends in batches.
         acks: "none": as Kafka 0.7, nothing comes back. "written": the broker has them.
@@ -89,7 +94,10 @@ class ProducerConfig:
         ConfigError: a setting is out of range; the text names it.
     """
 
-    broker_list: str
+    broker_list: str = ""
+    zookeeper_connect: str = ""
+    zookeeper_session_timeout: str | float = "6s"
+    zookeeper_connection_timeout: str | float = "6s"
     producer_type: Literal["sync", "async"] = "sync"
     acks: Literal["none", "written", "flushed"] = "none"
     num_retries: int = 3
@@ -127,6 +135,9 @@ class ProducerConfig:
             self._check_number(key, 1)
         for key in ("retry_backoff", "metadata_max_age", "queue_time", "enqueue_timeout"):
             self.seconds(key)
+        for key in ("zookeeper_session_timeout", "zookeeper_connection_timeout"):
+            if self.seconds(key) <= 0:
+                raise ConfigError(key, "expected more than 0")
         for topic, count in self.partition_counts.items():
             if type(count) is not int or count < 1:
                 raise ConfigError(f"partition_counts.{topic}", f"expected 1 or more, got {count!r}")
@@ -134,6 +145,8 @@ class ProducerConfig:
             raise ConfigError("compressed_topics", "expected a sequence of names, got one text")
         if self.callback_handler is not None and self.producer_type != "async":
             raise ConfigError("callback_handler", "needs producer_type='async'")
+        if bool(self.broker_list) == bool(self.zookeeper_connect):
+            raise ConfigError("broker_list", "expected exactly one: this or zookeeper_connect")
         self.brokers()
 
     def _check_number(self, key: str, least: int) -> None:
@@ -154,8 +167,10 @@ class ProducerConfig:
         return value / 1000
 
     def brokers(self) -> tuple[BrokerAddress, ...]:
-        """The brokers of `broker_list`, ordered by id."""
+        """The brokers of `broker_list`, ordered by id; none when ZooKeeper knows them."""
         found: dict[int, BrokerAddress] = {}
+        if not self.broker_list:
+            return ()
         for text in self.broker_list.split(","):
             broker_id, _, address = text.strip().partition(":")
             host, _, port = address.rpartition(":")

@@ -60,7 +60,7 @@ class BrokerConfig:
         str | None,
         Setting(
             kinds.optional(kinds.HOST, "own address"),
-            "The name under which the broker will register itself (not used yet). No IPv6 "
+            "The name under which the broker registers itself. No IPv6 "
             "literal: 0.7's clients split it at the colons.",
             _NETWORK,
             replaces=("hostname",),
@@ -70,7 +70,7 @@ class BrokerConfig:
         int | None,
         Setting(
             kinds.optional(kinds.whole_number(1, 65535), "the first listening port"),
-            "The port under which the broker will register itself (not used yet).",
+            "The port under which the broker registers itself.",
             _NETWORK,
         ),
     ] = None
@@ -289,23 +289,27 @@ class BrokerConfig:
         str,
         Setting(
             kinds.choice("none", "embedded", "zookeeper"),
-            "How brokers and clients find each other. This version runs with `none` only: clients "
-            "are given the brokers' addresses.",
+            "How brokers and clients find each other: with `embedded` through a small server in "
+            "the broker's process that speaks ZooKeeper's protocol, for one machine; with "
+            "`zookeeper` through an ensemble; with `none` clients are given the brokers' "
+            "addresses.",
             _COORDINATION,
             replaces=("enable.zookeeper",),
         ),
-    ] = "none"
+    ] = "embedded"
     coordination_listen: Annotated[
         str,
         Setting(
-            kinds.ENDPOINT, "Where embedded coordination will listen (not used yet).", _COORDINATION
+            kinds.ENDPOINT,
+            "Where embedded coordination listens, as a Twisted server endpoint string.",
+            _COORDINATION,
         ),
     ] = "tcp:2181:interface=127.0.0.1"
     zookeeper_connect: Annotated[
         str | None,
         Setting(
             kinds.optional(kinds.TEXT, "none"),
-            "`host:port,host:port/chroot` of a ZooKeeper ensemble (not used yet).",
+            "`host:port,host:port/chroot` of a ZooKeeper ensemble.",
             _COORDINATION,
             replaces=("zk.connect",),
         ),
@@ -314,7 +318,7 @@ class BrokerConfig:
         int,
         Setting(
             kinds.duration(1),
-            "After so long without a sign of life the broker counts as gone (not used yet).",
+            "After so long without a sign of life the broker counts as gone.",
             _COORDINATION,
             replaces=("zk.sessiontimeout.ms",),
         ),
@@ -323,7 +327,7 @@ class BrokerConfig:
         int,
         Setting(
             kinds.duration(1),
-            "How long to wait for the first connection to ZooKeeper (not used yet).",
+            "How long to wait for the first connection to ZooKeeper.",
             _COORDINATION,
             replaces=("zk.connectiontimeout.ms",),
         ),

@@ -68,7 +68,7 @@ def parse_broker_config(values: object, source: str = "") -> BrokerConfig:
             if setting.required and setting.attribute not in parsed:
                 raise ConfigError(key, f"missing: {setting.kind.name} ({setting.doc})")
         config = BrokerConfig(**parsed, topics=topics)
-        _check_version(config)
+        _check_coordination(config)
     except ConfigError as error:
         raise ConfigError(error.key, error.message, source=source) from None
     return config
@@ -132,13 +132,11 @@ def _suggestion(key: str, known: Mapping[str, Setting], also_known: Iterable[str
     return " (docs/configuration.md lists them all)"
 
 
-def _check_version(config: BrokerConfig) -> None:
-    """Refuse what a later version will understand; it is a setting already, for the import."""
-    if config.coordination != "none":
+def _check_coordination(config: BrokerConfig) -> None:
+    """Refuse coordination through an ensemble of which nothing is known."""
+    if config.coordination == "zookeeper" and config.zookeeper_connect is None:
         raise ConfigError(
-            "coordination",
-            f"{config.coordination!r} comes with a later version; "
-            "expected none, the one that this version runs with",
+            "zookeeper_connect", "coordination: zookeeper needs it, as host:port/chroot"
         )
 
 

@@ -27,7 +27,7 @@ from hermes.storage.files import FileLayer, storage_error
 from hermes.storage.layout import (
     CLEAN_SHUTDOWN_MARKER,
     LARGEST_PARTITION,
-    LOCK_NAME,
+    OWN_FILES_PREFIX,
     TopicPartition,
     list_partitions,
     partition_directory,
@@ -207,7 +207,11 @@ class DataDirectory:
         self._opened_ms = now_ms
         partitions, strange = list_partitions(self.path, self._files)
         was_clean = CLEAN_SHUTDOWN_MARKER in strange
-        strange = [name for name in strange if name not in (CLEAN_SHUTDOWN_MARKER, LOCK_NAME)]
+        strange = [
+            name
+            for name in strange
+            if name != CLEAN_SHUTDOWN_MARKER and not name.startswith(OWN_FILES_PREFIX)
+        ]
         logs = [self._log(topic, partition) for topic, partition in partitions]
 
         def open_log(log: Log) -> RecoveryReport | str | None:

@@ -78,6 +78,7 @@ def running_broker(
         values = {
             "broker_id": 0,
             "listen": "tcp:0:interface=127.0.0.1",
+            "coordination": "none",
             "log_dir": str(log_dir),
             **(settings or {}),
         }
@@ -120,6 +121,7 @@ class _ReactorThread:
             self.service.startService()
         except BaseException as error:
             self._failure = error
+            self._reactor.iterate()  # ports that were open already close in a turn of the reactor
         else:
             self._reactor.callWhenRunning(self._started.set)
             self._reactor.run(installSignalHandlers=False)

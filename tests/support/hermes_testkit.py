@@ -49,7 +49,12 @@ class BrokerProcess:
     def __init__(self, directory: Path, settings: dict[str, Any], wait: bool = True) -> None:
         directory.mkdir(parents=True)
         self.directory = directory
-        config = {"broker_id": 0, "listen": "tcp:0:interface=127.0.0.1", **settings}
+        config = {
+            "broker_id": 0,
+            "listen": "tcp:0:interface=127.0.0.1",
+            "coordination": "none",
+            **settings,
+        }
         self.log_dir = Path(config["log_dir"])
         self.config_file = directory / "broker.yaml"
         self.config_file.write_text(yaml.safe_dump(config), encoding="utf-8")

@@ -253,11 +253,11 @@ WRONG = [
     # this version
     (
         f"{MINIMAL}coordination: embedded\n",
-        "coordination: 'embedded' comes with a later version; expected none",
+        "coordination: 'embedded' comes with a later version; expected none or zookeeper",
     ),
     (
         f"{MINIMAL}coordination: zookeeper\n",
-        "coordination: 'zookeeper' comes with a later version; expected none",
+        "zookeeper_connect: coordination: zookeeper needs it, as host:port/chroot",
     ),
 ]
 

@@ -1,0 +1,167 @@
+"""A broker's part in coordination: the embedded server, if it runs one, and its registration.
+
+    none        nothing
+    zookeeper   registered before the broker calls itself ready
+    embedded    the same, in the server that runs in this very process: it needs the reactor, so
+                registering waits for the reactor to run, in a worker thread
+
+kazoo has threads of its own and blocks, so the reactor never calls it once it runs.
+"""
+
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from twisted.internet.defer import Deferred, inlineCallbacks, succeed
+from twisted.logger import Logger
+
+from hermes.broker.topics import TopicRegistry
+from hermes.config import BrokerConfig
+from hermes.coordination.embedded import EmbeddedCoordination
+from hermes.coordination.registration import BrokerRegistration
+from hermes.errors import ConfigError, HermesError
+
+__all__ = ["EMBEDDED_FILE", "Coordination"]
+
+#: What the embedded server keeps, in log_dir: a file, since Kafka 0.7 dies on strange directories.
+EMBEDDED_FILE = ".hermes_coordination"
+
+_Address = tuple[str, int] | str
+
+
+class Coordination:
+    """Starts and stops what `coordination` says. Lives in the reactor's thread."""
+
+    _log = Logger(namespace="hermes.broker")
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        reactor: Any,
+        in_thread: Callable[..., "Deferred[Any]"],
+        now_ms: Callable[[], int],
+    ) -> None:
+        """Prepare.
+
+        Args:
+            config: the broker's settings.
+            reactor: serves the embedded server.
+            in_thread: calls a function in a worker thread and returns its Deferred.
+            now_ms: the wall clock, in ms since 1970.
+
+        Raises:
+            ConfigError: `coordination_listen` is no endpoint.
+        """
+        self._config = config
+        self._in_thread = in_thread
+        self._now_ms = now_ms
+        self._registration: BrokerRegistration | None = None
+        self._server: EmbeddedCoordination | None = None
+        if config.coordination == "embedded":
+            path = Path(config.log_dir) / EMBEDDED_FILE
+            self._server = EmbeddedCoordination(reactor, path, config.coordination_listen)
+
+    def start(self) -> None:
+        """Open the embedded server's port, if there is one to run.
+
+        Raises:
+            HermesError: it can't be had.
+        """
+        if self._server is None:
+            return
+        try:
+            self._server.startService()
+        except (HermesError, OSError) as error:
+            raise HermesError(
+                f"{error}; this is the embedded coordination server's: change coordination_listen, "
+                "or set coordination to zookeeper or none"
+            ) from error
+        self._log.info(
+            "coordination is embedded, for this machine only, at {where} (the default; "
+            "coordination: zookeeper is for clusters, none for static broker lists)",
+            where=self._server.connect_string,
+        )
+
+    def register(self, addresses: list[_Address], topics: TopicRegistry) -> "Deferred[None]":
+        """Register the broker and its topics; once the reactor runs.
+
+        Args:
+            addresses: where the broker listens.
+            topics: its topics.
+
+        Returns:
+            A Deferred that fires when the broker is registered. It fails with HermesError when
+            that can't be done: the id is in use, or ZooKeeper can't be reached.
+        """
+        config = self._config
+        connect = config.zookeeper_connect if self._server is None else self._server.connect_string
+        if config.coordination == "none" or connect is None:
+            return succeed(None)
+        try:
+            host, port = advertised(config, addresses)
+        except HermesError as error:
+            failed: Deferred[None] = Deferred()
+            failed.errback(error)
+            return failed
+        self._registration = BrokerRegistration(
+            config.broker_id,
+            host,
+            port,
+            {topic: topics.partition_count(topic) for topic in topics.names()},
+            connect=connect,
+            session_timeout_seconds=config.zookeeper_session_timeout_ms / 1000,
+            connection_timeout_seconds=config.zookeeper_connection_timeout_ms / 1000,
+            now_ms=self._now_ms,
+        )
+        registered: Deferred[None] = self._in_thread(self._registration.start)
+        return registered
+
+    def topic_created(self, topic: str, partitions: int) -> None:
+        """A topic has come to be: announce it."""
+        if self._registration is not None:
+            self._registration.topic_created(topic, partitions)
+
+    def topic_deleted(self, topic: str) -> None:
+        """A topic is gone: take it back."""
+        if self._registration is not None:
+            self._registration.topic_deleted(topic)
+
+    def unregister(self) -> "Deferred[None]":
+        """Take the broker out of sight.
+
+        Returns:
+            A Deferred that fires when that is done, or ZooKeeper will do it by itself.
+        """
+        registration, self._registration = self._registration, None
+        if registration is None:
+            return succeed(None)
+        unregistered: Deferred[None] = self._in_thread(registration.stop)
+        return unregistered
+
+    @inlineCallbacks
+    def stop(self) -> "Any":
+        """Close the embedded server, if it runs; `unregister` comes first."""
+        if self._server is not None and self._server.running:
+            yield self._server.stopService()
+
+
+def advertised(config: BrokerConfig, addresses: list[_Address]) -> tuple[str, int]:
+    """The address that clients are told: what is configured, else where the broker listens.
+
+    Raises:
+        ConfigError: nothing is configured, and nothing fit for others can be found out.
+    """
+    bound = next((each for each in addresses if not isinstance(each, str)), None)
+    port = config.advertised_port or (bound and bound[1])
+    if not port:
+        raise ConfigError("advertised_port", "needed, as the broker listens on no TCP port")
+    host = config.advertised_host or (bound[0] if bound else "")
+    if host in ("", "0.0.0.0", "::"):
+        try:
+            host = socket.gethostbyname(socket.gethostname())
+        except OSError as error:
+            raise ConfigError(
+                "advertised_host", f"needed, as this machine's name has no address: {error}"
+            ) from error
+    return host, port

@@ -1,0 +1,128 @@
+"""Brokers and partitions for producers, from ZooKeeper: what is known is read again on changes."""
+
+import logging
+import threading
+from collections.abc import Callable, MutableMapping
+
+from hermes.client.batching import Target
+from hermes.client.routing import Layout
+from hermes.client.sync_producer import SyncProducer
+from hermes.coordination.cluster import read_brokers, read_partition_counts
+from hermes.coordination.layout import BrokerNode
+from hermes.coordination.sessions import Session
+from hermes.errors import CoordinationError, RoutingError
+
+__all__ = ["ZooKeeperDirectory"]
+
+_log = logging.getLogger(__name__)
+
+
+class ZooKeeperDirectory:
+    """The partitions that ZooKeeper tells; see `hermes.client.routing.Directory`.
+
+    As in Kafka 0.7, a topic that no broker has yet is sent to partition 0 of any of them.
+
+    Args:
+        connect: see `Session`.
+        brokers: the producer of each broker by id. It is filled here, and a broker that moved
+            gets a new one; none is taken out, as sets may be on their way to it.
+        make_broker: makes the producer for a host and a port.
+        session_timeout_seconds: see `Session`.
+        connection_timeout_seconds: see `Session`.
+
+    Raises:
+        CoordinationUnavailableError: ZooKeeper can't be reached.
+    """
+
+    def __init__(
+        self,
+        connect: str,
+        brokers: MutableMapping[int, SyncProducer],
+        make_broker: Callable[[str, int], SyncProducer],
+        *,
+        session_timeout_seconds: float,
+        connection_timeout_seconds: float,
+    ) -> None:
+        self._brokers = brokers
+        self._make_broker = make_broker
+        self._addresses: dict[int, tuple[str, int]] = {}
+        self._known: dict[str, Layout] = {}
+        self._stale: dict[str, Layout] = {}
+        self._changes = 0
+        self._lock = threading.Lock()
+        self._session = Session(
+            connect,
+            session_timeout_seconds=session_timeout_seconds,
+            connection_timeout_seconds=connection_timeout_seconds,
+            on_change=self._changed,
+        )
+        self._session.start()
+
+    def layout(self, topic: str) -> Layout:
+        """See `Directory`; what was known stays in use while ZooKeeper doesn't answer."""
+        known = self._known.get(topic)
+        if known is not None:
+            return known
+        with self._lock:
+            known = self._known.get(topic)
+            return known if known is not None else self._learn(topic)
+
+    def forget(self, topic: str) -> None:
+        """See `Directory`."""
+        known = self._known.pop(topic, None)
+        if known is not None:
+            self._stale[topic] = known
+
+    def close(self) -> None:
+        """Disconnect from ZooKeeper. Idempotent."""
+        self._session.stop()
+
+    def _changed(self) -> None:
+        """Something may have changed; called in kazoo's threads, so nothing may wait here."""
+        self._changes += 1
+        for topic in list(self._known):
+            self.forget(topic)
+
+    def _learn(self, topic: str) -> Layout:
+        changes, before = self._changes, self._stale.get(topic)
+        if before is not None and self._session.session_id is None:
+            return before  # when the connection is back, `_changed` says so
+        try:
+            layout = self._read(topic)
+        except (CoordinationError, RoutingError) as error:  # a broker may be restarting
+            if before is None:
+                raise
+            _log.warning("using the known partitions of topic %r: %s", topic, error)
+            return before
+        self._stale[topic] = layout
+        if changes == self._changes:
+            self._known[topic] = layout
+        return layout
+
+    def _read(self, topic: str) -> Layout:
+        brokers = read_brokers(self._session, watch=True)
+        counts = read_partition_counts(self._session, topic, watch=True)
+        for broker_id, node in brokers.items():
+            self._note_broker(broker_id, node)
+        targets = [
+            Target(broker_id, number)
+            for broker_id, count in counts.items()
+            if broker_id in brokers
+            for number in range(count)
+        ]
+        if not targets:
+            targets = [Target(broker_id, 0) for broker_id in brokers]
+        if not targets:
+            raise RoutingError(f"no broker is registered in ZooKeeper, for topic {topic!r}")
+        return Layout(tuple(targets), is_counted=True)
+
+    def _note_broker(self, broker_id: int, node: BrokerNode) -> None:
+        address = (node.host, node.port)
+        if self._addresses.get(broker_id) == address:
+            return
+        former = self._brokers.get(broker_id)
+        self._brokers[broker_id] = self._make_broker(*address)
+        self._addresses[broker_id] = address
+        if former is not None:
+            _log.info("broker %d is now at %s:%d", broker_id, *address)
+            former.close()

@@ -1,0 +1,28 @@
+"""Consumers that share topics as a group, through ZooKeeper.
+
+config      what a consumer does
+claims      one partition that a stream owns: what is fetched, handed out, finished
+streams     blocking iterators over the partitions of one stream
+fetchers    a thread for each broker that fills them
+ownership   owners and offsets in ZooKeeper, fenced
+membership  a thread that keeps what is owned in step with the group
+connector   what applications hold in their hands
+"""
+
+from hermes.client.groups.config import ConsumerConfig
+from hermes.client.groups.connector import Connector, Consumer, RebalanceListener
+from hermes.client.groups.streams import MessageStream, StreamMessage
+from hermes.coordination.filters import Blacklist, Whitelist
+from hermes.coordination.layout import BrokerPartition
+
+__all__ = [
+    "Blacklist",
+    "BrokerPartition",
+    "Connector",
+    "Consumer",
+    "ConsumerConfig",
+    "MessageStream",
+    "RebalanceListener",
+    "StreamMessage",
+    "Whitelist",
+]

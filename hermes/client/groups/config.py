@@ -1,0 +1,125 @@
+"""The settings of a consumer in a group, checked when they are made."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from hermes.config.units import parse_duration
+from hermes.coordination.layout import check_node_name
+from hermes.errors import ConfigError
+
+__all__ = ["ConsumerConfig"]
+
+_DURATIONS = (
+    "auto_commit_interval",
+    "connect_timeout",
+    "fetch_backoff",
+    "fetch_wait",
+    "rebalance_backoff",
+    "release_wait",
+    "timeout",
+    "zookeeper_connection_timeout",
+    "zookeeper_session_timeout",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerConfig:
+    """What a consumer in a group does.
+
+        ConsumerConfig(group="search", zookeeper_connect="zk1:2181,zk2:2181/hermes")
+
+    Attributes:
+        group: the group's name. Consumers of one name share the messages of a topic; groups of
+            different names get all of them each.
+        zookeeper_connect: `HOST:PORT,HOST:PORT/CHROOT`.
+        consumer_id: this consumer's id; empty for one of the host, the time and chance.
+        auto_commit: whether offsets are committed at intervals, and when partitions are released.
+        auto_commit_interval: how often.
+        auto_offset_reset: where to start without an offset, or with one out of range:
+            "smallest", "largest", or "fail": an OffsetResetError from the stream.
+        consumer_timeout: how long a stream waits for a message before it raises
+            ConsumerTimeoutError; None for ever.
+        decoder: a name among the entry points `hermes.encoders`, or an object that provides
+            `IDecoder`.
+        decoder_options: keyword arguments for its factory.
+        prefetch_bytes: how much is fetched ahead of the application, over all partitions. Each
+            has an equal share; a message larger than that is fetched all the same.
+        fetch_bytes: how much one fetch asks of a partition at most, 1 or more.
+        max_fetch_bytes: how far a fetch may grow to hold one message.
+        on_corrupt: what to do at a damaged message: "raise", or "skip" to the next good one.
+        fetch_wait: how long a broker may hold a fetch back when there is nothing new.
+        fetch_backoff: how long to wait after a broker failed.
+        rebalance_backoff: how long to wait before trying again to get partitions that another
+            consumer hasn't released. (A watch usually ends the wait.)
+        release_wait: how long a rebalance waits for the application to finish the message in its
+            hands. Beyond that, the next owner gets it once more.
+        timeout: the longest that one request to a broker may take.
+        connect_timeout: the longest that connecting may take.
+        zookeeper_session_timeout: after how long without a sign of life others take over.
+        zookeeper_connection_timeout: how long to wait for ZooKeeper at first.
+        supports_hermes_requests: whether brokers answer Hermes' own requests; None finds out.
+
+    Durations are texts ("500ms", "2s") or numbers of milliseconds, as in Kafka 0.7.
+
+    Raises:
+        ConfigError: a setting is out of range; the text names it.
+    """
+
+    group: str
+    zookeeper_connect: str
+    consumer_id: str = ""
+    auto_commit: bool = True
+    auto_commit_interval: str | float = "1s"
+    auto_offset_reset: Literal["smallest", "largest", "fail"] = "smallest"
+    consumer_timeout: str | float | None = None
+    decoder: Any = "bytes"
+    decoder_options: Mapping[str, Any] = field(default_factory=dict)
+    prefetch_bytes: int = 32 * 1024 * 1024
+    fetch_bytes: int = 1024 * 1024
+    max_fetch_bytes: int = 64 * 1024 * 1024
+    on_corrupt: Literal["raise", "skip"] = "raise"
+    fetch_wait: str | float = "250ms"
+    fetch_backoff: str | float = "200ms"
+    rebalance_backoff: str | float = "200ms"
+    release_wait: str | float = "1s"
+    timeout: str | float = "30s"
+    connect_timeout: str | float = "5s"
+    zookeeper_session_timeout: str | float = "6s"
+    zookeeper_connection_timeout: str | float = "6s"
+    supports_hermes_requests: bool | None = None
+
+    def __post_init__(self) -> None:
+        check_node_name("group", self.group)
+        if self.consumer_id:
+            check_node_name("consumer_id", self.consumer_id)
+        if not self.zookeeper_connect:
+            raise ConfigError("zookeeper_connect", "expected HOST:PORT/CHROOT, got nothing")
+        _choice("auto_offset_reset", self.auto_offset_reset, "smallest", "largest", "fail")
+        _choice("on_corrupt", self.on_corrupt, "raise", "skip")
+        for key in ("prefetch_bytes", "fetch_bytes", "max_fetch_bytes"):
+            value = getattr(self, key)
+            if type(value) is not int or value < 1:
+                raise ConfigError(key, f"expected a whole number >= 1, got {value!r}")
+        for key in _DURATIONS:
+            if self.seconds(key) <= 0:
+                raise ConfigError(key, "expected more than 0")
+        if self.consumer_timeout is not None:
+            self.seconds("consumer_timeout")
+
+    def seconds(self, key: str) -> float:
+        """One of the durations, in seconds."""
+        value = getattr(self, key)
+        if isinstance(value, str):
+            try:
+                return parse_duration(value) / 1000
+            except ValueError as error:
+                raise ConfigError(key, str(error)) from error
+        if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
+            raise ConfigError(key, f"expected '500ms' or milliseconds >= 0, got {value!r}")
+        return value / 1000
+
+
+def _choice(key: str, value: str, *choices: str) -> None:
+    if value not in choices:
+        raise ConfigError(key, f"expected one of {', '.join(map(repr, choices))}; got {value!r}")

@@ -1,0 +1,226 @@
+"""What applications hold in their hands: a consumer's connection to its group."""
+
+import socket
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+from hermes.client.groups.config import ConsumerConfig
+from hermes.client.groups.membership import Membership
+from hermes.client.groups.streams import MessageStream
+from hermes.coordination.filters import TopicFilter
+from hermes.coordination.layout import BrokerPartition, Subscription, make_consumer_id
+from hermes.coordination.sessions import Session
+from hermes.errors import ClientError, ConfigError, HermesError
+from hermes.interfaces import IDecoder
+from hermes.plugins.discovery import load_plugin, verify_plugin
+from hermes.protocol import check_topic_name
+
+__all__ = ["Connector", "Consumer", "RebalanceListener"]
+
+
+class RebalanceListener(Protocol):
+    """Hears of partitions that come and go, in a thread of the connector's; must not take long."""
+
+    def before_release(self, partitions: Sequence[tuple[str, BrokerPartition]]) -> None:
+        """These are about to be given up; none of their messages is handed out any more.
+
+        The place to store what belongs to their messages, or to call `commit_offsets`. It is
+        not called for partitions that are lost with the session.
+        """
+
+    def after_take(self, partitions: Sequence[tuple[str, BrokerPartition]]) -> None:
+        """These are owned from now on."""
+
+
+class Consumer:
+    """Where consumers in groups come from.
+
+    with Consumer.create(ConsumerConfig(group="search", zookeeper_connect="zk:2181")) as connector:
+        (stream,) = connector.create_message_streams({"clicks": 1})["clicks"]
+        for message, topic, partition, offset, *_ in stream:
+            index(message)
+    """
+
+    @staticmethod
+    def create(config: ConsumerConfig, listener: RebalanceListener | None = None) -> "Connector":
+        """Connect to ZooKeeper.
+
+        Args:
+            config: what the consumer does.
+            listener: hears of rebalances.
+
+        Raises:
+            CoordinationUnavailableError: ZooKeeper can't be reached.
+            PluginError: the decoder is missing or wrong.
+        """
+        return Connector(config, listener)
+
+
+class Connector:
+    """One member of a group, from its creation to its shutdown. Threads may share it.
+
+    Offsets are committed of messages that the application has finished with, that is once it has
+    asked for the next one of the stream.
+
+    Args:
+        config: what it does.
+        listener: hears of rebalances.
+    """
+
+    def __init__(self, config: ConsumerConfig, listener: RebalanceListener | None = None) -> None:
+        self.config = config
+        self.consumer_id = config.consumer_id or make_consumer_id(
+            config.group,
+            socket.gethostname(),
+            time.time_ns() // 1_000_000,
+            uuid.uuid4().hex[:8],
+        )
+        self._decode = _decoder(config)
+        self._membership: Membership | None = None
+        self._created = self._closed = False
+        self._session = Session(
+            config.zookeeper_connect,
+            session_timeout_seconds=config.seconds("zookeeper_session_timeout"),
+            connection_timeout_seconds=config.seconds("zookeeper_connection_timeout"),
+            on_change=self._session_changed,
+        )
+        self._session.start()
+        self._membership = Membership(
+            config,
+            self.consumer_id,
+            self._session,
+            listener.before_release if listener else _nothing,
+            listener.after_take if listener else _nothing,
+        )
+
+    def create_message_streams(self, streams: Mapping[str, int]) -> dict[str, list[MessageStream]]:
+        """Join the group for some topics.
+
+        Args:
+            streams: how many streams of each topic, 1 or more: one for each thread that will
+                iterate. More than there are partitions get nothing.
+
+        Returns:
+            The streams of each topic.
+
+        Raises:
+            ClientError: streams were created before; a connector does that once.
+            IdInUseError: the configured consumer_id belongs to another that lives.
+        """
+        for topic, count in streams.items():
+            check_topic_name(topic)
+            if '"' in topic or "\\" in topic:
+                raise ConfigError("topic", f"{topic!r}: Kafka 0.7 can't register such a name")
+            _check_count(count)
+        if not streams:
+            raise ConfigError("streams", "expected a topic at least")
+        made = {
+            topic: [self._stream(f"{topic}-{number}") for number in range(count)]
+            for topic, count in streams.items()
+        }
+        self._join(Subscription(dict(streams)), [each for one in made.values() for each in one])
+        return made
+
+    def create_message_streams_by_filter(
+        self, topic_filter: TopicFilter, count: int = 1
+    ) -> list[MessageStream]:
+        """Join the group for all topics that a list allows, also those that are yet to come.
+
+        Args:
+            topic_filter: a `Whitelist` or a `Blacklist`.
+            count: how many streams, 1 or more; each has messages of all the topics.
+
+        Raises:
+            ClientError, IdInUseError: as `create_message_streams`.
+        """
+        _check_count(count)
+        made = [self._stream(f"{topic_filter!r}-{number}") for number in range(count)]
+        self._join(Subscription({}, topic_filter, count), made)
+        return made
+
+    def commit_offsets(self) -> None:
+        """Store how far the application has come.
+
+        Messages count that it has finished with; and the one in the hands of the thread that
+        calls, since that thread says so.
+
+        Raises:
+            CoordinationUnavailableError: ZooKeeper does not answer; some may be stored.
+        """
+        membership = self._members()
+        for stream in membership.streams:
+            stream.finish_if_reader()
+        membership.commit()
+
+    def shutdown(self) -> None:
+        """Commit (with auto_commit), leave the group, end the streams. Idempotent.
+
+        A message that the application has not finished with comes again, to whoever is next.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            if self._membership is not None:
+                self._membership.stop()
+        finally:
+            self._session.stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.shutdown()
+
+    # -- inside ---------------------------------------------------------------------------------
+
+    def _session_changed(self) -> None:
+        if self._membership is not None:
+            self._membership.wake()
+
+    def _members(self) -> Membership:
+        if self._closed or self._membership is None:
+            raise ClientError("the connector is shut down")
+        return self._membership
+
+    def _stream(self, name: str) -> MessageStream:
+        timeout = self.config.consumer_timeout
+        seconds = None if timeout is None else self.config.seconds("consumer_timeout")
+        return MessageStream(name, self._decode, seconds, self._members().wake_fetchers)
+
+    def _join(self, subscription: Subscription, streams: Sequence[MessageStream]) -> None:
+        membership = self._members()
+        if self._created:
+            raise ClientError("a connector creates its streams once; use another one for more")
+        self._created = True
+        try:
+            membership.start(subscription, streams)
+        except HermesError:
+            self.shutdown()
+            raise
+
+
+def _decoder(config: ConsumerConfig) -> Any:
+    given = config.decoder
+    if isinstance(given, str):
+        given = load_plugin("hermes.encoders", given, IDecoder, **config.decoder_options)
+    else:
+        verify_plugin(given, IDecoder, "the consumer's decoder")
+    return given.decode
+
+
+def _check_count(count: int) -> None:
+    if type(count) is not int or count < 1:
+        raise ConfigError("streams", f"expected a whole number >= 1, got {count!r}")
+
+
+def _nothing(partitions: Sequence[tuple[str, BrokerPartition]]) -> None:
+    pass

@@ -1,0 +1,221 @@
+"""Streams: blocking iterators over the messages of whatever partitions are theirs just now."""
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple, Self
+
+from hermes.client.groups.claims import Claim
+from hermes.coordination.layout import BrokerPartition
+from hermes.errors import ClientError, ConsumerTimeoutError, HermesError
+
+__all__ = ["MessageStream", "StreamMessage"]
+
+# How soon a stream looks again whether its session lives; nothing tells it.
+_LEASE_CHECK_SECONDS = 0.1
+
+
+class StreamMessage(NamedTuple):
+    """A message of a stream.
+
+    Attributes:
+        message: the payload, decoded.
+        topic: its topic.
+        partition: its partition's number on the broker.
+        offset: where it starts in the partition; those within a compressed message share one.
+        next_offset: where to go on behind it.
+        broker_id: the broker that has the partition.
+    """
+
+    message: Any
+    topic: str
+    partition: int
+    offset: int
+    next_offset: int
+    broker_id: int
+
+
+class MessageStream:
+    """An iterator that waits for messages, and ends when the connector is shut down.
+
+    One thread at a time iterates. Asking for the next message says that the last one is finished
+    with: from then on its offset may be committed. A stream has no messages while it owns no
+    partition, or ZooKeeper is out of reach for long.
+
+    Args:
+        name: for messages to people.
+        decode: makes a value of a topic and a payload.
+        timeout_seconds: how long `next` waits; None for ever.
+        wake_fetchers: called when there is room for more.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        decode: Callable[[str, bytes], Any],
+        timeout_seconds: float | None,
+        wake_fetchers: Callable[[], None],
+    ) -> None:
+        self.name = name
+        self.lock = threading.Condition()
+        self._decode = decode
+        self._timeout_seconds = timeout_seconds
+        self._wake_fetchers = wake_fetchers
+        self._claims: list[Claim] = []
+        self._current: Claim | None = None
+        self._reader: int | None = None
+        self._failure: Exception | None = None
+        self._closed = False
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> StreamMessage:
+        """Wait for the next message.
+
+        Raises:
+            ConsumerTimeoutError: none came in time; ask again.
+            EncodingError: the decoder refused a payload; asking again passes over it.
+            HermesError: a partition can't be read on (the text says which and why). It rests
+                until a `seek`; asking again gives the messages of the others.
+        """
+        with self.lock:
+            self._reader = threading.get_ident()
+            self._finish_current()
+            claim, (message, offset, next_offset) = self._wait()
+        topic, (broker_id, partition) = claim.topic, claim.partition
+        value = self._decode(topic, message.payload)
+        return StreamMessage(value, topic, partition, offset, next_offset, broker_id)
+
+    def partitions(self) -> list[tuple[str, BrokerPartition]]:
+        """What the stream owns now."""
+        with self.lock:
+            return [(each.topic, each.partition) for each in self._claims if not each.is_revoked]
+
+    def pause(self, *partitions: tuple[str, BrokerPartition]) -> None:
+        """Hold back messages of partitions, of all that are owned unless some are named.
+
+        They stay owned. What is assigned later is not paused.
+        """
+        self._set_paused(partitions, True)
+
+    def resume(self, *partitions: tuple[str, BrokerPartition]) -> None:
+        """Undo `pause`."""
+        self._set_paused(partitions, False)
+
+    def seek(self, topic: str, partition: BrokerPartition, offset: int) -> None:
+        """Go on in a partition from an offset at which a message starts.
+
+        Raises:
+            ClientError: the stream does not own the partition.
+        """
+        with self.lock:
+            for claim in self._claims:
+                if (claim.topic, claim.partition) == (topic, partition) and not claim.is_revoked:
+                    break
+            else:
+                raise ClientError(f"stream {self.name} does not own {topic} {partition}")
+            if self._current is claim:
+                self._current = None
+            claim.start_at(offset)
+        self._wake_fetchers()
+
+    # -- for the membership ---------------------------------------------------------------------
+
+    def replace_claims(self, add: Iterable[Claim] = (), remove: Iterable[Claim] = ()) -> None:
+        """Change what the stream owns."""
+        with self.lock:
+            gone = set(remove)
+            self._claims = [each for each in self._claims if each not in gone] + list(add)
+            self.lock.notify_all()
+
+    def revoke(self, claims: Iterable[Claim], *, lost: bool = False) -> None:
+        """Hand out nothing more of these; when they are lost, nothing more counts as finished."""
+        with self.lock:
+            for claim in claims:
+                claim.is_revoked = True
+                claim.is_lost = claim.is_lost or lost
+            self.lock.notify_all()
+
+    def wait_until_finished(self, claim: Claim, deadline: float) -> bool:
+        """Wait until the application has finished with a revoked claim's last message."""
+        with self.lock:
+            return self.lock.wait_for(
+                lambda: self._current is not claim, max(0.0, deadline - time.monotonic())
+            )
+
+    def finish_if_reader(self) -> None:
+        """Count the message in the application's hands as finished if its reader says so now."""
+        with self.lock:
+            if self._reader == threading.get_ident():
+                self._finish_current()
+
+    def fail(self, error: Exception) -> None:
+        """Raise an error from the iterator, once."""
+        with self.lock:
+            self._failure = error
+            self.lock.notify_all()
+
+    def close(self) -> None:
+        """End the iterator."""
+        with self.lock:
+            self._closed = True
+            self.lock.notify_all()
+
+    # -- inside ---------------------------------------------------------------------------------
+
+    def _finish_current(self) -> None:
+        if self._current is not None:
+            self._current.finish()
+            self._current = None
+            self.lock.notify_all()
+
+    def _wait(self) -> tuple[Claim, tuple[Any, int, int]]:
+        timeout = self._timeout_seconds
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            if self._closed:
+                raise StopIteration
+            if self._failure is not None:
+                failure, self._failure = self._failure, None
+                raise failure
+            taken = self._take()
+            if taken is not None:
+                return taken
+            self._wake_fetchers()
+            left = None if deadline is None else deadline - time.monotonic()
+            if left is not None and left <= 0:
+                raise ConsumerTimeoutError(f"stream {self.name} had no message for {timeout:g} s")
+            self.lock.wait(_LEASE_CHECK_SECONDS if left is None else min(left, 0.1))
+
+    def _take(self) -> tuple[Claim, tuple[Any, int, int]] | None:
+        """Take a message of the first partition that has one; an empty one goes to the end."""
+        for _ in range(len(self._claims)):
+            claim = self._claims[0]
+            if claim.failure is not None and not claim.is_revoked:
+                failure, claim.failure = claim.failure, _ReportedError()
+                if not isinstance(failure, _ReportedError):
+                    raise failure
+            try:
+                taken = None if claim.failure is not None else claim.next_message()
+            except HermesError as error:
+                claim.failure = _ReportedError()
+                raise error
+            if taken is not None:
+                self._current = claim
+                return claim, taken
+            self._claims.append(self._claims.pop(0))
+        return None
+
+    def _set_paused(
+        self, partitions: tuple[tuple[str, BrokerPartition], ...], paused: bool
+    ) -> None:
+        with self.lock:
+            for claim in self._claims:
+                if not partitions or (claim.topic, claim.partition) in partitions:
+                    claim.is_paused = paused
+            self.lock.notify_all()
+
+
+class _ReportedError(Exception):
+    """Stands for a failure that the application knows."""

@@ -1,0 +1,16 @@
+"""How brokers and consumers find each other and share the load, with no master among them.
+
+layout, filters, assignment
+    what ZooKeeper holds and what follows from it, as pure functions: Kafka 0.7's to the byte
+sessions
+    a session with ZooKeeper, and how long one may rely on it
+registration
+    a broker's own entries
+cluster
+    the entries of all brokers, as clients see them
+embedded
+    a ZooKeeper server for one machine, inside the broker's process
+
+Nothing here is imported before it is asked for: the pure modules need no kazoo, and a client of an
+ensemble needs no server.
+"""

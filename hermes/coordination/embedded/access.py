@@ -1,0 +1,132 @@
+"""Access control: who a client is, what an ACL allows.
+
+A node without entries would be open to all; none is ever stored. Permissions are not inherited.
+Schemes: `world` (anyone), `auth` (whoever creates the node), `digest` (user and password), `ip`
+(an address or a network).
+
+Source: ZooKeeper's `PrepRequestProcessor.fixupACL`, `ZooKeeperServer.checkACL`,
+`DigestAuthenticationProvider`, `IPAuthenticationProvider`.
+"""
+
+import hashlib
+import ipaddress
+from base64 import b64encode
+from collections.abc import Iterable, Sequence
+from typing import TypeAlias
+
+from hermes.coordination.embedded.errors import ErrorCode, RequestRefusedError
+from hermes.coordination.embedded.records import Acl, Identity, Permission
+
+__all__ = ["authenticate", "check_permission", "expand_acl", "hide_digests", "is_permitted"]
+
+_Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+def authenticate(scheme: str, credential: bytes) -> Identity | None:
+    """Find out who a client is.
+
+    Args:
+        scheme: `digest`, with `user:password` as its credential.
+        credential: what the client sent.
+
+    Returns:
+        The identity, to be added to those of the connection; None when it proves nothing.
+    """
+    if scheme != "digest":
+        return None
+    user = credential.partition(b":")[0].decode("utf-8", "replace")
+    digest = b64encode(hashlib.sha1(credential, usedforsecurity=False).digest()).decode()
+    return Identity("digest", f"{user}:{digest}")
+
+
+def expand_acl(acl: Iterable[Acl], identities: Sequence[Identity]) -> tuple[Acl, ...]:
+    """Check an ACL before it is stored, and put the client's own identities in place of `auth`.
+
+    Args:
+        acl: as the client sent it.
+        identities: of the client.
+
+    Raises:
+        RequestRefusedError: with INVALID_ACL: it is empty, of an unknown scheme, or malformed, or
+            `auth` is asked for by a client that has not authenticated.
+    """
+    expanded: dict[Acl, None] = {}  # in order, without duplicates
+    for entry in acl:
+        if entry.identity.scheme == "auth":
+            own = [each for each in identities if each.scheme == "digest"]
+            if not own:
+                raise RequestRefusedError(ErrorCode.INVALID_ACL, "nobody has authenticated")
+            expanded.update((Acl(entry.permissions, each), None) for each in own)
+        elif _is_valid(entry.identity):
+            expanded[entry] = None
+        else:
+            raise RequestRefusedError(ErrorCode.INVALID_ACL, f"{entry.identity}")
+    if not expanded:
+        raise RequestRefusedError(ErrorCode.INVALID_ACL, "the ACL is empty")
+    return tuple(expanded)
+
+
+def check_permission(
+    acl: Iterable[Acl], permission: Permission, identities: Sequence[Identity]
+) -> None:
+    """Check that a client may do what it asks for.
+
+    Args:
+        acl: of the node.
+        permission: any one of these bits suffices.
+        identities: of the client.
+
+    Raises:
+        RequestRefusedError: with NO_AUTH.
+    """
+    if not is_permitted(acl, permission, identities):
+        raise RequestRefusedError(ErrorCode.NO_AUTH, f"{permission!r} is not given")
+
+
+def is_permitted(
+    acl: Iterable[Acl], permission: Permission, identities: Sequence[Identity]
+) -> bool:
+    """Say whether `check_permission` would let it pass."""
+    return any(
+        entry.permissions & permission and _matches(entry.identity, identities) for entry in acl
+    )
+
+
+def hide_digests(acl: Iterable[Acl]) -> tuple[Acl, ...]:
+    """Leave out the passwords' digests, for a client that may read the ACL but not change it."""
+    return tuple(
+        Acl(entry.permissions, Identity("digest", entry.identity.name.partition(":")[0] + ":x"))
+        if entry.identity.scheme == "digest"
+        else entry
+        for entry in acl
+    )
+
+
+def _is_valid(identity: Identity) -> bool:
+    if identity.scheme == "world":
+        return identity.name == "anyone"
+    if identity.scheme == "digest":
+        return identity.name.count(":") == 1 and not identity.name.endswith(":")
+    return identity.scheme == "ip" and _network(identity.name) is not None
+
+
+def _matches(wanted: Identity, identities: Sequence[Identity]) -> bool:
+    if wanted.scheme == "world":
+        return True
+    if wanted.scheme == "ip":
+        network = _network(wanted.name)
+        addresses = [each.name for each in identities if each.scheme == "ip"]
+        return network is not None and any(
+            ipaddress.ip_address(address) in network for address in addresses
+        )
+    return wanted in identities
+
+
+def _network(text: str) -> _Network | None:
+    _, slash, bits = text.partition("/")
+    if slash and not bits.isdecimal():  # a netmask is no number of bits
+        return None
+    try:
+        return ipaddress.ip_network(text, strict=False)
+    except ValueError:
+        return None

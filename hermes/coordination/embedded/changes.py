@@ -1,0 +1,65 @@
+"""What a transaction changes, as values: the tree makes them, the store writes them down.
+
+They hold copies, so that they say the same whenever they are written.
+"""
+
+from typing import NamedTuple, TypeAlias
+
+from hermes.coordination.embedded.records import Acl
+
+__all__ = [
+    "Change",
+    "ChildrenChanged",
+    "NodeDeleted",
+    "NodeWritten",
+    "SessionClosed",
+    "SessionOpened",
+]
+
+
+class NodeWritten(NamedTuple):
+    """A node was created or its data or ACL set; its values now, as `Node` names them."""
+
+    path: str
+    data: bytes | None
+    acl: tuple[Acl, ...]
+    czxid: int
+    mzxid: int
+    pzxid: int
+    ctime: int
+    mtime: int
+    version: int
+    acl_version: int
+    created_children: int
+    owner: int
+
+
+class ChildrenChanged(NamedTuple):
+    """A child of a node was created or deleted, which changes these two values of the parent."""
+
+    path: str
+    created_children: int
+    pzxid: int
+
+
+class NodeDeleted(NamedTuple):
+    """A node is gone."""
+
+    path: str
+
+
+class SessionOpened(NamedTuple):
+    """A session began."""
+
+    session_id: int
+    password: bytes
+    timeout_ms: int
+
+
+class SessionClosed(NamedTuple):
+    """A session was closed or has expired."""
+
+    session_id: int
+
+
+Change: TypeAlias = NodeWritten | ChildrenChanged | NodeDeleted | SessionOpened | SessionClosed

@@ -1,0 +1,129 @@
+"""Group commit: nothing is said before what it tells of is on disk.
+
+A transaction changes the tree at once and is written by a worker thread. While one batch is being
+written, the next one gathers; a thousand writes so cost a few fsyncs. Whatever is said meanwhile,
+to whomever, may reflect changes that are not on disk yet (a read sees them), so it waits in one
+queue, in the order in which it was said. When nothing is being written it goes out at once.
+
+When a write fails, nothing that waits is ever said. The tree then knows more than the disk, and
+the owner must start again from what is stored.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from hermes.coordination.embedded.changes import Change
+
+__all__ = ["CommitQueue"]
+
+
+class CommitQueue:
+    """Writes changes in batches and holds back what depends on them; lives in the reactor's thread.
+
+    Args:
+        write: writes changes and the zxid that they lead to, in a thread; its Deferred fires when
+            they are on disk.
+        failed: called once when that fails. The queue is dead from then on.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        write: Callable[[Sequence[Change], int], "Deferred[Any]"],
+        failed: Callable[[Failure], None],
+    ) -> None:
+        self._write = write
+        self._failed = failed
+        self._dead = False
+        self._talking = False
+        self._submitted = 0  # transactions so far
+        self._written = 0  # of those
+        self._batch: list[Change] = []
+        self._zxid = 0
+        self._running = False
+        self._waiting: deque[tuple[int, Callable[..., None], tuple[Any, ...]]] = deque()
+        self._idle: list[Deferred[None]] = []
+
+    def commit(self, changes: Sequence[Change], zxid: int) -> None:
+        """Have the changes of a transaction written.
+
+        Args:
+            changes: of one transaction, which is stored as a whole or not at all.
+            zxid: the transaction's.
+        """
+        if self._dead:
+            return
+        self._submitted += 1
+        self._batch += changes
+        self._zxid = zxid
+        if not self._running:
+            self._start()
+
+    def say(self, function: Callable[..., None], *args: Any) -> None:
+        """Call a function once everything committed so far is on disk, after what waits already."""
+        if self._dead:
+            return
+        # What is said while others are being told is in answer to that, and waits for its turn.
+        if self._talking or self._waiting or self._written != self._submitted:
+            self._waiting.append((self._submitted, function, args))
+        else:
+            function(*args)
+
+    def idle(self) -> "Deferred[None]":
+        """Wait for the end of what is being written.
+
+        Returns:
+            A Deferred that fires when everything committed is on disk, or the queue is dead.
+        """
+        idle: Deferred[None] = Deferred()
+        self._idle.append(idle)
+        self._tell_idle()
+        return idle
+
+    def _start(self) -> None:
+        batch, self._batch = self._batch, []
+        self._running = True
+        self._write(batch, self._zxid).addCallbacks(
+            self._done, self._fail, callbackArgs=(self._submitted,)
+        )
+
+    def _done(self, _: object, written: int) -> None:
+        self._running = False
+        self._written = written
+        if self._batch:
+            self._start()  # before the talking, so that the disk never waits for it
+        self._talk()
+        self._tell_idle()
+
+    def _talk(self) -> None:
+        if self._talking:
+            return
+        self._talking = True
+        try:
+            while self._waiting and self._waiting[0][0] <= self._written:
+                _, function, args = self._waiting.popleft()
+                try:
+                    function(*args)
+                except Exception:
+                    # One connection's fault must not keep the others from hearing anything.
+                    self._log.failure("a client could not be told")
+        finally:
+            self._talking = False
+
+    def _fail(self, failure: Failure) -> None:
+        self._running, self._dead = False, True
+        self._waiting.clear()
+        self._failed(failure)
+        self._tell_idle()
+
+    def _tell_idle(self) -> None:
+        if not self._running:
+            idle, self._idle = self._idle, []
+            for each in idle:
+                each.callback(None)

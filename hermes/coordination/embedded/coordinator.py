@@ -1,0 +1,319 @@
+"""Decides what a request does: to the tree, the sessions and the watches; and what is said to whom.
+
+Knows connections only as `Peer`s, and neither sockets nor files. What it says goes through the
+commit queue, events before the answer of the request that caused them.
+
+Source: ZooKeeper's `ZooKeeperServer`, `PrepRequestProcessor` and `FinalRequestProcessor`.
+"""
+
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from twisted.logger import Logger
+
+from hermes.coordination.embedded.access import authenticate, is_permitted
+from hermes.coordination.embedded.changes import SessionClosed, SessionOpened
+from hermes.coordination.embedded.committing import CommitQueue
+from hermes.coordination.embedded.decoding import KNOWN_TYPES, decode_request
+from hermes.coordination.embedded.errors import ErrorCode, RequestRefusedError
+from hermes.coordination.embedded.jute import JuteReader, encode_string
+from hermes.coordination.embedded.reading import answer_read, missed_events
+from hermes.coordination.embedded.records import Identity, Permission
+from hermes.coordination.embedded.replies import (
+    connect_reply,
+    event,
+    failed_transaction,
+    reply,
+    transaction_results,
+)
+from hermes.coordination.embedded.requests import (
+    AuthRequest,
+    CheckRequest,
+    CloseRequest,
+    ConnectRequest,
+    CreateRequest,
+    DeleteRequest,
+    MultiRequest,
+    OpCode,
+    Operation,
+    PingRequest,
+    Request,
+    SetAclRequest,
+    SetDataRequest,
+    SetWatchesRequest,
+)
+from hermes.coordination.embedded.sessions import Session, SessionTable
+from hermes.coordination.embedded.transaction import NodeEvent, Transaction
+from hermes.coordination.embedded.tree import DataTree
+from hermes.coordination.embedded.watches import Watches
+
+__all__ = ["Coordinator", "Peer", "State"]
+
+_PASSWORD_BYTES: Final = 16
+
+
+class Peer(Protocol):
+    """A connection, as the coordinator sees it.
+
+    Attributes:
+        identities: who the client is.
+        session: which it uses; None before it has connected and after the session's end.
+    """
+
+    identities: list[Identity]
+    session: "Session[Peer] | None"
+
+    def answer(self, data: bytes) -> None:
+        """Send the answer of the oldest request that has none."""
+
+    def notify(self, data: bytes) -> None:
+        """Send an event."""
+
+    def end(self) -> None:
+        """Close the connection once everything is sent."""
+
+    def __hash__(self) -> int:
+        """By identity."""
+
+
+@dataclass(slots=True)
+class State:
+    """What the server knows.
+
+    Attributes:
+        tree: the nodes.
+        sessions: the sessions that are alive.
+        watches: what clients want to be told.
+    """
+
+    tree: DataTree = field(default_factory=DataTree)
+    sessions: SessionTable[Peer] = field(default_factory=SessionTable)
+    watches: Watches[Peer] = field(default_factory=Watches)
+
+
+class Coordinator:
+    """Serves requests; lives in the reactor's thread.
+
+    Args:
+        state: what is served; nobody else changes it.
+        queue: takes changes, and what is said.
+        timeouts_ms: the shortest and the longest session timeout that a client can get.
+        seconds: a clock that only goes forward.
+        now_ms: the wall clock, in ms since 1970.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        state: State,
+        queue: CommitQueue,
+        timeouts_ms: tuple[int, int],
+        seconds: Callable[[], float],
+        now_ms: Callable[[], int],
+    ) -> None:
+        self.state = state
+        self.queue = queue
+        self._timeouts_ms = timeouts_ms
+        self._seconds = seconds
+        self._now_ms = now_ms
+
+    # -- sessions -------------------------------------------------------------------------------
+
+    def connect(self, peer: Peer, request: ConnectRequest) -> None:
+        """Give a connection a session: a new one, or the one that it asks for."""
+        if request.last_zxid > self.state.tree.zxid:
+            # Served from here its client would see time go backwards.
+            self._log.warn(
+                "refused a client that has seen transaction {zxid}; the newest here is {newest}",
+                zxid=request.last_zxid,
+                newest=self.state.tree.zxid,
+            )
+            peer.end()
+            return
+        session = self._open(request) if request.session_id == 0 else self._resume(request)
+        known = None
+        if session is not None:
+            peer.session, session.connection = session, peer
+            known = (session.session_id, session.password)
+        answer = connect_reply(
+            known, self._timeout_ms(request), with_read_only=request.read_only is not None
+        )
+        self.queue.say(peer.answer, answer)
+        if session is None:
+            self.queue.say(peer.end)
+
+    def leave(self, peer: Peer) -> None:
+        """A connection is gone: so are its watches. Its session lives on until its timeout."""
+        self.state.watches.forget(peer)
+        session, peer.session = peer.session, None
+        if session is not None and session.connection is peer:
+            session.connection = None
+
+    def expire(self, sessions: Iterable[Session[Peer]]) -> None:
+        """End sessions whose clients were silent for too long."""
+        for session in sessions:
+            self._log.info("session {id:#x} has expired", id=session.session_id)
+            peer = session.connection
+            if peer is not None:
+                self.leave(peer)
+                peer.end()
+            self._close(session)
+
+    def _open(self, request: ConnectRequest) -> Session[Peer]:
+        state, timeout_ms = self.state, self._timeout_ms(request)
+        session_id = state.sessions.unused_id(self._now_ms())
+        password = os.urandom(_PASSWORD_BYTES)
+        session = state.sessions.open(session_id, password, timeout_ms, self._seconds())
+        state.tree.zxid += 1
+        self.queue.commit([SessionOpened(session_id, password, timeout_ms)], state.tree.zxid)
+        return session
+
+    def _resume(self, request: ConnectRequest) -> Session[Peer] | None:
+        session = self.state.sessions.find(request.session_id, request.password)
+        if session is None:
+            return None
+        former = session.connection
+        if former is not None:
+            self.leave(former)
+            former.end()
+        session.timeout_ms = self._timeout_ms(request)
+        session.touch(self._seconds())
+        return session
+
+    def _close(self, session: Session[Peer]) -> None:
+        transaction = Transaction(self.state.tree, self._now_ms(), session.session_id)
+        transaction.delete_ephemerals()
+        transaction.changes.append(SessionClosed(session.session_id))
+        self.state.sessions.close(session)
+        self._commit(transaction)
+
+    def _timeout_ms(self, request: ConnectRequest) -> int:
+        shortest, longest = self._timeouts_ms
+        return min(max(request.timeout_ms, shortest), longest)
+
+    # -- requests -------------------------------------------------------------------------------
+
+    def handle(self, peer: Peer, body: memoryview) -> None:
+        """Serve a request: exactly one answer is said.
+
+        Args:
+            peer: has a session.
+            body: the frame, header included.
+
+        Raises:
+            RemoteProtocolError: there is no whole header; close the connection.
+        """
+        reader = JuteReader(body)
+        xid, code = reader.int32(), reader.int32()
+        assert peer.session is not None
+        peer.session.touch(self._seconds())
+        error, record = ErrorCode.OK, b""
+        try:
+            request = decode_request(code, reader)
+            record = self._serve(peer, request)
+        except RequestRefusedError as refusal:
+            error = refusal.code
+        self.queue.say(peer.answer, reply(xid, self.state.tree.zxid, error, record))
+        is_over = error is ErrorCode.AUTH_FAILED or code == OpCode.CLOSE
+        if is_over or code not in KNOWN_TYPES:
+            self.queue.say(peer.end)
+
+    def _serve(self, peer: Peer, request: Request) -> bytes:
+        match request:
+            case PingRequest():
+                return b""
+            case CreateRequest() | DeleteRequest() | SetDataRequest() | CheckRequest():
+                return self._write(peer, request)
+            case SetAclRequest():
+                transaction = self._transaction(peer)
+                node = transaction.set_acl(request)
+                self._commit(transaction)
+                return node.stat.encode()
+            case MultiRequest(operations):
+                return self._write_all(peer, operations)
+            case AuthRequest(scheme, credential):
+                return self._authenticate(peer, scheme, credential)
+            case SetWatchesRequest():
+                for kind, path in missed_events(self.state.tree, self.state.watches, peer, request):
+                    self.queue.say(peer.notify, event(kind, path))
+                return b""
+            case CloseRequest():
+                assert peer.session is not None
+                session = peer.session
+                self.leave(peer)
+                self._close(session)
+                return b""
+            case _:
+                return answer_read(
+                    self.state.tree, self.state.watches, peer, peer.identities, request
+                )
+
+    def _authenticate(self, peer: Peer, scheme: str, credential: bytes) -> bytes:
+        # An address proves itself: ZooKeeper lets its clients claim it.
+        identity = authenticate(scheme, credential)
+        if identity is None and scheme != "ip":
+            raise RequestRefusedError(ErrorCode.AUTH_FAILED, scheme)
+        if identity is not None and identity not in peer.identities:
+            peer.identities.append(identity)
+        return b""
+
+    # -- writes ---------------------------------------------------------------------------------
+
+    def _transaction(self, peer: Peer) -> Transaction:
+        assert peer.session is not None
+        session_id = peer.session.session_id
+        return Transaction(self.state.tree, self._now_ms(), session_id, peer.identities)
+
+    def _write(self, peer: Peer, operation: Operation) -> bytes:
+        transaction = self._transaction(peer)
+        _, record = self._apply(transaction, operation)
+        self._commit(transaction)
+        return record
+
+    def _write_all(self, peer: Peer, operations: tuple[Operation, ...]) -> bytes:
+        transaction = self._transaction(peer)
+        results = []
+        for index, operation in enumerate(operations):
+            try:
+                results.append(self._apply(transaction, operation))
+            except RequestRefusedError as refusal:
+                transaction.rollback()
+                return failed_transaction(index, len(operations), refusal.code)
+        self._commit(transaction)
+        return transaction_results(results)
+
+    def _apply(self, transaction: Transaction, operation: Operation) -> tuple[OpCode, bytes]:
+        match operation:
+            case CreateRequest(with_stat=with_stat):
+                path = transaction.create(operation)
+                if not with_stat:
+                    return OpCode.CREATE, encode_string(path)
+                stat = self.state.tree.node(path).stat.encode()
+                return OpCode.CREATE2, encode_string(path) + stat
+            case DeleteRequest():
+                transaction.delete(operation)
+                return OpCode.DELETE, b""
+            case SetDataRequest():
+                return OpCode.SET_DATA, transaction.set_data(operation).stat.encode()
+            case CheckRequest():
+                transaction.check(operation)
+                return OpCode.CHECK, b""
+
+    def _commit(self, transaction: Transaction) -> None:
+        """Keep a transaction, have it written, and tell those who watch."""
+        if not transaction.changes:
+            return
+        transaction.commit()
+        self.queue.commit(transaction.changes, self.state.tree.zxid)
+        for happened in transaction.events:
+            self._fire(happened)
+
+    def _fire(self, happened: NodeEvent) -> None:
+        for peer, kind, path in self.state.watches.fire(happened.kind, happened.path):
+            # `exists` lets anyone set a watch; what it would tell is for those who may read.
+            acl = happened.acl if path == happened.path else happened.parent_acl
+            if is_permitted(acl, Permission.READ, peer.identities):
+                self.queue.say(peer.notify, event(kind, path))

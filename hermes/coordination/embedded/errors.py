@@ -1,0 +1,41 @@
+"""ZooKeeper's error codes, and the exception that carries one to the answer of a request.
+
+The codes are those of ZooKeeper's `KeeperException.Code`; only what this server can answer is here.
+"""
+
+from enum import IntEnum
+
+from hermes.errors import HermesError
+
+__all__ = ["ErrorCode", "RequestRefusedError"]
+
+
+class ErrorCode(IntEnum):
+    """What stands in a reply's header, and in the results of a transaction."""
+
+    OK = 0
+    RUNTIME_INCONSISTENCY = -2
+    MARSHALLING_ERROR = -5
+    UNIMPLEMENTED = -6
+    BAD_ARGUMENTS = -8
+    NO_NODE = -101
+    NO_AUTH = -102
+    BAD_VERSION = -103
+    NO_CHILDREN_FOR_EPHEMERALS = -108
+    NODE_EXISTS = -110
+    NOT_EMPTY = -111
+    INVALID_ACL = -114
+    AUTH_FAILED = -115
+    RECONFIGURATION_DISABLED = -123
+
+
+class RequestRefusedError(HermesError):
+    """A request can't be carried out; nothing of it was. It never leaves the server as itself.
+
+    Attributes:
+        code: what the client is told.
+    """
+
+    def __init__(self, code: ErrorCode, detail: str = "") -> None:
+        super().__init__(f"{code.name}: {detail}")
+        self.code = code

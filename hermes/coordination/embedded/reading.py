@@ -1,0 +1,116 @@
+"""Requests that change nothing: what they answer, and the watches that they set.
+
+Source: ZooKeeper's `FinalRequestProcessor` and `DataTree.setWatches`.
+"""
+
+from collections.abc import Hashable, Iterator, Sequence
+from typing import TypeAlias, TypeVar
+
+from hermes.coordination.embedded.errors import ErrorCode, RequestRefusedError
+from hermes.coordination.embedded.jute import encode_buffer, encode_string, encode_vector
+from hermes.coordination.embedded.records import EventType, Identity
+from hermes.coordination.embedded.requests import (
+    ExistsRequest,
+    GetAclRequest,
+    GetChildrenRequest,
+    GetDataRequest,
+    SetWatchesRequest,
+    SyncRequest,
+)
+from hermes.coordination.embedded.tree import DataTree
+from hermes.coordination.embedded.watches import Watches, WatchTable
+
+__all__ = ["ReadRequest", "answer_read", "missed_events"]
+
+#: What `answer_read` serves.
+ReadRequest: TypeAlias = (
+    ExistsRequest | GetDataRequest | GetChildrenRequest | GetAclRequest | SyncRequest
+)
+
+_Watcher = TypeVar("_Watcher", bound=Hashable)
+
+
+def answer_read(
+    tree: DataTree,
+    watches: Watches[_Watcher],
+    watcher: _Watcher,
+    identities: Sequence[Identity],
+    request: ReadRequest,
+) -> bytes:
+    """Answer a request that changes nothing.
+
+    Args:
+        tree: is read.
+        watches: where a watch is set, if one is asked for.
+        watcher: whose watch it will be.
+        identities: of the client.
+        request: what it asks.
+
+    Returns:
+        The answer's record.
+
+    Raises:
+        RequestRefusedError: it can't be answered. Only `exists` sets its watch nevertheless.
+    """
+    match request:
+        case ExistsRequest(path, watch):
+            _watch(watches.data, path, watcher, watch)
+            if "\0" in path:
+                raise RequestRefusedError(ErrorCode.BAD_ARGUMENTS, "a null character in a path")
+            return tree.node(path).stat.encode()
+        case GetDataRequest(path, watch):
+            node = tree.readable(path, identities)
+            _watch(watches.data, path, watcher, watch)
+            return encode_buffer(node.data) + node.stat.encode()
+        case GetChildrenRequest(path, watch, with_stat):
+            node = tree.readable(path, identities)
+            _watch(watches.children, path, watcher, watch)
+            names = encode_vector([encode_string(name) for name in node.children])
+            return names + (node.stat.encode() if with_stat else b"")
+        case GetAclRequest(path):
+            acl = tree.visible_acl(path, identities)
+            return encode_vector([entry.encode() for entry in acl]) + tree.node(path).stat.encode()
+        case SyncRequest(path):
+            return encode_string(path)
+
+
+def missed_events(
+    tree: DataTree, watches: Watches[_Watcher], watcher: _Watcher, request: SetWatchesRequest
+) -> Iterator[tuple[EventType, str]]:
+    """Set the watches of a client's former connection again.
+
+    Args:
+        tree: is read.
+        watches: where those watches are set that have not fired meanwhile.
+        watcher: whose they are.
+        request: the watches, and the newest transaction that the client has seen.
+
+    Yields:
+        The events of the others.
+    """
+    for path in request.data:
+        node = tree.nodes.get(path)
+        if node is None:
+            yield EventType.DELETED, path
+        elif node.mzxid > request.zxid:
+            yield EventType.DATA_CHANGED, path
+        else:
+            watches.data.add(path, watcher)
+    for path in request.exists:
+        if path in tree.nodes:
+            yield EventType.CREATED, path
+        else:
+            watches.data.add(path, watcher)
+    for path in request.children:
+        node = tree.nodes.get(path)
+        if node is None:
+            yield EventType.DELETED, path
+        elif node.pzxid > request.zxid:
+            yield EventType.CHILDREN_CHANGED, path
+        else:
+            watches.children.add(path, watcher)
+
+
+def _watch(table: WatchTable[_Watcher], path: str, watcher: _Watcher, is_wanted: bool) -> None:
+    if is_wanted:
+        table.add(path, watcher)

@@ -1,0 +1,101 @@
+"""What the server says: answers, results of transactions, watch events.
+
+    frame     int length | ...
+    connect   int version (0) | int timeout | long session | buffer password [| boolean read only]
+    answer    int xid | long zxid | int error | body (none when there is an error)
+    event     int xid (-1) | long -1 | int 0 | int type | int state (3, connected) | string path
+    multi     (int type | boolean done | int error | result)*, ended by -1, true, -1
+
+Source: ZooKeeper's `zookeeper.jute`, `MultiResponse`.
+"""
+
+import struct
+from collections.abc import Iterable
+from typing import Final
+
+from hermes.coordination.embedded.errors import ErrorCode
+from hermes.coordination.embedded.jute import encode_buffer, encode_string
+from hermes.coordination.embedded.records import EventType
+from hermes.coordination.embedded.requests import OpCode
+from hermes.protocol.wire import frame
+
+__all__ = ["connect_reply", "event", "failed_transaction", "reply", "transaction_results"]
+
+_CONNECT: Final = struct.Struct(">iiq")
+_HEADER: Final = struct.Struct(">iqi")
+_EVENT: Final = struct.Struct(">ii")
+_RESULT: Final = struct.Struct(">i?i")
+_INT: Final = struct.Struct(">i")
+_END: Final = _RESULT.pack(-1, True, -1)
+_CONNECTED: Final = 3
+_PASSWORD_BYTES: Final = 16
+
+
+def connect_reply(
+    session: tuple[int, bytes] | None, timeout_ms: int, *, with_read_only: bool
+) -> bytes:
+    """Answer a connect request.
+
+    Args:
+        session: its id and password; None tells the client that the one it asked for is expired.
+        timeout_ms: the session timeout in force.
+        with_read_only: whether the client sent that byte and so expects it back.
+
+    Returns:
+        A whole frame.
+    """
+    if session is None:
+        session, timeout_ms = (0, bytes(_PASSWORD_BYTES)), 0
+    head = _CONNECT.pack(0, timeout_ms, session[0])
+    return frame(head, encode_buffer(session[1]), b"\0" if with_read_only else b"")
+
+
+def reply(xid: int, zxid: int, error: int = ErrorCode.OK, body: bytes = b"") -> bytes:
+    """Answer a request.
+
+    Args:
+        xid: the request's.
+        zxid: the newest transaction that the answer reflects.
+        error: a code; the body is left out unless it is OK.
+        body: the answer's record.
+
+    Returns:
+        A whole frame.
+    """
+    return frame(_HEADER.pack(xid, zxid, error), b"" if error else body)
+
+
+def event(kind: EventType, path: str) -> bytes:
+    """Tell a client that a watch has fired.
+
+    Returns:
+        A whole frame.
+    """
+    return frame(_HEADER.pack(-1, -1, 0), _EVENT.pack(kind, _CONNECTED), encode_string(path))
+
+
+def transaction_results(results: Iterable[tuple[OpCode, bytes]]) -> bytes:
+    """Encode the results of a transaction that was carried out.
+
+    Args:
+        results: of each operation its type and its answer's record.
+    """
+    parts = [_RESULT.pack(code, False, 0) + body for code, body in results]
+    return b"".join((*parts, _END))
+
+
+def failed_transaction(failed: int, count: int, code: ErrorCode) -> bytes:
+    """Encode the results of a transaction of which nothing was carried out.
+
+    The operations before the one that failed count as rolled back (0), those behind it as not
+    tried (RUNTIME_INCONSISTENCY).
+
+    Args:
+        failed: the index of the operation that failed.
+        count: how many there were.
+        code: why it failed.
+    """
+    codes = [ErrorCode.OK] * failed + [code]
+    codes += [ErrorCode.RUNTIME_INCONSISTENCY] * (count - failed - 1)
+    parts = [_RESULT.pack(OpCode.ERROR, False, each) + _INT.pack(each) for each in codes]
+    return b"".join((*parts, _END))

@@ -1,0 +1,232 @@
+"""A transaction on the tree: changes that are carried out at once and can be taken back.
+
+One that is not rolled back leaves what it did as `changes` (for the store) and `events` (for the
+watches). The order of the checks is ZooKeeper's, since it decides which error a client gets.
+
+Source: ZooKeeper's `PrepRequestProcessor.pRequest2Txn` and `DataTree`.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from hermes.coordination.embedded.access import check_permission, expand_acl
+from hermes.coordination.embedded.changes import Change, ChildrenChanged, NodeDeleted
+from hermes.coordination.embedded.errors import ErrorCode, RequestRefusedError
+from hermes.coordination.embedded.paths import check_path, child_name, parent_path
+from hermes.coordination.embedded.records import Acl, EventType, Identity, Permission
+from hermes.coordination.embedded.requests import (
+    CheckRequest,
+    CreateRequest,
+    DeleteRequest,
+    SetAclRequest,
+    SetDataRequest,
+)
+from hermes.coordination.embedded.tree import PERMANENT, DataTree, Node
+
+__all__ = ["NodeEvent", "Transaction"]
+
+_EPHEMERAL = 1
+_SEQUENTIAL = 2
+_LAST_FLAGS = 6  # containers and nodes with a time to live are known to ZooKeeper, but not served
+
+
+class NodeEvent(NamedTuple):
+    """What happened to a node, and who may hear of it.
+
+    Attributes:
+        kind: CREATED, DELETED or DATA_CHANGED.
+        path: of the node.
+        acl: of the node; only whoever may read it is told.
+        parent_acl: of its parent; the same for those who watch the parent's children.
+    """
+
+    kind: EventType
+    path: str
+    acl: tuple[Acl, ...]
+    parent_acl: tuple[Acl, ...]
+
+
+class Transaction:
+    """Changes under one zxid, made for one client.
+
+    Every method either does what it says, or raises RequestRefusedError and changes nothing.
+
+    Args:
+        tree: it changes.
+        now_ms: the time, in ms since 1970.
+        session_id: whose ephemeral nodes these will be.
+        identities: of the client.
+
+    Attributes:
+        changes: what was changed, in order.
+        events: what happened, in order.
+    """
+
+    def __init__(
+        self, tree: DataTree, now_ms: int, session_id: int, identities: Sequence[Identity] = ()
+    ) -> None:
+        self.changes: list[Change] = []
+        self.events: list[NodeEvent] = []
+        self._tree = tree
+        self._zxid = tree.zxid + 1
+        self._now_ms = now_ms
+        self._session_id = session_id
+        self._identities = identities
+        self._undo: list[Callable[[], None]] = []
+
+    def commit(self) -> None:
+        """Keep what was done: the tree's zxid becomes this transaction's."""
+        self._tree.zxid = self._zxid
+
+    def rollback(self) -> None:
+        """Take back everything."""
+        while self._undo:
+            self._undo.pop()()
+        self.changes.clear()
+        self.events.clear()
+
+    # -- operations -----------------------------------------------------------------------------
+
+    def create(self, request: CreateRequest) -> str:
+        """Create a node.
+
+        Returns:
+            Its path, with the number that a sequence node gets.
+        """
+        sequential, ephemeral = _kind(request.flags)
+        above = parent_path(request.path)
+        acl = expand_acl(request.acl, self._identities)
+        parent = self._tree.node(above)
+        check_permission(parent.acl, Permission.CREATE, self._identities)
+        number = f"{parent.created_children:010d}" if sequential else ""
+        path = request.path + number
+        check_path(path)
+        if path in self._tree.nodes:
+            raise RequestRefusedError(ErrorCode.NODE_EXISTS, path)
+        if parent.owner:
+            raise RequestRefusedError(ErrorCode.NO_CHILDREN_FOR_EPHEMERALS, above)
+        owner = self._session_id if ephemeral else 0
+        node = Node(request.data, acl, self._zxid, self._now_ms, owner)
+        self._attach(path, node)
+        self._undo.append(lambda: self._detach(path, node))
+        self._children_changed(above, parent, created=1)
+        self.changes += (node.written(path), self._parent_change(above, parent))
+        self.events.append(NodeEvent(EventType.CREATED, path, acl, parent.acl))
+        return path
+
+    def delete(self, request: DeleteRequest) -> None:
+        """Delete a node."""
+        path = request.path
+        above = parent_path(path)
+        if path in PERMANENT:
+            raise RequestRefusedError(ErrorCode.BAD_ARGUMENTS, f"{path} can't be deleted")
+        parent = self._tree.node(above)
+        check_permission(parent.acl, Permission.DELETE, self._identities)
+        node = self._tree.node(path)
+        _check_version(node.version, request.version, path)
+        if node.children:
+            raise RequestRefusedError(ErrorCode.NOT_EMPTY, path)
+        self._drop(path, node, above, parent)
+
+    def delete_ephemerals(self) -> None:
+        """Delete the nodes that live with the session, which is at its end."""
+        for path in tuple(self._tree.ephemerals.get(self._session_id, ())):
+            above = parent_path(path)
+            self._drop(path, self._tree.node(path), above, self._tree.node(above))
+
+    def set_data(self, request: SetDataRequest) -> Node:
+        """Set a node's data."""
+        node = self._writable(request.path, Permission.WRITE)
+        _check_version(node.version, request.version, request.path)
+        self._remember(node, "data", "version", "mzxid", "mtime")
+        node.data = request.data
+        node.version += 1
+        node.mzxid, node.mtime = self._zxid, self._now_ms
+        self.changes.append(node.written(request.path))
+        self.events.append(NodeEvent(EventType.DATA_CHANGED, request.path, node.acl, ()))
+        return node
+
+    def set_acl(self, request: SetAclRequest) -> Node:
+        """Set a node's ACL."""
+        check_path(request.path)
+        acl = expand_acl(request.acl, self._identities)
+        node = self._writable(request.path, Permission.ADMIN)
+        _check_version(node.acl_version, request.version, request.path)
+        self._remember(node, "acl", "acl_version")
+        node.acl = acl
+        node.acl_version += 1
+        self.changes.append(node.written(request.path))
+        return node
+
+    def check(self, request: CheckRequest) -> None:
+        """Check a node's version."""
+        node = self._writable(request.path, Permission.READ)
+        _check_version(node.version, request.version, request.path)
+
+    # -- steps ----------------------------------------------------------------------------------
+
+    def _writable(self, path: str, permission: Permission) -> Node:
+        check_path(path)
+        node = self._tree.node(path)
+        check_permission(node.acl, permission, self._identities)
+        return node
+
+    def _drop(self, path: str, node: Node, above: str, parent: Node) -> None:
+        self._detach(path, node)
+        self._undo.append(lambda: self._attach(path, node))
+        self._children_changed(above, parent, created=0)
+        self.changes += (NodeDeleted(path), self._parent_change(above, parent))
+        self.events.append(NodeEvent(EventType.DELETED, path, node.acl, parent.acl))
+
+    def _attach(self, path: str, node: Node) -> None:
+        tree = self._tree
+        tree.nodes[path] = node
+        tree.nodes[parent_path(path)].children[child_name(path)] = None
+        if node.owner:
+            tree.ephemerals.setdefault(node.owner, {})[path] = None
+
+    def _detach(self, path: str, node: Node) -> None:
+        tree = self._tree
+        del tree.nodes[path]
+        del tree.nodes[parent_path(path)].children[child_name(path)]
+        if node.owner:
+            owned = tree.ephemerals[node.owner]
+            del owned[path]
+            if not owned:
+                del tree.ephemerals[node.owner]
+
+    def _children_changed(self, above: str, parent: Node, created: int) -> None:
+        self._remember(parent, "created_children", "pzxid")
+        parent.created_children += created
+        parent.pzxid = self._zxid
+
+    @staticmethod
+    def _parent_change(above: str, parent: Node) -> Change:
+        if above in PERMANENT:  # it may not be stored yet
+            return parent.written(above)
+        return ChildrenChanged(above, parent.created_children, parent.pzxid)
+
+    def _remember(self, node: Node, *names: str) -> None:
+        before = [(name, getattr(node, name)) for name in names]
+
+        def restore() -> None:
+            for name, value in before:
+                setattr(node, name, value)
+
+        self._undo.append(restore)
+
+
+def _kind(flags: int) -> tuple[bool, bool]:
+    """Whether a node is to be sequential, and ephemeral."""
+    if not 0 <= flags <= _LAST_FLAGS:
+        raise RequestRefusedError(ErrorCode.BAD_ARGUMENTS, f"flags {flags}")
+    if flags > _EPHEMERAL | _SEQUENTIAL:
+        raise RequestRefusedError(ErrorCode.UNIMPLEMENTED, f"flags {flags}")
+    return bool(flags & _SEQUENTIAL), bool(flags & _EPHEMERAL)
+
+
+def _check_version(version: int, wanted: int, path: str) -> None:
+    if wanted not in {-1, version}:
+        raise RequestRefusedError(
+            ErrorCode.BAD_VERSION, f"{path} has version {version}, not {wanted}"
+        )

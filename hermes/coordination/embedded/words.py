@@ -1,0 +1,187 @@
+"""Four-letter words: what monitoring tools ask, each answered with a text.
+
+The texts have ZooKeeper's form, so that the same tools can read them; only what this server knows
+is in them. Source: ZooKeeper's `server/command`.
+"""
+
+import os
+import platform
+import socket
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from hermes._version import __version__
+
+__all__ = ["VERSION", "ClientReport", "Report", "Statistics", "answer_word"]
+
+#: Which ZooKeeper this server is like: 3.5 brought create2, the newest request that is served.
+VERSION: Final = f"3.5.0-hermes-{__version__}, embedded"
+
+
+@dataclass(slots=True)
+class Statistics:
+    """What is counted, of one connection or of all.
+
+    Attributes:
+        received: frames and words that came in.
+        sent: frames that went out.
+        latencies: how many requests were answered.
+        latency_sum_ms: how long that took altogether.
+        latency_min_ms: the shortest.
+        latency_max_ms: the longest.
+    """
+
+    received: int = 0
+    sent: int = 0
+    latencies: int = 0
+    latency_sum_ms: float = 0.0
+    latency_min_ms: float = 0.0
+    latency_max_ms: float = 0.0
+
+    def answered(self, latency_ms: float) -> None:
+        """Count an answer."""
+        shortest = self.latency_min_ms if self.latencies else latency_ms
+        self.latency_min_ms = min(shortest, latency_ms)
+        self.latency_max_ms = max(self.latency_max_ms, latency_ms)
+        self.latency_sum_ms += latency_ms
+        self.latencies += 1
+
+    @property
+    def latency_mean_ms(self) -> float:
+        """The mean; 0 when nothing was answered."""
+        return self.latency_sum_ms / self.latencies if self.latencies else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ClientReport:
+    """One connection.
+
+    Attributes:
+        address: of the client, as text.
+        queued: how many of its requests have no answer yet.
+        received: how many frames it sent.
+        sent: how many it was sent.
+    """
+
+    address: str
+    queued: int
+    received: int
+    sent: int
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The server's state, when it is asked.
+
+    Attributes:
+        statistics: counted since the start.
+        clients: the open connections.
+        outstanding: how many requests have no answer yet.
+        zxid: the newest transaction.
+        nodes: how many there are.
+        ephemerals: how many of them live with a session.
+        watches: how many are set.
+        sessions: how many are alive.
+        data_bytes: what paths and data take together; called when it is wanted, since it is slow.
+        settings: what `conf` tells, in its order.
+    """
+
+    statistics: Statistics
+    clients: tuple[ClientReport, ...]
+    outstanding: int
+    zxid: int
+    nodes: int
+    ephemerals: int
+    watches: int
+    sessions: int
+    data_bytes: Callable[[], int]
+    settings: Mapping[str, object] = field(default_factory=dict)
+
+
+def answer_word(word: str, report: Report) -> str:
+    """Answer a four-letter word.
+
+    Args:
+        word: one of `receiver.WORDS`.
+        report: the server's state.
+    """
+    return _ANSWERS[word](report)
+
+
+def _summary(report: Report) -> str:
+    counted = report.statistics
+    latency = (
+        f"{counted.latency_min_ms:.0f}/{counted.latency_mean_ms:.1f}/{counted.latency_max_ms:.0f}"
+    )
+    return (
+        f"Latency min/avg/max: {latency}\n"
+        f"Received: {counted.received}\n"
+        f"Sent: {counted.sent}\n"
+        f"Connections: {len(report.clients)}\n"
+        f"Outstanding: {report.outstanding}\n"
+        f"Zxid: {report.zxid:#x}\n"
+        "Mode: standalone\n"
+        f"Node count: {report.nodes}\n"
+    )
+
+
+def _srvr(report: Report) -> str:
+    return f"Zookeeper version: {VERSION}\n{_summary(report)}"
+
+
+def _stat(report: Report) -> str:
+    clients = "".join(
+        f" /{each.address}[1](queued={each.queued},recved={each.received},sent={each.sent})\n"
+        for each in report.clients
+    )
+    return f"Zookeeper version: {VERSION}\nClients:\n{clients}\n{_summary(report)}"
+
+
+def _mntr(report: Report) -> str:
+    counted = report.statistics
+    values = {
+        "version": VERSION,
+        "server_state": "standalone",
+        "avg_latency": f"{counted.latency_mean_ms:.4f}",
+        "max_latency": f"{counted.latency_max_ms:.0f}",
+        "min_latency": f"{counted.latency_min_ms:.0f}",
+        "packets_received": counted.received,
+        "packets_sent": counted.sent,
+        "num_alive_connections": len(report.clients),
+        "outstanding_requests": report.outstanding,
+        "znode_count": report.nodes,
+        "watch_count": report.watches,
+        "ephemerals_count": report.ephemerals,
+        "approximate_data_size": report.data_bytes(),
+        "global_sessions": report.sessions,
+    }
+    return "".join(f"zk_{name}\t{value}\n" for name, value in values.items())
+
+
+def _envi(report: Report) -> str:
+    values = {
+        "zookeeper.version": VERSION,
+        "host.name": socket.gethostname(),
+        "python.version": platform.python_version(),
+        "os.name": platform.system(),
+        "os.arch": platform.machine(),
+        "os.version": platform.release(),
+        "user.dir": os.getcwd(),
+    }
+    return "Environment:\n" + _properties(values)
+
+
+def _properties(values: Mapping[str, object]) -> str:
+    return "".join(f"{name}={value}\n" for name, value in values.items())
+
+
+_ANSWERS: Final[dict[str, Callable[[Report], str]]] = {
+    "conf": lambda report: _properties(report.settings),
+    "envi": _envi,
+    "isro": lambda report: "rw",
+    "mntr": _mntr,
+    "ruok": lambda report: "imok",
+    "srvr": _srvr,
+    "stat": _stat,
+}

@@ -1,0 +1,328 @@
+"""Paths and values in ZooKeeper, as Kafka 0.7 writes them. Pure functions.
+
+    /brokers/ids/<id>                                   ephemeral   <creator>:<host>:<port>
+    /brokers/topics/<topic>/<broker id>                 ephemeral   number of partitions
+    /consumers/<group>/ids/<consumer id>                ephemeral   subscription, see below
+    /consumers/<group>/owners/<topic>/<broker>-<part>   ephemeral   <consumer id>-<thread>
+    /consumers/<group>/offsets/<topic>/<broker>-<part>  persistent  next offset to consume
+
+Parents are persistent and empty; numbers are decimal. A subscription is one of
+
+    { "clicks": 2,"views": 1 }      streams by topic
+    *2*click.*                      2 streams of each topic that a white list allows
+    !2!click.*                      ... that a black list doesn't forbid
+    clicks                          one stream of one topic (other clients than Kafka's own)
+
+Writing is exact to the byte, reading is liberal: other clients share the same tree.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from hermes.coordination.filters import Blacklist, TopicFilter, Whitelist
+from hermes.errors import ConfigError, ConsumerIdError, InvalidNodeError
+
+__all__ = [
+    "BROKER_IDS",
+    "BROKER_TOPICS",
+    "CONSUMERS",
+    "BrokerNode",
+    "BrokerPartition",
+    "GroupPaths",
+    "Subscription",
+    "broker_path",
+    "check_node_name",
+    "format_broker",
+    "format_number",
+    "format_subscription",
+    "make_consumer_id",
+    "parse_broker",
+    "parse_broker_id",
+    "parse_number",
+    "parse_owner",
+    "parse_partition",
+    "parse_subscription",
+    "topic_path",
+]
+
+BROKER_IDS: Final = "/brokers/ids"
+BROKER_TOPICS: Final = "/brokers/topics"
+CONSUMERS: Final = "/consumers"
+
+# What ZooKeeper refuses within a path, and the slash, which would make it another path.
+_REFUSED: Final = re.compile(
+    r"[/\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff\U00010000-\U0010ffff]"
+)
+_NUMBER: Final = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
+_FILTER: Final = re.compile(r"(?:\*([0-9]+)\*|!([0-9]+)!)(.*)", re.ASCII | re.DOTALL)
+_INT64_END: Final = 1 << 63
+
+
+class BrokerNode(NamedTuple):
+    """What a broker says about itself.
+
+    Attributes:
+        creator: names one life of the broker: its host and the ms since 1970 when it registered.
+        host: the name or address that clients reach it by; no colons.
+        port: its port.
+    """
+
+    creator: str
+    host: str
+    port: int
+
+
+class BrokerPartition(NamedTuple):
+    """One partition of a topic in the whole cluster. As text, `<broker id>-<partition>`."""
+
+    broker_id: int
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.broker_id}-{self.partition}"
+
+
+class GroupPaths(NamedTuple):
+    """The places of one consumer group."""
+
+    group: str
+
+    @property
+    def root(self) -> str:
+        """The group's own node."""
+        return f"{CONSUMERS}/{self.group}"
+
+    @property
+    def ids(self) -> str:
+        """The parent of the members."""
+        return f"{self.root}/ids"
+
+    def member(self, consumer_id: str) -> str:
+        """Where a member registers."""
+        return f"{self.root}/ids/{consumer_id}"
+
+    def owners(self, topic: str) -> str:
+        """The parent of a topic's owners."""
+        return f"{self.root}/owners/{topic}"
+
+    def owner(self, topic: str, partition: BrokerPartition) -> str:
+        """Where the owner of a partition stands."""
+        return f"{self.root}/owners/{topic}/{partition}"
+
+    def offsets(self, topic: str) -> str:
+        """The parent of a topic's offsets."""
+        return f"{self.root}/offsets/{topic}"
+
+    def offset(self, topic: str, partition: BrokerPartition) -> str:
+        """Where the next offset of a partition stands."""
+        return f"{self.root}/offsets/{topic}/{partition}"
+
+
+class Subscription(NamedTuple):
+    """What a member of a group wants.
+
+    Attributes:
+        streams: number of streams by topic; empty when there is a filter.
+        topic_filter: chooses topics; None when they are named.
+        filter_streams: number of streams of each topic that the filter allows.
+    """
+
+    streams: Mapping[str, int]
+    topic_filter: TopicFilter | None = None
+    filter_streams: int = 0
+
+    def streams_of(self, topic: str) -> int:
+        """How many streams of a topic the member has; 0 for none."""
+        if self.topic_filter is not None:
+            return self.filter_streams if self.topic_filter.allows(topic) else 0
+        return self.streams.get(topic, 0)
+
+
+def broker_path(broker_id: int) -> str:
+    """Where a broker registers."""
+    return f"{BROKER_IDS}/{broker_id}"
+
+
+def topic_path(topic: str, broker_id: int) -> str:
+    """Where a broker registers its partitions of a topic."""
+    return f"{BROKER_TOPICS}/{topic}/{broker_id}"
+
+
+def check_node_name(key: str, name: str) -> None:
+    """Refuse a group's or a consumer's name that can't be part of a path.
+
+    Args:
+        key: the setting that the name comes from.
+        name: the name.
+
+    Raises:
+        ConfigError: the text says what is wrong with it.
+    """
+    if not name or name in (".", ".."):
+        raise ConfigError(key, f"{name!r} can't be part of a ZooKeeper path")
+    if refused := _REFUSED.search(name):
+        raise ConfigError(key, f"{name!r} holds U+{ord(refused[0]):04X}, which ZooKeeper refuses")
+
+
+def make_consumer_id(group: str, host: str, now_ms: int, token: str) -> str:
+    """Make a consumer's id: `<group>_<host>-<ms>-<token>`.
+
+    Args:
+        group: the group's name.
+        host: this machine's name.
+        now_ms: ms since 1970.
+        token: 8 hex digits, at random, or whatever else tells consumers of a host apart.
+    """
+    return f"{group}_{host}-{now_ms}-{token}"
+
+
+# -- brokers ------------------------------------------------------------------------------------
+
+
+def format_broker(host: str, port: int, now_ms: int) -> bytes:
+    """Write what a broker says about itself.
+
+    Args:
+        host: what clients connect to; a name or an IPv4 address.
+        port: 1 to 65535.
+        now_ms: when it registers, in ms since 1970.
+
+    Raises:
+        ConfigError: the host holds a colon, at which 0.7's clients split the value.
+    """
+    if ":" in host or not host:
+        raise ConfigError(
+            "advertised_host",
+            f"{host!r} can't be registered: Kafka 0.7's clients split the address at colons; "
+            "give a name or an IPv4 address",
+        )
+    return f"{host}-{now_ms}:{host}:{port}".encode()
+
+
+def parse_broker(path: str, value: bytes) -> BrokerNode:
+    """Read what a broker says about itself; `host:port` alone is read too.
+
+    Raises:
+        InvalidNodeError: it says nothing of the kind; the text names the path.
+    """
+    text = _text(path, value)
+    creator, _, address = text.partition(":")
+    host, colon, port = address.rpartition(":")
+    if not colon:
+        creator, host, port = "", creator, address
+    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+        raise InvalidNodeError(f"{path}: expected <creator>:<host>:<port>, got {text!r}")
+    return BrokerNode(creator, host, int(port))
+
+
+def parse_broker_id(path: str, name: str) -> int:
+    """Read a broker's id from the name of its node.
+
+    Raises:
+        InvalidNodeError: it is no number >= 0.
+    """
+    if not (name.isascii() and name.isdecimal()):
+        raise InvalidNodeError(f"{path}: expected a broker id, got {name!r}")
+    return int(name)
+
+
+# -- numbers ------------------------------------------------------------------------------------
+
+
+def format_number(number: int) -> bytes:
+    """Write an offset or a number of partitions."""
+    return b"%d" % number
+
+
+def parse_number(path: str, value: bytes) -> int:
+    """Read an offset or a number of partitions.
+
+    Raises:
+        InvalidNodeError: it is no decimal number of 64 bits; the text names the path.
+    """
+    text = _text(path, value).strip()
+    number = int(text) if _NUMBER.fullmatch(text) else None
+    if number is None or not -_INT64_END <= number < _INT64_END:
+        raise InvalidNodeError(f"{path}: expected a decimal number, got {text!r}")
+    return number
+
+
+def parse_partition(path: str, name: str) -> BrokerPartition:
+    """Read `<broker id>-<partition>`.
+
+    Raises:
+        InvalidNodeError: it is something else.
+    """
+    broker_id, dash, partition = name.partition("-")
+    if not (dash and name.isascii() and broker_id.isdecimal() and partition.isdecimal()):
+        raise InvalidNodeError(f"{path}: expected <broker>-<partition>, got {name!r}")
+    return BrokerPartition(int(broker_id), int(partition))
+
+
+def parse_owner(path: str, value: bytes) -> tuple[str, int]:
+    """Read an owner: the consumer's id and the number of its stream.
+
+    Raises:
+        ConsumerIdError: there is no number of a stream; other clients write the id alone.
+    """
+    text = _text(path, value)
+    consumer_id, _, thread = text.rpartition("-")
+    if not (consumer_id and thread.isascii() and thread.isdecimal()):
+        raise ConsumerIdError(f"{path}: expected <consumer id>-<stream>, got {text!r}")
+    return consumer_id, int(thread)
+
+
+# -- subscriptions ------------------------------------------------------------------------------
+
+
+def format_subscription(subscription: Subscription) -> bytes:
+    """Write what a member of a group wants, as 0.7 does: nothing in a topic's name is escaped."""
+    chosen = subscription.topic_filter
+    if chosen is not None:
+        mark = "!" if isinstance(chosen, Blacklist) else "*"
+        return f"{mark}{subscription.filter_streams}{mark}{chosen.regex}".encode()
+    entries = (f'"{topic}": {count}' for topic, count in subscription.streams.items())
+    return f"{{ {','.join(entries)} }}".encode()
+
+
+def parse_subscription(path: str, value: bytes) -> Subscription:
+    """Read what a member of a group wants.
+
+    Raises:
+        InvalidNodeError: it can't be understood, or its regular expression can't be evaluated
+            here; without it nobody can tell which partitions are whose.
+    """
+    text = _text(path, value)
+    if found := _FILTER.fullmatch(text):
+        white, black, regex = found.groups()
+        try:
+            chosen = Whitelist(regex) if white else Blacklist(regex)
+        except ConfigError as error:
+            raise InvalidNodeError(f"{path}: {error}") from error
+        return Subscription({}, chosen, int(white or black))
+    if text.lstrip().startswith("{"):
+        return Subscription(_parse_streams(path, text))
+    if not text or _REFUSED.search(text):
+        raise InvalidNodeError(f"{path}: expected topics, got {text!r}")
+    return Subscription({text: 1})
+
+
+def _parse_streams(path: str, text: str) -> Mapping[str, int]:
+    try:
+        streams = json.loads(text)
+    except ValueError as error:
+        raise InvalidNodeError(f"{path}: expected topics as JSON, got {text!r}: {error}") from error
+    for count in streams.values():
+        if type(count) is not int or count < 0:
+            raise InvalidNodeError(f"{path}: expected numbers of streams, got {text!r}")
+    result: Mapping[str, int] = streams
+    return result
+
+
+def _text(path: str, value: bytes) -> str:
+    try:
+        return value.decode()
+    except UnicodeDecodeError as error:
+        raise InvalidNodeError(f"{path}: expected UTF-8, got {value!r}") from error

@@ -1,0 +1,300 @@
+"""A session with ZooKeeper, and how long one may rely on it.
+
+kazoo keeps the connection; this adds what its users must not have to think about:
+
+- a lease. As long as `holds_lease`, the session lives on the server for certain, and with it the
+  ephemeral nodes. kazoo can't say that: its LOST comes when a server says so, and so never comes
+  while all are out of reach. The lease counts from when an answered request was *sent*, and ends
+  well before the session can.
+- calls that end. A call of kazoo's waits as long as there is no connection; here it waits for one
+  request's time and then raises. Whoever calls does so again, by looking at how things are: so a
+  create whose answer was lost is found done.
+- one callback, `on_change`, for everything that may have changed: a connection made or lost, a
+  watch. It runs in kazoo's threads and may only wake somebody up. Watches don't survive a
+  connection reliably, so whoever is woken reads everything again.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+from kazoo.client import KazooClient, KazooState
+from kazoo.exceptions import (
+    BadVersionError,
+    ConnectionClosedError,
+    KazooException,
+    NodeExistsError,
+    NoNodeError,
+    SessionExpiredError,
+)
+from kazoo.handlers.threading import KazooTimeoutError
+
+from hermes.errors import CoordinationError, CoordinationUnavailableError
+
+__all__ = ["Node", "Session"]
+
+_log = logging.getLogger(__name__)
+
+# The part of the session's timeout that one may rely on after an answered request was sent. What
+# is left is for clocks that differ and for the one message that is handed out in the meantime.
+_LEASE_PART: Final = 2 / 3
+_BEATS_PER_TIMEOUT: Final = 6
+_RECONNECT: Final = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_delay": 1.0}
+
+
+def _boot_seconds() -> float:
+    """A clock that goes on while the machine sleeps, as the server's does."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
+class Node(NamedTuple):
+    """A node as it was read.
+
+    Attributes:
+        value: its bytes.
+        version: counts the changes of its value.
+        owner: the session that an ephemeral node belongs to; 0 for a persistent one.
+    """
+
+    value: bytes
+    version: int
+    owner: int
+
+
+class Session:
+    """A connection to ZooKeeper and its sessions, one after the other. Threads may share it.
+
+    Args:
+        connect: `host:port,host:port/chroot`; the chroot is created when it is missing.
+        session_timeout_seconds: after how long without a sign of life the server ends a session,
+            above 0; the server may choose another.
+        connection_timeout_seconds: how long `start` waits, above 0.
+        on_change: called in any thread when something may have changed; it must not call back.
+        clock: seconds that never go backwards.
+    """
+
+    def __init__(
+        self,
+        connect: str,
+        *,
+        session_timeout_seconds: float = 6.0,
+        connection_timeout_seconds: float = 6.0,
+        on_change: Callable[[], None] = lambda: None,
+        clock: Callable[[], float] = _boot_seconds,
+    ) -> None:
+        self._connect = connect
+        hosts, slash, chroot = connect.partition("/")
+        self._chroot = (slash + chroot).rstrip("/")
+        self._connection_timeout = connection_timeout_seconds
+        self._timeout = session_timeout_seconds
+        self._on_change = on_change
+        self._clock = clock
+        self._lease: tuple[int, float] = (0, 0.0)
+        self._stopping = threading.Event()
+        self._beating = threading.Thread(target=self._beat, name="hermes-lease", daemon=True)
+        try:
+            self._client = KazooClient(
+                hosts,
+                timeout=session_timeout_seconds,
+                connection_retry=_RECONNECT,
+                logger=logging.getLogger("hermes.coordination.kazoo"),
+            )
+        except Exception as error:
+            raise CoordinationError(f"can't connect to {connect!r}: {error}") from error
+        self._note_negotiated_timeout()
+        self._client.add_listener(self._state_changed)
+
+    def start(self) -> None:
+        """Connect.
+
+        Raises:
+            CoordinationUnavailableError: no server answered in time; nothing remains.
+        """
+        try:
+            self._client.start(self._connection_timeout)
+            if self._chroot:
+                self.call(self._client.ensure_path_async, self._chroot)
+                self._client.chroot = self._chroot
+            self.call(self._client.exists_async, "/")  # takes the lease
+        except Exception as error:
+            self.stop()
+            raise CoordinationUnavailableError(
+                f"ZooKeeper at {self._connect!r} did not answer within "
+                f"{self._connection_timeout:g} s: {error}"
+            ) from error
+        self._beating.start()
+
+    def stop(self) -> None:
+        """End the session, and with it its ephemeral nodes, and disconnect. Idempotent."""
+        self._stopping.set()
+        self._lease = (0, 0.0)
+        self._client.stop()
+        self._client.close()
+        if self._beating.is_alive():
+            self._beating.join()
+
+    @property
+    def session_id(self) -> int | None:
+        """The session of now; None without a connection, as then nobody knows."""
+        identity = self._client.client_id
+        return identity[0] if identity else None
+
+    @property
+    def timeout_seconds(self) -> float:
+        """The session's timeout, as the server chose it."""
+        return self._timeout
+
+    def holds_lease(self, session_id: int) -> bool:
+        """Whether that session, and what is registered in it, lives for certain."""
+        owner, end = self._lease
+        return owner == session_id and self._clock() < end
+
+    # -- calls ----------------------------------------------------------------------------------
+
+    def call(self, method: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        """Call one of kazoo's asynchronous methods and wait for its result.
+
+        Raises:
+            CoordinationUnavailableError: no answer came; nobody knows whether it was done.
+            NoNodeError, NodeExistsError, BadVersionError: kazoo's, for the caller to deal with.
+            CoordinationError: the server refused.
+        """
+        sent, session_id = self._clock(), self.session_id
+        try:
+            result = method(*args, **options).get(timeout=self._timeout)
+        except (NoNodeError, NodeExistsError, BadVersionError):
+            raise
+        except (SessionExpiredError, ConnectionClosedError, KazooTimeoutError) as error:
+            raise CoordinationUnavailableError(f"no answer of ZooKeeper: {error!r}") from error
+        except KazooException as error:
+            kind = CoordinationUnavailableError if _is_loss(error) else CoordinationError
+            raise kind(f"ZooKeeper: {error!r}") from error
+        if session_id is not None and session_id == self.session_id:
+            self._lease = (session_id, sent + self._timeout * _LEASE_PART)
+        return result
+
+    def get(self, path: str, *, watch: bool = False) -> Node | None:
+        """Read a node; None when it isn't there. A watch then waits for it to appear."""
+        try:
+            value, stat = self.call(self._client.get_async, path, self._watch(watch))
+        except NoNodeError:
+            if not watch or self.call(self._client.exists_async, path, self._watch(True)) is None:
+                return None
+            return self.get(path, watch=True)  # it appeared in between
+        return Node(value, stat.version, stat.ephemeralOwner)
+
+    def children(self, path: str, *, watch: bool = False) -> list[str]:
+        """List a node's children, sorted; none when it isn't there.
+
+        A watch then waits for the node to appear.
+        """
+        try:
+            names = self.call(self._client.get_children_async, path, self._watch(watch))
+        except NoNodeError:
+            if not watch or self.call(self._client.exists_async, path, self._watch(True)) is None:
+                return []
+            return self.children(path, watch=True)
+        return sorted(names)
+
+    def create_ephemeral(self, path: str, value: bytes) -> Node | None:
+        """Register a value for as long as the session lives. Parents are made, persistent.
+
+        Returns:
+            None when the node is this session's, be it from an earlier attempt; otherwise the
+            node of the other session that is in the way.
+        """
+        while True:
+            try:
+                self.call(self._client.create_async, path, value, ephemeral=True, makepath=True)
+            except NodeExistsError:
+                found = self.get(path)
+                if found is None:
+                    continue
+                if found.owner != self.session_id:
+                    return found
+                if found.value != value:
+                    self.call(self._client.set_async, path, value)
+            return None
+
+    def delete_own(self, path: str) -> bool:
+        """Delete a node if it belongs to this session; returns whether it did."""
+        found = self.get(path)
+        if found is None or found.owner != self.session_id:
+            return False
+        return self.delete(path, found.version)
+
+    def delete(self, path: str, version: int) -> bool:
+        """Delete a node of a version; returns False when it is gone or has changed."""
+        try:
+            self.call(self._client.delete_async, path, version)
+        except (NoNodeError, BadVersionError):
+            return False
+        return True
+
+    def ensure_path(self, path: str) -> None:
+        """Make a persistent, empty node and its parents, unless they are there."""
+        self.call(self._client.ensure_path_async, path)
+
+    def set(self, path: str, value: bytes, version: int = -1) -> int:
+        """Change a node's value, if it has the version; -1 for any. Returns the new version."""
+        return int(self.call(self._client.set_async, path, value, version).version)
+
+    def transact(self, fill: Callable[[Any], None]) -> list[Any]:
+        """Carry out a transaction.
+
+        Args:
+            fill: adds operations to kazoo's TransactionRequest.
+
+        Returns:
+            What each operation gave. When one failed none was done, and there are exceptions.
+        """
+        transaction = self._client.transaction()
+        fill(transaction)
+        results: list[Any] = self.call(transaction.commit_async)
+        return results
+
+    # -- inside ---------------------------------------------------------------------------------
+
+    def _watch(self, wanted: bool) -> Callable[[Any], None] | None:
+        # Always the same object: kazoo keeps a set of them for each path until it fires.
+        return self._node_changed if wanted else None
+
+    def _node_changed(self, _event: Any) -> None:
+        self._on_change()
+
+    def _state_changed(self, state: Any) -> None:
+        """Kazoo's listener; it runs in the thread of the connection and so must not wait."""
+        if state == KazooState.LOST:
+            self._lease = (0, 0.0)
+        if not self._stopping.is_set():
+            _log.info("the connection to ZooKeeper at %s is %s", self._connect, state)
+        self._on_change()
+
+    def _beat(self) -> None:
+        while not self._stopping.wait(self._timeout / _BEATS_PER_TIMEOUT):
+            try:
+                self.call(self._client.exists_async, "/")
+            except CoordinationError as error:
+                _log.debug("no heartbeat: %s", error)
+
+    def _note_negotiated_timeout(self) -> None:
+        """Learn the timeout that the server grants, which kazoo keeps to itself.
+
+        Relying on the one asked for would be wrong by far with a server that allows less.
+        """
+        connection = self._client._connection
+        connect = connection._connect
+
+        def connect_and_note(*args: Any) -> Any:
+            read_ms, connect_ms = connect(*args)
+            # kazoo waits for two thirds of the session's timeout.
+            self._timeout = read_ms / 1000 * 3 / 2
+            return read_ms, connect_ms
+
+        connection._connect = connect_and_note
+
+
+def _is_loss(error: KazooException) -> bool:
+    return type(error).__name__ in ("ConnectionLoss", "OperationTimeoutError")

@@ -1,0 +1,84 @@
+"""A real ZooKeeper for the tests of this folder, each in a chroot of its own."""
+
+import itertools
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from zookeeper_process import ZooKeeperProcess
+
+from hermes.coordination.sessions import Session
+
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def shared_zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperProcess]:
+    server = ZooKeeperProcess(tmp_path_factory.mktemp("zookeeper"))
+    server.start()
+    yield server
+    server.kill()
+
+
+@pytest.fixture
+def connect(shared_zookeeper: ZooKeeperProcess) -> str:
+    """`host:port/chroot` of a tree that is empty."""
+    return f"{shared_zookeeper.address}/test-{next(_numbers)}"
+
+
+@pytest.fixture
+def own_zookeeper(tmp_path: Path) -> Iterator[ZooKeeperProcess]:
+    """One that a test may pause and kill."""
+    server = ZooKeeperProcess(tmp_path / "zookeeper")
+    server.start()
+    yield server
+    server.kill()
+
+
+@pytest.fixture
+def make_session() -> Iterator[Callable[..., Session]]:
+    sessions: list[Session] = []
+
+    def make(connect: str, **options: Any) -> Session:
+        session = Session(connect, **options)
+        sessions.append(session)
+        session.start()
+        return session
+
+    yield make
+    for session in sessions:
+        session.stop()
+
+
+@pytest.fixture
+def eventually() -> Callable[..., Any]:
+    """Waits until a condition holds, and returns what it gave; fails after a minute."""
+
+    def wait(condition: Callable[[], Any], what: str = "") -> Any:
+        deadline = time.monotonic() + 60
+        pause = threading.Event()
+        while not (found := condition()):
+            assert time.monotonic() < deadline, what or "it never happened"
+            pause.wait(0.01)
+        return found
+
+    return wait
+
+
+@pytest.fixture
+def expire() -> Callable[[Session], None]:
+    """Ends a session behind its owner's back, as if its timeout had passed."""
+
+    def end(session: Session) -> None:
+        from kazoo.client import KazooClient
+
+        client = session._client
+        twin = KazooClient(f"{client.hosts[0][0]}:{client.hosts[0][1]}", client_id=client.client_id)
+        twin.start()
+        twin.stop()
+        twin.close()
+
+    return end

@@ -1,0 +1,189 @@
+"""The commands about consumer groups, on a real ZooKeeper and a real broker."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from hermes.cli import program
+from hermes.client import Producer, ProducerConfig
+from hermes.client.groups import Connector, Consumer, ConsumerConfig
+from hermes.testing import running_broker
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def run(connect: str) -> Run:
+    runner = CliRunner()
+
+    def invoke(*arguments: object, **options: Any) -> Result:
+        env = {"HERMES_ZOOKEEPER": connect}
+        return runner.invoke(program, [str(each) for each in arguments], env=env, **options)
+
+    return invoke
+
+
+@pytest.fixture
+def clicks(connect: str) -> Iterator[None]:
+    """A broker with 10 messages of 11 bytes in the one partition of a topic."""
+    settings = {
+        "coordination": "zookeeper",
+        "zookeeper_connect": connect,
+        "flush_interval": "2ms",
+    }
+    with running_broker(None, settings):
+        with Producer(ProducerConfig(zookeeper_connect=connect, acks="flushed")) as producer:
+            producer.send("clicks", [b"%d" % number for number in range(10)])
+        yield
+
+
+def member(connect: str) -> Connector:
+    config = ConsumerConfig(group="g", zookeeper_connect=connect, consumer_id="me")
+    return Consumer.create(config)
+
+
+@pytest.fixture
+def active(clicks: None, connect: str) -> Iterator[Connector]:
+    """Group g with a member that has read 4 messages."""
+    with member(connect) as connector:
+        (stream,) = connector.create_message_streams({"clicks": 1})["clicks"]
+        for _ in range(4):
+            next(stream)
+        connector.commit_offsets()
+        yield connector
+
+
+def test_a_group_is_described(active: Connector, run: Run) -> None:
+    assert run("groups", "list").stdout.split() == ["GROUP", "MEMBERS", "g", "1"]
+    shown = run("groups", "describe", "g", "--json")
+    assert json.loads(shown.stdout) == {
+        "group": "g",
+        "members": ["me"],
+        "partitions": [
+            {
+                "topic": "clicks",
+                "partition": "0-0",
+                "offset": 44,
+                "end": 110,
+                "lag": 66,
+                "owner": "me-0",
+            }
+        ],
+    }
+    assert run("groups", "describe", "g").stdout.splitlines()[-1].split()[2:] == [
+        "44",
+        "110",
+        "66",
+        "me-0",
+    ]
+    verified = run("verify-rebalance", "g")
+    assert (verified.exit_code, verified.stdout) == (
+        0,
+        "1 partitions are owned as they should be\n",
+    )
+
+
+def test_owners_that_are_wrong_are_listed(
+    clicks: None, connect: str, run: Run, make_session: Any
+) -> None:
+    session = make_session(connect)
+    session.create_ephemeral("/consumers/g/ids/me", b'{ "clicks": 1 }')
+    session.create_ephemeral("/consumers/g/owners/clicks/7-0", b"you-0")
+    verified = run("verify-rebalance", "g")
+    assert verified.exit_code == 1
+    assert verified.stdout.splitlines() == [
+        "clicks 0-0: not owned, should be me-0",
+        "clicks 7-0: owned by you-0, should not be",
+    ]
+
+
+def test_a_group_with_members_is_not_changed(active: Connector, run: Run, tmp_path: Path) -> None:
+    refused = run("groups", "reset", "g", "--to", "earliest")
+    assert (refused.exit_code, refused.stderr) == (
+        1,
+        "hermes: group 'g' has members (me): stop them first\n",
+    )
+    exported = run("export-offsets")
+    assert exported.stdout == "/consumers/g/offsets/clicks/0-0:44\n"
+    (tmp_path / "offsets").write_text(exported.stdout)
+    assert "has members" in run("import-offsets", tmp_path / "offsets").stderr
+
+
+@pytest.mark.parametrize(
+    ("where", "offset"),
+    [
+        ("earliest", 0),
+        ("latest", 110),
+        ("22", 22),
+        ("+12", 55),
+        ("-12", 22),
+        ("-1000", 0),
+        ("@1000", 0),
+    ],
+)
+def test_an_inactive_group_is_reset(active: Connector, run: Run, where: str, offset: int) -> None:
+    active.shutdown()
+    done = run("groups", "reset", "g", "--to", where, "--json")
+    row = {"topic": "clicks", "partition": "0-0", "before": 44, "now": offset}
+    assert json.loads(done.stdout) == row, done.stderr
+    assert run("export-offsets", "g").stdout == f"/consumers/g/offsets/clicks/0-0:{offset}\n"
+
+
+@pytest.mark.parametrize(
+    ("where", "complaint"),
+    [
+        ("12", "no message starts at 12, but one at 11; nothing was changed"),
+        ("111", "offset 111 is outside the log: it holds [0, 110]"),
+        ("soon", "expected earliest, latest, @TIME, an offset, +N or -N"),
+    ],
+)
+def test_a_place_that_is_none_is_refused(
+    active: Connector, run: Run, where: str, complaint: str
+) -> None:
+    active.shutdown()
+    assert complaint in run("groups", "reset", "g", "--to", where).stderr
+
+
+def test_offsets_go_out_and_in_again(active: Connector, run: Run) -> None:
+    active.shutdown()
+    text = "/consumers/g/offsets/clicks/0-0:11\n/consumers/new/offsets/clicks/0-1:22\n"
+    assert run("import-offsets", "-", input=text).stdout == "2 offsets stored\n"
+    assert run("export-offsets").stdout == text
+    wrong = run("import-offsets", "-", input=text + "/consumers/g/clicks:1\n")
+    assert wrong.stderr.startswith("hermes: line 3: expected /consumers/GROUP/offsets/")
+
+
+def test_consuming_as_a_member_goes_on_where_the_group_is(clicks: None, run: Run) -> None:
+    first = run("consume", "-g", "cli", "-t", "clicks", "-c", "3", "-q")
+    assert first.stdout == "0\n1\n2\n", first.stderr
+    assert run("consume", "-g", "cli", "-t", "clicks", "-c", "2", "-q").stdout == "3\n4\n"
+    as_json = run("consume", "-g", "cli", "-t", "clicks", "-c", "1", "--json")
+    assert json.loads(as_json.stdout)["offset"] == 55
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("-g", "g", "-p", "0"), ("-g", "g", "-e"), ("-g", "g", "-o", "5"), ()],
+)
+def test_what_does_not_go_together_is_a_usage_error(run: Run, arguments: tuple[str, ...]) -> None:
+    assert run("consume", "-t", "clicks", *arguments).exit_code == 2
+
+
+def test_what_is_not_there_is_a_clear_error(
+    clicks: None, run: Run, connect: str, make_session: Any
+) -> None:
+    for command in (("groups", "describe"), ("verify-rebalance",), ("export-offsets",)):
+        done = run(*command, "nobody")
+        assert (done.exit_code, "there is no group 'nobody'" in done.stderr) == (1, True)
+    session = make_session(connect)
+    session.ensure_path("/consumers/g/offsets/clicks/0-0")
+    session.set("/consumers/g/offsets/clicks/0-0", b"two")
+    shown = run("groups", "describe", "g")
+    assert "/consumers/g/offsets/clicks/0-0: expected a decimal number, got 'two'" in shown.stderr
+    assert run("export-offsets", "g").exit_code == 1
+    away = run("groups", "list", "-z", "127.0.0.1:1", "--timeout", "0.2")
+    assert (away.exit_code, "did not answer within 0.2 s" in away.stderr) == (1, True)

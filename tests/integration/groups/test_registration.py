@@ -1,0 +1,180 @@
+"""A broker's entries on a real ZooKeeper, through everything that can happen to its session."""
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from zookeeper_process import ZooKeeperProcess
+
+from hermes.client import SyncProducer
+from hermes.coordination.registration import BrokerRegistration
+from hermes.coordination.sessions import Session
+from hermes.errors import ConfigError, HermesError, IdInUseError
+from hermes.protocol import MessageSet
+from hermes.testing import running_broker
+
+
+@pytest.fixture
+def register(connect: str) -> Iterator[Callable[..., BrokerRegistration]]:
+    made: list[BrokerRegistration] = []
+
+    def start(
+        broker_id: int = 0, port: int = 9092, topics: Any = None, **options: Any
+    ) -> BrokerRegistration:
+        registration = BrokerRegistration(
+            broker_id,
+            "127.0.0.1",
+            port,
+            topics or {},
+            **{"connect": connect, "now_ms": lambda: 1795220666395, **options},
+        )
+        made.append(registration)
+        registration.start()
+        return registration
+
+    yield start
+    for each in made:
+        each.stop()
+
+
+def value(session: Session, path: str) -> bytes | None:
+    node = session.get(path)
+    return node and node.value
+
+
+def test_a_broker_and_its_topics_are_written_as_kafka_writes_them(
+    connect: str, register: Any, make_session: Any, eventually: Any
+) -> None:
+    registration = register(topics={"t1": 2})
+    session = make_session(connect)
+    assert value(session, "/brokers/ids/0") == b"127.0.0.1-1795220666395:127.0.0.1:9092"
+    eventually(lambda: value(session, "/brokers/topics/t1/0") == b"2")
+    assert value(session, "/brokers/topics/t1") == b""
+    registration.topic_created("new", 3)
+    eventually(lambda: value(session, "/brokers/topics/new/0") == b"3")
+    registration.topic_deleted("new")
+    eventually(lambda: not session.children("/brokers/topics/new"))
+    registration.stop()
+    assert session.children("/brokers/ids") == []
+    assert session.children("/brokers/topics/t1") == []
+
+
+def test_it_registers_again_after_its_session_expired(
+    connect: str, register: Any, make_session: Any, eventually: Any, expire: Any
+) -> None:
+    registration = register(topics={"t1": 2})
+    session = make_session(connect)
+    eventually(lambda: value(session, "/brokers/topics/t1/0"))
+    before = session.get("/brokers/ids/0").owner
+    expire(registration._session)
+
+    def is_new() -> bool:
+        found = [session.get("/brokers/ids/0"), session.get("/brokers/topics/t1/0")]
+        return all(node and node.owner != before for node in found)
+
+    eventually(is_new)
+
+
+def test_it_registers_again_when_its_entry_is_deleted(
+    connect: str, register: Any, make_session: Any, eventually: Any
+) -> None:
+    register()
+    session = make_session(connect)
+    session.delete("/brokers/ids/0", 0)
+    eventually(lambda: value(session, "/brokers/ids/0"))
+
+
+def test_an_id_in_use_is_a_clear_error(register: Any) -> None:
+    register()
+    with pytest.raises(IdInUseError, match=r"broker id 0 is in use: .*127\.0\.0\.1:9092"):
+        register(port=9093, session_timeout_seconds=0.4)
+
+
+def test_what_an_earlier_life_left_is_replaced_at_once(
+    connect: str, register: Any, make_session: Any, eventually: Any
+) -> None:
+    dead = make_session(connect)
+    dead.create_ephemeral("/brokers/ids/0", b"127.0.0.1-1:127.0.0.1:9092")
+    dead.create_ephemeral("/brokers/topics/t1/0", b"1")
+    register(topics={"t1": 2})
+    eventually(lambda: value(dead, "/brokers/topics/t1/0") == b"2")
+    assert dead.get("/brokers/ids/0").owner != dead.session_id
+
+
+def test_what_may_be_an_earlier_life_s_is_waited_for(
+    connect: str, register: Any, make_session: Any, eventually: Any
+) -> None:
+    dead = make_session(connect)
+    dead.create_ephemeral("/brokers/ids/0", b"127.0.0.1-1:127.0.0.1:1234")
+    timer = threading.Timer(0.2, lambda: dead.delete("/brokers/ids/0", 0))
+    timer.start()
+    register(session_timeout_seconds=60)
+    timer.join()
+    assert b":9092" in (value(dead, "/brokers/ids/0") or b"")
+
+
+def test_a_paused_server_is_survived(
+    own_zookeeper: ZooKeeperProcess, register: Any, make_session: Any, eventually: Any
+) -> None:
+    registration = register(
+        topics={"t1": 2}, connect=own_zookeeper.address, session_timeout_seconds=1
+    )
+    own_zookeeper.pause()
+    eventually(lambda: registration._session.session_id is None)
+    registration.topic_created("meanwhile", 1)
+    own_zookeeper.resume()
+    session = make_session(own_zookeeper.address)
+    eventually(lambda: value(session, "/brokers/topics/meanwhile/0") == b"1")
+    eventually(lambda: value(session, "/brokers/ids/0"))
+
+
+def test_a_broker_registers_what_it_has_and_what_it_gets(
+    connect: str, tmp_path: Path, make_session: Any, eventually: Any
+) -> None:
+    settings = {"coordination": "zookeeper", "zookeeper_connect": connect, "num_partitions": 2}
+    session = make_session(connect)
+    with running_broker(tmp_path / "log", settings) as broker:
+        assert (value(session, "/brokers/ids/0") or b"").endswith(
+            f":127.0.0.1:{broker.port}".encode()
+        )
+        with SyncProducer(broker.host, broker.port) as producer:
+            producer.send("clicks", 0, MessageSet.of([b"x"]).data)
+        eventually(lambda: value(session, "/brokers/topics/clicks/0") == b"2")
+    assert session.children("/brokers/ids") == []
+    with running_broker(tmp_path / "log", settings):
+        eventually(lambda: value(session, "/brokers/topics/clicks/0") == b"2")
+
+
+def test_a_broker_whose_id_is_in_use_does_not_start(connect: str, make_session: Any) -> None:
+    session = make_session(connect)
+    session.create_ephemeral("/brokers/ids/0", b"other-1:other:9092")
+    settings = {
+        "coordination": "zookeeper",
+        "zookeeper_connect": connect,
+        "zookeeper_session_timeout": "400ms",
+    }
+    with (
+        pytest.raises(IdInUseError, match="broker id 0 is in use"),
+        running_broker(None, settings),
+    ):
+        pass
+
+
+def test_zookeeper_must_be_named() -> None:
+    with (
+        pytest.raises(ConfigError, match="zookeeper_connect"),
+        running_broker(None, {"coordination": "zookeeper"}),
+    ):
+        pass
+
+
+def test_a_broker_without_zookeeper_does_not_start() -> None:
+    settings = {
+        "coordination": "zookeeper",
+        "zookeeper_connect": "127.0.0.1:1",
+        "zookeeper_connection_timeout": "200ms",
+    }
+    with pytest.raises(HermesError, match="did not answer"), running_broker(None, settings):
+        pass

@@ -1,0 +1,161 @@
+"""Claims and streams without ZooKeeper and brokers: fetched sets come in, messages go out."""
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from hermes.client.groups.claims import Claim
+from hermes.client.groups.streams import MessageStream
+from hermes.coordination.layout import BrokerPartition
+from hermes.errors import ConsumerTimeoutError, InvalidMessageError
+from hermes.protocol import Codec, MessageSet, encode_message_set
+
+Make = Callable[..., Claim]
+
+
+@pytest.fixture
+def stream() -> MessageStream:
+    return MessageStream("s", lambda topic, payload: payload, 0.05, lambda: None)
+
+
+@pytest.fixture
+def make(stream: MessageStream) -> Make:
+    def claim(partition: int = 0, start: int = 0, held: Any = lambda: True) -> Claim:
+        made = Claim("t", BrokerPartition(0, partition), "c-0", stream.lock, held, 1)
+        made.start_at(start)
+        stream.replace_claims(add=[made])
+        return made
+
+    return claim
+
+
+def fetched(*payloads: bytes, base: int = 0, codec: Codec = Codec.NONE) -> MessageSet:
+    return MessageSet(encode_message_set(payloads, codec), base)
+
+
+def test_offsets_move_on_as_the_application_does(stream: MessageStream, make: Make) -> None:
+    claim = make(start=100)
+    claim.add(fetched(b"a", b"b", base=100), claim.epoch)
+    assert claim.fetch_offset == 122
+    assert (next(stream)[0], claim.position, claim.finished) == (b"a", 111, 100)
+    assert (next(stream)[3:5], claim.position, claim.finished) == ((111, 122), 122, 111)
+    with pytest.raises(ConsumerTimeoutError):
+        next(stream)
+    assert claim.finished == 122
+
+
+def test_a_compressed_message_is_finished_as_a_whole(stream: MessageStream, make: Make) -> None:
+    claim = make()
+    messages = fetched(b"a", b"b", b"c", codec=Codec.GZIP)
+    claim.add(messages, claim.epoch)
+    seen = []
+    for _ in range(3):
+        seen.append(next(stream)[0])
+        assert claim.finished == 0
+    with pytest.raises(ConsumerTimeoutError):
+        next(stream)
+    assert (seen, claim.finished) == ([b"a", b"b", b"c"], len(messages))
+
+
+def test_nothing_is_handed_out_without_a_lease(stream: MessageStream, make: Make) -> None:
+    lease = [True]
+    claim = make(held=lambda: lease[0])
+    claim.add(fetched(b"a", b"b"), claim.epoch)
+    assert next(stream)[0] == b"a"
+    lease[0] = False
+    with pytest.raises(ConsumerTimeoutError):
+        next(stream)
+    lease[0] = True
+    assert next(stream)[0] == b"b"
+
+
+def test_a_revoked_claim_ends_with_the_message_in_hand(stream: MessageStream, make: Make) -> None:
+    claim = make()
+    claim.add(fetched(b"a", b"b"), claim.epoch)
+    assert next(stream)[0] == b"a"
+    stream.revoke([claim])
+    assert not stream.wait_until_finished(claim, 0)
+    with pytest.raises(ConsumerTimeoutError):
+        next(stream)
+    assert stream.wait_until_finished(claim, 0)
+    assert claim.finished == 11
+    claim.add(fetched(b"c", base=22), claim.epoch)
+    with pytest.raises(ConsumerTimeoutError):
+        next(stream)
+
+
+def test_what_is_lost_is_not_finished(stream: MessageStream, make: Make) -> None:
+    claim = make()
+    claim.add(fetched(b"a", b"b"), claim.epoch)
+    next(stream)
+    stream.revoke([claim], lost=True)
+    with pytest.raises(ConsumerTimeoutError):
+        next(stream)
+    assert claim.finished == 0
+
+
+def test_a_seek_forgets_what_is_under_way(stream: MessageStream, make: Make) -> None:
+    claim = make()
+    epoch = claim.epoch
+    claim.add(fetched(b"a"), epoch)
+    stream.seek("t", BrokerPartition(0, 0), 55)
+    claim.add(fetched(b"late", base=11), epoch)
+    assert claim.fetch_offset == claim.finished == 55
+    with pytest.raises(ConsumerTimeoutError):
+        next(stream)
+
+
+def test_damage_is_raised_once_and_the_others_go_on(stream: MessageStream, make: Make) -> None:
+    damaged, whole = make(0), make(1)
+    data = bytearray(encode_message_set([b"first", b"second"]))
+    data[-1] ^= 1
+    damaged.add(MessageSet(bytes(data)), damaged.epoch)
+    whole.add(fetched(b"x"), whole.epoch)
+    assert next(stream)[0] == b"first"
+    with pytest.raises(InvalidMessageError):
+        next(stream)
+    assert next(stream)[0] == b"x"
+    assert not damaged.wants_bytes(1000, 1000)
+    stream.seek("t", BrokerPartition(0, 0), 0)
+    assert damaged.wants_bytes(1000, 1000) == 1000
+
+
+def test_what_is_buffered_is_bounded(stream: MessageStream, make: Make) -> None:
+    claim = make()
+    assert claim.wants_bytes(1000, 400) == 400
+    assert claim.wants_bytes(100, 400) == 100
+    claim.add(fetched(b"x" * 890), claim.epoch)
+    assert claim.wants_bytes(1000, 400) == 0
+    next(stream)
+    with pytest.raises(ConsumerTimeoutError):
+        next(stream)
+    assert claim.wants_bytes(1000, 400) == 400
+
+
+def test_partitions_take_turns_and_can_be_paused(stream: MessageStream, make: Make) -> None:
+    first, second = make(0), make(1)
+    first.add(fetched(b"a"), first.epoch)
+    second.add(fetched(b"b"), second.epoch)
+    stream.pause(("t", BrokerPartition(0, 0)))
+    assert next(stream)[0] == b"b"
+    stream.resume()
+    assert next(stream)[0] == b"a"
+    assert sorted(stream.partitions()) == [("t", (0, 0)), ("t", (0, 1))]
+
+
+def test_a_reader_that_waits_is_woken(make: Make) -> None:
+    waiting = MessageStream("w", lambda topic, payload: payload, None, lambda: None)
+    claim = Claim("t", BrokerPartition(0, 0), "c-0", waiting.lock, lambda: True, 1)
+    claim.start_at(0)
+    waiting.replace_claims(add=[claim])
+    found: list[Any] = []
+    reader = threading.Thread(target=lambda: found.extend(each[0] for each in waiting))
+    reader.start()
+    claim.add(fetched(b"a", b"b"), claim.epoch)
+    with waiting.lock:
+        assert waiting.lock.wait_for(lambda: claim.position == 22, 60)
+    waiting.close()
+    reader.join(60)
+    assert found == [b"a", b"b"]

@@ -1,0 +1,97 @@
+"""A coordinator without sockets, files and time: what the tests of its parts share."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from twisted.internet.defer import Deferred, succeed
+from twisted.internet.task import Clock
+
+from hermes.coordination.embedded.changes import Change
+from hermes.coordination.embedded.committing import CommitQueue
+from hermes.coordination.embedded.coordinator import Coordinator, State
+from hermes.coordination.embedded.expiry import ExpiryTimer
+from hermes.coordination.embedded.records import Identity
+from hermes.coordination.embedded.requests import ConnectRequest
+
+
+class Disk:
+    """Where a commit queue writes: at once, or when the test says so.
+
+    Attributes:
+        batches: the changes that were written, a list a batch, each with its zxid.
+        is_slow: whether writes wait for `finish`.
+    """
+
+    def __init__(self) -> None:
+        self.batches: list[tuple[list[Change], int]] = []
+        self.is_slow = False
+        self._writing: list[Deferred[None]] = []
+
+    def write(self, changes: Sequence[Change], zxid: int) -> "Deferred[None]":
+        self.batches.append((list(changes), zxid))
+        if not self.is_slow:
+            return succeed(None)
+        writing: Deferred[None] = Deferred()
+        self._writing.append(writing)
+        return writing
+
+    def finish(self) -> None:
+        """The write under way is done."""
+        self._writing.pop(0).callback(None)
+
+    def fail(self, error: Exception) -> None:
+        """The write under way fails."""
+        self._writing.pop(0).errback(error)
+
+
+class FakePeer:
+    """A connection that only remembers what it was told."""
+
+    def __init__(self) -> None:
+        self.identities = [Identity("ip", "127.0.0.1")]
+        self.session: Any = None
+        self.answers: list[bytes] = []
+        self.events: list[bytes] = []
+        self.has_ended = False
+
+    def answer(self, data: bytes) -> None:
+        self.answers.append(data)
+
+    def notify(self, data: bytes) -> None:
+        self.events.append(data)
+
+    def end(self) -> None:
+        self.has_ended = True
+
+
+class Bench:
+    """A coordinator with its surroundings."""
+
+    def __init__(self) -> None:
+        self.clock = Clock()
+        self.disk = Disk()
+        self.failures: list[Any] = []
+        self.state = State()
+        self.queue = CommitQueue(self.disk.write, self.failures.append)
+        self.coordinator = Coordinator(
+            self.state, self.queue, (1000, 10_000), self.clock.seconds, lambda: 1_700_000_000_000
+        )
+        self.timer = ExpiryTimer(self.clock, self.state.sessions, self.coordinator.expire)
+
+    def connect(self, timeout_ms: int = 5000) -> FakePeer:
+        """A client with a new session."""
+        peer = FakePeer()
+        self.coordinator.connect(peer, ConnectRequest(0, timeout_ms, 0, bytes(16), None))
+        self.timer.update()
+        return peer
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+@pytest.fixture
+def disk() -> Disk:
+    return Disk()

@@ -1,0 +1,58 @@
+import pytest
+
+from hermes.coordination.filters import Blacklist, Whitelist
+from hermes.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    ("raw", "regex"),
+    [
+        ("a,b", "a|b"),
+        (" a , b ", "a|b"),
+        ('"click.*"', "click.*"),
+        ("'x'", "x"),
+        ("a b", "ab"),
+    ],
+)
+def test_a_list_is_prepared_as_kafka_prepares_it(raw: str, regex: str) -> None:
+    assert Whitelist(raw).regex == regex
+    assert Blacklist(raw).regex == regex
+
+
+@pytest.mark.parametrize(
+    ("regex", "allowed", "refused"),
+    [
+        ("a|ab", ["a", "ab"], ["b", "abc", ""]),
+        (r"\Qa.b\E", ["a.b"], ["axb"]),
+        (r"\Qa.b", ["a.b"], ["axb"]),
+        (r"\p{Alpha}+", ["abc"], ["a1", "\u00e9"]),
+        (r"[\p{Digit}_]+", ["1_2"], ["a"]),
+        (r"\P{Digit}+", ["abc"], ["a1"]),
+        (r"\w+", ["a_1"], ["\u00e9"]),
+        (r"(?i)click", ["CLICK", "click"], ["clack"]),
+        (r"(?<x>a)\k<x>", ["aa"], ["a"]),
+        (r"a\z", ["a"], ["az"]),
+        (r"a\x62\u0063", ["abc"], ["a"]),
+        (r"(?<=)a", ["a"], ["b"]),
+        (r"a++b", ["aab"], ["b"]),
+    ],
+)
+def test_java_s_expressions_mean_here_what_they_mean_there(
+    regex: str, allowed: list[str], refused: list[str]
+) -> None:
+    white, black = Whitelist(regex), Blacklist(regex)
+    assert [topic for topic in allowed + refused if white.allows(topic)] == allowed
+    assert [topic for topic in allowed + refused if black.allows(topic)] == refused
+
+
+@pytest.mark.parametrize("regex", ["((", "*", r"\p{L}", r"[a-z&&[^b]]", "[a[b]]", r"\G", r"a\X"])
+def test_what_only_java_can_evaluate_is_refused(regex: str) -> None:
+    with pytest.raises(ConfigError, match="can't be used as a regular expression"):
+        Whitelist(regex)
+
+
+def test_lists_are_equal_by_kind_and_expression() -> None:
+    assert Whitelist("a,b") == Whitelist("a|b")
+    assert Whitelist("a") != Blacklist("a")
+    assert len({Whitelist("a"), Whitelist("a"), Blacklist("a")}) == 2
+    assert repr(Whitelist("a")) == "Whitelist('a')"
