@@ -11,6 +11,7 @@ from typing import get_args, get_type_hints
 from bench.measurements import (
     attack,
     big_log,
+    clients,
     connections,
     fetch,
     figures,
@@ -44,6 +45,7 @@ _MEASUREMENTS = {
     "startup": _Measurement(startup.measure, "start-up after a clean stop, many partitions"),
     "attack": _Measurement(attack.measure, "resident memory under hostile clients"),
     "figures": _Measurement(figures.measure, "the paper's section 5, with peers if installed"),
+    "clients": _Measurement(clients.measure, "the client library, beside the clients of Kafka"),
     "big-log": _Measurement(
         big_log.measure, "a large log against an empty one; needs the disk", in_all=False
     ),

@@ -1,8 +1,8 @@
 """Hermes: a distributed publish/subscribe log that speaks Kafka 0.7's protocol and disk format.
 
 The layers, lowest first: `errors`, `interfaces`, `config` and `plugins`, `protocol`, `storage`;
-on these stand `broker` and `client`, which never import each other; `cli`, `tap` and `testing`
-stand on top. ARCHITECTURE.md tells why.
+on these stand `broker` and `client`, which never import each other, and `aio` on `client`; `cli`,
+`tap` and `testing` stand on top. ARCHITECTURE.md tells why.
 
 The client's public names are importable from here. They are loaded on first use, so that a broker
 never imports the client.

@@ -6,6 +6,7 @@ neither a usage text nor a traceback.
 """
 
 import json
+import signal
 import sys
 from datetime import UTC, datetime
 from typing import Any, NoReturn
@@ -102,6 +103,12 @@ class _ExitingService(BrokerService):
             super().startService()
         except (HermesError, OSError) as error:
             _exit(str(error))
+
+    def stopService(self) -> Any:
+        """Stop; further signals change nothing, since `stop_timeout` bounds what is awaited."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, signal.SIG_IGN)
+        return super().stopService()
 
 
 def _exit(message: str) -> NoReturn:

@@ -8,7 +8,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-__all__ = ["Row", "bound_row", "interleaved", "ratio_row", "rows_as_json", "skipped_row", "table"]
+__all__ = [
+    "Row",
+    "bound_row",
+    "floor_row",
+    "interleaved",
+    "ratio_row",
+    "rows_as_json",
+    "skipped_row",
+    "table",
+]
 
 _HEADINGS = ("measure", "Hermes", "beside it", "ratio", "target", "met")
 
@@ -92,6 +101,8 @@ def ratio_row(
         note: what else to know.
     """
     hermes, beside = statistics.median(hermes_runs), statistics.median(beside_runs)
+    best_hermes, best_beside = (_value(max(runs), unit) for runs in (hermes_runs, beside_runs))
+    best = f"best runs: {best_hermes}, {beside_name} {best_beside}"
     return Row(
         measure,
         unit,
@@ -100,7 +111,7 @@ def ratio_row(
         beside_name,
         target=f">= {at_least:.0%}",
         met=hermes >= at_least * beside,
-        note=note,
+        note="; ".join(filter(None, (best, note))),
         hermes_runs=tuple(hermes_runs),
         beside_runs=tuple(beside_runs),
     )
@@ -129,6 +140,30 @@ def bound_row(
     """
     return Row(
         measure, unit, value, beside, beside_name, f"< {below:g} {unit}", value < below, note
+    )
+
+
+def floor_row(
+    measure: str, unit: str, runs: Sequence[float], *, at_least: float, note: str = ""
+) -> Row:
+    """Hold the median of several runs against an absolute bound from below.
+
+    Args:
+        measure: what was measured.
+        unit: the unit of the runs; more is better.
+        runs: the figures.
+        at_least: what the median has to reach.
+        note: what else to know.
+    """
+    value = statistics.median(runs)
+    return Row(
+        measure,
+        unit,
+        value,
+        target=f">= {at_least:,.0f}",
+        met=value >= at_least,
+        note=note,
+        hermes_runs=tuple(runs),
     )
 
 

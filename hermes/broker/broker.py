@@ -10,11 +10,12 @@ Source of the outcomes: Kafka 0.7.2 as recorded in tests/vectors; docs/wire-prot
 requests that are Hermes' own.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, DeferredSemaphore
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
@@ -25,9 +26,11 @@ from hermes.broker.limits import RateLimit
 from hermes.broker.metrics import Metrics
 from hermes.broker.sends import FileSend, MessageSetSend, MultiMessageSetSend, WaitingFetchSend
 from hermes.broker.topics import TopicRegistry
+from hermes.broker.turns import in_turns
 from hermes.broker.waiting import WaitingFetches
 from hermes.config import BrokerConfig
 from hermes.errors import (
+    BrokerError,
     DiskFullError,
     ExpandedTooLargeError,
     HermesError,
@@ -36,7 +39,6 @@ from hermes.errors import (
     OffsetOutOfRangeError,
     ProtocolError,
     StorageError,
-    UnknownTopicError,
     WrongPartitionError,
 )
 from hermes.protocol import (
@@ -61,6 +63,7 @@ from hermes.protocol import (
     UnsupportedRequest,
     WaitingFetchRequest,
     check_message_set,
+    check_plain_set,
     check_topic_name,
     code_for,
     encode_acknowledged_produce_response,
@@ -73,11 +76,23 @@ from hermes.storage import DataDirectory, Log, LogSlice
 
 __all__ = ["Broker", "CloseConnection", "Later", "Outcome"]
 
-#: Sets up to this size are checked in the reactor's thread: about 3 ms of CRCs.
-INLINE_CHECK_BYTES = 1024 * 1024
+#: Plain sets up to this size are checked in the reactor's thread: about 3 ms of CRCs.
+INLINE_PLAIN_BYTES = 1024 * 1024
 
-#: What a compressed set may expand to in the reactor's thread before a worker takes over.
+#: So are others (compressed, old or damaged ones) up to this size, as long as they expand to no
+#: more than the second number; beyond that a worker thread takes over.
+INLINE_UNUSUAL_BYTES = 8 * 1024
 INLINE_EXPANDED_BYTES = 64 * 1024
+
+#: How many sets are checked in worker threads at a time. Each may expand to `max_expanded_bytes`,
+#: and the other users of the threads want some, too.
+CONCURRENT_CHECKS = 2
+
+#: A fetch waits no longer than this: a peer that has gone may only be noticed afterwards.
+MAX_WAIT_MS = 5 * 60 * 1000
+
+#: More partitions than this can't be waited for in one request: each flush looks at all of them.
+MAX_WAITING_FETCHES = 1024
 
 
 class CloseConnection(Exception):  # noqa: N818 - it is an outcome, not an error of ours
@@ -94,11 +109,13 @@ class Later:
             that were appended and wait for their flush: more may be appended meanwhile.
         abandon: whether the outcome may be cancelled when the connection is lost. Never for
             produces, which are carried out all the same.
+        request_bytes: what the request holds in memory until then, where that is much.
     """
 
     outcome: "Deferred[Any]"  # of bytes, a FileSend or None
     ordered: bool = True
     abandon: bool = False
+    request_bytes: int = 0
 
 
 Outcome = bytes | FileSend | Later | None
@@ -147,6 +164,7 @@ class Broker:
         self._now_ms = now_ms
         self._in_thread = in_thread
         self._rate = RateLimit(clock.seconds)
+        self._checking = DeferredSemaphore(CONCURRENT_CHECKS)
         self.topics = topics
         self.metrics = Metrics()
         self.waiting = WaitingFetches(clock, self._is_ready)
@@ -199,25 +217,28 @@ class Broker:
 
     def _produce(self, produces: Sequence[ProduceRequest]) -> Later | None:
         """Append unanswered message sets that had to be looked at one by one."""
-        checks = self._check_inline(produces)
-        if checks is not None:
-            self._append_unanswered(produces, checks)
-            return None
-        checked: Deferred[list[_Check]] = self._in_thread(self._check_all, produces)
-        return Later(checked.addCallback(lambda checks: self._append_unanswered(produces, checks)))
+        outcome: Later | None = self._checked(
+            produces, lambda checks: self._append_unanswered(produces, checks)
+        )
+        return outcome
 
     def _append_unanswered(
-        self, produces: Sequence[ProduceRequest], checks: Iterable[_Check]
-    ) -> None:
+        self, produces: Sequence[ProduceRequest], checks: Sequence[_Check]
+    ) -> "Deferred[None] | None":
         """Append in order; the first bad set closes, those before it stay."""
         self.metrics.produce_requests += 1
-        for produce, check in zip(produces, checks, strict=True):
-            try:
-                self._append(produce, check)
-            except MessageTooLargeError as error:
-                self._drop_oversized(produce, error)
-            except HermesError as error:
-                raise self._refusal(produce.topic, produce.partition, error) from error
+        pairs = list(zip(produces, checks, strict=True))
+        done = in_turns(self._clock, pairs, self._append_one_unanswered)
+        return done.addCallback(lambda _: None) if isinstance(done, Deferred) else None
+
+    def _append_one_unanswered(self, pair: tuple[ProduceRequest, _Check]) -> None:
+        produce, check = pair
+        try:
+            self._append(produce, check)
+        except MessageTooLargeError as error:
+            self._drop_oversized(produce, error)
+        except HermesError as error:
+            raise self._refusal(produce.topic, produce.partition, error) from error
 
     def _append(self, produce: ProduceRequest, check: _Check) -> tuple[Log, int]:
         """Append one checked set. As in 0.7 the topic comes to be even when the set is bad."""
@@ -238,34 +259,60 @@ class Broker:
         metrics.messages_in += messages
         self._flusher.appended(log)
 
+    def _checked(
+        self, produces: Sequence[ProduceRequest], then: Callable[[Sequence[_Check]], Any]
+    ) -> Any:
+        """Check message sets, here if that is quick and else in a thread, and go on with `then`.
+
+        Returns:
+            What `then` returned, as a `Later` where it is or becomes a Deferred.
+        """
+        checks = self._check_inline(produces)
+        if checks is not None:
+            outcome = then(checks)
+            return Later(outcome) if isinstance(outcome, Deferred) else outcome
+        size = sum(len(produce.message_set) for produce in produces)
+        checked = self._checking.run(self._in_thread, self._check_all, produces)
+        return Later(checked.addCallback(then).addCallback(_awaited), request_bytes=size)
+
     def _check_inline(self, produces: Sequence[ProduceRequest]) -> list[_Check] | None:
-        """Check sets here if that is quick; None when a thread must do it."""
-        if sum(len(produce.message_set) for produce in produces) > INLINE_CHECK_BYTES:
+        """Check sets in the reactor's thread; None when that could take long."""
+        if sum(len(produce.message_set) for produce in produces) > INLINE_PLAIN_BYTES:
             return None
-        checks = self._check_all(
-            produces, min(INLINE_EXPANDED_BYTES, self._config.max_expanded_bytes)
-        )
-        if any(isinstance(check, ExpandedTooLargeError) for check in checks):
+        plain = [self._check_plain(produce) for produce in produces]
+        unusual = [n for n, check in enumerate(plain) if check is None]
+        if sum(len(produces[n].message_set) for n in unusual) > INLINE_UNUSUAL_BYTES:
             return None
+        limit = min(INLINE_EXPANDED_BYTES, self._config.max_expanded_bytes)
+        checks: list[_Check] = []
+        for produce, check in zip(produces, plain, strict=True):
+            checks.append(check or self._check(produce, limit))
+            if isinstance(checks[-1], ExpandedTooLargeError):
+                return None
         return checks
 
-    def _check_all(
-        self, produces: Sequence[ProduceRequest], max_expanded_bytes: int | None = None
-    ) -> list[_Check]:
-        """Check message sets as 0.7 does. Touches nothing of the broker: any thread may call it."""
-        checks: list[_Check] = []
-        for produce in produces:
-            try:
-                checks.append(
-                    check_message_set(
-                        produce.message_set,
-                        max_message_bytes=self._config.max_message_bytes,
-                        max_expanded_bytes=max_expanded_bytes or self._config.max_expanded_bytes,
-                    )
-                )
-            except ProtocolError as error:
-                checks.append(error)
-        return checks
+    def _check_plain(self, produce: ProduceRequest) -> _Check | None:
+        """Check a set of nothing but plain, whole messages; None when it is another."""
+        try:
+            return check_plain_set(
+                produce.message_set, max_message_bytes=self._config.max_message_bytes
+            )
+        except MessageTooLargeError as error:
+            return error
+
+    def _check_all(self, produces: Sequence[ProduceRequest]) -> list[_Check]:
+        return [self._check(produce, self._config.max_expanded_bytes) for produce in produces]
+
+    def _check(self, produce: ProduceRequest, max_expanded_bytes: int) -> _Check:
+        """Check a set as 0.7 does. Touches nothing of the broker: any thread may call it."""
+        try:
+            return check_message_set(
+                produce.message_set,
+                max_message_bytes=self._config.max_message_bytes,
+                max_expanded_bytes=max_expanded_bytes,
+            )
+        except ProtocolError as error:
+            return error
 
     def _drop_oversized(self, produce: ProduceRequest, error: MessageTooLargeError) -> None:
         self.metrics.oversized_sets += 1
@@ -295,31 +342,31 @@ class Broker:
     def _acknowledged_produce(self, request: AcknowledgedProduceRequest) -> Outcome:
         if request.acks not in (Acks.WRITTEN, Acks.FLUSHED):
             return encode_error_response(ErrorCode.UNSUPPORTED_VERSION)
-        checks = self._check_inline(request.produces)
-        if checks is not None:
-            return self._append_acknowledged(request, checks)
-        checked: Deferred[list[_Check]] = self._in_thread(self._check_all, request.produces)
-
-        def append(checks: list[_Check]) -> "bytes | Deferred[bytes]":
-            outcome = self._append_acknowledged(request, checks)
-            return outcome.outcome if isinstance(outcome, Later) else outcome
-
-        return Later(checked.addCallback(append))
+        self.metrics.produce_requests += 1
+        outcome: Outcome = self._checked(
+            request.produces, lambda checks: self._append_acknowledged(request, checks)
+        )
+        return outcome
 
     def _append_acknowledged(
-        self, request: AcknowledgedProduceRequest, checks: Iterable[_Check]
+        self, request: AcknowledgedProduceRequest, checks: Sequence[_Check]
+    ) -> "bytes | Later | Deferred[Any]":
+        pairs = list(zip(request.produces, checks, strict=True))
+        appended = in_turns(self._clock, pairs, self._append_entry)
+        if isinstance(appended, Deferred):
+            return appended.addCallback(partial(self._acknowledge, request)).addCallback(_awaited)
+        return self._acknowledge(request, appended)
+
+    def _acknowledge(
+        self, request: AcknowledgedProduceRequest, appended: list[Appended]
     ) -> bytes | Later:
-        self.metrics.produce_requests += 1
-        appended = [
-            self._append_entry(produce, check)
-            for produce, check in zip(request.produces, checks, strict=True)
-        ]
         if request.acks == Acks.WRITTEN:
             return encode_acknowledged_produce_response([each.entry for each in appended])
         answer = answer_when_flushed(self._clock, self._flusher, appended, request.timeout_ms)
         return Later(answer, ordered=False)
 
-    def _append_entry(self, produce: ProduceRequest, check: _Check) -> Appended:
+    def _append_entry(self, pair: tuple[ProduceRequest, _Check]) -> Appended:
+        produce, check = pair
         try:
             if not isinstance(check, SetCheck):
                 raise check
@@ -373,33 +420,34 @@ class Broker:
             )
         return ErrorCode.UNKNOWN
 
-    def _multifetch(self, request: MultiFetchRequest) -> MultiMessageSetSend:
-        return MultiMessageSetSend(self._fetch_each(request.fetches))
+    def _multifetch(self, request: MultiFetchRequest) -> Outcome:
+        return self._fetch_all(request.fetches, MultiMessageSetSend)
 
-    def _fetch_each(self, fetches: Iterable[FetchRequest]) -> list[MessageSetSend]:
-        sends: list[MessageSetSend] = []
-        try:
-            for fetch in fetches:
-                sends.append(self._fetch(fetch))
-        except CloseConnection:
-            for send in sends:
-                send.release()
-            raise
-        return sends
+    def _fetch_all(
+        self, fetches: Sequence[FetchRequest], answer: Callable[[list[MessageSetSend]], FileSend]
+    ) -> FileSend | Later:
+        sends = in_turns(self._clock, fetches, self._fetch, MessageSetSend.release)
+        if isinstance(sends, Deferred):
+            return Later(sends.addCallback(answer), abandon=True)
+        return answer(sends)
 
     def _waiting_fetch(self, request: WaitingFetchRequest) -> Outcome:
+        if len(request.fetches) > MAX_WAITING_FETCHES:
+            return encode_error_response(ErrorCode.UNKNOWN)
+        if request.max_wait_ms > MAX_WAIT_MS:
+            request = replace(request, max_wait_ms=MAX_WAIT_MS)
         if request.max_wait_ms <= 0 or self._is_ready(request):
             return self._answer_waiting(request)
-        waited = self.waiting.wait(request)
-        return Later(waited.addCallback(lambda _: self._answer_waiting(request)), abandon=True)
+        waited = self.waiting.wait(request).addCallback(lambda _: self._answer_waiting(request))
+        return Later(waited.addCallback(_awaited), abandon=True)
 
-    def _answer_waiting(self, request: WaitingFetchRequest) -> WaitingFetchSend:
-        sends = self._fetch_each(request.fetches)
-        marks = [
-            -1 if log is None else log.high_watermark
-            for log in (self._find(f.topic, f.partition) for f in request.fetches)
-        ]
-        return WaitingFetchSend(list(zip(sends, marks, strict=True)))
+    def _answer_waiting(self, request: WaitingFetchRequest) -> FileSend | Later:
+        def answer(sends: list[MessageSetSend]) -> WaitingFetchSend:
+            logs = (self._find(fetch.topic, fetch.partition) for fetch in request.fetches)
+            marks = [-1 if log is None else log.high_watermark for log in logs]
+            return WaitingFetchSend(list(zip(sends, marks, strict=True)))
+
+        return self._fetch_all(request.fetches, answer)
 
     def _is_ready(self, request: WaitingFetchRequest) -> bool:
         """Whether a waiting fetch has enough bytes, or an error to report."""
@@ -485,7 +533,7 @@ class Broker:
     def _delete_topic(self, request: DeleteTopicRequest) -> Outcome:
         try:
             logs = self.topics.begin_delete(request.topic)
-        except UnknownTopicError as error:
+        except BrokerError as error:
             return encode_error_response(code_for(error))
         for log in logs:
             self._flusher.forget(log)
@@ -494,6 +542,7 @@ class Broker:
         def ended(result: Any) -> bytes:
             self.topics.end_delete(request.topic)
             for log in logs:
+                self._flusher.forget(log)  # whatever was appended until its files were gone
                 self.waiting.changed(log.topic, log.partition)
             code = ErrorCode.NONE
             if error := getattr(result, "value", None):
@@ -509,3 +558,8 @@ class Broker:
 
     def _unsupported(self, request: UnsupportedRequest) -> bytes:
         return encode_error_response(ErrorCode.UNSUPPORTED_VERSION)
+
+
+def _awaited(outcome: Any) -> Any:
+    """What a callback of a Deferred returns for an outcome: its Deferred, if it has one."""
+    return outcome.outcome if isinstance(outcome, Later) else outcome

@@ -9,8 +9,11 @@ and no large string of bytes is ever copied into Python. `MSG_MORE` keeps a head
 behind it in one train of segments; without it every fetch waits for a delayed ACK.
 """
 
+import fcntl
 import os
 import socket
+import struct
+import termios
 from typing import Any, Protocol
 
 from twisted.internet import tcp
@@ -20,6 +23,8 @@ __all__ = ["Carrier", "CopyingCarrier", "SendfileCarrier", "carrier_for"]
 
 #: What one `CopyingCarrier` read takes from a file: bounds memory per connection.
 COPY_BYTES = 64 * 1024
+
+_UNSENT = struct.Struct("i")
 
 _MSG_MORE = getattr(socket, "MSG_MORE", 0)
 
@@ -55,6 +60,12 @@ class Carrier(Protocol):
     def wake_when_writable(self) -> None:
         """Have the transport call the registered producer when there is room."""
 
+    def writable(self) -> None:
+        """The transport asks for more: there is room again."""
+
+    def unsent_bytes(self) -> int:
+        """How much of what was taken has not reached the peer, as far as can be told."""
+
 
 class SendfileCarrier:
     """Plain TCP (or a UNIX socket): straight to the socket with `send` and `sendfile`."""
@@ -87,39 +98,58 @@ class SendfileCarrier:
         """See `Carrier`."""
         self._transport.startWriting()
 
+    def writable(self) -> None:
+        """See `Carrier`; here the kernel says whether there is room."""
+
+    def unsent_bytes(self) -> int:
+        """See `Carrier`."""
+        try:
+            count: int = _UNSENT.unpack(fcntl.ioctl(self._out, termios.TIOCOUTQ, bytes(4)))[0]
+        except OSError:
+            return 0
+        return count
+
 
 class CopyingCarrier:
     """Any other transport (TLS, a test's in-memory one): bounded reads and `transport.write`.
 
-    The transport buffers what is written, so at most `COPY_BYTES` are read ahead of it: after
-    each range it reports "no room" until the transport has drained and asks for more.
+    The transport buffers what is written, so no more than about `COPY_BYTES` are given to it
+    before it has drained and asks for more: until then it reports "no room".
     """
 
-    __slots__ = ("_full", "_transport")
+    __slots__ = ("_room", "_transport")
 
     def __init__(self, transport: Any) -> None:
         self._transport = transport
-        self._full = False
+        self._room = COPY_BYTES
 
     def send_bytes(self, data: bytes | memoryview, more: bool) -> int:
         """See `Carrier`."""
+        if self._room <= 0:
+            return 0
+        self._room -= len(data)
         self._transport.write(bytes(data))
         return len(data)
 
     def send_file(self, fd: int, position: int, count: int) -> int:
         """See `Carrier`."""
-        if self._full:
+        if self._room <= 0:
             return 0
         data = os.pread(fd, min(count, COPY_BYTES), position)
         if not data:
             raise EOFError(f"the segment ends before position {position}")
-        self._transport.write(data)
-        self._full = True
-        return len(data)
+        return self.send_bytes(data, False)
 
     def wake_when_writable(self) -> None:
         """See `Carrier`; a pull producer is asked again by the transport itself."""
-        self._full = False
+
+    def writable(self) -> None:
+        """See `Carrier`."""
+        self._room = COPY_BYTES
+
+    def unsent_bytes(self) -> int:
+        """See `Carrier`; the transport flushes its own buffer before it closes."""
+        return 0
 
 
 def carrier_for(transport: ITransport) -> Carrier:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from twisted.internet import tcp
 from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.interfaces import IDelayedCall
 from twisted.internet.protocol import Protocol, connectionDone
 from twisted.python.failure import Failure
 
@@ -49,6 +50,9 @@ MAX_UNANSWERED = 64
 #: Small answers are collected up to this size before they are sent together.
 _COLLECT_BYTES = 32 * 1024
 
+#: How often a connection that is being closed looks whether its answers have arrived.
+_LINGER_SECONDS = 0.02
+
 _PRODUCES = (ProduceRun, ProduceRequest, MultiProduceRequest, AcknowledgedProduceRequest)
 
 
@@ -63,11 +67,7 @@ class _Slot:
 
 
 class BrokerConnection(Protocol):
-    """Serves one client.
-
-    Attributes:
-        active: set when something arrived or left; the sweep for idle connections clears it.
-    """
+    """Serves one client."""
 
     def __init__(self, factory: "BrokerFactory") -> None:
         self.factory: BrokerFactory = factory
@@ -79,6 +79,7 @@ class BrokerConnection(Protocol):
         self._carrier: Carrier | None = None  # None again once the connection is lost
         self._slots: deque[_Slot] = deque()
         self._ordered: Deferred[Any] | None = None  # the outcome that holds up what follows
+        self._ordered_bytes = 0  # of the request that it belongs to
         self._abandon = False  # whether that outcome is of use to nobody without the peer
         self._held: Any = None  # a request that waits for the slots before it
         self._sending: FileSend | None = None
@@ -90,7 +91,9 @@ class BrokerConnection(Protocol):
         self._closing = False
         self._reading = True
         self._held_by_budget = False
-        self.active = True
+        self._lingering: IDelayedCall | None = None
+        self._active = True  # whether something arrived or left since the last sweep
+        self._sent_mark = 0
 
     # -- Twisted calls these --------------------------------------------------------------------
 
@@ -102,7 +105,9 @@ class BrokerConnection(Protocol):
 
     def dataReceived(self, data: bytes) -> None:
         """Bytes arrived: take the requests that are whole."""
-        self.active = True
+        self._active = True
+        if self._closing:
+            return
         self._moved = 0
         self._receiver.receive_data(data)
         self._process()
@@ -112,6 +117,8 @@ class BrokerConnection(Protocol):
         self._carrier = None
         self._sending = None  # the transport has told it with stopProducing
         self._small.clear()
+        if self._lingering is not None and self._lingering.active():
+            self._lingering.cancel()
         if self._ordered is not None and self._abandon:
             self._ordered.cancel()
         self._process()
@@ -127,7 +134,18 @@ class BrokerConnection(Protocol):
     def hold_reading(self, held: bool) -> None:
         """See `hermes.broker.limits.Reader`."""
         self._held_by_budget = held
-        self._update_reading()
+        self._apply_reading()
+
+    def has_input(self) -> bool:
+        """See `hermes.broker.limits.Reader`."""
+        if not isinstance(self.transport, tcp.Connection):
+            return True
+        try:
+            return bool(self.transport.socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT))
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True  # the transport will find out what is wrong
 
     def give_up(self, reason: str) -> None:
         """See `hermes.broker.limits.Reader`; also ends connections that are idle for too long."""
@@ -142,10 +160,13 @@ class BrokerConnection(Protocol):
         self._update_reading()
         self._close_when_drained()
 
-    @property
-    def awaiting(self) -> bool:
-        """Whether an outcome is awaited, so that silence is not the peer's."""
-        return self._ordered is not None
+    def was_idle(self) -> bool:
+        """Whether the peer has been silent since the last call, and the silence was its own."""
+        sent = self._sending.sent_bytes if self._sending is not None else 0
+        busy = self._active or self._ordered is not None or self._held_by_budget
+        idle = not busy and sent == self._sent_mark
+        self._active, self._sent_mark = False, sent
+        return idle
 
     # -- requests -------------------------------------------------------------------------------
 
@@ -220,6 +241,7 @@ class BrokerConnection(Protocol):
         self._slots.append(slot)
         if later.ordered:
             self._ordered, self._abandon = later.outcome, later.abandon
+            self._ordered_bytes = later.request_bytes
         later.outcome.addCallbacks(
             self._resolved, self._failed, callbackArgs=(slot, later), errbackArgs=(slot, later)
         )
@@ -227,14 +249,14 @@ class BrokerConnection(Protocol):
     def _resolved(self, answer: bytes | FileSend | None, slot: _Slot, later: Later) -> None:
         slot.answer, slot.ready = answer, True
         if later.ordered:
-            self._ordered = None
+            self._ordered, self._ordered_bytes = None, 0
         self._send_ready()
         self._process()
         self._close_when_drained()
 
     def _failed(self, failure: Failure, slot: _Slot, later: Later) -> None:
         if later.ordered:
-            self._ordered = None
+            self._ordered, self._ordered_bytes = None, 0
         self._slots.remove(slot)
         if not isinstance(failure.value, CancelledError):
             if not isinstance(failure.value, CloseConnection):
@@ -283,7 +305,8 @@ class BrokerConnection(Protocol):
     def _sent(self, error: Exception | None) -> None:
         """An answer that did not leave at once is through."""
         self._sending = None
-        self.active = True
+        self._sent_mark = 0
+        self._active = True
         if error is not None:
             self._sending_failed(error)
             return
@@ -313,10 +336,38 @@ class BrokerConnection(Protocol):
         self._close_when_drained()
 
     def _close_when_drained(self) -> None:
-        if self._closing and not self._slots and self._sending is None and self._carrier:
-            self._send_small()
-            if self._sending is None and self.transport is not None:
-                self.transport.loseConnection()
+        """Close once every answer has been handed to the kernel.
+
+        Closing a socket that has unread input makes the kernel throw away what it hasn't sent
+        yet. So while something of the answers is left there, only our half is closed, and what
+        still comes is read and dropped until the peer has everything (or `stop_timeout` is over).
+        """
+        if not self._closing or self._slots or self._sending is not None or not self._carrier:
+            return
+        self._send_small()
+        transport = self.transport
+        if self._sending is not None or transport is None or self._lingering is not None:
+            return
+        if not self._carrier.unsent_bytes():
+            transport.loseConnection()
+            return
+        transport.loseWriteConnection()  # type: ignore[attr-defined]
+        clock = self.factory.clock
+        deadline = clock.seconds() + self.factory.config.stop_timeout_ms / 1000
+        self._lingering = clock.callLater(_LINGER_SECONDS, self._linger, deadline)
+        self._apply_reading()
+
+    def _linger(self, deadline: float) -> None:
+        """Look whether the peer has everything by now."""
+        if self._carrier is None or self.transport is None:
+            return
+        clock = self.factory.clock
+        if not self._carrier.unsent_bytes():
+            self.transport.loseConnection()
+        elif clock.seconds() >= deadline:
+            self._abort()
+        else:
+            self._lingering = clock.callLater(_LINGER_SECONDS, self._linger, deadline)
 
     def _abort(self) -> None:
         self._closing = True
@@ -324,16 +375,28 @@ class BrokerConnection(Protocol):
             self.transport.abortConnection()  # type: ignore[attr-defined]
 
     def _update_reading(self) -> None:
-        """Read exactly while what is read can be taken soon, and tell the budget what is held."""
+        """Tell the budget what is held, and read exactly while that can be taken soon."""
         if self._carrier is None:
             return
-        buffered = self._receiver.buffered_bytes
-        self.factory.memory.update(self, buffered)
-        reading = not (
-            self._closing
-            or self._held_by_budget
-            or (buffered > READ_AHEAD_BYTES and not self._may_take())
+        receiver = self._receiver
+        self.factory.memory.update(
+            self,
+            receiver.buffered_bytes + self._ordered_bytes,
+            receiver.missing_bytes,
+            self._ordered_bytes,
         )
+        self._apply_reading()
+
+    def _apply_reading(self) -> None:
+        if self._carrier is None:
+            return
+        if self._closing:
+            reading = self._lingering is not None
+        else:
+            buffered = self._receiver.buffered_bytes
+            reading = not self._held_by_budget and (
+                buffered <= READ_AHEAD_BYTES or self._may_take()
+            )
         if reading is not self._reading:
             self._reading = reading
             if reading:

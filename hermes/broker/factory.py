@@ -81,9 +81,7 @@ class BrokerFactory(Factory):
     def sweep_idle(self) -> None:
         """Close connections that were silent since the last sweep; call every `idle_timeout`."""
         for connection in list(self._connections):
-            if connection.active or connection.awaiting:
-                connection.active = False
-            else:
+            if connection.was_idle():
                 connection.give_up("it was idle for longer than idle_timeout")
 
     def drain(self) -> "Deferred[None]":

@@ -39,6 +39,7 @@ class FileSend:
 
     Attributes:
         size_bytes: how many bytes the whole answer has.
+        sent_bytes: how many of them have left.
     """
 
     __slots__ = (
@@ -52,6 +53,7 @@ class FileSend:
         "_resident_until",
         "_transport",
         "_warming",
+        "sent_bytes",
         "size_bytes",
     )
 
@@ -59,6 +61,7 @@ class FileSend:
         """Args: parts: in the order of the wire; slices belong to the send from now on."""
         self._parts: list[bytes | LogSlice] = [part for part in parts if _size(part)]
         self.size_bytes = sum(_size(part) for part in self._parts)
+        self.sent_bytes = 0
         self._index = 0
         self._position = 0  # within the current part
         self._resident_until = 0  # within the current part, when it is a slice
@@ -116,6 +119,7 @@ class FileSend:
         """The transport has room: send on."""
         if self._finished is None or self._warming or self._registering:
             return
+        self._carrier.writable()
         try:
             done = self._pump()
         except (OSError, EOFError) as error:
@@ -152,6 +156,7 @@ class FileSend:
                 if sent < 0:
                     return False
             budget -= sent
+            self.sent_bytes += sent
             self._position += sent
             if self._position == _size(part):
                 self._next_part(part)

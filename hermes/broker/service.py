@@ -22,8 +22,7 @@ from typing import Any
 from twisted.application.service import Service
 from twisted.internet import endpoints
 from twisted.internet.defer import Deferred, inlineCallbacks
-from twisted.internet.interfaces import IDelayedCall, IListeningPort
-from twisted.internet.task import LoopingCall
+from twisted.internet.interfaces import IListeningPort
 from twisted.internet.threads import deferToThreadPool
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -35,6 +34,7 @@ from hermes.broker.factory import BrokerFactory
 from hermes.broker.flushing import FlushPolicy, FlushScheduler
 from hermes.broker.maintenance import Maintenance
 from hermes.broker.pages import PageCache
+from hermes.broker.regular import RegularTask
 from hermes.broker.topics import TopicRegistry
 from hermes.config import BrokerConfig
 from hermes.coordination.registration import BrokerRegistration
@@ -49,8 +49,11 @@ __all__ = ["BrokerService", "raise_descriptor_limit"]
 #: Retention passes begin this long after the start, as in 0.7.
 FIRST_RETENTION_SECONDS = 60.0
 
-#: How often offline logs are tried again, and stalled requests looked for.
-_WATCH_SECONDS = 5.0
+#: How often offline logs are tried again.
+_REOPEN_SECONDS = 5.0
+
+#: How often requests that make no progress are looked for while memory is short.
+_LOOK_SECONDS = 1.0
 
 #: Recovery takes any smaller message for one, whatever the limit of today.
 _BELIEVED_MESSAGE_BYTES = 1_000_000
@@ -96,8 +99,7 @@ class BrokerService(Service):
         self._flusher: FlushScheduler | None = None
         self._registration: BrokerRegistration | None = None
         self._ports: list[IListeningPort] = []
-        self._loops: list[LoopingCall] = []
-        self._first_calls: list[IDelayedCall] = []
+        self._tasks: list[RegularTask] = []
         self._pools: list[ThreadPool] = []
         self._endpoints: list[Any] = [_endpoint(reactor, text) for text in config.listen]
         _check_topics(config)
@@ -114,6 +116,8 @@ class BrokerService(Service):
                 everything is undone.
         """
         raise_descriptor_limit()
+        if self._ready_file and not os.access(Path(self._ready_file).parent, os.W_OK):
+            raise ConfigError("ready_file", f"can't write into the directory of {self._ready_file}")
         try:
             self._open()
             self._listen()
@@ -122,7 +126,7 @@ class BrokerService(Service):
             self._undo()
             raise
         super().startService()  # type: ignore[no-untyped-call]
-        self._start_loops()
+        self._start_tasks()
         # Not before the reactor runs: from then on signals are handled as well.
         self._reactor.callWhenRunning(self._announce)
 
@@ -199,21 +203,24 @@ class BrokerService(Service):
         if self._registration is not None:
             self._registration.topic_deleted(topic)
 
-    def _start_loops(self) -> None:
+    def _start_tasks(self) -> None:
         assert self.factory is not None
         config = self.config
-        self._loop(self.factory.sweep_idle, config.idle_timeout_ms / 1000)
-        self._loop(self.factory.memory.evict_stalled, _WATCH_SECONDS)
-        self._loop(self._maintenance.reopen_offline, _WATCH_SECONDS)
+        self._regularly(self.factory.sweep_idle, config.idle_timeout_ms / 1000)
+        self._regularly(self.factory.memory.look, _LOOK_SECONDS)
+        self._regularly(self._maintenance.reopen_offline, _REOPEN_SECONDS)
         interval = config.retention_check_interval_ms / 1000
-        self._loop(
+        self._regularly(
             self._maintenance.apply_retention, interval, min(interval, FIRST_RETENTION_SECONDS)
         )
-        self._loop(self._log_metrics, config.metrics_interval_ms / 1000)
+        self._regularly(self._log_metrics, config.metrics_interval_ms / 1000)
 
     def _announce(self) -> None:
         if self._ready_file:
-            _write_ready_file(Path(self._ready_file), self.config, self.addresses)
+            try:
+                _write_ready_file(Path(self._ready_file), self.config, self.addresses)
+            except OSError as error:
+                self._log.error("can't write the ready file: {error}", error=str(error))
         where = ", ".join(_text(address) for address in self.addresses)
         self._log.info(
             "broker {broker_id} is ready: Hermes {version} listening on {where}, logs in {log_dir}",
@@ -235,12 +242,8 @@ class BrokerService(Service):
         super().stopService()  # type: ignore[no-untyped-call]
         if self._directory is None or self.factory is None or self._flusher is None:
             return
-        for call in self._first_calls:
-            if call.active():
-                call.cancel()
-        for loop in self._loops:
-            if loop.running:
-                loop.stop()
+        for task in self._tasks:
+            task.stop()
         if self._registration is not None:
             registration, self._registration = self._registration, None
             yield deferToThreadPool(self._reactor, self._pools[1], registration.stop)
@@ -251,7 +254,7 @@ class BrokerService(Service):
         yield self._drain()
         yield self._flusher.stop()
         directory, self._directory = self._directory, None
-        clean = yield deferToThreadPool(self._reactor, self._pools[1], directory.close)
+        clean = yield deferToThreadPool(self._reactor, self._pools[0], directory.close)
         if not clean:
             self._log.critical("some logs were not closed cleanly; the next start recovers them")
         self._stop_pools()
@@ -295,22 +298,13 @@ class BrokerService(Service):
         reactor = self._reactor
         return lambda function, *args: deferToThreadPool(reactor, pool, function, *args)
 
-    def _loop(
+    def _regularly(
         self, function: Callable[[], Any], interval: float, first: float | None = None
     ) -> None:
         """Call `function` every `interval` seconds, for the first time after `first`."""
-        if interval <= 0:
-            return
-        loop = LoopingCall(function)
-        loop.clock = self._reactor
-        self._loops.append(loop)
-        delay = interval if first is None else first
-        self._first_calls.append(self._reactor.callLater(delay, self._run_loop, loop, interval))
-
-    def _run_loop(self, loop: LoopingCall, interval: float) -> None:
-        loop.start(interval).addErrback(
-            lambda failure: self._log.failure("a regular task failed and is given up", failure)
-        )
+        if interval > 0:
+            delay = interval if first is None else first
+            self._tasks.append(RegularTask(self._reactor, function, interval, delay))
 
     def _log_settings(self, topic: str) -> LogSettings:
         settings = self.config.topic(topic)

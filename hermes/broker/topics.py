@@ -7,6 +7,7 @@ written, as in 0.7. Fetching never creates anything, and remembers nothing about
 """
 
 import random
+from bisect import insort
 from collections.abc import Callable
 
 from hermes.config import BrokerConfig
@@ -50,6 +51,7 @@ class TopicRegistry:
         self._on_created = on_created
         self._on_deleted = on_deleted
         self._counts: dict[str, int] = {}
+        self._written: dict[str, list[int]] = {}  # the partitions that have a log, ascending
         self._deleting: set[str] = set()
         self.stopping = False
         for topic, partition in directory.logs:
@@ -71,7 +73,7 @@ class TopicRegistry:
     def partitions(self, topic: str) -> list[Log]:
         """The logs of a topic's partitions that were written, in their order."""
         find = self._directory.get
-        found = (find(topic, partition) for partition in range(self._counts.get(topic, 0)))
+        found = (find(topic, partition) for partition in self._written.get(topic, ()))
         return [log for log in found if log is not None]
 
     def for_fetch(self, topic: str, partition: int) -> Log | None:
@@ -120,7 +122,10 @@ class TopicRegistry:
 
         Raises:
             UnknownTopicError: there is no such topic.
+            StorageUnavailableError: it is being deleted already.
         """
+        if topic in self._deleting:
+            raise StorageUnavailableError(f"topic {topic!r} is being deleted")
         if topic not in self._counts:
             raise UnknownTopicError(f"there is no topic {topic!r}")
         logs = self.partitions(topic)
@@ -130,7 +135,7 @@ class TopicRegistry:
     def end_delete(self, topic: str) -> None:
         """The files are gone (or the attempt failed): the name may be used again."""
         self._deleting.discard(topic)
-        del self._counts[topic]
+        del self._counts[topic], self._written[topic]
         for name, partition in self._directory.logs:
             if name == topic:
                 self._note(name, partition)
@@ -168,3 +173,6 @@ class TopicRegistry:
     def _note(self, topic: str, partition: int) -> None:
         known = self._counts.get(topic) or self._config.topic(topic).partitions
         self._counts[topic] = max(known, partition + 1)
+        written = self._written.setdefault(topic, [])
+        if partition not in written:
+            insort(written, partition)

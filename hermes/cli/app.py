@@ -2,6 +2,7 @@
 
 import importlib
 import logging
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -79,6 +80,7 @@ class _Program(LazyGroup):
         **extra: Any,
     ) -> Any:
         """Run a command line and exit; as click's, which would word the errors differently."""
+        _open_closed_streams()
         try:
             code = super().main(args, "hermes", complete_var, standalone_mode=False, **extra)
             sys.stdout.flush()
@@ -115,6 +117,13 @@ def program(ctx: click.Context) -> None:
         level=logging.DEBUG if exits.debugging() else logging.WARNING,
         format="hermes: %(message)s",
     )
+
+
+def _open_closed_streams() -> None:
+    """Stand in for standard streams that the caller has closed: empty input, unread output."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - open as long as we run
 
 
 def main() -> None:

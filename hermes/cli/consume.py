@@ -12,6 +12,7 @@ from hermes.cli.consume_group import consume_as_member
 from hermes.cli.formats import FORMAT_HELP, ConsumedMessage, MessageFormat
 from hermes.cli.options import (
     MAX_EXPANDED_OPTION,
+    PARTITION,
     SIZE,
     START,
     TIMEOUT_OPTION,
@@ -72,7 +73,7 @@ class _Wanted:
 @click.option(
     "-p",
     "--partition",
-    type=click.IntRange(min=0),
+    type=PARTITION,
     metavar="N",
     help="One partition; all unless given.",
 )

@@ -7,6 +7,7 @@ import click
 from hermes.cli.options import (
     BROKER_OPTION,
     JSON_OPTION,
+    PARTITION,
     TIMEOUT_OPTION,
     TOPIC,
     BrokerAddress,
@@ -36,7 +37,7 @@ def _parse_time(text: str) -> int:
 @click.option(
     "-p",
     "--partition",
-    type=click.IntRange(min=0),
+    type=PARTITION,
     metavar="N",
     help="One partition; all unless given.",
 )

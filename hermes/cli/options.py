@@ -9,14 +9,16 @@ from hermes.cli.starts import parse_start
 from hermes.cli.times import parse_time_ms
 from hermes.config.units import parse_size
 from hermes.errors import InvalidTopicError
-from hermes.protocol import DEFAULT_MAX_EXPANDED_BYTES, check_topic_name
+from hermes.protocol import DEFAULT_MAX_EXPANDED_BYTES, RANDOM_PARTITION, check_topic_name
 
 __all__ = [
+    "ANY_PARTITION",
     "BROKER_OPTION",
     "CODEC_NAMES",
     "JSON_OPTION",
     "MAX_EXPANDED_OPTION",
     "MAX_MESSAGE_OPTION",
+    "PARTITION",
     "SIZE",
     "START",
     "TIME",
@@ -95,11 +97,21 @@ def _parse_topic(text: str) -> str:
     return text
 
 
+def _refuse_nan(_: click.Context, __: click.Parameter, value: float) -> float:
+    if value != value:  # compares with nothing, so no range refuses it
+        raise click.BadParameter("nan is no number of seconds")
+    return value
+
+
 BROKER: Final = option_type(parse_broker)
 START: Final = option_type(parse_start)
 SIZE: Final = option_type(parse_size)
 TIME: Final = option_type(parse_time_ms)
 TOPIC: Final = option_type(_parse_topic)
+
+#: What the wire can carry as a partition; `ANY_PARTITION` knows -1 as well, one at random.
+PARTITION: Final = click.IntRange(0, 2**31 - 1)
+ANY_PARTITION: Final = click.IntRange(RANDOM_PARTITION, 2**31 - 1)
 
 _Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -146,7 +158,8 @@ MAX_MESSAGE_OPTION: Final[_Decorator] = click.option(
 TIMEOUT_OPTION: Final[_Decorator] = click.option(
     "--timeout",
     "timeout_seconds",
-    type=click.FloatRange(min=0, min_open=True),
+    type=click.FloatRange(0, 86_400, min_open=True, clamp=False),
+    callback=_refuse_nan,
     default=30,
     show_default=True,
     metavar="SECONDS",

@@ -11,9 +11,11 @@ import click
 from hermes.cli.exits import require_subcommand
 from hermes.cli.lines import LineBatch
 from hermes.cli.options import (
+    ANY_PARTITION,
     BROKER_OPTION,
     CODEC_NAMES,
     JSON_OPTION,
+    PARTITION,
     SIZE,
     START,
     TIMEOUT_OPTION,
@@ -28,7 +30,7 @@ from hermes.cli.terminal import progress, write_json
 from hermes.cli.topic_source import TopicSource
 from hermes.client import SimpleConsumer, SyncProducer
 from hermes.errors import ClientError
-from hermes.protocol import RANDOM_PARTITION, Codec
+from hermes.protocol import Codec
 
 __all__ = ["command"]
 
@@ -61,7 +63,7 @@ class _Load:
 @click.option(
     "-p",
     "--partition",
-    type=click.IntRange(min=RANDOM_PARTITION),
+    type=ANY_PARTITION,
     metavar="N",
     default=0,
     show_default=True,
@@ -158,7 +160,7 @@ def _generated(load: _Load) -> Iterator[LineBatch]:
 @click.option(
     "-p",
     "--partition",
-    type=click.IntRange(min=0),
+    type=PARTITION,
     metavar="N",
     help="One partition; all unless given.",
 )

@@ -10,7 +10,14 @@ from typing import Final
 import click
 
 from hermes.cli.lines import DescriptorSource, LineBatch, LineTooLongError, read_batches
-from hermes.cli.options import BROKER_OPTION, CODEC_NAMES, TIMEOUT_OPTION, TOPIC, BrokerAddress
+from hermes.cli.options import (
+    ANY_PARTITION,
+    BROKER_OPTION,
+    CODEC_NAMES,
+    TIMEOUT_OPTION,
+    TOPIC,
+    BrokerAddress,
+)
 from hermes.cli.sending import ACKS_NAMES, BatchSender, choose_acks
 from hermes.cli.terminal import note, progress, status
 from hermes.client import SyncProducer
@@ -30,7 +37,7 @@ _LINGER_SECONDS: Final = 0.005
 @click.option(
     "-p",
     "--partition",
-    type=click.IntRange(min=RANDOM_PARTITION),
+    type=ANY_PARTITION,
     metavar="N",
     default=RANDOM_PARTITION,
     show_default=True,

@@ -4,6 +4,8 @@ from datetime import UTC, datetime
 
 __all__ = ["format_time_ms", "parse_time_ms"]
 
+_MAX_TIME_MS = 2**63 - 1
+
 
 def parse_time_ms(text: str) -> int:
     """Read a point in time.
@@ -20,6 +22,8 @@ def parse_time_ms(text: str) -> int:
     """
     expected = "expected ISO 8601 such as 2025-05-17T10:05:03Z, or milliseconds since 1970"
     if text.isascii() and text.isdigit():
+        if int(text) > _MAX_TIME_MS:
+            raise ValueError(f"{text!r} is later than any time that can be asked for: {expected}")
         return int(text)
     try:
         moment = datetime.fromisoformat(text)

@@ -143,7 +143,7 @@ class BrokerConfig:
             _LIMITS,
             key="request_memory",
         ),
-    ] = 32 << 20
+    ] = 24 << 20
     max_open_segments: Annotated[
         int,
         Setting(

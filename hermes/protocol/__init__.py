@@ -11,7 +11,7 @@
 docs/wire-protocol.md has the byte tables.
 """
 
-from hermes.protocol.compression import Codec, compress, decompress
+from hermes.protocol.compression import MIN_CHARGE_BYTES, Codec, compress, decompress
 from hermes.protocol.decoding import Request, decode_request
 from hermes.protocol.error_codes import ErrorCode, code_for, error_for
 from hermes.protocol.expansion import DEFAULT_MAX_EXPANDED_BYTES, MAX_NESTING
@@ -64,7 +64,7 @@ from hermes.protocol.responses import (
     waiting_fetch_response_header,
 )
 from hermes.protocol.search import find_valid_message
-from hermes.protocol.set_check import SetCheck, check_message_set
+from hermes.protocol.set_check import SetCheck, check_message_set, check_plain_set
 from hermes.protocol.topics import check_new_topic_name, check_topic_name
 from hermes.protocol.wire import Buffer
 
@@ -73,6 +73,7 @@ __all__ = [
     "EARLIEST",
     "LATEST",
     "MAX_NESTING",
+    "MIN_CHARGE_BYTES",
     "RANDOM_PARTITION",
     "REQUEST_VERSIONS",
     "AcknowledgedProduceRequest",
@@ -106,6 +107,7 @@ __all__ = [
     "WaitingFetchedEntry",
     "check_message_set",
     "check_new_topic_name",
+    "check_plain_set",
     "check_topic_name",
     "code_for",
     "compress",

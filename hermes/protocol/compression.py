@@ -20,7 +20,13 @@ import cramjam
 from hermes.errors import ExpandedTooLargeError, InvalidMessageError
 from hermes.protocol.wire import Buffer
 
-__all__ = ["Codec", "compress", "decompress"]
+__all__ = ["MIN_CHARGE_BYTES", "Budget", "Codec", "compress", "decompress", "expand"]
+
+
+#: What anything that is expanded counts for at least, as if it had given so many bytes: each gzip
+#: member, each snappy block, and so each compressed message. Expanding one is about as much work
+#: as checking the tiny messages that fit in as many bytes. What clients write is far larger.
+MIN_CHARGE_BYTES: Final = 64
 
 
 class Codec(IntEnum):
@@ -35,6 +41,11 @@ _GZIP_WINDOW: Final = 31  # zlib's way to say: the largest window, in a gzip mem
 _GZIP_LEVEL: Final = 6  # what java.util.zip uses; higher levels cost much and gain little
 # Java looks for a further member only when more than this is left behind one's trailer.
 _GZIP_MIN_REST: Final = 18
+# A member is fed in pieces that grow up to a limit. zlib returns what of a piece is behind the
+# member as a copy; like this all copies together are in proportion to the payload's length and
+# the number of members, however many there are.
+_GZIP_FIRST_PIECE_BYTES: Final = 1024
+_GZIP_LARGEST_PIECE_BYTES: Final = 64 * 1024
 # zlib's messages for a member header that is none; behind a whole member they mean "ignore it".
 _GZIP_HEADER_FAULTS: Final = ("header", "unknown compression method")
 
@@ -45,6 +56,42 @@ _SNAPPY_BLOCK_BYTES: Final = 32 * 1024
 # times its size lies; refusing it keeps a claim of a few bytes from allocating megabytes.
 _SNAPPY_MAX_RATIO: Final = 22
 _INT32: Final = struct.Struct(">i")
+
+
+class Budget:
+    """How much may still be expanded.
+
+    Not only bytes cost, but also gzip members and snappy blocks that hold few or none, of which
+    a small payload may have millions. So each counts for at least `MIN_CHARGE_BYTES`.
+
+    Args:
+        limit: how many bytes everything together may expand to, at least 0.
+
+    Attributes:
+        room: how many are left; never negative.
+    """
+
+    __slots__ = ("_limit", "room")
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self.room = limit
+
+    def charge(self, expanded_bytes: int) -> None:
+        """Pay for one gzip member, snappy block or the like.
+
+        Args:
+            expanded_bytes: how many bytes it expands to.
+
+        Raises:
+            ExpandedTooLargeError: there is not enough left; the room stays as it is.
+        """
+        room = self.room - max(expanded_bytes, MIN_CHARGE_BYTES)
+        if room < 0:
+            raise ExpandedTooLargeError(
+                f"compressed messages expand to more than {self._limit} bytes"
+            )
+        self.room = room
 
 
 def compress(codec: Codec, data: Buffer) -> bytes:
@@ -74,7 +121,8 @@ def decompress(codec: Codec, data: Buffer, limit: int) -> bytes:
     Args:
         codec: GZIP or SNAPPY.
         data: the payload; not modified.
-        limit: the largest result that is allowed, in bytes; little more memory than that is used.
+        limit: the largest result that is allowed, in bytes, where each gzip member and snappy
+            block counts for at least `MIN_CHARGE_BYTES`; little more memory than that is used.
 
     Returns:
         A new bytes object of at most `limit` bytes.
@@ -83,42 +131,65 @@ def decompress(codec: Codec, data: Buffer, limit: int) -> bytes:
         InvalidMessageError: the data is not what the codec says. It carries no offset.
         ExpandedTooLargeError: it would expand beyond the limit.
     """
-    if codec is Codec.GZIP:
-        return _gunzip(data, limit)
+    return expand(codec, data, Budget(limit))
+
+
+def expand(codec: Codec, data: Buffer, budget: Budget) -> bytes:
+    """Expand the payload of a compressed message, as one of several that share a budget.
+
+    Args:
+        codec: GZIP or SNAPPY.
+        data: the payload; not modified.
+        budget: charged for the result, and at least `MIN_CHARGE_BYTES`.
+
+    Returns and Raises: as for `decompress`; after an error the budget may be charged in part.
+    """
     view = memoryview(data)
+    if codec is Codec.GZIP:
+        return _gunzip(view, budget)
     framed = len(view) >= len(_SNAPPY_HEADER) and bytes(view[:8]) == _SNAPPY_MAGIC
-    return _unsnap_framed(view, limit) if framed else _unsnap(view, limit)
+    return _unsnap_framed(view, budget) if framed else _unsnap(view, budget)
 
 
-def _gunzip(data: Buffer, limit: int) -> bytes:
+def _gunzip(view: memoryview, budget: Budget) -> bytes:
     parts: list[bytes] = []
-    room = limit
-    rest: Buffer = data
-    while not parts or len(rest) > _GZIP_MIN_REST:
-        member = zlib.decompressobj(_GZIP_WINDOW)
+    position = 0
+    while not parts or len(view) - position > _GZIP_MIN_REST:
         try:
-            part = member.decompress(rest, room + 1)
+            part, position = _gunzip_member(view, position, budget)
         except zlib.error as error:
             if parts and any(fault in str(error) for fault in _GZIP_HEADER_FAULTS):
                 break
             raise InvalidMessageError(f"a gzip payload can't be expanded: {error}") from error
-        if len(part) > room:
-            raise _too_large(limit)
-        if not member.eof:
-            # With nothing more to expand, a stop before the end means that bytes are missing.
-            raise InvalidMessageError("a gzip payload is truncated")
         parts.append(part)
-        room -= len(part)
-        rest = member.unused_data
-    return parts[0] if len(parts) == 1 else b"".join(parts)
+    return b"".join(parts)
 
 
-def _unsnap_framed(view: memoryview, limit: int) -> bytes:
+def _gunzip_member(view: memoryview, position: int, budget: Budget) -> tuple[bytes, int]:
+    """Expand the member at a position; returns what it holds, and the position behind it."""
+    member = zlib.decompressobj(_GZIP_WINDOW)
+    parts: list[bytes] = []
+    expanded_bytes = 0
+    piece_bytes = _GZIP_FIRST_PIECE_BYTES
+    while not member.eof and expanded_bytes <= budget.room:
+        piece = view[position : position + piece_bytes]
+        if not piece:
+            raise InvalidMessageError("a gzip payload is truncated")
+        # One byte more than there is room for: enough to tell that there isn't.
+        part = member.decompress(piece, budget.room - expanded_bytes + 1)
+        parts.append(part)
+        expanded_bytes += len(part)
+        position += len(piece) - len(member.unused_data)
+        piece_bytes = min(4 * piece_bytes, _GZIP_LARGEST_PIECE_BYTES)
+    budget.charge(expanded_bytes)
+    return b"".join(parts), position
+
+
+def _unsnap_framed(view: memoryview, budget: Budget) -> bytes:
     version = _INT32.unpack_from(view, len(_SNAPPY_MAGIC))[0]
     if version < 1:
         raise InvalidMessageError(f"a snappy payload has the unknown version {version}")
     parts: list[bytes] = []
-    room = limit
     position = len(_SNAPPY_HEADER)
     while position + _INT32.size <= len(view):
         start = position + _INT32.size
@@ -126,26 +197,18 @@ def _unsnap_framed(view: memoryview, limit: int) -> bytes:
         position = start + length
         if length < 0 or position > len(view):
             raise InvalidMessageError(f"a snappy block of {length} bytes is not all there")
-        try:
-            part = _unsnap(view[start:position], room)
-        except ExpandedTooLargeError as error:
-            raise _too_large(limit) from error
-        parts.append(part)
-        room -= len(part)
+        parts.append(_unsnap(view[start:position], budget))
+    if not parts:  # no block, but not for nothing
+        budget.charge(0)
     return b"".join(parts)
 
 
-def _unsnap(block: memoryview, limit: int) -> bytes:
+def _unsnap(block: memoryview, budget: Budget) -> bytes:
     try:
         claimed = cramjam.snappy.decompress_raw_len(block)
         if claimed > _SNAPPY_MAX_RATIO * len(block):
             raise InvalidMessageError(f"a snappy block of {len(block)} bytes claims {claimed}")
-        if claimed > limit:
-            raise _too_large(limit)
+        budget.charge(claimed)
         return bytes(cramjam.snappy.decompress_raw(block))
     except cramjam.DecompressionError as error:
         raise InvalidMessageError(f"a snappy payload can't be expanded: {error}") from error
-
-
-def _too_large(limit: int) -> ExpandedTooLargeError:
-    return ExpandedTooLargeError(f"a compressed message set expands to more than {limit} bytes")

@@ -1,15 +1,16 @@
 """What is inside a compressed message: the messages of the set that its payload expands to.
 
 Sets may nest, so one small message can stand for a great deal of work. An `Expansion` is the
-budget for it: bytes expanded are counted over all levels, and the levels are counted too.
+budget for it: bytes expanded are counted over all levels, and the levels are counted too. A
+compressed message counts for some bytes even if it is empty.
 """
 
 from collections.abc import Iterator
 from typing import Final
 
-from hermes.errors import ExpandedTooLargeError, InvalidMessageError
-from hermes.protocol.compression import Codec, decompress
-from hermes.protocol.messages import SIZE, Message, count_plain_messages, decode_message
+from hermes.errors import InvalidMessageError
+from hermes.protocol.compression import Budget, Codec, expand
+from hermes.protocol.messages import SIZE, Message, count_uncompressed, decode_message
 
 __all__ = ["DEFAULT_MAX_EXPANDED_BYTES", "MAX_NESTING", "Expansion"]
 
@@ -25,13 +26,14 @@ class Expansion:
 
     Args:
         limit: how many bytes all payloads together may expand to, over all levels of nesting.
+            Each compressed message, and each gzip member and snappy block within, counts for at
+            least `MIN_CHARGE_BYTES`.
     """
 
-    __slots__ = ("_limit", "_room")
+    __slots__ = ("_budget",)
 
     def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._room = limit
+        self._budget = Budget(limit)
 
     def count(self, message: Message, depth: int = 1) -> int:
         """Check everything inside a compressed message and count the messages.
@@ -48,12 +50,13 @@ class Expansion:
             ExpandedTooLargeError: the budget is spent.
         """
         data = self._expand(message, depth)
-        if plain := count_plain_messages(data, 0, len(data)):
-            return plain
-        return sum(
-            1 if each.codec is Codec.NONE else self.count(each, depth + 1)
-            for each in _whole_messages(data)
-        )
+        count, position = count_uncompressed(data, 0, len(data))
+        while (following := _message_end(data, position)) is not None:
+            each = decode_message(data, position, following)
+            count += 1 if each.codec is Codec.NONE else self.count(each, depth + 1)
+            more, position = count_uncompressed(data, following, len(data))
+            count += more
+        return count
 
     def messages(self, message: Message, depth: int = 1) -> Iterator[Message]:
         """Iterate over the uncompressed messages that a compressed message stands for.
@@ -72,32 +75,31 @@ class Expansion:
     def _expand(self, message: Message, depth: int) -> bytes:
         if depth > MAX_NESTING:
             raise InvalidMessageError(f"compressed sets are nested more than {MAX_NESTING} deep")
-        try:
-            data = decompress(message.codec, message.payload, self._room)
-        except ExpandedTooLargeError as error:
-            raise ExpandedTooLargeError(
-                f"compressed messages expand to more than {self._limit} bytes"
-            ) from error
-        self._room -= len(data)
-        return data
+        return expand(message.codec, message.payload, self._budget)
 
 
 def _whole_messages(data: bytes) -> Iterator[Message]:
-    """Iterate over one level of an inner set by 0.7's rules.
+    """Iterate over one level of an inner set."""
+    position = 0
+    while (following := _message_end(data, position)) is not None:
+        yield decode_message(data, position, following)
+        position = following
+
+
+def _message_end(data: bytes, position: int) -> int | None:
+    """Tell where a message of an inner set ends, by 0.7's rules; None when the set ends before it.
 
     An incomplete message ends the set, unless it is the first; less than a length's 4 bytes end
     it always.
     """
-    position, end = 0, len(data)
-    while end - position >= SIZE.size:
-        following = position + SIZE.size + SIZE.unpack_from(data, position)[0]
-        if following < position + SIZE.size:
-            raise InvalidMessageError("a message inside a compressed one has a negative length")
-        if following > end:
-            if position == 0:
-                raise InvalidMessageError(
-                    "the first message inside a compressed one is not all there"
-                )
-            return
-        yield decode_message(data, position, following)
-        position = following
+    if len(data) - position < SIZE.size:
+        return None
+    size: int = SIZE.unpack_from(data, position)[0]
+    if size < 0:
+        raise InvalidMessageError("a message inside a compressed one has a negative length")
+    following = position + SIZE.size + size
+    if following <= len(data):
+        return following
+    if position == 0:
+        raise InvalidMessageError("the first message inside a compressed one is not all there")
+    return None

@@ -59,6 +59,14 @@ class Frames:
         idle = not self._chunks and self.position == len(self.data)
         return len(self._partial) if idle else 0
 
+    @property
+    def missing_bytes(self) -> int:
+        """How many bytes the incomplete frame lacks, as it claims; 0 where nothing is known."""
+        partial = self._partial
+        if self._chunks or len(partial) < SIZE.size:
+            return 0
+        return self._frame_bytes(partial, 0) - len(partial)
+
     def frame_end(self) -> int | None:
         """Find a whole frame, moving on to later chunks as needed.
 

@@ -30,6 +30,7 @@ __all__ = [
     "SIZE",
     "Message",
     "count_plain_messages",
+    "count_uncompressed",
     "decode_message",
     "encode_message",
     "encode_message_set",
@@ -54,6 +55,8 @@ PLAIN: Final = struct.Struct(">IHI")
 #: What magic and attributes, read as one uint16, are in a plain message. Free attribute bits that
 #: are set are allowed as well, but so rare that loops leave them to whoever takes the unusual.
 PLAIN_FLAGS: Final = 0x0100
+# The bits of these flags that make a message of magic 1 an uncompressed one.
+_MAGIC_AND_CODEC: Final = 0xFF00 | CODEC_MASK
 
 
 def _field(index: int, doc: str) -> Any:
@@ -201,6 +204,41 @@ def count_plain_messages(data: Buffer, start: int, end: int) -> int:
     except struct.error:  # not even a header is left
         return 0
     return count
+
+
+def count_uncompressed(data: Buffer, start: int, end: int) -> tuple[int, int]:
+    """Count the uncompressed messages that a set begins with, checking every CRC.
+
+    Unlike `count_plain_messages` it takes both magics and free attribute bits. It stops at
+    whatever may be something else: a compressed message, a damaged or incomplete one, or the last
+    9 bytes, which are an empty message of magic 0 at best. Callers decode what is there.
+
+    Args:
+        data: bytes, or a memoryview of bytes, that hold the set.
+        start: where the set starts.
+        end: where it ends; within the data.
+
+    Returns:
+        How many there are, and the position behind them.
+    """
+    unpack = PLAIN.unpack_from
+    last = end - PLAIN.size
+    count = 0
+    while start <= last:
+        size, flags, crc = unpack(data, start)
+        following = start + 4 + size
+        if flags & _MAGIC_AND_CODEC == PLAIN_FLAGS:
+            header, least = 10, 6
+        elif flags < PLAIN_FLAGS:  # magic 0: its CRC begins where magic 1 has the attributes
+            header, least = 9, 5
+            crc = flags << 24 | crc >> 8
+        else:
+            break
+        if following > end or size < least or crc32(data[start + header : following]) != crc:
+            break
+        start = following
+        count += 1
+    return count, start
 
 
 def decode_message(data: bytes, start: int, end: int) -> Message:

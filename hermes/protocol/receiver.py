@@ -102,6 +102,11 @@ class RequestReceiver:
         """
         return self._frames.partial_bytes
 
+    @property
+    def missing_bytes(self) -> int:
+        """How many bytes the incomplete request still lacks, as it claims; 0 if there is none."""
+        return self._frames.missing_bytes
+
     def next_request(self) -> Request | ProduceRun | None:
         """Take what comes next in the stream.
 

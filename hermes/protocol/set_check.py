@@ -11,10 +11,16 @@ from typing import NamedTuple
 from hermes.errors import InvalidMessageError, MessageTooLargeError
 from hermes.protocol.compression import Codec
 from hermes.protocol.expansion import DEFAULT_MAX_EXPANDED_BYTES, Expansion
-from hermes.protocol.messages import HEADER_BYTES, SIZE, count_plain_messages, decode_message
+from hermes.protocol.messages import (
+    HEADER_BYTES,
+    SIZE,
+    count_plain_messages,
+    count_uncompressed,
+    decode_message,
+)
 from hermes.protocol.wire import Buffer
 
-__all__ = ["SetCheck", "check_message_set"]
+__all__ = ["SetCheck", "check_message_set", "check_plain_set"]
 
 
 class SetCheck(NamedTuple):
@@ -32,6 +38,36 @@ class SetCheck(NamedTuple):
     compressed: bool
 
 
+def check_plain_set(message_set: Buffer, *, max_message_bytes: int) -> SetCheck | None:
+    """Check a message set if it is an ordinary one; all others are for `check_message_set`.
+
+    Ordinary means: whole and intact messages of magic 1, uncompressed and without attributes.
+    Nearly every set is. The work is bounded by the set's length, since nothing is expanded: at
+    most about a third of a microsecond for each 10 bytes, and much less when messages are larger.
+    A broker can do that much at once and leave other sets to a thread.
+
+    Args:
+        message_set: the bytes; not modified.
+        max_message_bytes: the largest payload allowed; at least 0.
+
+    Returns:
+        What `check_message_set` would return, or None if the set is empty or anything about it
+        is out of the ordinary; it may be a good set nevertheless.
+
+    Raises:
+        MessageTooLargeError: the set is ordinary, but for a payload that is too large.
+    """
+    data = message_set if isinstance(message_set, bytes) else memoryview(message_set)
+    end = len(data)
+    count = count_plain_messages(data, 0, end)
+    if not count:
+        return None
+    # Within this length no payload can be too large.
+    if end > max_message_bytes + SIZE.size + HEADER_BYTES[1]:
+        _check_sizes(data, max_message_bytes)
+    return SetCheck(end, count, False)
+
+
 def check_message_set(
     message_set: Buffer,
     *,
@@ -44,7 +80,8 @@ def check_message_set(
         message_set: the bytes; not modified.
         max_message_bytes: the largest payload allowed, of outer messages only; at least 0.
         max_expanded_bytes: what the compressed messages of the set may expand to, all together
-            and over all levels of nesting.
+            and over all levels of nesting. Each compressed message, and each gzip member and
+            snappy block within, counts for at least `MIN_CHARGE_BYTES`.
 
     Returns:
         What may be appended. An incomplete message at the end is no fault unless it is the first.
@@ -55,20 +92,14 @@ def check_message_set(
         InvalidMessageError: the set is damaged: nothing may be appended, 0.7 closes the
             connection. `offset` says where in the set. `ExpandedTooLargeError` is one of these.
     """
-    end = len(message_set)
-    # Within this length no payload can be too large, so that one pass finds out everything.
-    if end <= max_message_bytes + SIZE.size + HEADER_BYTES[1]:
-        data = message_set if isinstance(message_set, bytes) else memoryview(message_set)
-        if plain := count_plain_messages(data, 0, end):
-            return SetCheck(end, plain, False)
-    return _check_contents(
-        memoryview(message_set),
-        _check_sizes(memoryview(message_set), max_message_bytes),
-        max_expanded_bytes,
-    )
+    plain = check_plain_set(message_set, max_message_bytes=max_message_bytes)
+    if plain is not None:
+        return plain
+    data = memoryview(message_set)
+    return _check_contents(data, _check_sizes(data, max_message_bytes), max_expanded_bytes)
 
 
-def _check_sizes(data: memoryview, max_message_bytes: int) -> int:
+def _check_sizes(data: Buffer, max_message_bytes: int) -> int:
     """0.7's first pass; returns where the last whole message ends."""
     position, end = 0, len(data)
     while end - position >= SIZE.size:
@@ -95,12 +126,9 @@ def _check_sizes(data: memoryview, max_message_bytes: int) -> int:
 
 def _check_contents(data: memoryview, end: int, max_expanded_bytes: int) -> SetCheck:
     """0.7's second pass, over whole messages."""
-    if plain := count_plain_messages(data, 0, end):
-        return SetCheck(end, plain, False)
     expansion = Expansion(max_expanded_bytes)
-    count = 0
     compressed = False
-    position = 0
+    count, position = count_uncompressed(data, 0, end)
     while position < end:
         following = position + SIZE.size + SIZE.unpack_from(data, position)[0]
         try:
@@ -113,5 +141,6 @@ def _check_contents(data: memoryview, end: int, max_expanded_bytes: int) -> SetC
         except InvalidMessageError as error:
             error.offset = position
             raise
-        position = following
+        more, position = count_uncompressed(data, following, end)
+        count += more
     return SetCheck(end, count, compressed)

@@ -5,8 +5,9 @@ Here whatever isn't understood is reported and left alone, and a partition that 
 reported and stays out of service while the others start.
 
 The marker's life: read at start, removed before anything can be appended, written again only when
-everything was flushed and every log was in service. A start that fails does not write one (and
-keeps one that was there, since nothing has changed).
+everything was flushed and every log was in service. A start that fails does not write one, and
+keeps one that was there, since nothing has changed: when the failure comes after `open` (a port is
+in use, say), `close(clean=False)` puts it back.
 
 Threads: `logs` and `get` any thread; `create` the reactor's thread (it makes a directory and an
 empty file); `open`, `delete_topic`, `close` block and belong into a worker thread.
@@ -16,8 +17,8 @@ import os
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
+from contextlib import suppress
 from dataclasses import dataclass, field
-from stat import S_ISDIR
 from types import MappingProxyType
 
 from hermes.errors import LogOfflineError, StorageError
@@ -25,10 +26,12 @@ from hermes.storage.descriptors import DescriptorCache
 from hermes.storage.files import FileLayer, storage_error
 from hermes.storage.layout import (
     CLEAN_SHUTDOWN_MARKER,
+    LARGEST_PARTITION,
     LOCK_NAME,
     TopicPartition,
-    parse_partition_directory,
+    list_partitions,
     partition_directory,
+    printable,
 )
 from hermes.storage.lock import DirectoryLock
 from hermes.storage.log import Log
@@ -46,7 +49,8 @@ class OpenReport:
         was_clean: whether the last stop was clean; nothing was recovered then.
         recovered: what recovery found, by (topic, partition).
         offline: why partitions could not be opened, by (topic, partition); the error names files.
-        strange: paths relative to log_dir that are no part of a log; they were left alone.
+        strange: paths relative to log_dir that are no part of a log, made printable; they were
+            left alone.
     """
 
     was_clean: bool
@@ -89,6 +93,8 @@ class DataDirectory:
         self._deleting: set[str] = set()
         self._is_open = False
         self._opened_ms = 0
+        # Where the logs ended at a clean start that had nothing to recover; else None.
+        self._clean_ends: Mapping[TopicPartition, int] | None = None
 
     # -- logs -----------------------------------------------------------------------------------
 
@@ -121,7 +127,7 @@ class DataDirectory:
 
         Args:
             topic: a name that was checked with `hermes.protocol.check_new_topic_name`.
-            partition: 0 to 2**31 - 1.
+            partition: 0 to `hermes.storage.layout.LARGEST_PARTITION`.
 
         Returns:
             The log.
@@ -135,15 +141,16 @@ class DataDirectory:
             return log
         with self._change:
             self._check_not_deleting(topic)
+        if partition > LARGEST_PARTITION:
+            raise StorageError(f"partition {partition} of {topic}: {LARGEST_PARTITION} is the last")
         log = self._log(topic, partition)
         try:
-            self._files.mkdir(log.directory)
-            is_new = True
-        except FileExistsError:
-            is_new = False
+            # One that exists may be what an earlier try has left, and on no disk yet.
+            with suppress(FileExistsError):
+                self._files.mkdir(log.directory)
         except OSError as error:
             raise storage_error(f"create partition {log.name}", error) from error
-        log.open(clean=False, now_ms=self._opened_ms, is_new_directory=is_new)
+        log.open(clean=False, now_ms=self._opened_ms, is_new_directory=True)
         with self._change:
             self._logs = {**self._logs, (topic, partition): log}
         return log
@@ -198,7 +205,7 @@ class DataDirectory:
 
     def _open(self, now_ms: int, workers: Executor | None) -> OpenReport:
         self._opened_ms = now_ms
-        partitions, strange = self._list_partitions()
+        partitions, strange = list_partitions(self.path, self._files)
         was_clean = CLEAN_SHUTDOWN_MARKER in strange
         strange = [name for name in strange if name not in (CLEAN_SHUTDOWN_MARKER, LOCK_NAME)]
         logs = [self._log(topic, partition) for topic, partition in partitions]
@@ -217,6 +224,8 @@ class DataDirectory:
         self._files.fsync_directory(self.path)
         self._logs = {(log.topic, log.partition): log for log in logs}
         self._is_open = True
+        if was_clean and not any(results):
+            self._clean_ends = self._ends()
         outcomes = list(zip(partitions, results, strict=True))
         for log in logs:
             strange += [f"{log.name}/{name}" for name in log.strange_files]
@@ -224,26 +233,11 @@ class DataDirectory:
             was_clean=was_clean,
             recovered={key: each for key, each in outcomes if isinstance(each, RecoveryReport)},
             offline={key: each for key, each in outcomes if isinstance(each, str)},
-            strange=tuple(strange),
+            strange=tuple(map(printable, strange)),
         )
 
-    def _list_partitions(self) -> tuple[list[TopicPartition], list[str]]:
-        """Find partitions' directories: (them, all other names)."""
-        partitions = []
-        strange = []
-        for name in sorted(self._files.listdir(self.path)):
-            parsed = parse_partition_directory(name)
-            if parsed is not None and self._is_directory(name):
-                partitions.append(parsed)
-            else:
-                strange.append(name)
-        return partitions, strange
-
-    def _is_directory(self, name: str) -> bool:
-        try:
-            return S_ISDIR(self._files.stat(os.path.join(self.path, name)).st_mode)
-        except OSError:
-            return False
+    def _ends(self) -> dict[TopicPartition, int]:
+        return {key: log.end_offset for key, log in self._logs.items()}
 
     def _abandon(self) -> None:
         """Give back what a start has taken, so that another may follow."""
@@ -296,11 +290,13 @@ class DataDirectory:
         """Flush and close all logs, and give the directory back. Blocks. Again is harmless.
 
         Args:
-            clean: False to leave no marker whatever happened: the next start then recovers.
+            clean: False after a start that failed: no marker is written, so the next start
+                recovers; unless `open` found one, and nothing was appended or recovered since.
 
         Returns:
             Whether the marker was written: everything is on disk and every log was in service.
         """
+        clean = clean or self._ends() == self._clean_ends
         flushed = [self._flush(log) for log in self._logs.values()]
         for log in self._logs.values():
             log.close()

@@ -8,15 +8,24 @@ Layout: Kafka 0.7, which ignores other plain files. The names in a partition's d
 `hermes.storage.segment`.
 """
 
+import os
 import re
 from typing import TypeAlias
 
+from hermes.errors import InvalidTopicError
+from hermes.protocol import check_topic_name
+from hermes.storage.files import FileLayer
+from hermes.storage.segment import parse_segment_name
+
 __all__ = [
     "CLEAN_SHUTDOWN_MARKER",
+    "LARGEST_PARTITION",
     "LOCK_NAME",
     "TopicPartition",
+    "list_partitions",
     "parse_partition_directory",
     "partition_directory",
+    "printable",
 ]
 
 #: Kafka 0.7's name for the sign of a clean stop.
@@ -25,8 +34,10 @@ CLEAN_SHUTDOWN_MARKER = ".kafka_cleanshutdown"
 #: The file that `hermes.storage.lock` locks.
 LOCK_NAME = ".hermes_lock"
 
+#: A larger number is no partition's: it is the date or the time of somebody's `backup-1763715600`.
+LARGEST_PARTITION = 100_000
+
 _PARTITION_DIRECTORY = re.compile(r"(.+)-(0|[1-9][0-9]{0,9})", re.DOTALL)
-_LARGEST_PARTITION = 2**31 - 1
 
 #: A partition: the topic's name, the partition's number.
 TopicPartition: TypeAlias = tuple[str, int]
@@ -37,7 +48,7 @@ def partition_directory(topic: str, partition: int) -> str:
 
     Args:
         topic: the topic's name.
-        partition: 0 to 2**31 - 1.
+        partition: 0 to `LARGEST_PARTITION`.
 
     Returns:
         A name without path.
@@ -52,9 +63,64 @@ def parse_partition_directory(name: str) -> TopicPartition | None:
         name: a name without path.
 
     Returns:
-        (topic, partition), or None when it is no partition's.
+        (topic, partition), or None when it is no partition's: the number is too large, say, or
+        no topic can have that name (one that isn't UTF-8, among others).
     """
     match = _PARTITION_DIRECTORY.fullmatch(name)
-    if match is None or int(match[2]) > _LARGEST_PARTITION:
+    if match is None or int(match[2]) > LARGEST_PARTITION:
+        return None
+    try:
+        check_topic_name(match[1])
+    except InvalidTopicError:
         return None
     return match[1], int(match[2])
+
+
+def list_partitions(path: str, files: FileLayer) -> tuple[list[TopicPartition], list[str]]:
+    """Find the partitions in a data directory.
+
+    Args:
+        path: log_dir.
+        files: the file layer.
+
+    Returns:
+        (the partitions, all other names), both sorted by name.
+
+    Raises:
+        OSError: the data directory can't be listed.
+    """
+    partitions = []
+    others = []
+    for name in sorted(files.listdir(path)):
+        parsed = parse_partition_directory(name)
+        if parsed is not None and _may_be_log(os.path.join(path, name), files):
+            partitions.append(parsed)
+        else:
+            others.append(name)
+    return partitions, others
+
+
+def _may_be_log(path: str, files: FileLayer) -> bool:
+    """Whether it is a directory that is empty or holds a file called as ours are.
+
+    One that can't be listed may be: opening it says what is wrong.
+    """
+    try:
+        names = files.listdir(path)
+    except (NotADirectoryError, FileNotFoundError):
+        return False
+    except OSError:
+        return True
+    return not names or any(map(parse_segment_name, names))
+
+
+def printable(name: str) -> str:
+    r"""Write a name so that it can be printed, whatever bytes it is made of.
+
+    Args:
+        name: as `os.listdir` gives it: bytes that aren't UTF-8 are lone surrogates in it.
+
+    Returns:
+        The name with such bytes written as `\xe9`.
+    """
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")

@@ -64,8 +64,8 @@ class Log(LogWriter, LogReader):
         Args:
             clean: True when the last stop was clean: nothing is read then.
             now_ms: ms since 1970.
-            is_new_directory: True when the directory was just created: the first flush then syncs
-                its parent as well.
+            is_new_directory: True when the directory's name may be in memory only: the first flush
+                then syncs its parent as well.
 
         Returns:
             What recovery did; None when there was nothing to recover.

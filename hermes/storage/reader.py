@@ -133,7 +133,9 @@ class LogReader(LogState):
         try:
             reader = SegmentReader(self._files, descriptor, segment.base_offset, end)
             segment.index.load(descriptor, end - segment.base_offset)
-            return boundary_in_segment(segment, reader, offset, self.settings.max_message_bytes)
+            return boundary_in_segment(
+                segment, reader, offset, self.settings.max_message_bytes, self._search_lock
+            )
         except OSError as error:
             raise storage_error(f"{self.name}: find a boundary", error) from error
         finally:

@@ -79,7 +79,7 @@ class Segment:
         is_flushed_name: True once the file is called `.kafka`.
         index: the segment's time index.
         boundaries: offsets of a few message boundaries inside, ascending, found by earlier
-            searches; only `hermes.storage.boundary` touches it.
+            searches; only `hermes.storage.boundary` touches it, under the log's lock for it.
         descriptor, users, is_retired: owned by `DescriptorCache`, under its lock.
     """
 

@@ -9,6 +9,8 @@ flushes, `hermes.storage.reader` reads, `hermes.storage.log` opens, brings back 
   exchange of segments in a delete. Always taken before `_lock`.
 - `_delete_lock` is held while files are deleted: those of `_doomed`, segments that are in no view
   any more. It is taken alone.
+- `_search_lock` guards the segments' `boundaries`; it is held while some MiB are searched for more,
+  so that searches share their work. It is taken alone.
 - `_view` is immutable and replaced as a whole, and `_high_watermark` only grows: readers take no
   lock. The watermark never passes what the disk has confirmed.
 - `_dirty` are the segments with bytes (or names) that aren't on disk yet, oldest first, contiguous
@@ -70,6 +72,7 @@ class LogState:
         self._lock = threading.Lock()
         self._flush_lock = threading.Lock()
         self._delete_lock = threading.Lock()
+        self._search_lock = threading.Lock()
         self._view = SegmentView((), ())
         self._offline_reason: str | None = "not opened yet"
         self._is_closed = False

@@ -5,9 +5,19 @@ import socket
 import struct
 import zlib
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
-from hermes_testkit import BrokerProcess, fetch, frame, message, produce, wait_until_visible
+from hermes_testkit import (
+    BrokerProcess,
+    RawClient,
+    fetch,
+    frame,
+    message,
+    produce,
+    produce_acknowledged,
+    wait_until_visible,
+)
 
 StartBroker = Callable[..., BrokerProcess]
 
@@ -190,3 +200,93 @@ def test_what_arrived_before_the_peer_closed_is_appended(start_broker: StartBrok
     with broker.connect() as client:
         wait_until_visible(client, "t", 0, len(sent))
         assert client.call(fetch("t", 0, 0))[6:] == sent
+
+
+def large_log(broker: BrokerProcess, client: RawClient) -> bytes:
+    """Store more than any socket's buffers take; what was stored."""
+    stored = message(bytes(990_000)) * 12
+    client.send(produce("large", 0, stored))
+    wait_until_visible(client, "large", 0, len(stored))
+    return stored
+
+
+def test_answers_before_a_bad_request_arrive_whole(start_broker: StartBroker) -> None:
+    """Closing with unread input would throw away what the kernel hasn't sent yet."""
+    broker = start_broker()
+    with broker.connect() as client:
+        stored = large_log(broker, client)
+        client.send(fetch("large", 0, 0, 1 << 24) * 2 + struct.pack(">i", -1) + bytes(300_000))
+        assert client.answer()[6:] == stored
+        assert client.answer()[6:] == stored
+        assert client.socket.recv(1) == b"", "the end of the answers, and no reset"
+
+
+def test_a_stop_finishes_the_answer_of_a_client_with_more_requests(
+    start_broker: StartBroker,
+) -> None:
+    broker = start_broker()
+    with broker.connect() as client:
+        stored = large_log(broker, client)
+        client.send(fetch("large", 0, 0, 1 << 24) * 5000)
+        assert client.receive(1000)
+        broker.process.terminate()
+        rest = 4 + 2 + len(stored) - 1000
+        assert len(client.receive(rest)) == rest
+        while data := client.socket.recv(1 << 20):  # whole answers, then the end, and no reset
+            rest += len(data)
+        assert (rest + 1000) % (4 + 2 + len(stored)) == 0
+    assert broker.wait() == 0
+
+
+def test_requests_with_very_many_entries(start_broker: StartBroker) -> None:
+    broker = start_broker()
+    count = 5000
+    entry = struct.pack(">h1siqi", 1, b"t", 0, 0, 100)
+    one = message(b"x")
+    multiproduce = struct.pack(">hh", 3, count)
+    multiproduce += struct.pack(">h1sii", 1, b"t", 0, len(one)).join([b"", *[one] * count])
+    with broker.connect() as client:
+        client.send(frame(multiproduce))
+        wait_until_visible(client, "t", 0, count * len(one))
+        answer = client.call(frame(struct.pack(">hh", 2, count) + entry * count))
+        assert len(answer) == 4 + 2 + count * (4 + 2 + 100)
+        waits = struct.pack(">hhiih", 65, 0, 1000, 1, count) + entry * count
+        assert client.call(frame(waits)) == struct.pack(">ih", 2, -1)
+        bad = struct.pack(">hh", 2, count) + entry * (count - 1)
+        client.send(frame(bad + struct.pack(">h1siqi", 1, b"t", 0, 0, -1)))
+        assert client.closed()
+
+
+def test_two_deletes_of_a_topic_at_once(start_broker: StartBroker) -> None:
+    broker = start_broker(segment_bytes=100)
+    delete = frame(struct.pack(">hhh1s", 68, 0, 1, b"t"))
+    with broker.connect() as one, broker.connect() as other:
+        for round_number in range(5):
+            for _ in range(20):
+                one.call(produce_acknowledged(("t", 0, message(bytes(100)))))
+            one.send(delete)
+            other.send(delete)
+            codes = sorted(struct.unpack(">ih", c.answer())[1] for c in (one, other))
+            assert codes[0] == 0
+            assert codes[1] in (65, 67), round_number
+        kept = message(b"kept")
+        one.call(produce_acknowledged(("t", 0, kept)))
+    broker.kill()
+    broker.start()
+    with broker.connect() as client:
+        assert client.call(fetch("t", 0, 0))[6:] == kept
+
+
+def test_a_stray_directory_with_a_large_number_is_left_alone(
+    start_broker: StartBroker, tmp_path: Path
+) -> None:
+    stray = tmp_path / "logs" / "backup-1763715600"
+    stray.mkdir(parents=True)
+    (stray / "notes.txt").write_text("mine")
+    broker = start_broker()
+    with broker.connect() as client:
+        metadata = client.call(frame(struct.pack(">hhh", 66, 0, -1)))
+        assert b"backup" not in metadata
+    broker.stop()
+    assert [path.name for path in stray.iterdir()] == ["notes.txt"]
+    assert any("backup-1763715600" in line for line in broker.lines)

@@ -7,7 +7,7 @@ ones before it left on the disk. Where Hermes differs on purpose the recording s
 import ast
 import struct
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -60,16 +60,10 @@ class Replay:
             return (response.hex() or None), after
 
 
-@pytest.fixture(scope="module")
-def replay(
-    tmp_path_factory: pytest.TempPathFactory, kafka_vectors: dict[str, Any]
-) -> Iterator[Replay]:
-    directory = tmp_path_factory.mktemp("replay")
-    broker = BrokerProcess(
-        directory / "broker", {"log_dir": str(directory / "logs"), **RECORDED_SETTINGS}
-    )
-    yield Replay(broker, kafka_vectors["vectors"])
-    broker.stop()
+@pytest.fixture
+def replay(start_broker: Callable[..., BrokerProcess], kafka_vectors: dict[str, Any]) -> Replay:
+    """A broker with the recorded configuration and nothing in it."""
+    return Replay(start_broker(**RECORDED_SETTINGS), kafka_vectors["vectors"])
 
 
 #: Requests of the recording that the vectors describe but, being large, don't hold.
@@ -173,13 +167,11 @@ def fill_roll(replay: Replay, observed: dict[str, int]) -> None:
 
 
 def test_the_segments_on_disk_are_the_recorded_bytes(replay: Replay) -> None:
-    """Run alone this starts from nothing: whatever is there must be the recorded beginning."""
     for topic in ("t1", "tgz", "tsn", "mp1"):
         recorded = bytes.fromhex(replay.vectors[f"disk/{topic}-0/{0:020d}.kafka"]["hex"])
         with replay.broker.connect() as client:
-            if not replay.log_bytes(topic):
-                client.send(produce(topic, 0, recorded))
-                assert client.alive()
+            client.send(produce(topic, 0, recorded))
+            assert client.alive()
         held = replay.broker.segment(topic).read_bytes()
         assert held == recorded, topic
 
@@ -194,12 +186,16 @@ def test_three_requests_in_one_write_are_answered_in_order(
     )
     offsets = frame(struct.pack(">hh4siqi", 4, 4, b"roll", 0, -2, 1))
     with replay.broker.connect() as client:
+        client.send(replay.request("produce-magic1-one"))
+        wait_until_visible(client, "t1", 0, 15)
         client.send(fetch("t1", 0, 0, 15) + offsets + fetch("t1", 0, 10**9, 15))
         assert [client.answer().hex() for _ in range(3)] == expected
 
 
 def test_a_request_byte_by_byte(replay: Replay) -> None:
     with replay.broker.connect() as client:
+        client.send(replay.request("produce-magic1-one"))
+        wait_until_visible(client, "t1", 0, 15)
         for byte in fetch("t1", 0, 0, 15):
             client.send(bytes([byte]))
         assert client.answer().hex() == "0000001100000000000b01003610a68668656c6c6f"

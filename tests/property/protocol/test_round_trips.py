@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes.protocol import (
+    MIN_CHARGE_BYTES,
     AcknowledgedProduceRequest,
     BoundaryRequest,
     BrokerMetadata,
@@ -103,7 +104,7 @@ def test_metadata(metadata):
 @given(st.sampled_from([Codec.GZIP, Codec.SNAPPY]), st.binary(max_size=3000), st.integers(1, 50))
 def test_compression(codec, data, times):
     data *= times
-    assert decompress(codec, compress(codec, data), len(data)) == data
+    assert decompress(codec, compress(codec, data), len(data) + MIN_CHARGE_BYTES) == data
 
 
 # A tree of sets: payloads are leaves, lists with a codec are compressed messages.

@@ -1,13 +1,33 @@
 """The budget of requests being received, and the rate of log lines."""
 
-from hermes.broker.limits import READ_BYTES, TIGHT_READ_BYTES, RateLimit, RequestMemory
+import random
+
+from hermes.broker.limits import (
+    ELDERS,
+    LEAST_PROGRESS_BYTES,
+    READ_BYTES,
+    SMALL_BYTES,
+    TIGHT_READ_BYTES,
+    RateLimit,
+    RequestMemory,
+)
+
+MIB = 1 << 20
 
 
 class FakeReader:
-    def __init__(self) -> None:
+    """A connection that receives a request of `size` bytes, as far as it may and can."""
+
+    def __init__(self, memory: RequestMemory, size: int = 100 * MIB, sends: int | None = None):
+        self.memory = memory
+        self.size = size
+        self.sends = size if sends is None else sends  # how much of it the peer ever sends
+        self.received = 0
         self.read_size = 0
         self.held = False
         self.given_up = ""
+        self.done = False
+        memory.add(self)
 
     def set_read_size(self, size_bytes: int) -> None:
         self.read_size = size_bytes
@@ -15,99 +35,180 @@ class FakeReader:
     def hold_reading(self, held: bool) -> None:
         self.held = held
 
+    def has_input(self) -> bool:
+        return self.received < self.sends
+
     def give_up(self, reason: str) -> None:
         self.given_up = reason
+        self.memory.remove(self)
+
+    def read(self) -> bool:
+        """Read once, as the reactor would; whether anything came."""
+        count = min(self.read_size, self.sends - self.received)
+        if self.held or self.done or self.given_up or count <= 0:
+            return False
+        self.received += count
+        if self.received == self.size:
+            self.done = True
+            self.memory.update(self, 0, 0)
+        else:
+            self.memory.update(self, self.received, self.size - self.received)
+        return True
 
 
-def budget(limit: int, count: int) -> tuple[RequestMemory, list[FakeReader]]:
-    memory = RequestMemory(limit)
-    readers = [FakeReader() for _ in range(count)]
-    for reader in readers:
-        memory.add(reader)
-    return memory, readers
+def run(readers: list[FakeReader], reads: int = 10**6) -> None:
+    """Let everybody read until nobody can (or that often)."""
+    chance = random.Random(1)
+    while reads > 0 and sum(reader.read() for reader in chance.sample(readers, len(readers))):
+        reads -= 1
 
 
 def test_below_the_limit_everybody_reads_freely() -> None:
-    memory, readers = budget(100, 3)
-    for reader in readers:
-        memory.update(reader, 33)
-    assert memory.used_bytes == 99
+    memory = RequestMemory(MIB)
+    readers = [FakeReader(memory, sends=300_000) for _ in range(3)]
+    run(readers)
+    assert memory.used_bytes == 900_000
     assert not memory.tight
     assert [reader.read_size for reader in readers] == [READ_BYTES] * 3
     assert not any(reader.held for reader in readers)
 
 
-def test_above_the_limit_only_the_elder_goes_on() -> None:
-    memory, (elder, second, idle) = budget(100, 3)
-    memory.update(elder, 60)
-    memory.update(second, 60)
+def test_a_thousand_claims_cost_the_budget_and_one_small_read_each() -> None:
+    memory = RequestMemory(32 * MIB)
+    readers = [FakeReader(memory, sends=200_000) for _ in range(1000)]
+    run(readers)
     assert memory.tight
-    assert (elder.held, second.held, idle.held) == (False, True, False)
-    assert idle.read_size == TIGHT_READ_BYTES
+    assert memory.used_bytes < 1.25 * 32 * MIB + 1000 * TIGHT_READ_BYTES + 2 * READ_BYTES
 
 
-def test_a_small_request_in_part_is_held_while_tight_and_let_go_when_the_elder_is_done() -> None:
-    memory, (elder, second, late) = budget(100, 3)
-    memory.update(elder, 60)
-    memory.update(second, 45)
-    memory.update(late, 10)
-    assert late.held
-    memory.update(elder, 0)
-    assert not memory.tight
-    assert not second.held
-    assert not late.held
-    assert late.read_size == READ_BYTES
-
-
-def test_when_the_elder_leaves_and_it_stays_tight_the_next_one_reads() -> None:
-    memory, (elder, second, third) = budget(100, 3)
-    memory.update(elder, 60)
-    memory.update(second, 60)
-    memory.update(third, 60)
-    memory.remove(elder)
+def test_small_requests_go_on_while_large_ones_wait() -> None:
+    memory = RequestMemory(8 * MIB)
+    run([FakeReader(memory, sends=200_000) for _ in range(300)])
     assert memory.tight
-    assert not second.held
-    assert second.read_size == READ_BYTES
-    assert third.held
+    small = [FakeReader(memory, size=20_000) for _ in range(50)]
+    run(small)
+    assert all(reader.done for reader in small)
 
 
-def test_an_elder_without_progress_is_given_up_at_the_second_look() -> None:
-    memory, (elder, second) = budget(100, 2)
-    memory.update(elder, 60)
-    memory.update(second, 60)
-    memory.evict_stalled()
-    assert elder.given_up == ""
-    memory.evict_stalled()
-    assert "request_memory" in elder.given_up
+def test_small_claims_can_not_use_more_than_their_reserve() -> None:
+    memory = RequestMemory(8 * MIB)
+    run([FakeReader(memory, sends=200_000) for _ in range(300)])
+    used = memory.used_bytes
+    run([FakeReader(memory, size=SMALL_BYTES, sends=SMALL_BYTES - 1) for _ in range(2000)])
+    assert memory.used_bytes - used < 2 * MIB + 2000 * TIGHT_READ_BYTES
 
 
-def test_an_elder_with_progress_is_left_alone() -> None:
-    memory, (elder, second) = budget(100, 2)
-    memory.update(elder, 60)
-    memory.update(second, 60)
-    memory.evict_stalled()
-    memory.update(elder, 61)
-    memory.evict_stalled()
-    assert elder.given_up == ""
-
-
-def test_the_sum_is_right_after_everybody_left() -> None:
-    memory, readers = budget(100, 4)
-    for reader in readers:
-        memory.update(reader, 70)
-    for reader in readers:
-        memory.remove(reader)
+def test_large_requests_all_arrive_in_the_end() -> None:
+    memory = RequestMemory(8 * MIB)
+    readers = [FakeReader(memory, size=3 * MIB) for _ in range(40)]
+    run(readers)
+    assert all(reader.done for reader in readers)
     assert memory.used_bytes == 0
     assert not memory.tight
 
 
-def test_a_connection_made_while_tight_reads_little() -> None:
-    memory, (elder, second) = budget(100, 2)
-    memory.update(elder, 60)
-    memory.update(second, 60)
-    late = FakeReader()
-    memory.add(late)
-    assert late.read_size == TIGHT_READ_BYTES
+def test_even_one_above_the_whole_budget() -> None:
+    memory = RequestMemory(MIB)
+    readers = [FakeReader(memory, size=20 * MIB), FakeReader(memory, size=20 * MIB)]
+    run(readers)
+    assert all(reader.done for reader in readers)
+
+
+def test_those_who_claim_and_do_not_send_are_given_up_by_the_dozen() -> None:
+    memory = RequestMemory(8 * MIB)
+    stalled = [FakeReader(memory, sends=100_000) for _ in range(300)]
+    run(stalled)
+    honest = FakeReader(memory, size=5 * MIB)
+    run([honest])
+    assert not honest.done
+    looks = 0
+    while not honest.done:
+        memory.look()
+        run([*stalled, honest])
+        looks += 1
+    assert looks < 2 * len(stalled) / ELDERS + 4
+    assert "request_memory" in stalled[0].given_up
+    assert not honest.given_up
+
+
+def test_an_elder_must_move() -> None:
+    memory = RequestMemory(MIB)
+    tricklers = [FakeReader(memory, sends=900_000) for _ in range(2)]
+    run(tricklers)
+    for reader in tricklers:
+        reader.sends = reader.received + 10 * LEAST_PROGRESS_BYTES
+    honest = FakeReader(memory, size=5 * MIB)
+    for _ in range(4):
+        memory.look()
+        for reader in tricklers:
+            if not reader.held and not reader.given_up:
+                reader.received += 1
+                memory.update(reader, reader.received, reader.size - reader.received)
+    run([honest])
+    assert honest.done
+    assert all(reader.given_up for reader in tricklers)
+
+
+def test_an_elder_with_progress_is_left_alone() -> None:
+    memory = RequestMemory(MIB)
+    readers = [FakeReader(memory, size=50 * MIB) for _ in range(2)]
+    for _ in range(6):
+        run(readers, reads=40)
+        memory.look()
+    assert not any(reader.given_up for reader in readers)
+
+
+def test_who_streams_large_requests_goes_behind_those_who_wait() -> None:
+    memory = RequestMemory(MIB)
+    streaming = FakeReader(memory, size=10**9)
+    memory.update(streaming, 200_000, 500_000)
+    waiting = [FakeReader(memory, size=2 * MIB, sends=100_000) for _ in range(ELDERS + 3)]
+    run(waiting)
+    memory.update(streaming, 100_000, 900_000)  # the next request has begun with the same read
+    assert memory.tight
+    assert streaming.held
+    for reader in waiting:
+        reader.sends = reader.size
+    run(waiting)
+    assert all(reader.done for reader in waiting)
+
+
+def test_while_checks_overrun_the_budget_nobody_adds_to_it() -> None:
+    memory = RequestMemory(MIB)
+    checked = FakeReader(memory)
+    memory.update(checked, 5 * MIB, 0, 5 * MIB)
+    waiting = FakeReader(memory, size=2 * MIB)
+    run([waiting])
+    assert waiting.received == TIGHT_READ_BYTES
+    memory.look()
+    memory.look()
+    assert not waiting.given_up, "it has more to send; the wait is ours"
+    assert not checked.given_up
+    memory.update(checked, 0, 0)
+    run([waiting])
+    assert waiting.done
+
+
+def test_the_sums_are_right_whatever_happens() -> None:
+    chance = random.Random(7)
+    memory = RequestMemory(2 * MIB)
+    readers = [
+        FakeReader(memory, size=chance.choice([5000, 60_000, MIB, 9 * MIB])) for _ in range(60)
+    ]
+    for reader in chance.sample(readers, 20):
+        reader.sends = chance.randrange(reader.size)
+    for _ in range(400):
+        run(readers, reads=3)
+        if chance.random() < 0.1:
+            memory.look()
+        if chance.random() < 0.1:
+            memory.remove(chance.choice(readers))
+        assert memory.used_bytes >= 0
+        assert memory._reserved_bytes >= 0
+        assert memory._checking_bytes == 0
+    for reader in readers:
+        memory.remove(reader)
+    assert (memory.used_bytes, memory._reserved_bytes, memory.tight) == (0, 0, False)
 
 
 def test_rate_limit_counts_what_it_suppressed() -> None:

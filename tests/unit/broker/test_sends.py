@@ -319,6 +319,12 @@ class GreedyCarrier:
     def wake_when_writable(self) -> None:
         self.wakes += 1
 
+    def writable(self) -> None:
+        pass
+
+    def unsent_bytes(self) -> int:
+        return 0
+
 
 def test_one_turn_moves_a_bounded_share_however_much_the_peer_takes(big: Path) -> None:
     carrier, transport = GreedyCarrier(), StringTransport()

@@ -1,5 +1,6 @@
 import subprocess
 import sys
+from pathlib import Path
 
 import click
 import pytest
@@ -59,3 +60,40 @@ def test_the_program_starts_without_loading_any_command():
         "assert 'twisted' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", script], check=True, capture_output=True)
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_standard_streams_are_no_fault(closed: str) -> None:
+    hermes = Path(sys.executable).with_name("hermes")
+    ended = subprocess.run(
+        ["bash", "-c", f"{hermes} topics list -b 127.0.0.1:1 {closed}"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert ended.returncode == 1
+    assert "Traceback" not in ended.stderr
+    assert "fault of Hermes" not in ended.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["consume", "-t", "t", "--timeout", "nan"],
+        ["consume", "-t", "t", "--timeout", "inf"],
+        ["consume", "-t", "t", "-o", "@99999999999999999999999"],
+        ["consume", "-t", "t", "-p", "99999999999"],
+        ["offsets", "-t", "t", "--time", "99999999999999999999999"],
+        ["produce", "-t", "t", "-p", "99999999999"],
+    ],
+)
+def test_numbers_that_nothing_can_carry_are_usage_errors(arguments: list[str]) -> None:
+    hermes = Path(sys.executable).with_name("hermes")
+    ended = subprocess.run(
+        [str(hermes), arguments[0], "-b", "127.0.0.1:1", *arguments[1:]],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        stdin=subprocess.DEVNULL,
+    )
+    assert ended.returncode == 2, ended.stderr

@@ -242,7 +242,9 @@ def test_any_text_is_read_or_refused(text: str) -> None:
 
 _NUMBERS = st.integers(1, (1 << 31) - 1)
 _NAME_CHARACTERS = st.characters(exclude_categories=["Cs", "Cc", "Z"], exclude_characters=":,")
-_TOPICS = st.dictionaries(st.text(_NAME_CHARACTERS, min_size=1), _NUMBERS, max_size=3)
+_PARTITIONS = st.integers(1, 100_001)
+_NAMES = st.text(_NAME_CHARACTERS, min_size=1)
+_TOPICS = st.dictionaries(_NAMES, _NUMBERS, max_size=3)
 _HOUR_MS = 3_600_000
 
 # 0.7's key -> values to try; and what a value must become: attribute and factor.
@@ -280,8 +282,14 @@ _TOPIC_MAPS = {
 
 @example(numbers={}, maps={}, port=0, log_dir="\x85a\u2028b\u2029")
 @given(
-    numbers=st.fixed_dictionaries({}, optional=dict.fromkeys(_NUMERIC, _NUMBERS)),
-    maps=st.fixed_dictionaries({}, optional=dict.fromkeys(_TOPIC_MAPS, _TOPICS)),
+    numbers=st.fixed_dictionaries(
+        {}, optional=dict.fromkeys(_NUMERIC, _NUMBERS) | {"num.partitions": _PARTITIONS}
+    ),
+    maps=st.fixed_dictionaries(
+        {},
+        optional=dict.fromkeys(_TOPIC_MAPS, _TOPICS)
+        | {"topic.partition.count.map": st.dictionaries(_NAMES, _PARTITIONS, max_size=3)},
+    ),
     port=st.integers(0, 65535),
     log_dir=st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20),
 )

@@ -1,5 +1,7 @@
 import gzip
 import io
+import random
+import struct
 import tracemalloc
 import zlib
 
@@ -7,7 +9,7 @@ import cramjam
 import pytest
 
 from hermes.errors import ExpandedTooLargeError, InvalidMessageError
-from hermes.protocol import Codec, compress, decompress
+from hermes.protocol import MIN_CHARGE_BYTES, Codec, compress, decompress
 
 SET = bytes.fromhex(
     "0000000b01003610a68668656c6c6f0000000c0100718498e8776f726c642100000006010000000000"
@@ -22,6 +24,9 @@ SNAPPY_FRAMED = bytes.fromhex(
     "e8776f726c642100000006010000000000"
 )
 SNAPPY_RAW = SNAPPY_FRAMED[20:]
+SNAPPY_HEADER = SNAPPY_FRAMED[:16]
+EMPTY_MEMBER = gzip.compress(b"", mtime=0)
+EMPTY_BLOCK = bytes.fromhex("0000000100")
 
 LIMIT = 1 << 20
 
@@ -50,7 +55,8 @@ def test_what_is_written_can_be_read(codec, size):
     data = bytes(i * i % 251 for i in range(size))
     packed = compress(codec, data)
 
-    assert (packed if codec is Codec.NONE else decompress(codec, packed, size)) == data
+    limit = size + MIN_CHARGE_BYTES
+    assert (packed if codec is Codec.NONE else decompress(codec, packed, limit)) == data
 
 
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY])
@@ -63,11 +69,82 @@ def test_the_limit_is_exact(codec):
 
 
 def test_gzip_members_follow_each_other():
-    packed = gzip.compress(b"one, ") + gzip.compress(b"") + gzip.compress(b"three")
+    one, three = bytes(100), b"three" * 100
+    packed = gzip.compress(one) + gzip.compress(b"") + gzip.compress(three)
 
-    assert decompress(Codec.GZIP, packed, 10) == b"one, three"
+    assert decompress(Codec.GZIP, packed, 600 + MIN_CHARGE_BYTES) == one + three
     with pytest.raises(ExpandedTooLargeError):
-        decompress(Codec.GZIP, packed, 9)
+        decompress(Codec.GZIP, packed, 599 + MIN_CHARGE_BYTES)
+
+
+@pytest.mark.parametrize(
+    ("codec", "header", "nothing"),
+    [(Codec.GZIP, b"", EMPTY_MEMBER), (Codec.SNAPPY, SNAPPY_HEADER, EMPTY_BLOCK)],
+    ids=["gzip", "snappy"],
+)
+def test_what_expands_to_nothing_counts_all_the_same(codec, header, nothing):
+    packed = header + nothing * 1000
+
+    assert decompress(codec, packed, 1000 * MIN_CHARGE_BYTES) == b""
+    with pytest.raises(ExpandedTooLargeError, match="63999"):
+        decompress(codec, packed, 1000 * MIN_CHARGE_BYTES - 1)
+
+
+@pytest.mark.parametrize(
+    ("codec", "payload"),
+    [(Codec.GZIP, EMPTY_MEMBER), (Codec.SNAPPY, SNAPPY_HEADER), (Codec.SNAPPY, b"\0")],
+    ids=["gzip", "snappy", "raw snappy"],
+)
+def test_an_empty_payload_counts_as_well(codec, payload):
+    assert decompress(codec, payload, MIN_CHARGE_BYTES) == b""
+    with pytest.raises(ExpandedTooLargeError):
+        decompress(codec, payload, MIN_CHARGE_BYTES - 1)
+
+
+class FedBytes:
+    """Counts what zlib is given, and with it what zlib may have to give back as a copy."""
+
+    def __init__(self):
+        self.count = 0
+
+    def decompressobj(self, window, _real=zlib.decompressobj):
+        self._member = _real(window)
+        return self
+
+    def decompress(self, data, max_length):
+        self.count += len(data)
+        return self._member.decompress(data, max_length)
+
+    def __getattr__(self, name):
+        return getattr(self._member, name)
+
+
+@pytest.mark.parametrize(
+    "member",
+    [EMPTY_MEMBER, GZIP, gzip.compress(random.Random(1).randbytes(7000), mtime=0)],
+    ids=["empty", "small", "larger"],
+)
+def test_the_work_for_gzip_members_grows_no_faster_than_their_number(member, monkeypatch):
+    fed = FedBytes()
+    monkeypatch.setattr(zlib, "decompressobj", fed.decompressobj)
+    counts = []
+    for times in (500, 1000, 2000):
+        fed.count = 0
+        decompress(Codec.GZIP, member * times, 1 << 30)
+        counts.append(fed.count)
+
+    assert counts[2] - counts[1] == 2 * (counts[1] - counts[0])
+
+
+@pytest.mark.parametrize("size", [1000, 5000, 21_000, 300_000])
+def test_gzip_members_of_any_length_are_read_in_pieces(size):
+    one = random.Random(size).randbytes(size)
+    with_name = struct.pack("<4sIBB", b"\x1f\x8b\x08\x08", 0, 0, 255) + b"n" * size + b"\0"
+    packed = gzip.compress(one) + with_name + gzip.compress(one)[10:] + EMPTY_MEMBER
+
+    assert decompress(Codec.GZIP, packed + b"garbage" * size, 1 << 20) == one + one
+    with pytest.raises(InvalidMessageError, match="truncated"):
+        decompress(Codec.GZIP, packed[:-1], 1 << 20)
 
 
 @pytest.mark.parametrize("garbage", [b"x", bytes(100), b"\x1f\x8b\x07" + bytes(40), GZIP[:18]])
@@ -124,11 +201,11 @@ def test_less_than_a_length_at_the_end_of_snappy_is_ignored(stray):
 
 
 def test_snappy_blocks_follow_each_other():
-    packed = SNAPPY_FRAMED + SNAPPY_FRAMED[16:]
+    packed = compress(Codec.SNAPPY, SET * 10) + compress(Codec.SNAPPY, SET * 10)[16:]
 
-    assert decompress(Codec.SNAPPY, packed, 2 * len(SET)) == SET + SET
-    with pytest.raises(ExpandedTooLargeError, match=f"{2 * len(SET) - 1} bytes"):
-        decompress(Codec.SNAPPY, packed, 2 * len(SET) - 1)
+    assert decompress(Codec.SNAPPY, packed, 20 * len(SET)) == SET * 20
+    with pytest.raises(ExpandedTooLargeError, match=f"{20 * len(SET) - 1} bytes"):
+        decompress(Codec.SNAPPY, packed, 20 * len(SET) - 1)
 
 
 @pytest.mark.parametrize("version", ["00000000", "ffffffff"])

@@ -4,7 +4,7 @@ import pytest
 
 from hermes.errors import InvalidMessageError
 from hermes.protocol import Codec, Message, encode_message, encode_message_set
-from hermes.protocol.messages import count_plain_messages, decode_message
+from hermes.protocol.messages import count_plain_messages, count_uncompressed, decode_message
 
 HELLO = bytes.fromhex("0000000b01003610a68668656c6c6f")  # magic 1
 OLD = bytes.fromhex("00000008003f5dd4e56f6c64")  # magic 0
@@ -124,3 +124,52 @@ def test_whatever_is_not_plain_is_not_counted(data):
     assert count_plain_messages(data, 0, len(data)) == 0
     # What stands behind the end must not matter, though it is looked at when it is there.
     assert count_plain_messages(data + EMPTY * 3, 0, len(data)) == 0
+
+
+@pytest.mark.parametrize("view", [bytes, memoryview])
+def test_uncompressed_messages_of_every_kind_are_counted(view):
+    messages = HELLO + OLD + FREE_BITS + EMPTY
+    data = view(b"??" + messages + b"!!")
+
+    assert count_uncompressed(data, 2, 2 + len(messages)) == (4, 2 + len(messages))
+    assert count_uncompressed(data, 2, 1 + len(messages)) == (3, 2 + len(messages) - len(EMPTY))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        b"",
+        HELLO[:-1],
+        OLD[:-1],
+        bytes(4),
+        bytes(10),
+        encode_message_set([b"a"], Codec.GZIP),
+        encode_message(b"a", attributes=3),
+        HELLO[:-1] + b"?",
+        OLD[:-1] + b"?",
+        FREE_BITS[:-1] + b"?",
+        OLD[:5] + b"\x40" + OLD[6:],  # the first byte of its CRC
+        OLD[:8] + b"\xd5" + OLD[9:],  # the last one
+        bytes.fromhex("0000000b02003610a68668656c6c6f"),
+        bytes.fromhex("0000000bff003610a68668656c6c6f"),
+        bytes.fromhex("000000040000000000"),  # too short for its header
+        bytes.fromhex("00000005010000000000"),
+        bytes.fromhex("00000005010400000000"),
+        bytes.fromhex("ffffffff000000000000"),
+        bytes.fromhex("80000006010400000000"),
+    ],
+)
+def test_counting_uncompressed_messages_stops_at_everything_else(other):
+    data = OLD + FREE_BITS + other
+    stop = len(OLD + FREE_BITS)
+
+    assert count_uncompressed(data, 0, len(data)) == (2, stop)
+    # What stands behind the end must not matter, though it is looked at when it is there.
+    assert count_uncompressed(data + EMPTY * 3, 0, len(data)) == (2, stop)
+
+
+def test_an_empty_message_of_the_old_magic_may_be_left_at_the_end():
+    empty = encode_message(b"", magic=0)
+
+    assert count_uncompressed(empty * 3, 0, 27) == (2, 18)
+    assert count_uncompressed(empty * 3 + bytes(1), 0, 28) == (3, 27)

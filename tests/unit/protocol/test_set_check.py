@@ -9,9 +9,11 @@ from hermes.errors import (
     ProtocolError,
 )
 from hermes.protocol import (
+    MIN_CHARGE_BYTES,
     Codec,
     SetCheck,
     check_message_set,
+    check_plain_set,
     encode_message,
     encode_message_set,
 )
@@ -134,16 +136,59 @@ def test_a_large_message_that_is_not_all_there_is_no_large_message():
 
 
 def test_the_budget_counts_all_messages_and_all_levels():
-    inner = encode_message_set([bytes(990)])  # 1000 bytes
+    inner = encode_message_set([bytes(range(198)) * 5])  # 1000 bytes
     once = wrap(Codec.GZIP, inner)
+    assert len(once) > MIN_CHARGE_BYTES
     twice = wrap(Codec.GZIP, once)
 
-    assert check(once * 3, max_expanded_bytes=3000).message_count == 3
+    assert check(once * 3, 1000, max_expanded_bytes=3000).message_count == 3
     with pytest.raises(ExpandedTooLargeError, match="2999"):
-        check(once * 3, max_expanded_bytes=2999)
-    assert check(twice, max_expanded_bytes=1000 + len(once)).message_count == 1
+        check(once * 3, 1000, max_expanded_bytes=2999)
+    assert check(twice, 1000, max_expanded_bytes=1000 + len(once)).message_count == 1
     with pytest.raises(ExpandedTooLargeError):
-        check(twice, max_expanded_bytes=999 + len(once))
+        check(twice, 1000, max_expanded_bytes=999 + len(once))
+
+
+@pytest.mark.parametrize(
+    "empty",
+    [
+        wrap(Codec.GZIP, b""),
+        wrap(Codec.SNAPPY, b""),  # no block
+        encode_message(b"\0", attributes=Codec.SNAPPY),  # one block of 0 bytes
+    ],
+    ids=["gzip", "snappy", "raw snappy"],
+)
+def test_empty_compressed_messages_are_charged_to_the_budget(empty):
+    each = MIN_CHARGE_BYTES
+    assert check(empty * 10, max_expanded_bytes=10 * each).message_count == 0
+    with pytest.raises(ExpandedTooLargeError):
+        check(empty * 10, max_expanded_bytes=10 * each - 1)
+
+    nested = wrap(Codec.GZIP, empty * 10)
+    enough = 10 * (len(empty) + each)
+    assert check(nested, 1000, max_expanded_bytes=enough).message_count == 0
+    with pytest.raises(ExpandedTooLargeError):
+        check(nested, 1000, max_expanded_bytes=enough - 1)
+
+
+def test_a_small_message_of_very_many_empty_gzip_members_is_refused():
+    members = encode_message(compress(Codec.GZIP, b"") * 100_000, attributes=Codec.GZIP)
+    bomb = wrap(Codec.GZIP, members)
+    assert len(bomb) < 10_000
+    with pytest.raises(ExpandedTooLargeError):
+        check(bomb, 10_000, max_expanded_bytes=len(members) + 99_999 * MIN_CHARGE_BYTES)
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY])
+def test_tiny_messages_count_for_no_more_than_their_bytes(codec, magic):
+    tiny = encode_message(b"", magic=magic)
+    inner = tiny * (256 * 1024 // len(tiny))
+    compressed = wrap(codec, inner)
+    limit = len(inner) + MIN_CHARGE_BYTES
+    result = check(compressed, len(compressed), max_expanded_bytes=limit)
+
+    assert result.message_count == len(inner) // len(tiny)
 
 
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY])
@@ -188,3 +233,38 @@ def test_large_sets_take_the_same_decisions():
     assert caught.value.offset == 10_000
     with pytest.raises(ProtocolError):
         check(large[:-5] + bytes(5) + large)
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+def test_plain_sets_are_checked_as_any_other(kind):
+    large = encode_message_set([bytes([n]) * 90 for n in range(100)])
+    for plain in (HELLO, HELLO * 100, large):
+        found = check_plain_set(kind(plain), max_message_bytes=100)
+        assert found == check(plain)
+        assert found.valid_bytes == len(plain)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        b"",
+        HELLO[:3],
+        HELLO + HELLO[:-1],
+        HELLO + b"\0",
+        HELLO + BAD,
+        HELLO + OLD,
+        HELLO + encode_message(b"free bits", attributes=4),
+        HELLO + wrap(Codec.GZIP, HELLO),
+        HELLO + LARGE + BAD,
+    ],
+    ids=range(9),
+)
+def test_whatever_is_not_plain_is_left(other):
+    assert check_plain_set(other, max_message_bytes=100) is None
+
+
+def test_plain_sets_keep_to_the_limit_of_payloads():
+    with pytest.raises(MessageTooLargeError) as caught:
+        check_plain_set(HELLO + LARGE, max_message_bytes=100)
+    assert (caught.value.size_bytes, caught.value.limit_bytes) == (101, 100)
+    assert check_plain_set(HELLO + LARGE, max_message_bytes=101).message_count == 2

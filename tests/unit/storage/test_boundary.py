@@ -1,6 +1,7 @@
 """Message boundaries near an offset."""
 
 from pathlib import Path
+from threading import Thread
 
 import pytest
 from storage_fakes import WatchedFiles
@@ -94,6 +95,27 @@ def test_payloads_are_skipped_and_walks_are_remembered(tmp_path: Path) -> None:
     assert log.boundary_before(wanted) == 19 * len(large)
     assert files.bytes_read - first <= 2 * (NOTE_EVERY_BYTES // len(large) + 1) * 66_000
     assert log._view.segments[0].boundaries == [5 * len(large) * n for n in (1, 2, 3)]
+
+
+def test_searches_at_once_share_the_walk(tmp_path: Path) -> None:
+    large = message(b"x" * 60_000)
+    write_segments(tmp_path / "clicks-0", [large * 500])
+    wanted = 499 * len(large) + 7
+    found = []
+
+    class OneAskedMeanwhile(WatchedFiles):
+        def after(self, name, arguments, result):  # type: ignore[no-untyped-def]
+            if name == "pread" and self.calls.count("pread") == 20:
+                other.start()
+
+    files = OneAskedMeanwhile()
+    log = open_log(tmp_path / "clicks-0", files, clean=True)
+    other = Thread(target=lambda: found.append(log.boundary_before(wanted)))
+    found.append(log.boundary_before(wanted))
+    other.join()
+    assert found == [499 * len(large)] * 2
+    # A chunk leads over two messages. What comes after the last note may be read twice.
+    assert files.bytes_read < 250 * 66_000 + NOTE_EVERY_BYTES
 
 
 def test_our_index_spares_most_of_the_walk(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from errno import EIO, ENOSPC
 from pathlib import Path
 
 import pytest
-from storage_fakes import FaultyFiles, WatchedFiles
+from storage_fakes import FaultyFiles, ForgetfulFiles, WatchedFiles
 from storage_logs import NOW_MS, all_files, append, message, read_all, settings, write_segments
 
 from hermes.errors import (
@@ -27,6 +27,7 @@ from hermes.storage import (
     parse_partition_directory,
     partition_directory,
 )
+from hermes.storage.layout import LARGEST_PARTITION
 
 
 def made(path: Path, files: FileLayer | None = None, segment_bytes: int = 1 << 30) -> DataDirectory:
@@ -51,9 +52,12 @@ def log_dir(tmp_path: Path) -> Path:
         ("a--1", ("a-", 1)),
         ("dash--0", ("dash-", 0)),
         ("Größe-3", ("Größe", 3)),
-        ("new\nline-3", ("new\nline", 3)),
-        ("t-2147483647", ("t", 2147483647)),
-        ("t-2147483648", None),
+        ("t-100000", ("t", LARGEST_PARTITION)),
+        ("t-100001", None),
+        ("backup-1763715600", None),
+        ("new\nline-3", None),
+        ("caf\udce9-0", None),
+        ("..-0", None),
         ("t-00", None),
         ("t-01", None),
         ("t-", None),
@@ -84,7 +88,7 @@ def test_a_missing_directory_is_made_with_its_parents_and_they_are_synced(tmp_pa
 
 def test_what_is_not_a_log_is_reported_and_left_alone(log_dir: Path) -> None:
     write_segments(log_dir / "clicks-0", [message("x")])
-    for name in ("lost+found", "clicks", "t-01", ".hermes_deleted-x"):
+    for name in ("lost+found", "clicks", "t-01", ".hermes_deleted-x", "backup-7", "a\x07-0"):
         (log_dir / name).mkdir()
         (log_dir / name / "inside").write_text("precious")
     for name in ("README", "clicks-1", ".lock"):
@@ -93,6 +97,9 @@ def test_what_is_not_a_log_is_reported_and_left_alone(log_dir: Path) -> None:
     odd = ("x.kafka", "1.kafka", "99999999999999999999.kafka", "00000000000000000000.kafka.bak")
     for name in odd:
         (log_dir / "clicks-0" / name).write_text("precious")
+    for name in ("backup-1763715600", os.fsdecode(b"caf\xe9-0")):
+        (log_dir / name).mkdir()
+    (log_dir / "clicks-0" / os.fsdecode(b"\xe9t\xc3\xa9")).write_text("precious")
     before = all_files(log_dir)
 
     directory = made(log_dir)
@@ -103,6 +110,11 @@ def test_what_is_not_a_log_is_reported_and_left_alone(log_dir: Path) -> None:
         "clicks",
         "t-01",
         ".hermes_deleted-x",
+        "backup-7",
+        "a\x07-0",
+        "backup-1763715600",
+        "caf\\xe9-0",
+        "clicks-0/\\xe9té",
         "README",
         "clicks-1",
         ".lock",
@@ -114,6 +126,29 @@ def test_what_is_not_a_log_is_reported_and_left_alone(log_dir: Path) -> None:
     directory.close()
     after = all_files(log_dir)
     assert {name: after[name] for name in before} == before
+    assert not list(log_dir.glob("backup-1763715600/*"))
+
+
+@pytest.mark.parametrize("leftover", [None, "00000000000000000000.timeindex"])
+def test_a_directory_of_a_plausible_partition_is_one(log_dir: Path, leftover: str | None) -> None:
+    (log_dir / "wide-0").mkdir()
+    if leftover is not None:
+        (log_dir / "wide-0" / leftover).touch()
+    directory = made(log_dir)
+    assert directory.open(NOW_MS).strange == ()
+    assert list(directory.logs) == [("wide", 0)]
+    assert (log_dir / "wide-0" / "00000000000000000000.kafka").exists()
+    directory.close()
+
+
+def test_a_partition_that_the_next_start_would_not_find_is_not_made(log_dir: Path) -> None:
+    directory = made(log_dir)
+    directory.open(NOW_MS)
+    directory.create("wide", LARGEST_PARTITION)
+    with pytest.raises(StorageError, match="partition 100001 of wide: 100000 is the last"):
+        directory.create("wide", LARGEST_PARTITION + 1)
+    directory.close()
+    assert sorted(path.name for path in log_dir.glob("wide*")) == ["wide-100000"]
 
 
 def test_a_partition_directory_may_be_a_link_to_another_disk(log_dir: Path, tmp_path: Path) -> None:
@@ -335,6 +370,37 @@ def test_no_marker_unless_everything_is_on_disk(log_dir: Path, why: str) -> None
     again.close()
 
 
+@pytest.mark.parametrize("since", ["nothing", "appended", "created"])
+def test_a_start_that_fails_after_opening_puts_a_marker_back(log_dir: Path, since: str) -> None:
+    write_segments(log_dir / "clicks-0", [message("x")])
+    (log_dir / "empty-0").mkdir()
+    (log_dir / CLEAN_SHUTDOWN_MARKER).touch()
+    directory = made(log_dir)
+    directory.open(NOW_MS)
+    assert not (log_dir / CLEAN_SHUTDOWN_MARKER).exists()
+    if since == "appended":
+        append(directory.logs["clicks", 0], message("y"))
+    elif since == "created":
+        directory.create("other", 0)
+    assert directory.close(clean=False) is (since == "nothing")
+    assert (log_dir / CLEAN_SHUTDOWN_MARKER).exists() is (since == "nothing")
+
+
+@pytest.mark.parametrize("pending", ["a draft", "a gap"])
+def test_a_marker_beside_something_to_recover_is_not_put_back(log_dir: Path, pending: str) -> None:
+    write_segments(log_dir / "clicks-0", [message("x")] * 3)
+    if pending == "a gap":
+        corrupt_gap(log_dir / "clicks-0")
+    else:
+        last = log_dir / "clicks-0" / "00000000000000000022.kafka"
+        last.rename(last.with_suffix(".unflushed"))
+    (log_dir / CLEAN_SHUTDOWN_MARKER).touch()
+    directory = made(log_dir)
+    directory.open(NOW_MS)
+    assert directory.close(clean=False) is False
+    assert not (log_dir / CLEAN_SHUTDOWN_MARKER).exists()
+
+
 def test_closing_flushes_what_was_appended(log_dir: Path) -> None:
     directory = made(log_dir)
     directory.open(NOW_MS)
@@ -401,6 +467,31 @@ def test_a_partition_that_found_no_room_can_be_created_later(log_dir: Path, call
     log.flush()
     assert read_all(log) == message("x")
     directory.close()
+
+
+def test_a_partition_that_took_two_tries_is_on_disk_after_its_first_flush(
+    log_dir: Path, tmp_path: Path
+) -> None:
+    class FullOnceFiles(ForgetfulFiles):
+        def before(self, name, arguments):  # type: ignore[no-untyped-def]
+            if name == "open_new" and self.calls.count(name) == 1:
+                raise OSError(ENOSPC, "no room")
+            return super().before(name, arguments)
+
+    files = FullOnceFiles(str(log_dir))
+    directory = made(log_dir, files)
+    directory.open(NOW_MS)
+    with pytest.raises(DiskFullError):
+        directory.create("clicks", 0)
+    log = directory.create("clicks", 0)
+    append(log, message("x"))
+    log.flush()
+    files.disk(str(tmp_path / "disk"))
+    directory.close()
+    again = made(tmp_path / "disk")
+    again.open(NOW_MS)
+    assert read_all(again.logs["clicks", 0]) == message("x")
+    again.close()
 
 
 def test_a_directory_that_came_by_itself_is_taken_as_it_is(log_dir: Path) -> None:
