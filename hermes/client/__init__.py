@@ -1,8 +1,7 @@
 """The client library: blocking, thread-safe, no reactor.
 
-It stands on `hermes.protocol` and, for clusters, on `hermes.coordination`.
-
-In the order of a reading:
+It stands on `hermes.protocol` and, for clusters, on `hermes.coordination`. In the order of a
+reading:
 
     connection      one socket: deadlines, failures, reconnecting
     conversations, fetching, producing

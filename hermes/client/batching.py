@@ -66,20 +66,31 @@ class OutgoingSet:
 
     Attributes:
         topic: where to.
-        target: where to; may be chosen anew while `has_key` is false.
+        target: where to; may be chosen anew while `has_key` is false, or when it is no more.
         has_key: whether a key chose the target.
+        key: the first of the keys that did; None if none did.
         payloads: the messages, in order.
         size_bytes: what they take in the log, before compression.
         encoded: the set as bytes.
         outcome: where it went, or why it didn't; None as long as that is open.
     """
 
-    __slots__ = ("encoded", "has_key", "outcome", "payloads", "size_bytes", "target", "topic")
+    __slots__ = (
+        "encoded",
+        "has_key",
+        "key",
+        "outcome",
+        "payloads",
+        "size_bytes",
+        "target",
+        "topic",
+    )
 
-    def __init__(self, topic: str, target: Target, has_key: bool) -> None:
+    def __init__(self, topic: str, target: Target, has_key: bool, key: Any = None) -> None:
         self.topic = topic
         self.target = target
         self.has_key = has_key
+        self.key = key
         self.payloads: list[bytes] = []
         self.size_bytes = 0
         self.encoded = b""

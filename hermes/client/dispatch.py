@@ -37,7 +37,8 @@ class Dispatcher:
 
     Args:
         brokers: the producer of each broker, by id.
-        router: told about failures; chooses anew for sets without a key.
+        router: told about failures; chooses anew for sets without a key, and for those whose
+            partition has gone with its broker.
         acks: the acknowledgement to wait for; None for none.
         num_retries: how many more tries a set has.
         retry_seconds: the wait before each of them.
@@ -102,9 +103,9 @@ class Dispatcher:
             )
             if isinstance(error, BrokerUnavailableError):
                 self._router.avoid(each.target.broker_id)
-            if not each.has_key:
+            if not each.has_key or not self._router.has(each.topic, each.target):
                 try:
-                    each.target = self._router.choose(each.topic, None)
+                    each.target = self._router.choose(each.topic, each.key)
                 except HermesError as failure:
                     # The target of before is as good as any while nothing better is known.
                     _log.debug("no other partition for topic %r: %s", each.topic, failure)

@@ -79,10 +79,10 @@ def build(
         else:
             size = sum(map(len, messages)) + _OVERHEAD_BYTES * len(messages)
         if current is None or current.size_bytes + size > max_bytes:
-            current = filling[place] = OutgoingSet(*place, key is not None)
+            current = filling[place] = OutgoingSet(*place, key is not None, key)
             sets.append(current)
-        elif key is not None:
-            current.has_key = True
+        elif key is not None and not current.has_key:
+            current.has_key, current.key = True, key
         owners.append(((current,), current.size_bytes))
         if type(messages) is bytes:
             current.payloads.append(messages)
@@ -194,7 +194,7 @@ def _split(whole: OutgoingSet, codec: Codec, rules: SetRules) -> list[OutgoingSe
     halves = []
     middle = len(whole.payloads) // 2
     for payloads in (whole.payloads[:middle], whole.payloads[middle:]):
-        half = OutgoingSet(whole.topic, whole.target, whole.has_key)
+        half = OutgoingSet(whole.topic, whole.target, whole.has_key, whole.key)
         half.payloads = payloads
         half.size_bytes = sum(map(len, payloads)) + _OVERHEAD_BYTES * len(payloads)
         halves += _split(half, codec, rules)

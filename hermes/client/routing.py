@@ -211,6 +211,13 @@ class Router:
             targets = self._preferred(targets)
         return targets[0] if len(targets) == 1 else None
 
+    def has(self, topic: str, target: Target) -> bool:
+        """Whether a target is still there, as far as one can know."""
+        try:
+            return target in self._directory.layout(topic).targets
+        except HermesError:
+            return True
+
     def avoid(self, broker_id: int) -> None:
         """Send messages without a key elsewhere for a moment, where there is an elsewhere."""
         self._avoided[broker_id] = self._clock() + _AVOID_SECONDS

@@ -14,8 +14,9 @@ import pytest
 from group_member import SESSION_SECONDS, MemberProcess, late_hand_outs
 from zookeeper_process import ZooKeeperProcess
 
-from hermes.client import Producer, ProducerConfig
+from hermes.client import Producer, ProducerConfig, SyncProducer
 from hermes.coordination.sessions import Session
+from hermes.protocol import ProduceRequest, encode_message_set
 from hermes.testing import running_broker
 
 pytestmark = pytest.mark.soak
@@ -60,6 +61,7 @@ def test_churn(tmp_path: Path) -> None:
         stack.callback(zookeeper.kill)
         members: list[MemberProcess] = []
         stack.callback(lambda: [m.end(signal.SIGKILL) for m in members if m.runs])
+        numbers = itertools.count()
         for broker_id, count in PARTITIONS.items():
             settings = {
                 "broker_id": broker_id,
@@ -67,7 +69,12 @@ def test_churn(tmp_path: Path) -> None:
                 "coordination": "zookeeper",
                 "zookeeper_connect": zookeeper.address,
             }
-            stack.enter_context(running_broker(None, settings))
+            broker = stack.enter_context(running_broker(None, settings))
+            with SyncProducer(broker.host, broker.port) as creator:  # on every broker
+                payload = b"%d" % next(numbers)
+                creator.send_acknowledged(
+                    [ProduceRequest("clicks", 0, encode_message_set([payload]))]
+                )
         config = ProducerConfig(
             zookeeper_connect=zookeeper.address,
             acks="flushed",
@@ -75,7 +82,6 @@ def test_churn(tmp_path: Path) -> None:
             num_retries=20,
         )
         producer = stack.enter_context(Producer(config))
-        numbers = itertools.count()
 
         def send(count: int) -> None:
             for number in itertools.islice(numbers, count):
@@ -85,7 +91,7 @@ def test_churn(tmp_path: Path) -> None:
             members.append(MemberProcess(zookeeper.address, "g", "clicks"))
             return members[-1]
 
-        send(2000)  # on all the partitions, so that the topic is on all brokers
+        send(2000)
         alive = [join() for _ in range(8)]
         _wait(lambda: all(each.has_joined for each in alive), "they did not join")
         watch = OwnersWatch(zookeeper.address)

@@ -8,7 +8,15 @@ from typing import Any
 import pytest
 from zookeeper_process import ZooKeeperProcess
 
-from hermes.client import EARLIEST, FetchRequest, Producer, ProducerConfig, SimpleConsumer
+from hermes.client import (
+    EARLIEST,
+    FetchRequest,
+    MessageSet,
+    Producer,
+    ProducerConfig,
+    SimpleConsumer,
+    SyncProducer,
+)
 from hermes.errors import ConfigError, CoordinationUnavailableError, RoutingError
 from hermes.testing import RunningBroker, running_broker
 
@@ -70,6 +78,31 @@ def test_a_broker_that_goes_and_one_that_comes_change_the_route(
         producer.send("clicks", b"3")
         assert b"3" in payloads(again, "clicks", 0) + payloads(again, "clicks", 1)
         producer.close()
+
+
+def test_a_key_whose_partition_went_with_its_broker_goes_elsewhere(
+    connect: str, eventually: Any
+) -> None:
+    config = ProducerConfig(
+        zookeeper_connect=connect, acks="flushed", num_retries=20, retry_backoff="50ms"
+    )
+    with running_broker(None, settings(connect, 1)) as staying, Producer(config) as producer:
+        producer.send("clicks", b"0")
+        with running_broker(None, settings(connect, 0)) as going:
+            with SyncProducer(going.host, going.port) as creator:
+                creator.send("clicks", 0, MessageSet.of([b"x"]).data)
+            eventually(lambda: len(producer._directory.layout("clicks").targets) == 4)
+            keys = ["a", "b", "c", "d"]
+            for key in keys:
+                producer.send("clicks", key.encode(), key=key)
+            assert len(payloads(going, "clicks", 0) + payloads(going, "clicks", 1)) > 1
+            # What the producer knows is what it knew when the broker went.
+            before = producer._directory.layout("clicks")
+        producer._directory._known["clicks"] = before  # type: ignore[union-attr]
+        for key in keys:
+            producer.send("clicks", b"late " + key.encode(), key=key)
+        found = payloads(staying, "clicks", 0) + payloads(staying, "clicks", 1)
+        assert {b"late " + key.encode() for key in keys} <= set(found)
 
 
 def test_without_zookeeper_the_known_brokers_stay_in_use(
