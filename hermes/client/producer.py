@@ -34,6 +34,7 @@ _log = logging.getLogger(__name__)
 class Producer:
     """Publishes messages to topics over one or more brokers. Threads may share it.
 
+    Example:
         with Producer(ProducerConfig(broker_list="0:localhost:9092", acks="flushed")) as producer:
             producer.send("clicks", [b"first", b"second"])
             producer.send("clicks", b"third", key="user-7")
@@ -112,6 +113,7 @@ class Producer:
     def send(self, topic: str | ProducerData, messages: Any = None, key: Any = None) -> SendHandle:
         """Send one message, or several to the same partition.
 
+        Example:
             producer.send("clicks", b"payload")
             producer.send("clicks", [b"first", b"second"], key="user-7")
             producer.send(ProducerData("clicks", b"payload"))
