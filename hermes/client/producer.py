@@ -6,7 +6,7 @@ import time
 import weakref
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Self, overload
+from typing import Any, Final, Self, overload
 
 from zope.interface import Interface
 
@@ -29,6 +29,10 @@ from hermes.protocol import check_topic_name
 __all__ = ["Producer"]
 
 _log = logging.getLogger(__name__)
+
+# For how long a broker that did not accept a connection in time doesn't hold up messages for the
+# others again. With one broker there are no others, and every retry is worth its wait.
+_HOLD_OFF_SECONDS: Final = 10.0
 
 
 class Producer:
@@ -70,15 +74,17 @@ class Producer:
         self._encodes_late = self._hooks is not None or self._event_handler is not None
         passes_bytes = config.encoder == "bytes" and not self._encodes_late
         self._quick_bytes = config.max_message_bytes if passes_bytes else -1
+        addresses = config.brokers()
         self._brokers = {
             each.broker_id: SyncProducer(
                 each.host,
                 each.port,
                 timeout_seconds=config.timeout_seconds,
                 connect_timeout_seconds=config.connect_timeout_seconds,
+                hold_off_seconds=_HOLD_OFF_SECONDS if len(addresses) > 1 else 0.0,
                 supports_hermes_requests=config.supports_hermes_requests,
             )
-            for each in config.brokers()
+            for each in addresses
         }
         directory = StaticDirectory(
             self._brokers, config.partition_counts, config.seconds("metadata_max_age")
