@@ -112,11 +112,12 @@ class ProducerTwin(ABC):
 class Producer(ProducerTwin):
     """Publishes messages, for asyncio.
 
+    Messages of concurrent tasks leave in common batches. Use it in the event loop's thread.
+
+    Example:
         config = ProducerConfig(broker_list="0:localhost:9092", acks="flushed")
         async with Producer(config) as producer:
             result = await producer.send("clicks", b"payload")
-
-    Messages of concurrent tasks leave in common batches. Use it in the event loop's thread.
     """
 
     def _in_thread(self, function: Callable[..., R], *arguments: Any) -> Awaitable[R]:

@@ -181,12 +181,13 @@ class ConsumerOptions:
 class SimpleConsumer(ConsumerTwin):
     """Reads partitions of one broker, for asyncio.
 
+    Methods and errors are those of `hermes.SimpleConsumer`. Tasks may share a consumer; their
+    requests take turns.
+
+    Example:
         async with SimpleConsumer("localhost", 9092) as consumer:
             async for message, next_offset in consumer.follow("clicks", 0, offset=0):
                 print(message.payload)
-
-    Methods and errors are those of `hermes.SimpleConsumer`. Tasks may share a consumer; their
-    requests take turns.
 
     Args:
         host: the broker's name or address.

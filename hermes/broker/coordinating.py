@@ -62,6 +62,13 @@ class Coordination:
             path = Path(config.log_dir) / EMBEDDED_FILE
             self._server = EmbeddedCoordination(reactor, path, config.coordination_listen)
 
+    @property
+    def connect_string(self) -> str | None:
+        """Where clients find coordination, as kazoo takes it; None where there is none."""
+        if self._server is not None:
+            return self._server.connect_string
+        return self._config.zookeeper_connect if self._config.coordination == "zookeeper" else None
+
     def start(self) -> None:
         """Open the embedded server's port, if there is one to run.
 
@@ -94,9 +101,8 @@ class Coordination:
             A Deferred that fires when the broker is registered. It fails with HermesError when
             that can't be done: the id is in use, or ZooKeeper can't be reached.
         """
-        config = self._config
-        connect = config.zookeeper_connect if self._server is None else self._server.connect_string
-        if config.coordination == "none" or connect is None:
+        config, connect = self._config, self.connect_string
+        if connect is None:
             return succeed(None)
         try:
             host, port = advertised(config, addresses)

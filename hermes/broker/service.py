@@ -214,7 +214,9 @@ class BrokerService(Service):
             return
         if self._ready_file:
             try:
-                _write_ready_file(Path(self._ready_file), self.config, self.addresses)
+                _write_ready_file(
+                    Path(self._ready_file), self.config, self.addresses, self._coordination
+                )
             except OSError as error:
                 self._log.error("can't write the ready file: {error}", error=str(error))
         where = ", ".join(_text(address) for address in self.addresses)
@@ -398,7 +400,10 @@ def _text(address: tuple[str, int] | str) -> str:
 
 
 def _write_ready_file(
-    path: Path, config: BrokerConfig, addresses: list[tuple[str, int] | str]
+    path: Path,
+    config: BrokerConfig,
+    addresses: list[tuple[str, int] | str],
+    coordination: Coordination | None,
 ) -> None:
     """Write the ready file at once: whoever sees it sees all of it."""
     listen = [
@@ -411,6 +416,7 @@ def _write_ready_file(
         "pid": os.getpid(),
         "listen": listen,
         "log_dir": str(Path(config.log_dir).absolute()),
+        "zookeeper_connect": None if coordination is None else coordination.connect_string,
     }
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     temporary.write_text(json.dumps(content) + "\n", encoding="utf-8")

@@ -31,7 +31,8 @@ _log = logging.getLogger(__name__)
 class ProducerData(NamedTuple):
     """What one call sends.
 
-        ProducerData("clicks", [b"first", b"second"], key="user-7")
+    Example:
+        producer.send(ProducerData("clicks", [b"first", b"second"], key="user-7"))
 
     Attributes:
         topic: where to.

@@ -6,6 +6,7 @@ so one lock makes a connection safe to share: it serves one call at a time.
 """
 
 import logging
+import math
 import select
 import socket
 import struct
@@ -51,6 +52,9 @@ class BrokerConnection:
             threads' calls included; above 0.
         connect_timeout_seconds: the longest that connecting may take; above 0.
         max_response_bytes: an answer that claims more is refused as nonsense.
+        hold_off_seconds: after connecting has run into its timeout, calls fail at once for so
+            long, rather than each wait for it again; 0 or more. A refused connection costs no
+            time, and so is always tried again.
     """
 
     def __init__(
@@ -61,6 +65,7 @@ class BrokerConnection:
         timeout_seconds: float = 30.0,
         connect_timeout_seconds: float = 5.0,
         max_response_bytes: int = DEFAULT_MAX_RESPONSE_BYTES,
+        hold_off_seconds: float = 0.0,
     ) -> None:
         if not 0 < port < 65536:
             raise ConfigError("port", f"expected 1 to 65535, got {port}")
@@ -71,10 +76,12 @@ class BrokerConnection:
         self.timeout_seconds = timeout_seconds
         self.connect_timeout_seconds = connect_timeout_seconds
         self.max_response_bytes = max_response_bytes
+        self.hold_off_seconds = hold_off_seconds
         self._lock = threading.Lock()
         self._socket: socket.socket | None = None
         self._poll = select.poll()
         self._closed = False
+        self._held_off_until = -math.inf
         # Whether requests without an answer went out since the last answer: if the broker closes
         # now, nobody knows which of them it had read.
         self._unanswered = False
@@ -220,10 +227,17 @@ class BrokerConnection:
     def _connect(self, deadline: float) -> None:
         if self._closed:
             raise ClientError(f"the connection to {self.address} was closed")
+        if time.monotonic() < self._held_off_until:
+            raise BrokerUnavailableError(
+                f"{self.address} did not accept a connection a moment ago; "
+                f"it is tried again {self.hold_off_seconds:g} s after that"
+            )
         timeout = min(self.connect_timeout_seconds, _remaining(deadline))
         try:
             connected = socket.create_connection((self.host, self.port), timeout)
         except TimeoutError as error:
+            if timeout == self.connect_timeout_seconds:  # not cut short by a call's own deadline
+                self._held_off_until = time.monotonic() + self.hold_off_seconds
             raise BrokerUnavailableError(
                 f"{self.address} did not accept a connection within {timeout:g} s"
             ) from error

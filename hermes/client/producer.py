@@ -6,7 +6,7 @@ import time
 import weakref
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Self, overload
+from typing import Any, Final, Self, overload
 
 from zope.interface import Interface
 
@@ -31,10 +31,15 @@ __all__ = ["Producer"]
 
 _log = logging.getLogger(__name__)
 
+# For how long a broker that did not accept a connection in time doesn't hold up messages for the
+# others again. With one broker there are no others, and every retry is worth its wait.
+_HOLD_OFF_SECONDS: Final = 10.0
+
 
 class Producer:
     """Publishes messages to topics over one or more brokers. Threads may share it.
 
+    Example:
         with Producer(ProducerConfig(broker_list="0:localhost:9092", acks="flushed")) as producer:
             producer.send("clicks", [b"first", b"second"])
             producer.send("clicks", b"third", key="user-7")
@@ -105,6 +110,7 @@ class Producer:
     def send(self, topic: str | ProducerData, messages: Any = None, key: Any = None) -> SendHandle:
         """Send one message, or several to the same partition.
 
+        Example:
             producer.send("clicks", b"payload")
             producer.send("clicks", [b"first", b"second"], key="user-7")
             producer.send(ProducerData("clicks", b"payload"))
@@ -228,6 +234,7 @@ class Producer:
             port,
             timeout_seconds=self.config.timeout_seconds,
             connect_timeout_seconds=self.config.connect_timeout_seconds,
+            hold_off_seconds=0.0 if len(self.config.brokers()) == 1 else _HOLD_OFF_SECONDS,
             supports_hermes_requests=self.config.supports_hermes_requests,
         )
 

@@ -42,6 +42,9 @@ class BrokerAddress(NamedTuple):
 class ProducerConfig:
     """What a `Producer` does. `broker_list` or `zookeeper_connect` is needed, the rest optional.
 
+    Durations are texts ("500ms", "2s") or numbers of milliseconds, as in Kafka 0.7.
+
+    Example:
         ProducerConfig(broker_list="0:localhost:9092", producer_type="async", acks="flushed")
         ProducerConfig(zookeeper_connect="zk1:2181,zk2:2181/hermes")
 
@@ -87,8 +90,6 @@ class ProducerConfig:
         queue_full: what `send` does then: "block" up to `enqueue_timeout` and raise
             QueueFullError, "raise" it at once, or "drop" and count.
         enqueue_timeout: how long to block.
-
-    Durations are texts ("500ms", "2s") or numbers of milliseconds, as in Kafka 0.7.
 
     Raises:
         ConfigError: a setting is out of range; the text names it.

@@ -35,11 +35,6 @@ __all__ = ["SimpleConsumer"]
 class SimpleConsumer:
     """Reads partitions of one broker: Hermes or Kafka 0.7.
 
-        with SimpleConsumer("localhost", 9092) as consumer:
-            (offset,) = consumer.get_offsets_before("clicks", 0, EARLIEST, max_offsets=1)
-            for message, offset in consumer.fetch(FetchRequest("clicks", 0, offset, 1 << 20)):
-                print(message.payload)
-
     Connects on first use, again after failures; what is asked here changes nothing on a broker
     (but for `delete_topic`), so it is asked a second time when the connection breaks. Threads may
     share a consumer.
@@ -47,6 +42,12 @@ class SimpleConsumer:
     Every method raises, beside what it names itself: BrokerUnavailableError (no connection),
     BrokerTimeoutError (no answer in time), RemoteProtocolError (nonsense as answer), and the
     BrokerError of the code that the broker answered with.
+
+    Example:
+        with SimpleConsumer("localhost", 9092) as consumer:
+            (offset,) = consumer.get_offsets_before("clicks", 0, EARLIEST, max_offsets=1)
+            for message, offset in consumer.fetch(FetchRequest("clicks", 0, offset, 1 << 20)):
+                print(message.payload)
 
     Args:
         host: the broker's name or address.
@@ -115,6 +116,10 @@ class SimpleConsumer:
     def fetch(self, request: FetchRequest) -> MessageSet:
         """Fetch messages from one partition.
 
+        Example:
+            for message, next_offset in consumer.fetch(FetchRequest("clicks", 0, 0, 1 << 20)):
+                print(message.payload)
+
         Args:
             request: `offset` is where a message starts: a `next_offset` seen before, or one of
                 `get_offsets_before`. `max_size` is in bytes; when the first message is larger,
@@ -137,6 +142,12 @@ class SimpleConsumer:
 
     def multifetch(self, requests: Sequence[FetchRequest]) -> list[FetchResult]:
         """Fetch from several partitions with one request.
+
+        Example:
+            requests = [FetchRequest("clicks", number, 0, 1 << 20) for number in range(4)]
+            for result in consumer.multifetch(requests):
+                for message, next_offset in result:
+                    print(message.payload)
 
         Args:
             requests: up to 32,767, see `fetch`.
@@ -175,6 +186,11 @@ class SimpleConsumer:
         self, topic: str, partition: int, time: int, max_offsets: int = 1
     ) -> list[int]:
         """List offsets from which one can read, newest first.
+
+        Example:
+            (earliest,) = consumer.get_offsets_before("clicks", 0, EARLIEST)
+            an_hour_ago = int(time.time() * 1000) - 3_600_000
+            offsets = consumer.get_offsets_before("clicks", 0, an_hour_ago, max_offsets=10)
 
         Args:
             topic: the topic's name.

@@ -40,6 +40,7 @@ class SyncProducer:
         port: its port.
         timeout_seconds: the longest that one request may take, above 0.
         connect_timeout_seconds: the longest that connecting may take, above 0.
+        hold_off_seconds: for how long calls fail at once after it took longer, 0 or more.
         supports_hermes_requests: whether the broker answers Hermes' own requests; None finds out
             when it first matters.
     """
@@ -51,6 +52,7 @@ class SyncProducer:
         *,
         timeout_seconds: float = 30.0,
         connect_timeout_seconds: float = 5.0,
+        hold_off_seconds: float = 0.0,
         supports_hermes_requests: bool | None = None,
     ) -> None:
         connection = BrokerConnection(
@@ -58,6 +60,7 @@ class SyncProducer:
             port,
             timeout_seconds=timeout_seconds,
             connect_timeout_seconds=connect_timeout_seconds,
+            hold_off_seconds=hold_off_seconds,
         )
         self._channel = Channel(connection, supports_hermes_requests=supports_hermes_requests)
 

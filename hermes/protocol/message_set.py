@@ -26,18 +26,25 @@ from hermes.protocol.wire import Buffer
 
 __all__ = ["MessageAndOffset", "MessageSet"]
 
-#: A message and the offset to continue from behind it. A plain tuple: a named one would take a
-#: quarter of the speed of iterating.
 MessageAndOffset: TypeAlias = tuple[Message, int]
+"""A message, and the offset in bytes to continue from behind it.
+
+A plain tuple: a named one would take a quarter of the speed of iterating.
+
+Example:
+    message, next_offset = next(iter(consumer.fetch(request)))
+"""
 
 
 class MessageSet:
     """The messages in a buffer, in the order of the log.
 
-        for message, next_offset in MessageSet(fetched, base_offset=offset):
-            use(message.payload)
+    Iterating checks every CRC, and may be done again. Messages own their payloads. It raises
+    InvalidMessageError and ExpandedTooLargeError, see `iterate`.
 
-    Iterating checks every CRC, and may be done again. Messages own their payloads.
+    Example:
+        for message, next_offset in MessageSet(fetched, base_offset=offset):
+            print(message.payload)
 
     Args:
         buffer: the bytes of the set; copied unless it is a bytes object.

@@ -69,6 +69,10 @@ class Message(tuple[bytes, int, int, int]):
     A tuple that is built from a tuple: consumers make millions of them a second, and a NamedTuple
     or a class with slots takes half as long again. Use `Message.of` where that doesn't matter.
 
+    Example:
+        for message, next_offset in consumer.fetch(request):
+            print(message.payload, message.is_valid)
+
     Attributes:
         payload: what was published; a compressed message set when `codec` isn't NONE.
         magic: 0 or 1.

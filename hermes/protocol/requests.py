@@ -31,9 +31,19 @@ __all__ = [
 #: The partition of a produce that lets the broker choose one at random.
 RANDOM_PARTITION: Final = -1
 
-#: The "times" of an `OffsetsRequest` that stand for the two ends of a log.
 LATEST: Final = -1
+"""The "time" (else ms since 1970) that stands for the visible end of a partition's log.
+
+Example:
+    (end,) = consumer.get_offsets_before("clicks", 0, LATEST)
+"""
+
 EARLIEST: Final = -2
+"""The "time" (else ms since 1970) that stands for the beginning of a partition's log.
+
+Example:
+    (beginning,) = consumer.get_offsets_before("clicks", 0, EARLIEST)
+"""
 
 #: Of a fetch: partition, offset, max size.
 _FETCH_NUMBERS: Final = struct.Struct(">iqi")
@@ -90,6 +100,11 @@ class FetchRequest:
     """Type 1: read a partition from an offset on.
 
         string topic | int32 partition | int64 offset | int32 max size
+
+    Any numbers are accepted here; `encode` raises LocalProtocolError for those that don't fit.
+
+    Example:
+        messages = consumer.fetch(FetchRequest("clicks", partition=0, offset=0, max_size=1 << 20))
 
     Attributes:
         topic: the topic's name.

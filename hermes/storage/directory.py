@@ -27,7 +27,7 @@ from hermes.storage.files import FileLayer, storage_error
 from hermes.storage.layout import (
     CLEAN_SHUTDOWN_MARKER,
     LARGEST_PARTITION,
-    OWN_FILES_PREFIX,
+    OWN_FILES,
     TopicPartition,
     list_partitions,
     partition_directory,
@@ -210,7 +210,7 @@ class DataDirectory:
         strange = [
             name
             for name in strange
-            if name != CLEAN_SHUTDOWN_MARKER and not name.startswith(OWN_FILES_PREFIX)
+            if name != CLEAN_SHUTDOWN_MARKER and not name.startswith(OWN_FILES)
         ]
         logs = [self._log(topic, partition) for topic, partition in partitions]
 

@@ -21,7 +21,7 @@ __all__ = [
     "CLEAN_SHUTDOWN_MARKER",
     "LARGEST_PARTITION",
     "LOCK_NAME",
-    "OWN_FILES_PREFIX",
+    "OWN_FILES",
     "TopicPartition",
     "list_partitions",
     "parse_partition_directory",
@@ -32,8 +32,9 @@ __all__ = [
 #: Kafka 0.7's name for the sign of a clean stop.
 CLEAN_SHUTDOWN_MARKER = ".kafka_cleanshutdown"
 
-#: Plain files with such names in log_dir are the broker's own: the lock, embedded coordination.
-OWN_FILES_PREFIX = ".hermes_"
+#: Names in log_dir that begin so are the broker's own: the lock, and what embedded coordination
+#: keeps (SQLite puts further files beside it).
+OWN_FILES = (".hermes_lock", ".hermes_coordination")
 
 #: The file that `hermes.storage.lock` locks.
 LOCK_NAME = ".hermes_lock"

@@ -35,6 +35,10 @@ _STOP_SECONDS = 60.0
 class RunningBroker:
     """A broker that serves.
 
+    Example:
+        with running_broker() as broker, SimpleConsumer(broker.host, broker.port) as consumer:
+            print(consumer.metadata().version)
+
     Attributes:
         host: where it listens: an address of the loopback interface.
         port: its port.
@@ -58,6 +62,10 @@ def running_broker(
     log_dir: Path | None = None, settings: Mapping[str, Any] | None = None
 ) -> Iterator[RunningBroker]:
     """Run a broker for as long as the context lasts.
+
+    Example:
+        with running_broker(settings={"num_partitions": 4}) as broker:
+            producer = Producer(ProducerConfig(broker_list=broker.broker_list))
 
     Args:
         log_dir: its data directory, kept afterwards; None for a new one that is removed.

@@ -2,6 +2,7 @@
 
 import struct
 import threading
+from types import SimpleNamespace
 
 import pytest
 
@@ -230,3 +231,60 @@ def test_threads_share_a_connection(scripted) -> None:
             thread.join(10)
     assert answers == [b"ok"] * count
     assert broker.connection_count == 1
+
+
+class SilentNetwork:
+    """Where nobody answers a connection, with a clock of its own; counts who tries."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 1000.0
+        self.timeouts: list[float] = []
+        clock = SimpleNamespace(monotonic=lambda: self.now)
+        network = SimpleNamespace(create_connection=self.create_connection)
+        monkeypatch.setattr("hermes.client.connection.time", clock)
+        monkeypatch.setattr("hermes.client.connection.socket", network)
+
+    def create_connection(self, address: tuple[str, int], timeout: float) -> None:
+        self.timeouts.append(timeout)
+        self.now += timeout
+        raise TimeoutError
+
+
+def test_a_broker_that_accepts_nothing_is_not_waited_for_again_for_a_while(monkeypatch) -> None:
+    network = SilentNetwork(monkeypatch)
+    with BrokerConnection("nowhere", 1, connect_timeout_seconds=5, hold_off_seconds=10) as silent:
+        for _ in range(3):
+            with pytest.raises(BrokerUnavailableError, match="did not accept"):
+                silent.call(REQUEST)
+        assert network.timeouts == [5]
+        network.now += 10
+        with pytest.raises(BrokerUnavailableError, match="within 5 s"):
+            silent.call(REQUEST)
+        assert network.timeouts == [5, 5]
+
+
+def test_without_a_hold_off_every_call_tries_to_connect(monkeypatch) -> None:
+    network = SilentNetwork(monkeypatch)
+    with BrokerConnection("nowhere", 1, connect_timeout_seconds=5) as silent:
+        for _ in range(3):
+            with pytest.raises(BrokerUnavailableError, match="within 5 s"):
+                silent.call(REQUEST)
+    assert network.timeouts == [5, 5, 5]
+
+
+def test_a_wait_cut_short_by_the_call_proves_nothing_about_the_broker(monkeypatch) -> None:
+    network = SilentNetwork(monkeypatch)
+    with BrokerConnection("nowhere", 1, connect_timeout_seconds=5, hold_off_seconds=10) as silent:
+        for timeout in (1.0, 2.0):
+            with pytest.raises(BrokerUnavailableError, match="did not accept"):
+                silent.call(REQUEST, timeout_seconds=timeout)
+    assert network.timeouts == [1, 2]
+
+
+def test_a_refused_connection_is_tried_again_at_once(unused_port, scripted) -> None:
+    with BrokerConnection("127.0.0.1", unused_port, hold_off_seconds=3600) as refused:
+        with pytest.raises(BrokerUnavailableError, match="is the broker running"):
+            refused.call(REQUEST)
+        broker = scripted(["read one request", framed(b"back"), "read until the client closes"])
+        refused.port = broker.port
+        assert refused.call(REQUEST) == b"back"

@@ -1,5 +1,6 @@
 """The producer, synchronous and asynchronous, against brokers in memory."""
 
+import socket
 import threading
 
 import pytest
@@ -328,6 +329,50 @@ def test_messages_without_key_go_to_the_brokers_that_live(memory_broker, unused_
         with pytest.raises(BrokerUnavailableError):
             producer.send("clicks", b"x", key="k")
     assert len(broker.payloads("clicks")) == 20
+
+
+@pytest.fixture
+def silent_port(unused_port, monkeypatch) -> tuple[int, list[float]]:
+    """A port that swallows connections without an answer, and the timeouts of who tried."""
+    tried: list[float] = []
+    connect = socket.create_connection
+
+    def create_connection(address, timeout):
+        if address[1] != unused_port:
+            return connect(address, timeout)
+        tried.append(timeout)
+        raise TimeoutError
+
+    monkeypatch.setattr(socket, "create_connection", create_connection)
+    return unused_port, tried
+
+
+def test_a_silent_broker_holds_up_the_others_once(memory_broker, silent_port) -> None:
+    port, tried = silent_port
+    broker = memory_broker()
+    config = ProducerConfig(
+        broker_list=f"0:127.0.0.1:{port},1:{broker.host}:{broker.port}", retry_backoff=0
+    )
+    with Producer(config) as producer:
+        for topic in ("clicks", "views", "clicks"):
+            producer.send(topic, b"x")
+            with pytest.raises(BrokerUnavailableError, match="a moment ago"):
+                producer.send(topic, b"x", key="k")
+    assert tried == [config.connect_timeout_seconds]
+    assert broker.payloads("clicks") == [b"x"] * 2
+
+
+def test_every_try_for_the_only_broker_is_one(silent_port) -> None:
+    port, tried = silent_port
+    config = ProducerConfig(
+        broker_list=f"0:127.0.0.1:{port}",
+        retry_backoff=0,
+        num_retries=2,
+        supports_hermes_requests=False,
+    )
+    with Producer(config) as producer, pytest.raises(BrokerUnavailableError, match="within"):
+        producer.send("clicks", b"x")
+    assert len(tried) == 3
 
 
 def test_sets_behind_one_that_is_tried_again_wait_for_it(memory_broker) -> None:

@@ -25,7 +25,7 @@ def test_what_is_not_given_has_its_default(tmp_path: Path) -> None:
     config = load_broker_config(write(tmp_path, MINIMAL))
     assert config == BrokerConfig(broker_id=0, log_dir=tmp_path / "data")
     assert config.listen == ("tcp:9092",)
-    assert config.coordination == "none"
+    assert config.coordination == "embedded"
     assert config.idle_timeout_ms == 600_000
 
 
@@ -138,10 +138,10 @@ ready_file: /run/hermes.ready
         ready_file=Path("/run/hermes.ready"),
     )
     assert config == expected
-    # ... and none was forgotten above: each differs from its default, the one without choice apart.
+    # ... and none was forgotten above: each differs from its default.
     default = BrokerConfig(broker_id=0, log_dir=Path("data"))
     same = [f.name for f in fields(config) if getattr(config, f.name) == getattr(default, f.name)]
-    assert same == ["coordination"]
+    assert same == []
     assert TopicConfig() not in config.topics.values()
     assert set(vars(config.topics["clicks"])) == {s.attribute for s in TOPIC_SETTINGS.values()}
 
@@ -250,11 +250,7 @@ WRONG = [
         "topics: {clicks: {idle_timeout: 2s}}\n",
         "topics.clicks.idle_timeout: unknown setting: the broker has one of this name",
     ),
-    # this version
-    (
-        f"{MINIMAL}coordination: embedded\n",
-        "coordination: 'embedded' comes with a later version; expected none or zookeeper",
-    ),
+    # settings that need each other
     (
         f"{MINIMAL}coordination: zookeeper\n",
         "zookeeper_connect: coordination: zookeeper needs it, as host:port/chroot",
