@@ -59,8 +59,12 @@ class FileSend:
 
     def __init__(self, parts: Iterable[bytes | LogSlice]) -> None:
         """Args: parts: in the order of the wire; slices belong to the send from now on."""
-        self._parts: list[bytes | LogSlice] = [part for part in parts if _size(part)]
-        self.size_bytes = sum(_size(part) for part in self._parts)
+        self._parts: list[bytes | LogSlice] = []
+        self.size_bytes = 0
+        for part in parts:
+            if size := _size(part):
+                self._parts.append(part)
+                self.size_bytes += size
         self.sent_bytes = 0
         self._index = 0
         self._position = 0  # within the current part
@@ -148,38 +152,35 @@ class FileSend:
         while self._index < len(parts):
             part = parts[self._index]
             if isinstance(part, bytes):
+                left = len(part) - self._position
                 more = self._index + 1 < len(parts)
                 view = memoryview(part)[self._position :] if self._position else part
                 sent = carrier.send_bytes(view, more)
             else:
-                sent = self._send_slice(part, budget)
+                left = part.length - self._position
+                sent = self._send_slice(part, min(left, max(budget, 1)))
                 if sent < 0:
                     return False
             budget -= sent
             self.sent_bytes += sent
             self._position += sent
-            if self._position == _size(part):
+            if sent == left:
                 self._next_part(part)
             elif sent == 0 or budget <= 0:
                 carrier.wake_when_writable()
                 return False
         return True
 
-    def _send_slice(self, part: LogSlice, budget: int) -> int:
-        """Send some of a slice; -1 when it has to be warmed first."""
-        fd, length = part.fileno(), part.length
+    def _send_slice(self, part: LogSlice, count: int) -> int:
+        """Send up to `count` bytes of a slice; -1 when it has to be warmed first."""
+        fd, begin = part.fileno(), part.position + self._position
         if self._position >= self._resident_until:
-            begin = part.position + self._position
-            end = part.position + min(length, self._position + max(budget, 1))
-            resident = self._pages.resident_until(fd, begin, end)
+            resident = self._pages.resident_until(fd, begin, begin + count)
             if resident <= begin:
                 self._warm(part, begin)
                 return -1
             self._resident_until = resident - part.position
-        count = min(self._resident_until, length) - self._position
-        return self._carrier.send_file(
-            fd, part.position + self._position, min(count, max(budget, 1))
-        )
+        return self._carrier.send_file(fd, begin, min(count, self._resident_until - self._position))
 
     def _next_part(self, part: bytes | LogSlice) -> None:
         if not isinstance(part, bytes):

@@ -127,7 +127,7 @@ class Reader:
 
         Broken UTF-8 is replaced by U+FFFD as Java does. No topic's name may hold that character.
         """
-        length = self.int16()
+        (length,) = self.numbers(_INT16)
         return None if length < 0 else str(self.take(length), "utf-8", "replace")
 
     def string(self) -> str:
