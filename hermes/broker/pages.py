@@ -15,9 +15,9 @@ from twisted.internet.defer import Deferred
 
 __all__ = ["PROBE_STEP_BYTES", "WINDOW_BYTES", "PageCache"]
 
-#: Distance between two probes: kernel read-ahead is 128 KiB by default, so cold gaps that reads
-#: leave behind are seldom smaller.
-PROBE_STEP_BYTES = 128 * 1024
+#: Distance between two probes, twice the kernel's usual read-ahead: reads leave gaps of whole
+#: read-aheads, so a gap that falls between two probes costs one read of the disk at the most.
+PROBE_STEP_BYTES = 256 * 1024
 
 #: How much one warm-up reads at the most, and so what one connection may ask of a thread.
 WINDOW_BYTES = 2 * 1024 * 1024
