@@ -90,27 +90,49 @@ class Coordination:
             where=self._server.connect_string,
         )
 
-    def register(self, addresses: list[_Address], topics: TopicRegistry) -> "Deferred[None]":
-        """Register the broker and its topics; once the reactor runs.
+    def register(self, addresses: list[_Address], topics: TopicRegistry) -> None:
+        """Register the broker and its topics in an ensemble, if there is one; blocks.
+
+        For the start, when the reactor has nobody to serve yet. See `register_embedded`.
 
         Args:
             addresses: where the broker listens.
             topics: its topics.
 
-        Returns:
-            A Deferred that fires when the broker is registered. It fails with HermesError when
-            that can't be done: the id is in use, or ZooKeeper can't be reached.
+        Raises:
+            HermesError: the id is in use, or ZooKeeper can't be reached.
         """
-        config, connect = self._config, self.connect_string
-        if connect is None:
+        if self._server is None and self.connect_string is not None:
+            registration = self._made(self.connect_string, addresses, topics)
+            registration.start()
+            self._registration = registration
+
+    def register_embedded(
+        self, addresses: list[_Address], topics: TopicRegistry
+    ) -> "Deferred[None]":
+        """Register the broker and its topics in the embedded server, if there is one.
+
+        Returns:
+            A Deferred that fires when that is done, or at once where there is nothing to do. It
+            fails with HermesError when the id is in use or nothing fit can be advertised.
+        """
+        if self._server is None:
             return succeed(None)
         try:
-            host, port = advertised(config, addresses)
+            self._registration = self._made(self._server.connect_string, addresses, topics)
         except HermesError as error:
             failed: Deferred[None] = Deferred()
             failed.errback(error)
             return failed
-        self._registration = BrokerRegistration(
+        registered: Deferred[None] = self._in_thread(self._registration.start)
+        return registered
+
+    def _made(
+        self, connect: str, addresses: list[_Address], topics: TopicRegistry
+    ) -> BrokerRegistration:
+        config = self._config
+        host, port = advertised(config, addresses)
+        return BrokerRegistration(
             config.broker_id,
             host,
             port,
@@ -120,8 +142,6 @@ class Coordination:
             connection_timeout_seconds=config.zookeeper_connection_timeout_ms / 1000,
             now_ms=self._now_ms,
         )
-        registered: Deferred[None] = self._in_thread(self._registration.start)
-        return registered
 
     def topic_created(self, topic: str, partitions: int) -> None:
         """A topic has come to be: announce it."""

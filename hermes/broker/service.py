@@ -118,7 +118,8 @@ class BrokerService(Service):
         """Open the data directory, then the ports.
 
         Raises:
-            HermesError: the data directory or a port can't be had; everything is undone.
+            HermesError: the data directory, a port or the registration can't be had; everything
+                is undone.
         """
         raise_descriptor_limit()
         if self._ready_file and not os.access(Path(self._ready_file).parent, os.W_OK):
@@ -126,6 +127,9 @@ class BrokerService(Service):
         try:
             self._open()
             self._listen()
+            assert self._coordination is not None
+            assert self.broker is not None
+            self._coordination.register(self.addresses, self.broker.topics)
         except BaseException:
             self._undo()
             raise
@@ -200,7 +204,7 @@ class BrokerService(Service):
     def _register(self) -> None:
         if self._coordination is None or self.broker is None:
             return  # stopped before it ran
-        registered = self._coordination.register(self.addresses, self.broker.topics)
+        registered = self._coordination.register_embedded(self.addresses, self.broker.topics)
         registered.addCallbacks(lambda _: self._announce(), self._registration_failed)
 
     def _registration_failed(self, failure: Failure) -> None:

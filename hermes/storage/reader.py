@@ -20,6 +20,10 @@ from hermes.storage.state import LogState
 __all__ = ["LogReader"]
 
 
+#: How often segments are looked at anew when one was renamed or deleted at that moment.
+_LOOKS = 10
+
+
 class LogReader(LogState):
     """The half of a `Log` that reads."""
 
@@ -150,15 +154,21 @@ class LogReader(LogState):
         Raises:
             StorageError: a segment can't be looked at.
         """
-        with self._lock:
-            view, end = self._view, self._end
-            newest_ms = self._pending[-1][0] if self._pending else None
-        try:
-            return tuple(
-                self._info(view, position, end, newest_ms) for position in range(len(view.bases))
-            )
-        except OSError as error:
-            raise storage_error(f"{self.name}: describe the segments", error) from error
+        tries = _LOOKS
+        while True:
+            with self._lock:
+                view, end = self._view, self._end
+                newest_ms = self._pending[-1][0] if self._pending else None
+            try:
+                return tuple(
+                    self._info(view, position, end, newest_ms)
+                    for position in range(len(view.bases))
+                )
+            except OSError as error:
+                # A flush renames and retention deletes meanwhile: then look again.
+                tries -= 1
+                if not tries or not isinstance(error, FileNotFoundError):
+                    raise storage_error(f"{self.name}: describe the segments", error) from error
 
     def _info(
         self, view: SegmentView, position: int, log_end: int, newest_ms: int | None
