@@ -24,6 +24,9 @@ __all__ = ["Carrier", "CopyingCarrier", "SendfileCarrier", "carrier_for"]
 #: What one `CopyingCarrier` read takes from a file: bounds memory per connection.
 COPY_BYTES = 64 * 1024
 
+#: What `SendfileCarrier.receive` asks for: requests for more, which are small.
+_RECEIVE_BYTES = 4096
+
 _UNSENT = struct.Struct("i")
 
 _MSG_MORE = getattr(socket, "MSG_MORE", 0)
@@ -83,6 +86,13 @@ class SendfileCarrier:
             return self._socket.send(data, _MSG_MORE if more else 0)
         except (BlockingIOError, InterruptedError):
             return 0
+
+    def receive(self) -> bytes:
+        """Read what has arrived already; empty when that is nothing, or the connection ended."""
+        try:
+            return self._socket.recv(_RECEIVE_BYTES)
+        except OSError:
+            return b""
 
     def send_file(self, fd: int, position: int, count: int) -> int:
         """See `Carrier`."""

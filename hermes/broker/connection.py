@@ -25,7 +25,7 @@ from twisted.internet.protocol import Protocol, connectionDone
 from twisted.python.failure import Failure
 
 from hermes.broker.broker import CloseConnection, Later
-from hermes.broker.carriers import Carrier, carrier_for
+from hermes.broker.carriers import Carrier, SendfileCarrier, carrier_for
 from hermes.broker.sends import TURN_BYTES, FileSend
 from hermes.errors import RemoteProtocolError
 from hermes.protocol import (
@@ -111,6 +111,7 @@ class BrokerConnection(Protocol):
         self._moved = 0
         self._receiver.receive_data(data)
         self._process()
+        self._read_on()
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         """The peer is gone: carry out the produces that had arrived, let go of the rest."""
@@ -233,6 +234,21 @@ class BrokerConnection(Protocol):
         self._moved = 0
         self._process()
         self._close_when_drained()
+
+    def _read_on(self) -> None:
+        """Take what came while answers left, sparing a turn of the reactor.
+
+        A consumer that keeps several fetches in flight has sent the next one by then. Whatever
+        else the socket has to say (its end, an error) is left for the transport to find.
+        """
+        if not isinstance(self._carrier, SendfileCarrier):
+            return
+        while 0 < self._moved < TURN_BYTES and self._reading and self._may_take():
+            data = self._carrier.receive()
+            if not data:
+                return
+            self._receiver.receive_data(data)
+            self._process()
 
     # -- answers --------------------------------------------------------------------------------
 
