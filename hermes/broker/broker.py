@@ -6,6 +6,9 @@ closes the socket. `append_run` is the short way for runs of plain produce reque
 where a broker's time goes. Everything here runs in the reactor's thread and never waits: checks
 that expand compressed data, and whatever has to read from a disk, run in worker threads.
 
+One class, though long: its methods are one request each and share the logs, the topics and the
+flusher; what has a life of its own (flushes, waits, acknowledgements, turns) is a module beside it.
+
 Source of the outcomes: Kafka 0.7.2 as recorded in tests/vectors; docs/wire-protocol.md for the
 requests that are Hermes' own.
 """

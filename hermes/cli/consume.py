@@ -12,7 +12,7 @@ from hermes.cli.consume_group import consume_as_member
 from hermes.cli.formats import FORMAT_HELP, ConsumedMessage, MessageFormat
 from hermes.cli.options import (
     MAX_EXPANDED_OPTION,
-    PARTITION,
+    PARTITION_OPTION,
     SIZE,
     START,
     TIMEOUT_OPTION,
@@ -70,13 +70,7 @@ class _Wanted:
     help="ZooKeeper, for --group.",
 )
 @click.option("-t", "--topic", type=TOPIC, required=True, metavar="TOPIC", help="What to read.")
-@click.option(
-    "-p",
-    "--partition",
-    type=PARTITION,
-    metavar="N",
-    help="One partition; all unless given.",
-)
+@PARTITION_OPTION
 @click.option(
     "-o",
     "--offset",

@@ -18,7 +18,7 @@ __all__ = [
     "JSON_OPTION",
     "MAX_EXPANDED_OPTION",
     "MAX_MESSAGE_OPTION",
-    "PARTITION",
+    "PARTITION_OPTION",
     "SIZE",
     "START",
     "TIME",
@@ -134,6 +134,14 @@ BROKER_OPTION: Final[_Decorator] = broker_option(required=True)
 
 JSON_OPTION: Final[_Decorator] = click.option(
     "--json", "as_json", is_flag=True, help="Write JSON, one value a line, for programs."
+)
+
+PARTITION_OPTION: Final[_Decorator] = click.option(
+    "-p",
+    "--partition",
+    type=PARTITION,
+    metavar="N",
+    help="One partition; all unless given.",
 )
 
 MAX_EXPANDED_OPTION: Final[_Decorator] = click.option(

@@ -15,7 +15,7 @@ from hermes.cli.options import (
     BROKER_OPTION,
     CODEC_NAMES,
     JSON_OPTION,
-    PARTITION,
+    PARTITION_OPTION,
     SIZE,
     START,
     TIMEOUT_OPTION,
@@ -157,13 +157,7 @@ def _generated(load: _Load) -> Iterator[LineBatch]:
 @command.command("consume", short_help="Read a topic to its end.")
 @BROKER_OPTION
 @click.option("-t", "--topic", type=TOPIC, required=True, metavar="TOPIC", help="What to read.")
-@click.option(
-    "-p",
-    "--partition",
-    type=PARTITION,
-    metavar="N",
-    help="One partition; all unless given.",
-)
+@PARTITION_OPTION
 @click.option(
     "-o",
     "--offset",
