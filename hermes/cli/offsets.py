@@ -84,7 +84,7 @@ def command(
 def _show_ranges(topic: str, found: dict[int, list[int]], as_json: bool) -> None:
     if not as_json:
         rows = [(topic, number, *ends) for number, ends in found.items()]
-        write_table(("TOPIC", "PARTITION_OPTION", "EARLIEST", "LATEST"), rows)
+        write_table(("TOPIC", "PARTITION", "EARLIEST", "LATEST"), rows)
         return
     for number, (earliest, latest) in found.items():
         place = {"topic": topic, "partition": number}
@@ -96,7 +96,7 @@ def _show_offsets(topic: str, found: dict[int, list[int]], as_json: bool) -> Non
         rows: list[tuple[str, int, int | None]] = []
         for number, offsets in found.items():
             rows += [(topic, number, offset) for offset in offsets] or [(topic, number, None)]
-        write_table(("TOPIC", "PARTITION_OPTION", "OFFSET"), rows)
+        write_table(("TOPIC", "PARTITION", "OFFSET"), rows)
         return
     for number, offsets in found.items():
         write_json({"topic": topic, "partition": number, "offsets": offsets})
