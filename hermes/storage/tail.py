@@ -183,7 +183,7 @@ class TailRecovery:
 
     def _secure(self, part: Part, end: int, entries: Sequence[tuple[int, int]] | None) -> None:
         """Cut a segment at `end`, put on disk what was scanned, and note the end in its index."""
-        start = part.report.start
+        start = told_from = part.report.start
         with self._opened(part.segment) as descriptor:
             if entries is not None:
                 self._write_again(part, end, descriptor)
@@ -194,11 +194,12 @@ class TailRecovery:
             if is_longer or end > start:
                 self._files.fdatasync(descriptor)
             if entries is None:
-                # By when it was appended is known from outside only, but no later than now.
+                # When it was appended is not known, only by when: that makes a gap of all of it.
                 entries = [(min(part.modified_ms, self._now_ms), end)]
+                told_from = end
             with suppress(OSError):
                 fitting = [entry for entry in entries if start < entry[1] <= end]
-                part.segment.index.append(fitting, descriptor)
+                part.segment.index.append(fitting, descriptor, start=told_from)
 
     def _write_again(self, part: Part, end: int, descriptor: int) -> None:
         base = part.segment.base_offset

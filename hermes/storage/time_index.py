@@ -8,13 +8,17 @@ order:
     8         8       int64   end_offset: absolute, never smaller than in the entry before
     16        4       uint32  tail_crc: CRC-32 of the segment's last 64 bytes before end_offset
                                 (of all of them, where there are fewer)
-    20        4       uint32  CRC-32 of the 20 bytes before
+    20        4       uint32  CRC-32 of the 20 bytes before; in a gap entry all its bits inverted
 
 An entry says: "when time_ms had passed its appends, the log ended at end_offset, and that is on
-disk". It is written only after the fdatasync that covers it. So one file answers three questions:
+disk". It is written only after the fdatasync that covers it. So one file answers these questions:
 
 - *Where was the end at a time?* The end_offset of the last entry with time_ms <= that time.
 - *When was the last append?* The last entry's time, if the segment ends there (retention).
+- *When was this byte appended?* At the time of the first entry that ends behind it, except in a
+  gap: what stands between the entry before and a *gap entry* was not appended under this index's
+  eyes (Kafka wrote it, or the index was lost, or a crash came before the entry), so that its time
+  is only known to be no later than the gap entry's.
 - *From where must recovery look?* From the last entry that can be trusted: its own CRC is right,
   end_offset lies inside the segment, and the segment's bytes before it give tail_crc. Entries
   after that one are dropped: they are torn, or Kafka has cut and rewritten the segment since.
@@ -54,28 +58,33 @@ SYNC_EVERY_BYTES = 64 * 1024 * 1024
 
 _BODY = Struct(">qqI")
 _CRC = Struct(">I")
+_GAP_BITS = 0xFFFFFFFF
 _ENTRIES_A_READ = 2048
 
 
 class IndexEntry(NamedTuple):
-    """When `time_ms` had passed its appends, the log ended at `end_offset` (and that is synced)."""
+    """When `time_ms` had passed its appends, the log ended at `end_offset` (and that is synced).
+
+    With `is_gap` the bytes since the entry before may have been appended at any time until then.
+    """
 
     time_ms: int
     end_offset: int
     tail_crc: int
+    is_gap: bool = False
 
 
 def encode_entry(entry: IndexEntry) -> bytes:
     """Write an entry as it stands in the file.
 
     Args:
-        entry: its three values.
+        entry: its values.
 
     Returns:
         24 bytes.
     """
-    body = _BODY.pack(*entry)
-    return body + _CRC.pack(crc32(body))
+    body = _BODY.pack(entry.time_ms, entry.end_offset, entry.tail_crc)
+    return body + _CRC.pack(crc32(body) ^ (_GAP_BITS if entry.is_gap else 0))
 
 
 def decode_entry(data: bytes, position: int = 0) -> IndexEntry | None:
@@ -89,9 +98,11 @@ def decode_entry(data: bytes, position: int = 0) -> IndexEntry | None:
         The entry, or None when its own CRC says that it was torn or damaged.
     """
     body = data[position : position + _BODY.size]
-    if crc32(body) != _CRC.unpack_from(data, position + _BODY.size)[0]:
+    difference = crc32(body) ^ _CRC.unpack_from(data, position + _BODY.size)[0]
+    if difference not in (0, _GAP_BITS):
         return None
-    return IndexEntry(*_BODY.unpack(body))
+    time_ms, end_offset, tail_crc = _BODY.unpack(body)
+    return IndexEntry(time_ms, end_offset, tail_crc, difference == _GAP_BITS)
 
 
 class TimeIndex:
@@ -208,6 +219,11 @@ class TimeIndex:
                     return entry
         return None
 
+    @property
+    def count(self) -> int:
+        """How many entries count; those before that number never change any more."""
+        return self._count
+
     def at_time(self, time_ms: int) -> IndexEntry | None:
         """Find the last entry that is not later than a time.
 
@@ -287,7 +303,12 @@ class TimeIndex:
         return False
 
     def append(
-        self, entries: Sequence[tuple[int, int]], log_descriptor: int, *, complete: bool = False
+        self,
+        entries: Sequence[tuple[int, int]],
+        log_descriptor: int,
+        *,
+        start: int | None = None,
+        complete: bool = False,
     ) -> None:
         """Write entries; to be called after the fdatasync that covers them, never before.
 
@@ -295,6 +316,9 @@ class TimeIndex:
             entries: (time_ms, end_offset), both ascending and inside this segment. A time before
                 the last entry's (the clock was set back) is written as the last entry's.
             log_descriptor: the segment's file; its bytes before each end_offset are read back.
+            start: the offset from which on the entries tell: where it lies behind the last entry
+                (or the base), a gap entry is written first. Entries that don't end behind it are
+                left out: start = end_offset makes a gap of all. None: there is no gap.
             complete: the segment will not grow any more: sync the index as well.
 
         Raises:
@@ -305,7 +329,7 @@ class TimeIndex:
         descriptor = self._files.open_append(self.path, create=True)
         try:
             with self._lock:
-                self._write(descriptor, entries, log_descriptor)
+                self._write(descriptor, self._with_gap(entries, start), log_descriptor)
                 last_end = entries[-1][1]
                 due = complete or last_end - self._synced_end >= SYNC_EVERY_BYTES
             if due:
@@ -316,13 +340,23 @@ class TimeIndex:
         finally:
             self._files.close(descriptor)
 
+    def _with_gap(
+        self, entries: Sequence[tuple[int, int]], start: int | None
+    ) -> list[tuple[int, int, bool]]:
+        """The entries to write as (time_ms, end_offset, is_gap), the gap before `start` first."""
+        known = self._base_offset if self._last is None else self._last.end_offset
+        if start is None or start <= known:
+            return [(*entry, False) for entry in entries]
+        told = [(*entry, False) for entry in entries if entry[1] > start]
+        return [(entries[0][0], start, True), *told]
+
     def _write(
-        self, descriptor: int, entries: Sequence[tuple[int, int]], log_descriptor: int
+        self, descriptor: int, entries: Sequence[tuple[int, int, bool]], log_descriptor: int
     ) -> None:
         earliest = self._last.time_ms if self._last is not None else 0
         made = [
-            IndexEntry(max(time_ms, earliest), end, self._tail_crc(log_descriptor, end))
-            for time_ms, end in entries
+            IndexEntry(max(time_ms, earliest), end, self._tail_crc(log_descriptor, end), is_gap)
+            for time_ms, end, is_gap in entries
         ]
         position = self._count * ENTRY_BYTES
         if self._file_may_be_longer:

@@ -280,9 +280,11 @@ class LogWriter(LogState):
             is_complete = number < len(work.dirty)
             end = work.dirty[number].base_offset if is_complete else work.end
             entries = [each for each in work.entries if segment.base_offset < each[1] <= end]
+            # The entries tell of what this flush covers: from the high watermark on.
+            start = max(segment.base_offset, self._high_watermark)
             try:
                 segment.index.load(segment.descriptor, end - segment.base_offset)
-                segment.index.append(entries, segment.descriptor, complete=is_complete)
+                segment.index.append(entries, segment.descriptor, start=start, complete=is_complete)
             except OSError:
                 self.index_failures += 1
 
