@@ -12,6 +12,7 @@ from typing import Any, Literal, Self
 from hermes.aio.asyncio_connection import AsyncioConnection
 from hermes.aio.channel import AsyncChannel, AsyncConnection
 from hermes.client import conversations
+from hermes.client.append_times import AppendTime, append_times
 from hermes.client.connection import DEFAULT_MAX_RESPONSE_BYTES
 from hermes.client.fetching import (
     DEFAULT_MAX_FETCH_BYTES,
@@ -24,6 +25,7 @@ from hermes.client.fetching import (
 )
 from hermes.protocol import (
     DEFAULT_MAX_EXPANDED_BYTES,
+    AppendTimesRequest,
     BoundaryRequest,
     BrokerMetadata,
     FetchRequest,
@@ -130,6 +132,15 @@ class ConsumerTwin:
         versions = await self._channel.versions()
         conversations.require(versions, BoundaryRequest.TYPE, "finding a boundary")
         return await self._channel.run(conversations.boundary_before(topic, partition, offset))
+
+    async def append_times(
+        self, topic: str, partition: int, start: int, end: int, interval_ms: int = 1
+    ) -> list[AppendTime]:
+        """See `hermes.SimpleConsumer.append_times`."""
+        versions = await self._channel.versions()
+        purpose = "finding out when messages were appended"
+        conversations.require(versions, AppendTimesRequest.TYPE, purpose)
+        return await self._channel.run(append_times(topic, partition, start, end, interval_ms))
 
     async def close(self) -> None:
         """Close the connection. Idempotent."""

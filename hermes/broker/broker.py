@@ -48,6 +48,9 @@ from hermes.protocol import (
     REQUEST_VERSIONS,
     AcknowledgedProduceRequest,
     Acks,
+    AppendRun,
+    AppendTimesAnswer,
+    AppendTimesRequest,
     BoundaryRequest,
     BrokerMetadata,
     DeleteTopicRequest,
@@ -70,6 +73,7 @@ from hermes.protocol import (
     check_topic_name,
     code_for,
     encode_acknowledged_produce_response,
+    encode_append_times_response,
     encode_boundary_response,
     encode_error_response,
     encode_metadata_response,
@@ -183,6 +187,7 @@ class Broker:
             WaitingFetchRequest: self._waiting_fetch,
             MetadataRequest: self._metadata,
             BoundaryRequest: self._boundary,
+            AppendTimesRequest: self._append_times,
             DeleteTopicRequest: self._delete_topic,
             UnsupportedRequest: self._unsupported,
         }
@@ -502,6 +507,28 @@ class Broker:
             found.addCallbacks(
                 lambda offset: encode_boundary_response(ErrorCode.NONE, offset),
                 lambda failure: encode_boundary_response(code_for(failure.value), -1),
+            )
+        )
+
+    def _append_times(self, request: AppendTimesRequest) -> Outcome:
+        try:
+            log = self.topics.for_fetch(request.topic, request.partition)
+        except HermesError as error:
+            return encode_error_response(code_for(error))
+        if request.interval_ms < 1:
+            return encode_error_response(ErrorCode.UNKNOWN)
+        if log is None:
+            if request.start:
+                return encode_error_response(ErrorCode.OFFSET_OUT_OF_RANGE)
+            return encode_append_times_response(AppendTimesAnswer(0, []))
+
+        found: Deferred[tuple[int, list[AppendRun]]] = self._in_thread(
+            log.append_times, request.start, request.end, request.interval_ms
+        )
+        return Later(
+            found.addCallbacks(
+                lambda answer: encode_append_times_response(AppendTimesAnswer(*answer)),
+                lambda failure: encode_error_response(code_for(failure.value)),
             )
         )
 

@@ -4,7 +4,7 @@ It stands on `hermes.protocol` and, for clusters, on `hermes.coordination`. In t
 reading:
 
     connection      one socket: deadlines, failures, reconnecting
-    conversations, fetching, producing
+    conversations, fetching, append_times, producing
                     what is said to a broker, without I/O: shared with the asynchronous twins
     channel         conversations over a connection
     simple_consumer, sync_producer
@@ -18,6 +18,7 @@ reading:
 docs/client.md and docs/groups.md are the guides for applications.
 """
 
+from hermes.client.append_times import AppendTime
 from hermes.client.batching import ProducerData, SendHandle
 from hermes.client.channel import Channel
 from hermes.client.connection import BrokerConnection
@@ -33,6 +34,7 @@ from hermes.protocol import EARLIEST, LATEST, FetchRequest, Message, MessageAndO
 __all__ = [
     "EARLIEST",
     "LATEST",
+    "AppendTime",
     "BrokerConnection",
     "Channel",
     "FetchRequest",

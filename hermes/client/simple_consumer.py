@@ -6,6 +6,7 @@ from types import TracebackType
 from typing import Literal, Self
 
 from hermes.client import conversations
+from hermes.client.append_times import AppendTime, append_times
 from hermes.client.channel import Channel
 from hermes.client.connection import DEFAULT_MAX_RESPONSE_BYTES, BrokerConnection
 from hermes.client.fetching import (
@@ -20,6 +21,7 @@ from hermes.client.fetching import (
 from hermes.errors import ConfigError
 from hermes.protocol import (
     DEFAULT_MAX_EXPANDED_BYTES,
+    AppendTimesRequest,
     BoundaryRequest,
     BrokerMetadata,
     DeleteTopicRequest,
@@ -236,6 +238,40 @@ class SimpleConsumer:
         """
         self._require(BoundaryRequest.TYPE, "finding a boundary between messages")
         return self._channel.run(conversations.boundary_before(topic, partition, offset))
+
+    def append_times(
+        self, topic: str, partition: int, start: int, end: int, interval_ms: int = 1
+    ) -> list[AppendTime]:
+        """Find out when the messages of a range were appended, without fetching them.
+
+        Example:
+            hour_ms = 3_600_000
+            for stretch in consumer.append_times("clicks", 0, earliest, latest, hour_ms):
+                print(stretch.start_offset, stretch.end_offset, stretch.time_ms)
+
+        Args:
+            topic: the topic's name.
+            partition: the partition's number.
+            start: where the range begins, from the earliest offset to the high watermark.
+            end: the offset after its last byte; beyond the high watermark it means that.
+            interval_ms: what times are rounded down to multiples of (in UTC), 1 or more: the
+                coarser, the fewer stretches there are.
+
+        Returns:
+            The whole range, in order and without holes; neighbours differ in time. Stretches
+            begin and end where messages do, if the range does. Their time is that of the broker's
+            clock, or None where it is not known: what Kafka wrote, or what a crash came in upon.
+            Empty when `end` is not after `start`.
+
+        Raises:
+            OffsetOutOfRangeBrokerError: the start is below the earliest or beyond the latest
+                offset, or has come to be while this was asking.
+            WrongPartitionError: the topic has no such partition.
+            ConfigError: interval_ms is below 1.
+            UnsupportedRequestVersionError: it is a broker of Kafka 0.7.
+        """
+        self._require(AppendTimesRequest.TYPE, "finding out when messages were appended")
+        return self._channel.run(append_times(topic, partition, start, end, interval_ms))
 
     def delete_topic(self, topic: str) -> None:
         """Delete a topic on this broker, with all its messages.

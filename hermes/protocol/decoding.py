@@ -6,6 +6,7 @@ from typing import Final, TypeAlias
 from hermes.errors import RemoteProtocolError
 from hermes.protocol.own_requests import (
     AcknowledgedProduceRequest,
+    AppendTimesRequest,
     BoundaryRequest,
     DeleteTopicRequest,
     MetadataRequest,
@@ -35,6 +36,7 @@ Request: TypeAlias = (
     | MetadataRequest
     | BoundaryRequest
     | DeleteTopicRequest
+    | AppendTimesRequest
     | UnsupportedRequest
 )
 
@@ -52,6 +54,7 @@ _OWN: Final[dict[int, Callable[[Reader], Request]]] = {
     MetadataRequest.TYPE: MetadataRequest.decode,
     BoundaryRequest.TYPE: BoundaryRequest.decode,
     DeleteTopicRequest.TYPE: DeleteTopicRequest.decode,
+    AppendTimesRequest.TYPE: AppendTimesRequest.decode,
 }
 
 

@@ -1,4 +1,4 @@
-"""Hermes' own requests, which a 0.7 client never sends: types 64 to 68.
+"""Hermes' own requests, which a 0.7 client never sends: types 64 to 69.
 
 Each is `int32 size | int16 type | int16 version | body`, and each is answered. The version is 0
 so far; `hermes.protocol.decoding` turns another one into an `UnsupportedRequest`, so that newer
@@ -16,6 +16,7 @@ __all__ = [
     "REQUEST_VERSIONS",
     "AcknowledgedProduceRequest",
     "Acks",
+    "AppendTimesRequest",
     "BoundaryRequest",
     "DeleteTopicRequest",
     "MetadataRequest",
@@ -26,7 +27,7 @@ __all__ = [
 #: Every request type that is understood, with the highest version of it.
 REQUEST_VERSIONS: Final[tuple[tuple[int, int], ...]] = (
     *((request_type, 0) for request_type in range(5)),
-    *((request_type, 0) for request_type in range(64, 69)),
+    *((request_type, 0) for request_type in range(64, 70)),
 )
 
 _ALL_TOPICS: Final = -1
@@ -193,11 +194,44 @@ class DeleteTopicRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class AppendTimesRequest:
+    """Type 69: ask when a range of a partition was appended.
+
+        string topic | int32 partition | int64 start | int64 end | int64 interval ms
+
+    Attributes:
+        topic: the topic's name.
+        partition: the partition's number.
+        start: the range's first offset, from the earliest to the high watermark.
+        end: the offset after its last byte; beyond the high watermark it means that.
+        interval_ms: what times are rounded down to multiples of, 1 or more.
+    """
+
+    TYPE: ClassVar[int] = 69
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+    interval_ms: int
+
+    def encode(self) -> bytes:
+        """Encode the request with its size."""
+        numbers = pack(">iqqq", self.partition, self.start, self.end, self.interval_ms)
+        return _own_frame(self.TYPE, encode_string(self.topic), numbers)
+
+    @classmethod
+    def decode(cls, reader: Reader) -> Self:
+        """Read a body."""
+        return cls(reader.string(), reader.int32(), reader.int64(), reader.int64(), reader.int64())
+
+
+@dataclass(frozen=True, slots=True)
 class UnsupportedRequest:
     """A request of a known type in a version that is not known; answered with code 68.
 
     Attributes:
-        type: 64 to 68.
+        type: 64 to 69.
         version: what the client asked for.
     """
 

@@ -14,6 +14,8 @@ from hermes.protocol.error_codes import ErrorCode, error_for
 from hermes.protocol.wire import Buffer, Reader, encode_string, frame, pack
 
 __all__ = [
+    "AppendRun",
+    "AppendTimesAnswer",
     "BrokerMetadata",
     "FetchedEntry",
     "PartitionMetadata",
@@ -21,6 +23,7 @@ __all__ = [
     "TopicMetadata",
     "WaitingFetchedEntry",
     "decode_acknowledged_produce_response",
+    "decode_append_times_response",
     "decode_boundary_response",
     "decode_error_response",
     "decode_fetch_response",
@@ -29,6 +32,7 @@ __all__ = [
     "decode_offsets_response",
     "decode_waiting_fetch_response",
     "encode_acknowledged_produce_response",
+    "encode_append_times_response",
     "encode_boundary_response",
     "encode_error_response",
     "encode_metadata_response",
@@ -38,6 +42,8 @@ __all__ = [
     "waiting_fetch_entry_header",
     "waiting_fetch_response_header",
 ]
+
+_UNKNOWN_TIME = -1
 
 
 class FetchedEntry(NamedTuple):
@@ -79,6 +85,30 @@ class ProducedEntry:
     partition: int
     error: int
     offset: int
+
+
+class AppendRun(NamedTuple):
+    """A stretch of a log that was appended at one time; it begins where the run before ends.
+
+    Attributes:
+        end_offset: the offset after its last byte.
+        time_ms: ms since 1970, rounded down as asked for; None when it is not known.
+    """
+
+    end_offset: int
+    time_ms: int | None
+
+
+class AppendTimesAnswer(NamedTuple):
+    """When a range was appended, or its first part.
+
+    Attributes:
+        end: the range's end, cut at the high watermark.
+        runs: in order, without holes. When the last one ends before `end`, ask again from there.
+    """
+
+    end: int
+    runs: list[AppendRun]
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,6 +340,31 @@ def encode_boundary_response(error: int, offset: int) -> bytes:
 def decode_boundary_response(body: Buffer, *, detail: str = "") -> int:
     """Decode the answer to a boundary request: the offset. Raises: as above."""
     return _checked_reader(body, detail).int64()
+
+
+def encode_append_times_response(answer: AppendTimesAnswer) -> bytes:
+    """Encode `int16 0 | int64 end | int32 count | count x (int64 end offset | int64 time ms)`.
+
+    A time that is not known is -1. An error is answered with `encode_error_response`.
+    """
+    numbers = [
+        number
+        for end_offset, time_ms in answer.runs
+        for number in (end_offset, _UNKNOWN_TIME if time_ms is None else time_ms)
+    ]
+    layout = f">hqi{len(numbers)}q"
+    return frame(pack(layout, ErrorCode.NONE, answer.end, len(answer.runs), *numbers))
+
+
+def decode_append_times_response(body: Buffer, *, detail: str = "") -> AppendTimesAnswer:
+    """Decode the answer to an append times request. Raises: as above."""
+    reader = _checked_reader(body, detail)
+    end = reader.int64()
+    pairs = [(reader.int64(), reader.int64()) for _ in range(reader.count(reader.int32()))]
+    return AppendTimesAnswer(
+        end,
+        [AppendRun(end_offset, None if time_ms < 0 else time_ms) for end_offset, time_ms in pairs],
+    )
 
 
 def _checked_reader(body: Buffer, detail: str) -> Reader:

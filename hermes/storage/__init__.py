@@ -7,7 +7,8 @@ A newcomer reads in this order:
     time_index   what we keep beside a segment; recovery: which bytes are messages
     tail         what a crash can damage, made whole; loading: from a directory's files to a log
     state        what a log knows, and its locks; writer, reader, log: the log
-    history      times; boundary: message boundaries; retention: what may go
+    history      times; append_times, index_reader: the times of ranges; boundary: message
+                 boundaries; retention: what may go
     layout       the names in a data directory; directory: all logs of a broker; lock: only one
 
 docs/log-format.md has the byte tables.

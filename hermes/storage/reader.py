@@ -9,7 +9,9 @@ from bisect import bisect_right
 
 from hermes.errors import LogOfflineError, OffsetOutOfRangeError
 from hermes.interfaces import SegmentInfo
+from hermes.protocol import AppendRun
 from hermes.storage import history
+from hermes.storage.append_times import MAX_RUNS, append_runs
 from hermes.storage.boundary import boundary_in_segment
 from hermes.storage.descriptors import LogSlice, SegmentRetiredError
 from hermes.storage.files import storage_error
@@ -144,6 +146,56 @@ class LogReader(LogState):
             raise storage_error(f"{self.name}: find a boundary", error) from error
         finally:
             self._descriptors.release(segment)
+
+    def append_times(
+        self, start: int, end: int, interval_ms: int, max_runs: int = MAX_RUNS
+    ) -> tuple[int, list[AppendRun]]:
+        """Find when a range was appended; `hermes.storage.append_times` tells what is known.
+
+        Args:
+            start: the range's first offset, from the earliest to the visible end.
+            end: the offset after its last byte; beyond the visible end it means that end, and
+                not beyond `start` an empty range.
+            interval_ms: what times are rounded down to multiples of, >= 1.
+            max_runs: how many runs to answer with at most, >= 1.
+
+        Returns:
+            (the range's end, cut at the visible end; runs from `start` on without holes). When the
+            last run ends before the range's end, there is more to tell from there on.
+
+        Raises:
+            OffsetOutOfRangeError: the start is before the earliest or beyond the visible end.
+            LogOfflineError: the log could not be opened at all, or was closed.
+            StorageError: an index can't be opened now.
+        """
+        while True:
+            high_watermark = self._high_watermark
+            view = self._view
+            if not view.bases:
+                self._check_online()
+            if not view.bases[0] <= start <= high_watermark:
+                raise OffsetOutOfRangeError(start, view.bases[0], high_watermark)
+            stop = max(start, min(end, high_watermark))
+            try:
+                runs = append_runs(
+                    view,
+                    high_watermark,
+                    start,
+                    stop,
+                    interval_ms,
+                    self._files,
+                    self._descriptors,
+                    max_runs,
+                )
+            except SegmentRetiredError:
+                runs = None
+            except OSError as error:
+                raise storage_error(f"{self.name}: look up append times", error) from error
+            if self._is_closed:
+                raise LogOfflineError(f"{self.name}: {self._offline_reason}")
+            # Of a segment that was deleted meanwhile nothing that was found is to be believed.
+            if runs is not None and self.earliest <= start:
+                return stop, runs
 
     def segment_infos(self) -> tuple[SegmentInfo, ...]:
         """Describe the segments, for retention policies and people.

@@ -12,6 +12,7 @@ import pytest
 from hermes.errors import InvalidMessageError, MessageTooLargeError, RemoteProtocolError
 from hermes.protocol import (
     AcknowledgedProduceRequest,
+    AppendTimesRequest,
     BoundaryRequest,
     Codec,
     DeleteTopicRequest,
@@ -28,6 +29,7 @@ from hermes.protocol import (
     check_message_set,
     compress,
     decode_acknowledged_produce_response,
+    decode_append_times_response,
     decode_metadata_response,
     decode_multifetch_response,
     decode_offsets_response,
@@ -66,6 +68,7 @@ REQUESTS = [
     MetadataRequest(("topic", "é")).encode(),
     BoundaryRequest("topic", 0, 1000).encode(),
     DeleteTopicRequest("topic").encode(),
+    AppendTimesRequest("topic", 0, 0, 1000, 60_000).encode(),
 ]
 NUMBERS = [0, 1, 2, 0x7F, 0xFF, 0x7FFF, 0xFFFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 5, 6, 64, 100]
 
@@ -193,6 +196,7 @@ def test_a_stream_of_damaged_requests_costs_no_memory():
     [
         decode_acknowledged_produce_response,
         decode_metadata_response,
+        decode_append_times_response,
         decode_multifetch_response,
         decode_offsets_response,
         decode_waiting_fetch_response,

@@ -6,6 +6,9 @@ from hypothesis import strategies as st
 from hermes.protocol import (
     MIN_CHARGE_BYTES,
     AcknowledgedProduceRequest,
+    AppendRun,
+    AppendTimesAnswer,
+    AppendTimesRequest,
     BoundaryRequest,
     BrokerMetadata,
     Codec,
@@ -24,11 +27,13 @@ from hermes.protocol import (
     check_message_set,
     compress,
     decode_acknowledged_produce_response,
+    decode_append_times_response,
     decode_metadata_response,
     decode_offsets_response,
     decode_request,
     decompress,
     encode_acknowledged_produce_response,
+    encode_append_times_response,
     encode_message,
     encode_metadata_response,
     encode_offsets_response,
@@ -57,6 +62,7 @@ requests = st.one_of(
     st.builds(MetadataRequest, st.none() | st.lists(topics, max_size=4).map(tuple)),
     st.builds(BoundaryRequest, topics, int32, int64),
     st.builds(DeleteTopicRequest, topics),
+    st.builds(AppendTimesRequest, topics, int32, int64, int64, int64),
 )
 
 
@@ -77,6 +83,14 @@ def test_offsets(offsets):
 def test_acknowledgements(entries):
     encoded = encode_acknowledged_produce_response(entries)
     assert decode_acknowledged_produce_response(encoded[4:]) == entries
+
+
+runs = st.builds(AppendRun, int64, st.none() | st.integers(0, (1 << 63) - 1))
+
+
+@given(st.builds(AppendTimesAnswer, int64, st.lists(runs, max_size=10)))
+def test_append_times(answer):
+    assert decode_append_times_response(encode_append_times_response(answer)[4:]) == answer
 
 
 partitions = st.builds(PartitionMetadata, int32, int64, int64, int64)

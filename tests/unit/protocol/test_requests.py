@@ -5,6 +5,7 @@ from hermes.protocol import (
     REQUEST_VERSIONS,
     AcknowledgedProduceRequest,
     Acks,
+    AppendTimesRequest,
     BoundaryRequest,
     DeleteTopicRequest,
     FetchRequest,
@@ -65,6 +66,10 @@ REQUESTS = {
         "00000014 0043 0000 0002 7431 00000001 0000000000001000",
     ),
     "delete topic": (DeleteTopicRequest("t1"), "00000008 0044 0000 0002 7431"),
+    "append times": (
+        AppendTimesRequest("t1", 1, 4096, 8192, 3_600_000),
+        "00000024 0045 0000 0002 7431 000000010000000000001000 0000000000002000 000000000036ee80",
+    ),
     "a later version": (UnsupportedRequest(66, 1), "00000004 0042 0001"),
 }
 

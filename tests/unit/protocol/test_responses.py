@@ -2,6 +2,8 @@ import pytest
 
 from hermes import errors
 from hermes.protocol import (
+    AppendRun,
+    AppendTimesAnswer,
     BrokerMetadata,
     ErrorCode,
     FetchedEntry,
@@ -10,6 +12,7 @@ from hermes.protocol import (
     TopicMetadata,
     WaitingFetchedEntry,
     decode_acknowledged_produce_response,
+    decode_append_times_response,
     decode_boundary_response,
     decode_error_response,
     decode_fetch_response,
@@ -18,6 +21,7 @@ from hermes.protocol import (
     decode_offsets_response,
     decode_waiting_fetch_response,
     encode_acknowledged_produce_response,
+    encode_append_times_response,
     encode_boundary_response,
     encode_error_response,
     encode_metadata_response,
@@ -64,6 +68,10 @@ METADATA_BYTES = bytes.fromhex(
     "0002 7431 0000 00000002 00000001"
     "00000001 0000000000000072 0000000000000214 0000000000000258"
     "0003 612f62 0042 00000000 00000000"
+)
+APPEND_TIMES = bytes.fromhex(
+    "0000002e 0000 000000000000012c 00000002"
+    "0000000000000072 000000000036ee80 00000000000000c8 ffffffffffffffff"
 )
 BOUNDARY = bytes.fromhex("0000000a 0000 0000000000000072")
 
@@ -133,6 +141,15 @@ def test_boundary():
         decode_boundary_response(refused[4:])
 
 
+def test_append_times():
+    answer = AppendTimesAnswer(300, [AppendRun(114, 3_600_000), AppendRun(200, None)])
+    assert encode_append_times_response(answer) == APPEND_TIMES
+    assert decode_append_times_response(APPEND_TIMES[4:]) == answer
+    nothing = bytes.fromhex("0000000e 0000 0000000000000072 00000000")
+    assert encode_append_times_response(AppendTimesAnswer(114, [])) == nothing
+    assert decode_append_times_response(nothing[4:]) == (114, [])
+
+
 def test_answers_that_are_only_a_code():
     assert encode_error_response(ErrorCode.NONE) == bytes.fromhex("00000002 0000")
     decode_error_response(bytes.fromhex("0000"))
@@ -146,6 +163,7 @@ OWN_DECODERS = [
     decode_waiting_fetch_response,
     decode_metadata_response,
     decode_boundary_response,
+    decode_append_times_response,
 ]
 
 
@@ -171,6 +189,7 @@ def test_an_unknown_refusal_is_raised_with_its_code(decode):
         (decode_waiting_fetch_response, WAITED),
         (decode_metadata_response, METADATA_BYTES),
         (decode_boundary_response, BOUNDARY),
+        (decode_append_times_response, APPEND_TIMES),
         (decode_error_response, bytes.fromhex("000000020000")),
     ],
 )

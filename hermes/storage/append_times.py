@@ -1,0 +1,139 @@
+"""When ranges of a log were appended, as far as the time indexes know, without reading the log.
+
+The answer is a sequence of *runs*: stretches of the log with one append time each, rounded down to
+a multiple of an interval. The bytes between two entries of an index were appended at the later
+one's time. What an index does not know is said to be unknown:
+
+- segments that Kafka wrote, or whose index is gone, and what stands behind the last entry;
+- gaps: what a gap entry or damaged entries speak of. Its time lies between those of the good
+  entries around it, so it is known after all where both are the same when rounded.
+
+That last rule also makes the work small: all that stands between two entries with the same rounded
+time has that time, whatever the entries between say. So the walk jumps from each run's first entry
+to its last one, and costs the logarithm of a run's length for each run.
+
+Blocks on the disk, a little; for worker threads.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterator
+
+from hermes.protocol import AppendRun
+from hermes.storage.descriptors import DescriptorCache
+from hermes.storage.files import FileLayer
+from hermes.storage.index_reader import IndexReader, opened_index, unreadable_is_empty
+from hermes.storage.segment import Segment, SegmentView
+from hermes.storage.time_index import IndexEntry, TimeIndex
+
+__all__ = ["MAX_RUNS", "append_runs"]
+
+#: How many runs are found at once: 64 KiB on the wire.
+MAX_RUNS = 4096
+#: How many segments are looked at at once.
+MAX_SEGMENTS = 1024
+
+_TIME, _END = 0, 1
+
+
+def append_runs(
+    view: SegmentView,
+    high_watermark: int,
+    start: int,
+    end: int,
+    interval_ms: int,
+    files: FileLayer,
+    descriptors: DescriptorCache,
+    max_runs: int = MAX_RUNS,
+) -> list[AppendRun]:
+    """Find when a range of a log was appended.
+
+    Args:
+        view: the log's segments.
+        high_watermark: the visible end.
+        start: the range's first offset, from the earliest to the high watermark.
+        end: the offset after its last byte, up to the high watermark.
+        interval_ms: what times are rounded down to multiples of, >= 1.
+        files: the file layer.
+        descriptors: opens segments, to check their indexes.
+        max_runs: how many runs to find at most, >= 1.
+
+    Returns:
+        Runs without holes: the first begins at `start`, each of the others where the one before
+        ends; neighbours differ in time. The last ends at `end`, or earlier when there is more to
+        tell; it is never empty unless the range is.
+
+    Raises:
+        OSError: something can't be opened now.
+        SegmentRetiredError: a segment was deleted meanwhile.
+    """
+    runs: list[AppendRun] = []
+    first = bisect_right(view.bases, start) - 1
+    for position in range(first, min(first + MAX_SEGMENTS, len(view.bases))):
+        segment = view.segments[position]
+        stop = min(view.end_of(position, high_watermark), high_watermark)
+        if start >= end:
+            break
+        is_active = position == len(view.bases) - 1
+        index = _load(segment, stop, descriptors, writable=is_active)
+        with opened_index(index, files) as reader:
+            for run in _runs_of_segment(reader, segment.base_offset, start, stop, interval_ms):
+                start = min(run.end_offset, end)
+                if runs and runs[-1].time_ms == run.time_ms:
+                    runs.pop()
+                elif len(runs) == max_runs:
+                    return runs
+                runs.append(AppendRun(start, run.time_ms))
+                if start == end:
+                    return runs
+    return runs
+
+
+def _load(segment: Segment, end: int, descriptors: DescriptorCache, *, writable: bool) -> TimeIndex:
+    """Get a segment's index, loaded; one that can't be read stays empty."""
+    if not segment.index.is_loaded:
+        with unreadable_is_empty():
+            descriptor = descriptors.acquire(segment, writable=writable)
+            try:
+                segment.index.load(descriptor, end - segment.base_offset)
+            finally:
+                descriptors.release(segment)
+    return segment.index
+
+
+def _runs_of_segment(
+    reader: IndexReader, base_offset: int, start: int, stop: int, interval_ms: int
+) -> Iterator[AppendRun]:
+    """Find the runs of one segment from `start` on, up to `stop`, where its visible part ends.
+
+    Neighbours may have the same time.
+    """
+    before = reader.last_not_above(_END, start)
+    position = start
+    while position < stop:
+        following = reader.good_at_or_after(before[0] + 1 if before else 0)
+        if following is None:
+            yield AppendRun(stop, None)
+            return
+        time_ms = _time_before(before, following, interval_ms)
+        if time_ms is None:
+            before = following
+        else:
+            before = reader.last_not_above(_TIME, time_ms + interval_ms - 1, following[0])
+            before = before or following
+        if before[1].end_offset > position:
+            position = min(before[1].end_offset, stop)
+            yield AppendRun(position, time_ms)
+
+
+def _time_before(
+    before: tuple[int, IndexEntry] | None, following: tuple[int, IndexEntry], interval_ms: int
+) -> int | None:
+    """The rounded time of what stands between two good entries that follow each other, if known."""
+    number, entry = following
+    time_ms = entry.time_ms - entry.time_ms % interval_ms
+    expected = 0 if before is None else before[0] + 1
+    if number == expected and not entry.is_gap:
+        return time_ms
+    if before is not None and before[1].time_ms >= time_ms:
+        return time_ms
+    return None
