@@ -266,6 +266,14 @@ class ConsumerTimeoutError(ClientError):
     """A stream had no message for as long as `consumer_timeout` says; it can be asked again."""
 
 
+class DataLossError(ClientError):
+    """Messages that were to be read are gone, by retention, or with a topic that was made anew.
+
+    Nothing was skipped. Start from offsets that are there, or set failOnDataLoss to false to step
+    over what is gone.
+    """
+
+
 class OffsetResetError(ClientError):
     """A group's offset is missing or out of range, and `auto_offset_reset` is "fail"."""
 

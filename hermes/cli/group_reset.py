@@ -1,6 +1,6 @@
-"""Where a group's offsets are moved to, and storing them."""
+"""Where a group's offsets are moved to."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -8,12 +8,11 @@ from hermes.cli.ensemble import Brokers
 from hermes.cli.options import option_type
 from hermes.cli.times import parse_time_ms
 from hermes.coordination.group_state import GroupState
-from hermes.coordination.layout import BrokerPartition, GroupPaths, format_number
-from hermes.coordination.sessions import Session
-from hermes.errors import GroupActiveError, HermesError
+from hermes.coordination.layout import BrokerPartition
+from hermes.errors import HermesError
 from hermes.protocol import EARLIEST, LATEST, BoundaryRequest
 
-__all__ = ["TARGET", "Target", "new_offsets", "store"]
+__all__ = ["TARGET", "Target", "new_offsets"]
 
 _Place = tuple[str, BrokerPartition]
 
@@ -62,21 +61,6 @@ def new_offsets(
         except HermesError as error:
             raise HermesError(f"{place[0]} {place[1]}: {error}; nothing was changed") from error
     return found
-
-
-def store(session: Session, group: str, offsets: Mapping[_Place, int]) -> None:
-    """Store offsets of a group without members.
-
-    Raises:
-        GroupActiveError: somebody has joined meanwhile; what was stored by then stays.
-    """
-    paths = GroupPaths(group)
-    for (topic, partition), offset in offsets.items():
-        if session.children(paths.ids):
-            raise GroupActiveError(f"somebody has joined group {group!r} meanwhile")
-        path = paths.offset(topic, partition)
-        session.ensure_path(path)
-        session.set(path, format_number(offset))
 
 
 def _new_offset(brokers: Brokers, state: GroupState, place: _Place, target: Target) -> int:

@@ -7,10 +7,10 @@ import click
 
 from hermes.cli.ensemble import GROUP_ARGUMENT, ZOOKEEPER_OPTION, Brokers, connected
 from hermes.cli.exits import require_subcommand
-from hermes.cli.group_reset import TARGET, Target, new_offsets, store
+from hermes.cli.group_reset import TARGET, Target, new_offsets
 from hermes.cli.options import JSON_OPTION, TIMEOUT_OPTION, TOPIC
 from hermes.cli.terminal import note, write_json, write_table
-from hermes.coordination.group_state import GroupState, list_groups, read_group
+from hermes.coordination.group_state import GroupState, list_groups, read_group, store_offsets
 from hermes.coordination.layout import BrokerPartition, check_node_name
 from hermes.errors import GroupActiveError, HermesError, InvalidNodeError
 
@@ -116,7 +116,7 @@ def reset(
             raise HermesError(f"group {group!r} has no such offsets")
         with closing(Brokers(session, timeout_seconds)) as brokers:
             found = new_offsets(brokers, state, places, target)
-        store(session, group, found)
+        store_offsets(session, group, found)
     rows = [
         {"topic": name, "partition": str(where), "before": _known(state, name, where), "now": now}
         for (name, where), now in found.items()

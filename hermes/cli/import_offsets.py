@@ -6,8 +6,8 @@ from typing import Final, NamedTuple, TextIO
 import click
 
 from hermes.cli.ensemble import ZOOKEEPER_OPTION, connected
-from hermes.cli.group_reset import store
 from hermes.cli.options import TIMEOUT_OPTION
+from hermes.coordination.group_state import store_offsets
 from hermes.coordination.layout import BrokerPartition, GroupPaths
 from hermes.errors import GroupActiveError, HermesError
 
@@ -40,7 +40,7 @@ def command(zookeeper: str, timeout_seconds: float, file: TextIO) -> None:
             if session.children(GroupPaths(group).ids):
                 raise GroupActiveError(f"group {group!r} has members: stop them first")
         for each in entries:
-            store(session, each.group, {(each.topic, each.partition): each.offset})
+            store_offsets(session, each.group, {(each.topic, each.partition): each.offset})
     click.echo(f"{len(entries)} offsets stored")
 
 

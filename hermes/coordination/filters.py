@@ -18,7 +18,7 @@ from typing import Final
 
 from hermes.errors import ConfigError
 
-__all__ = ["Blacklist", "TopicFilter", "Whitelist"]
+__all__ = ["Blacklist", "TopicFilter", "Whitelist", "java_pattern"]
 
 # Java's ASCII classes, as the inside of a class of Python's.
 _CLASSES: Final = {
@@ -53,7 +53,7 @@ class TopicFilter:
     def __init__(self, raw: str) -> None:
         regex = raw.strip().replace(",", "|").replace(" ", "")
         self.regex = regex.strip("\"'")
-        self._pattern = _compile(self.regex)
+        self._pattern = java_pattern(self.regex)
 
     def allows(self, topic: str) -> bool:
         """Whether the topic is chosen."""
@@ -92,7 +92,18 @@ class Blacklist(TopicFilter):
         return not self._matches(topic)
 
 
-def _compile(regex: str) -> re.Pattern[str]:
+def java_pattern(regex: str) -> re.Pattern[str]:
+    """Compile a regular expression of Java's.
+
+    Args:
+        regex: as Java reads it.
+
+    Returns:
+        What matches the same, but for what the module's description excepts.
+
+    Raises:
+        ConfigError: it is none, or one that only Java can evaluate.
+    """
     try:
         translated = _translate(regex)
         with warnings.catch_warnings():

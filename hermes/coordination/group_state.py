@@ -1,5 +1,9 @@
-"""What stands in ZooKeeper about a consumer group, for tools: nothing is watched or changed."""
+"""What stands in ZooKeeper about a consumer group, for tools: nothing is watched.
 
+Offsets may be stored for a group that has no members; members store their own, fenced.
+"""
+
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from hermes.coordination.layout import (
@@ -7,14 +11,15 @@ from hermes.coordination.layout import (
     BrokerPartition,
     GroupPaths,
     Subscription,
+    format_number,
     parse_number,
     parse_partition,
     parse_subscription,
 )
 from hermes.coordination.sessions import Session
-from hermes.errors import CoordinationError, InvalidNodeError
+from hermes.errors import CoordinationError, GroupActiveError, InvalidNodeError
 
-__all__ = ["GroupState", "list_groups", "read_group"]
+__all__ = ["GroupState", "list_groups", "read_group", "store_offsets"]
 
 
 class GroupState(NamedTuple):
@@ -65,6 +70,23 @@ def read_group(session: Session, group: str) -> GroupState:
             if node is not None:
                 state.offsets[topic, partition] = _offset(path, node.value)
     return state
+
+
+def store_offsets(
+    session: Session, group: str, offsets: Mapping[tuple[str, BrokerPartition], int]
+) -> None:
+    """Store offsets of a group without members, by topic and partition.
+
+    Raises:
+        GroupActiveError: somebody has joined meanwhile; what was stored by then stays.
+    """
+    paths = GroupPaths(group)
+    for (topic, partition), offset in offsets.items():
+        if session.children(paths.ids):
+            raise GroupActiveError(f"somebody has joined group {group!r} meanwhile")
+        path = paths.offset(topic, partition)
+        session.ensure_path(path)
+        session.set(path, format_number(offset))
 
 
 def _subscription(path: str, value: bytes) -> Subscription | InvalidNodeError:

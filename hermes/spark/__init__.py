@@ -1,0 +1,22 @@
+"""The data pipeline on Spark, through PySpark: `spark.read.format("hermes")` and what goes with it.
+
+It stands on `hermes.client` and `hermes.coordination`; of Spark it uses the Python Data Source API.
+In the order of a reading:
+
+    rows        the columns
+    options, offsets
+                what a user may say, and how offsets are written
+    cluster     brokers, partitions and their ends, as the planning sees them
+    planning    which ranges of offsets are read, and by how many tasks
+    batches, reading
+                what a task does: message sets become Arrow record batches
+    source, stream, progress
+                the data source that Spark knows: batch, stream, and what a stream publishes
+
+Needs the extra `spark`. docs/spark.md is the guide.
+"""
+
+from hermes.spark.rows import SCHEMA
+from hermes.spark.source import HermesDataSource
+
+__all__ = ["SCHEMA", "HermesDataSource"]

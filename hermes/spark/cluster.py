@@ -1,0 +1,261 @@
+"""Brokers, topics and partitions as a driver sees them, asked again when a broker doesn't answer.
+
+One `Cluster` serves one planning, or one stream for as long as it runs. Brokers come from
+ZooKeeper, or are all listed; what one can't answer within the retries is the caller's error.
+"""
+
+import threading
+from collections.abc import Callable
+from functools import partial
+from types import TracebackType
+from typing import Final, NamedTuple, Self, TypeVar
+
+from hermes.client import EARLIEST, LATEST, SimpleConsumer
+from hermes.coordination.cluster import read_brokers, read_partition_counts, read_topics
+from hermes.coordination.sessions import Session
+from hermes.errors import (
+    BrokerError,
+    BrokerTimeoutError,
+    BrokerUnavailableError,
+    CoordinationUnavailableError,
+    HermesError,
+    RoutingError,
+    UnsupportedRequestVersionError,
+)
+from hermes.protocol import BoundaryRequest
+from hermes.spark.offsets import TopicPartition
+from hermes.spark.options import ClusterAddress
+
+__all__ = ["DEFAULT_RETRIES", "Cluster", "Retries", "can_be_tried_again"]
+
+T = TypeVar("T")
+
+_UNAVAILABLE: Final = (BrokerUnavailableError, BrokerTimeoutError, CoordinationUnavailableError)
+
+
+class Retries(NamedTuple):
+    """How often, and after how long, what failed is tried again.
+
+    Attributes:
+        times: 0 or more.
+        seconds: before each of them, 0 or more.
+    """
+
+    times: int
+    seconds: float
+
+
+#: What the options say unless told otherwise.
+DEFAULT_RETRIES: Final = Retries(3, 1.0)
+
+
+def can_be_tried_again(error: HermesError) -> bool:
+    """Whether it may go well another time: a broker is restarting, or moved."""
+    if isinstance(error, BrokerError):
+        return error.retriable
+    return isinstance(error, _UNAVAILABLE)
+
+
+class Cluster:
+    """The brokers of an address. Not for several threads.
+
+    Example:
+        with Cluster(ClusterAddress(bootstrap=(("localhost", 9092),))) as cluster:
+            for partition in cluster.partitions("clicks"):
+                print(partition, cluster.latest(partition))
+
+    Every method raises, when the retries are used up: BrokerUnavailableError, BrokerTimeoutError,
+    CoordinationUnavailableError, or the BrokerError that the broker answered with.
+
+    Args:
+        address: how the brokers are found.
+        retries: for whatever may go well another time.
+        pause: waits for some seconds.
+    """
+
+    def __init__(
+        self,
+        address: ClusterAddress,
+        retries: Retries = DEFAULT_RETRIES,
+        pause: Callable[[float], object] | None = None,
+    ) -> None:
+        self._address = address
+        self._retries = retries
+        self._pause = pause or threading.Event().wait
+        self._session: Session | None = None
+        self._consumers: dict[tuple[str, int], SimpleConsumer] = {}
+        self._known: dict[int, tuple[str, int]] = {}
+
+    # -- who is there ---------------------------------------------------------------------------
+
+    def brokers(self) -> dict[int, tuple[str, int]]:
+        """Where each broker listens now, by id: (host, port).
+
+        Raises:
+            RoutingError: none is registered, or two servers of the list are the same broker.
+        """
+        return self._retried(self._learn)
+
+    def topics(self) -> list[str]:
+        """The topics of all brokers, sorted."""
+        if self._address.zookeeper:
+            return self._retried(lambda: read_topics(self.zookeeper()))
+        described = (self.ask(number, _topics) for number in self._retried(self._brokers))
+        return sorted({topic for topics in described for topic in topics})
+
+    def partitions(self, topic: str) -> list[TopicPartition]:
+        """A topic's partitions on the brokers that are there, sorted; none if it is unknown."""
+        if self._address.zookeeper:
+            counts = self._retried(lambda: read_partition_counts(self.zookeeper(), topic))
+        else:
+            ask = partial(_partition_count, topic=topic)
+            counts = {number: self.ask(number, ask) for number in self._retried(self._brokers)}
+        return [
+            TopicPartition(topic, broker_id, number)
+            for broker_id, count in sorted(counts.items())
+            for number in range(count)
+        ]
+
+    # -- what a partition holds -----------------------------------------------------------------
+
+    def earliest(self, partition: TopicPartition) -> int:
+        """The first offset of a partition; 0 before anything was written to it."""
+        return self._offset_before(partition, EARLIEST) or 0
+
+    def latest(self, partition: TopicPartition) -> int:
+        """The offset behind the last readable message of a partition."""
+        return self._offset_before(partition, LATEST) or 0
+
+    def offset_at(self, partition: TopicPartition, time_ms: int) -> int:
+        """Where what was appended at a time (ms since 1970) or later begins."""
+        found = self._offset_before(partition, time_ms - 1)
+        return self.earliest(partition) if found is None else found
+
+    def boundary(self, partition: TopicPartition, offset: int) -> int | None:
+        """The largest offset, not after the given one, at which a message starts.
+
+        Returns:
+            The offset; None when the broker is one of Kafka 0.7, which can't be asked.
+        """
+
+        def ask(consumer: SimpleConsumer) -> int | None:
+            if not consumer.supports(BoundaryRequest.TYPE):
+                return None
+            return consumer.boundary_before(partition.topic, partition.partition, offset)
+
+        return self.ask(partition.broker_id, ask)
+
+    def ask(self, broker_id: int, question: Callable[[SimpleConsumer], T]) -> T:
+        """Ask a broker something that changes nothing, again if need be.
+
+        Raises:
+            RoutingError: there is no such broker (now).
+        """
+        return self._retried(lambda: question(self._consumer(broker_id)))
+
+    def zookeeper(self) -> Session:
+        """The session with ZooKeeper, for clusters whose address is one."""
+        if self._session is None:
+            session = Session(self._address.zookeeper)
+            session.start()
+            self._session = session
+        return self._session
+
+    # -- within ---------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Close every connection. Idempotent."""
+        for consumer in self._consumers.values():
+            consumer.close()
+        self._consumers.clear()
+        if self._session is not None:
+            self._session.stop()
+            self._session = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _brokers(self) -> dict[int, tuple[str, int]]:
+        return self._known or self._learn()
+
+    def _learn(self) -> dict[int, tuple[str, int]]:
+        if self._address.zookeeper:
+            nodes = read_brokers(self.zookeeper())
+            self._known = {number: (node.host, node.port) for number, node in nodes.items()}
+        else:
+            self._known = self._listed()
+        if not self._known:
+            raise RoutingError(f"no broker is registered in ZooKeeper {self._address.zookeeper}")
+        return self._known
+
+    def _consumer(self, broker_id: int) -> SimpleConsumer:
+        """The consumer of a broker, wherever that is now."""
+        address = self._brokers().get(broker_id) or self._learn().get(broker_id)
+        if address is None:
+            there = ", ".join(map(str, self._known))
+            raise RoutingError(f"there is no broker {broker_id}; there are {there}")
+        return self._connected(address)
+
+    def _connected(self, address: tuple[str, int]) -> SimpleConsumer:
+        if address not in self._consumers:
+            self._consumers[address] = SimpleConsumer(*address)
+        return self._consumers[address]
+
+    def _listed(self) -> dict[int, tuple[str, int]]:
+        """Learn the id of every server of the list."""
+        found: dict[int, tuple[str, int]] = {}
+        for address in self._address.bootstrap:
+            broker_id = _broker_id(self._connected(address))
+            if broker_id in found:
+                one, other = (f"{host}:{port}" for host, port in (found[broker_id], address))
+                raise RoutingError(
+                    f"{one} and {other} both say that they are broker {broker_id}: name each "
+                    "broker once in hermes.bootstrap.servers, and give each an id of its own"
+                )
+            found[broker_id] = address
+        return dict(sorted(found.items()))
+
+    def _offset_before(self, partition: TopicPartition, time_ms: int) -> int | None:
+        def ask(consumer: SimpleConsumer) -> list[int]:
+            return consumer.get_offsets_before(partition.topic, partition.partition, time_ms)
+
+        return next(iter(self.ask(partition.broker_id, ask)), None)
+
+    def _retried(self, attempt: Callable[[], T]) -> T:
+        for left in range(self._retries.times, -1, -1):
+            try:
+                return attempt()
+            except HermesError as error:
+                if not left or not can_be_tried_again(error):
+                    raise
+            self._pause(self._retries.seconds)
+            if self._address.zookeeper:
+                self._known = {}  # the broker may be elsewhere by now
+        raise AssertionError("the last attempt returns or raises")
+
+
+def _broker_id(consumer: SimpleConsumer) -> int:
+    try:
+        return consumer.metadata([]).broker_id
+    except UnsupportedRequestVersionError as error:
+        raise RoutingError(
+            f"{consumer.address} is a broker of Kafka 0.7, which does not tell its id and "
+            "partitions: give hermes.zookeeper instead of hermes.bootstrap.servers"
+        ) from error
+
+
+def _topics(consumer: SimpleConsumer) -> list[str]:
+    return [each.topic for each in consumer.metadata().topics]
+
+
+def _partition_count(consumer: SimpleConsumer, topic: str) -> int:
+    (described,) = consumer.metadata([topic]).topics
+    return 0 if described.error else described.partition_count

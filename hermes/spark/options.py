@@ -1,0 +1,400 @@
+"""What a user may say to `format("hermes")`: names, defaults, and errors that name what to change.
+
+Names are those of Spark's connector for Kafka wherever the meaning is the same. What is unknown is
+an error, so that a slip of the pen doesn't read something else; names that Kafka's connector knows
+and that mean another thing here get a text of their own.
+
+Spark gives options without regard to case; the table has them as the documentation writes them.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
+
+from hermes.config.units import parse_size
+from hermes.coordination.filters import java_pattern
+from hermes.errors import ConfigError
+from hermes.spark.offsets import Offsets, TopicPartition, parse_offsets, parse_partitions
+
+__all__ = [
+    "ADDRESS_OPTIONS",
+    "SOURCE_OPTIONS",
+    "ClusterAddress",
+    "Option",
+    "Selection",
+    "SourceOptions",
+    "StartingPoint",
+    "address_of",
+    "parse_flag",
+    "parse_options",
+    "whole_number",
+]
+
+Use: TypeAlias = Literal["batch", "stream", "sink"]
+
+StartingPoint: TypeAlias = Literal["earliest", "latest"] | Offsets
+"""Where a read starts or ends: an end of every partition, or an offset for each."""
+
+
+class Option(NamedTuple):
+    """One option.
+
+    Attributes:
+        name: as the documentation writes it.
+        parse: makes a value of its text; raises ValueError.
+        default: the value without it; None for none.
+        doc: what it means, for the documentation's table.
+        uses: what it is for.
+    """
+
+    name: str
+    parse: Callable[[str], Any]
+    default: Any
+    doc: str
+    uses: tuple[Use, ...] = ("batch", "stream")
+
+
+class ClusterAddress(NamedTuple):
+    """How the brokers are found: exactly one of the two is given.
+
+    Attributes:
+        bootstrap: all the brokers, as (host, port); each knows only its own partitions.
+        zookeeper: `HOST:PORT,HOST:PORT/CHROOT` of the ZooKeeper where they register.
+    """
+
+    bootstrap: tuple[tuple[str, int], ...] = ()
+    zookeeper: str = ""
+
+
+class Selection(NamedTuple):
+    """Which partitions are read: exactly one of the three is given.
+
+    Attributes:
+        topics: every partition of these topics.
+        pattern: every partition of the topics whose whole name matches.
+        partitions: these, however many there are.
+    """
+
+    topics: tuple[str, ...] = ()
+    pattern: re.Pattern[str] | None = None
+    partitions: tuple[TopicPartition, ...] = ()
+
+
+def parse_flag(text: str) -> bool:
+    """Read `true` or `false`. Raises ValueError."""
+    if text.lower() not in ("true", "false"):
+        raise ValueError(f"expected true or false, got {text!r}")
+    return text.lower() == "true"
+
+
+def whole_number(least: int) -> Callable[[str], int]:
+    """Make a parser of whole numbers not below `least`; it raises ValueError."""
+
+    def parse(text: str) -> int:
+        if not re.fullmatch(r"\s*[+-]?[0-9]{1,18}\s*", text) or int(text) < least:
+            raise ValueError(f"expected a whole number >= {least}, got {text!r}")
+        return int(text)
+
+    return parse
+
+
+def _bytes(text: str) -> int:
+    size = parse_size(int(text) if text.isdecimal() else text)
+    if size < 1:
+        raise ValueError(f"expected more than 0 bytes, got {text!r}")
+    return size
+
+
+def _servers(text: str) -> tuple[tuple[str, int], ...]:
+    servers = []
+    for each in text.split(","):
+        host, _, port = each.strip().rpartition(":")
+        if not (host and port.isdecimal() and 0 < int(port) < 65536):
+            raise ValueError(f"expected HOST:PORT,HOST:PORT, got {each.strip()!r}")
+        servers.append((host.strip("[]"), int(port)))
+    return tuple(dict.fromkeys(servers))
+
+
+def _zookeeper(text: str) -> str:
+    if not text.strip():
+        raise ValueError("expected HOST:PORT,HOST:PORT/CHROOT, got nothing")
+    return text.strip()
+
+
+def _topics(text: str) -> tuple[str, ...]:
+    topics = tuple(dict.fromkeys(each.strip() for each in text.split(",") if each.strip()))
+    if not topics:
+        raise ValueError(f"expected names of topics, separated by commas, got {text!r}")
+    return topics
+
+
+def _pattern(text: str) -> re.Pattern[str]:
+    try:
+        return java_pattern(text)
+    except ConfigError as error:
+        raise ValueError(error.message) from error
+
+
+def _point(*words: str) -> Callable[[str], Any]:
+    def parse(text: str) -> Any:
+        if text.strip().lower() in words:
+            return text.strip().lower()
+        if not text.strip().startswith("{"):
+            raise ValueError(f"expected {' or '.join(words)}, or JSON with offsets, got {text!r}")
+        return parse_offsets(text)
+
+    return parse
+
+
+ADDRESS_OPTIONS: Final = (
+    Option(
+        "hermes.bootstrap.servers",
+        _servers,
+        None,
+        "`HOST:PORT` of every broker, separated by commas: a broker knows only its own partitions",
+        ("batch", "stream", "sink"),
+    ),
+    Option(
+        "hermes.zookeeper",
+        _zookeeper,
+        None,
+        "`HOST:PORT,HOST:PORT/CHROOT` of the ZooKeeper where the brokers register, instead of the "
+        "list; brokers and partitions that come later are found",
+        ("batch", "stream", "sink"),
+    ),
+)
+
+SOURCE_OPTIONS: Final = (
+    *ADDRESS_OPTIONS,
+    Option("subscribe", _topics, None, "names of topics, separated by commas"),
+    Option("subscribePattern", _pattern, None, "a Java regular expression for names of topics"),
+    Option("assign", parse_partitions, None, 'partitions: `{"topic": ["<broker>-<partition>"]}`'),
+    Option(
+        "startingOffsets",
+        _point("earliest", "latest"),
+        None,
+        'where to start: `earliest`, `latest` or `{"topic": {"<broker>-<partition>": offset}}`, in '
+        "which -2 is the earliest and -1 the latest; `earliest` for a batch and `latest` for a "
+        "stream unless said otherwise. A stream that has a checkpoint goes on from there, and "
+        "reads partitions that come later from their beginning",
+    ),
+    Option(
+        "startingTimestamp",
+        whole_number(0),
+        None,
+        "instead of `startingOffsets`: start with what was appended at this time, in ms since "
+        "1970, or later (exact where the broker's time index reaches)",
+    ),
+    Option(
+        "endingOffsets",
+        _point("latest"),
+        "latest",
+        "where a batch ends: `latest`, or offsets as for the start",
+        ("batch",),
+    ),
+    Option(
+        "endingTimestamp",
+        whole_number(0),
+        None,
+        "instead of `endingOffsets`: end before what was appended at this time or later",
+        ("batch",),
+    ),
+    Option(
+        "maxBytesPerTrigger",
+        _bytes,
+        None,
+        "how many bytes of the logs a micro-batch takes at most, shared out by what each partition "
+        "has; a batch takes at least one message of a partition that it reads",
+        ("stream",),
+    ),
+    Option(
+        "minPartitions",
+        whole_number(1),
+        None,
+        "split partitions, at the boundaries of messages, until there are as many tasks",
+    ),
+    Option(
+        "failOnDataLoss",
+        parse_flag,
+        True,
+        "whether offsets that are gone and damaged messages are an error; if not, they are "
+        "stepped over and logged",
+    ),
+    Option(
+        "groupId",
+        str.strip,
+        None,
+        "publish a stream's progress as this consumer group's offsets, for `hermes groups`; "
+        "needs `hermes.zookeeper`. The stream itself goes by its checkpoint alone",
+        ("stream",),
+    ),
+    Option(
+        "includeTimestamp",
+        parse_flag,
+        False,
+        "add the column `timestamp`: when the broker appended, null where it does not know",
+    ),
+    Option(
+        "fetchOffset.numRetries",
+        whole_number(0),
+        3,
+        "how often a broker that fails is asked again, in planning and in tasks, before Spark "
+        "hears of it",
+    ),
+    Option(
+        "fetchOffset.retryIntervalMs",
+        whole_number(0),
+        1000,
+        "how long to wait before each of these tries, in ms",
+    ),
+    Option(
+        "maxFetchBytes",
+        _bytes,
+        64 * 1024 * 1024,
+        "the largest message, or compressed set of messages, that can be read",
+    ),
+)
+
+# What users of other connectors will try, and what they should know. Keys in lower case.
+_HINTS: Final = {
+    "kafka.bootstrap.servers": "here it is hermes.bootstrap.servers",
+    "bootstrap.servers": "here it is hermes.bootstrap.servers",
+    "maxoffsetspertrigger": "offsets here are bytes, not messages: use maxBytesPerTrigger",
+    "minoffsetspertrigger": "offsets here are bytes, not messages, and there is no minimum",
+    "startingoffsetsbytimestamp": "use startingTimestamp, which holds for all partitions",
+    "endingoffsetsbytimestamp": "use endingTimestamp, which holds for all partitions",
+    "kafka.group.id": "groups only publish progress here: use groupId",
+    "groupidprefix": "groups only publish progress here: use groupId",
+    "includeheaders": "messages of this format have no headers",
+    "path": "topics are named by subscribe, subscribePattern or assign, not by a path",
+    "topic": "a read names its topics by subscribe, subscribePattern or assign",
+}
+
+
+def parse_options(
+    given: Mapping[str, str],
+    table: tuple[Option, ...],
+    use: Use | None,
+    hints: Mapping[str, str] = _HINTS,
+) -> dict[str, Any]:
+    """Read the options that Spark hands over.
+
+    Args:
+        given: names, in any case, and texts.
+        table: the options that there are.
+        use: what for; None to check only what doesn't depend on it.
+        hints: what to say of unknown ones, by their name in lower case.
+
+    Returns:
+        A value for every option of the table, by its name: the default where none was given.
+
+    Raises:
+        ConfigError: an option is unknown, wrong, or not for this use.
+    """
+    known = {option.name.lower(): option for option in table}
+    values = {option.name: option.default for option in table}
+    for name, text in given.items():
+        option = known.get(name.lower())
+        if option is None:
+            raise ConfigError(name, hints.get(name.lower()) or _unknown(table, use))
+        if use is not None and use not in option.uses:
+            raise ConfigError(option.name, f"has no meaning for a {use}: {option.doc}")
+        try:
+            values[option.name] = option.parse(text)
+        except ValueError as error:
+            raise ConfigError(option.name, str(error)) from error
+    return values
+
+
+def address_of(values: Mapping[str, Any]) -> ClusterAddress:
+    """Take the brokers' address from parsed options.
+
+    Raises:
+        ConfigError: not exactly one of the two is there.
+    """
+    bootstrap, zookeeper = (values[option.name] for option in ADDRESS_OPTIONS)
+    if bool(bootstrap) == bool(zookeeper):
+        raise ConfigError(
+            "hermes.bootstrap.servers", "expected exactly one: this or hermes.zookeeper"
+        )
+    return ClusterAddress(bootstrap or (), zookeeper or "")
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOptions:
+    """The options of a read, checked; see `SOURCE_OPTIONS` for what each means."""
+
+    address: ClusterAddress
+    selection: Selection
+    starting: StartingPoint
+    starting_ms: int | None
+    ending: StartingPoint
+    ending_ms: int | None
+    max_bytes: int | None
+    min_partitions: int | None
+    fail_on_data_loss: bool
+    group: str | None
+    include_timestamp: bool
+    retries: int
+    retry_seconds: float
+    max_fetch_bytes: int
+
+    @classmethod
+    def parse(cls, given: Mapping[str, str], use: Use | None) -> "SourceOptions":
+        """Read what Spark hands over.
+
+        Args:
+            given: names, in any case, and texts.
+            use: "batch" or "stream"; None when that isn't known yet.
+
+        Raises:
+            ConfigError: an option is unknown, wrong or missing, or two exclude each other.
+        """
+        values = parse_options(given, SOURCE_OPTIONS, use)
+        _exclude(values, given, "startingTimestamp", "startingOffsets")
+        _exclude(values, given, "endingTimestamp", "endingOffsets")
+        starting: StartingPoint = values["startingOffsets"] or (
+            "latest" if use == "stream" else "earliest"
+        )
+        if use == "batch" and starting == "latest":
+            raise ConfigError("startingOffsets", "a batch that starts at the latest reads nothing")
+        address = address_of(values)
+        if values["groupId"] is not None and not address.zookeeper:
+            raise ConfigError(
+                "groupId", "progress is published in ZooKeeper: give hermes.zookeeper"
+            )
+        return cls(
+            address,
+            _selection(values),
+            starting,
+            values["startingTimestamp"],
+            values["endingOffsets"],
+            values["endingTimestamp"],
+            values["maxBytesPerTrigger"],
+            values["minPartitions"],
+            values["failOnDataLoss"],
+            values["groupId"],
+            values["includeTimestamp"],
+            values["fetchOffset.numRetries"],
+            values["fetchOffset.retryIntervalMs"] / 1000,
+            values["maxFetchBytes"],
+        )
+
+
+def _selection(values: Mapping[str, Any]) -> Selection:
+    names = ("subscribe", "subscribePattern", "assign")
+    if sum(values[name] is not None for name in names) != 1:
+        raise ConfigError("subscribe", "expected exactly one: this, subscribePattern or assign")
+    topics, pattern, partitions = (values[name] for name in names)
+    return Selection(topics or (), pattern, partitions or ())
+
+
+def _exclude(values: Mapping[str, Any], given: Mapping[str, str], one: str, other: str) -> None:
+    if values[one] is not None and other.lower() in {name.lower() for name in given}:
+        raise ConfigError(one, f"expected at most one: this or {other}")
+
+
+def _unknown(table: tuple[Option, ...], use: Use | None) -> str:
+    names = [option.name for option in table if use is None or use in option.uses]
+    return f"there is no such option; there are {', '.join(names)}"

@@ -1,0 +1,265 @@
+"""Which offsets a read covers, and how they are shared out to tasks. Reads no messages.
+
+A partition's range [start, end) begins and ends at boundaries of messages. The high watermark is
+one, and so is every offset that was planned before; others are found by the broker, from its index.
+"""
+
+import logging
+from collections.abc import Iterable, Mapping
+from itertools import pairwise
+from typing import Final
+
+from hermes.errors import ConfigError, DataLossError, UnknownTopicError
+from hermes.spark.cluster import Cluster
+from hermes.spark.offsets import EARLIEST_OFFSET, LATEST_OFFSET, Offsets, TopicPartition
+from hermes.spark.options import Selection, SourceOptions, StartingPoint
+from hermes.spark.reading import ReadRange
+
+__all__ = [
+    "capped",
+    "check_available",
+    "ending_offsets",
+    "plan",
+    "selected_partitions",
+    "starting_offsets",
+]
+
+_log = logging.getLogger(__name__)
+
+
+def selected_partitions(cluster: Cluster, selection: Selection) -> list[TopicPartition]:
+    """The partitions that are read, as there are now, sorted.
+
+    Raises:
+        UnknownTopicError: a topic that was named is on none of the brokers.
+        ConfigError: a partition that was assigned is not there.
+    """
+    if selection.pattern is not None:
+        matches = selection.pattern.fullmatch
+        topics: Iterable[str] = [topic for topic in cluster.topics() if matches(topic)]
+    else:
+        topics = selection.topics or dict.fromkeys(each.topic for each in selection.partitions)
+    found: list[TopicPartition] = []
+    for topic in topics:
+        partitions = cluster.partitions(topic)
+        if not partitions and selection.pattern is None:
+            raise UnknownTopicError(_unknown_topic(cluster, topic))
+        found += partitions
+    if not selection.partitions:
+        return sorted(found)
+    for each in selection.partitions:
+        if each not in found:
+            there = ", ".join(other.name for other in found if other.topic == each.topic)
+            raise ConfigError("assign", f"there is no {each}; the topic has {there}")
+    return list(selection.partitions)
+
+
+def starting_offsets(
+    cluster: Cluster, partitions: Iterable[TopicPartition], options: SourceOptions
+) -> Offsets:
+    """Where the read of each partition starts.
+
+    Raises:
+        ConfigError: the offsets given don't fit the partitions.
+        DataLossError: an offset given is out of range, and that is to be an error.
+    """
+    if options.starting_ms is not None:
+        return {each: cluster.offset_at(each, options.starting_ms) for each in partitions}
+    return _offsets(cluster, partitions, options.starting, "startingOffsets", options)
+
+
+def ending_offsets(
+    cluster: Cluster, partitions: Iterable[TopicPartition], options: SourceOptions
+) -> Offsets:
+    """Where the read of each partition ends; as `starting_offsets`."""
+    if options.ending_ms is not None:
+        return {each: cluster.offset_at(each, options.ending_ms) for each in partitions}
+    return _offsets(cluster, partitions, options.ending, "endingOffsets", options)
+
+
+def _offsets(
+    cluster: Cluster,
+    partitions: Iterable[TopicPartition],
+    point: StartingPoint,
+    option: str,
+    options: SourceOptions,
+) -> Offsets:
+    if point == "earliest":
+        return {each: cluster.earliest(each) for each in partitions}
+    if point == "latest":
+        return {each: cluster.latest(each) for each in partitions}
+    partitions = list(partitions)
+    assert not isinstance(point, str)
+    _check_complete(point, partitions, option)
+    return {each: _resolved(cluster, each, point[each], option, options) for each in partitions}
+
+
+def _check_complete(given: Offsets, partitions: list[TopicPartition], option: str) -> None:
+    """Refuse offsets for other partitions than those that are read, as Kafka's connector does."""
+    if missing := [each for each in partitions if each not in given]:
+        raise ConfigError(option, f"expected an offset for each partition; missing: {missing[0]}")
+    if strange := sorted(set(given) - set(partitions)):
+        raise ConfigError(option, f"{strange[0]} is not among the partitions that are read")
+
+
+def _resolved(
+    cluster: Cluster, partition: TopicPartition, wanted: int, option: str, options: SourceOptions
+) -> int:
+    """Make an offset of what was given for a partition, checked."""
+    if wanted == EARLIEST_OFFSET:
+        return cluster.earliest(partition)
+    earliest, latest = cluster.earliest(partition), cluster.latest(partition)
+    if wanted == LATEST_OFFSET:
+        return latest
+    if not earliest <= wanted <= latest:
+        _lost(partition, wanted, earliest, latest, options, option)
+        return min(max(wanted, earliest), latest)
+    boundary = cluster.boundary(partition, wanted)
+    if boundary not in (wanted, None):
+        raise ConfigError(
+            option,
+            f"no message of {partition} starts at {wanted}; the last one before starts at "
+            f"{boundary}",
+        )
+    return wanted
+
+
+def check_available(
+    cluster: Cluster, start: Mapping[TopicPartition, int], options: SourceOptions
+) -> Offsets:
+    """Compare where a read starts with what the partitions hold by now.
+
+    Returns:
+        The starts, moved to the earliest offset where messages are gone.
+
+    Raises:
+        DataLossError: messages are gone, and that is to be an error.
+    """
+    checked = dict(start)
+    for each, offset in start.items():
+        earliest = cluster.earliest(each)
+        if offset < earliest:
+            _lost(each, offset, earliest, cluster.latest(each), options)
+            checked[each] = earliest
+    return checked
+
+
+def _lost(
+    partition: TopicPartition,
+    wanted: int,
+    earliest: int,
+    latest: int,
+    options: SourceOptions,
+    option: str = "",
+) -> None:
+    text = (
+        f"{option + ': ' if option else ''}{partition}: offset {wanted} was wanted, {earliest} to "
+        f"{latest} are available"
+    )
+    if options.fail_on_data_loss:
+        raise DataLossError(
+            f"{text}; start from an offset that is there, or set failOnDataLoss to false to go on "
+            "with what is left"
+        )
+    _log.warning("data loss: %s", text)
+
+
+def capped(cluster: Cluster, start: Offsets, end: Offsets, max_bytes: int) -> Offsets:
+    """Bring ends nearer until all ranges together have about so many bytes.
+
+    Each partition gets a share by what it has, as in Kafka's connector, and at least one message.
+
+    Args:
+        cluster: finds the boundaries of messages.
+        start: where the ranges start.
+        end: where they end; the same partitions.
+        max_bytes: 1 or more.
+
+    Returns:
+        New ends, on boundaries; those of brokers of Kafka 0.7, which can't find any, as given.
+    """
+    total = sum(end[each] - start[each] for each in end)
+    if total <= max_bytes:
+        return dict(end)
+    result = {}
+    for each, last in end.items():
+        share = max(1, (last - start[each]) * max_bytes // total)
+        result[each] = _boundary_behind(cluster, each, start[each], share, last)
+    return result
+
+
+def _boundary_behind(
+    cluster: Cluster, partition: TopicPartition, start: int, size: int, last: int
+) -> int:
+    """The last boundary within `size` bytes from `start`; behind the first message at least."""
+    while start + size < last:
+        boundary = cluster.boundary(partition, start + size)
+        if boundary is None:
+            _log.warning("%s is on a broker of Kafka 0.7: no limit in bytes", partition)
+            return last
+        if boundary > start:
+            return boundary
+        size *= 2  # the first message is larger
+    return last
+
+
+def plan(
+    cluster: Cluster, start: Offsets, end: Offsets, min_partitions: int | None
+) -> list[ReadRange]:
+    """Make the tasks of a read.
+
+    Args:
+        cluster: tells where brokers are, and finds the boundaries of messages.
+        start: where each partition starts.
+        end: where they end; partitions with nothing to read give no task.
+        min_partitions: split ranges until there are about so many tasks; None for one each.
+
+    Returns:
+        Ranges that cover everything once.
+    """
+    sizes = {each: end[each] - start[each] for each in sorted(end) if end[each] > start[each]}
+    counts = _pieces(sizes, min_partitions or 0)
+    brokers = cluster.brokers() if sizes else {}
+    ranges = []
+    for each, count in counts.items():
+        host, port = brokers.get(each.broker_id, ("", 0))
+        cuts = _cuts(cluster, each, start[each], end[each], count)
+        for first, last in pairwise(cuts):
+            ranges.append(ReadRange(each, host, port, first, last))
+    return ranges
+
+
+def _pieces(sizes: Mapping[TopicPartition, int], least: int) -> dict[TopicPartition, int]:
+    """How many tasks each partition gets: by its size, one at least."""
+    total = sum(sizes.values())
+    counts = {each: max(1, least * size // total) for each, size in sizes.items()}
+    for _ in range(sum(counts.values()), least):
+        largest = max(counts, key=lambda each: sizes[each] / counts[each], default=None)
+        if largest is None:
+            break
+        counts[largest] += 1
+    return counts
+
+
+def _cuts(
+    cluster: Cluster, partition: TopicPartition, start: int, end: int, count: int
+) -> list[int]:
+    """The boundaries that cut a range into about equal pieces, `start` and `end` included."""
+    found = {start, end}
+    for number in range(1, count):
+        boundary = cluster.boundary(partition, start + (end - start) * number // count)
+        if boundary is None:
+            _log.warning("%s is on a broker of Kafka 0.7: it is not split", partition)
+            break
+        if start < boundary < end:
+            found.add(boundary)
+    return sorted(found)
+
+
+_MANY: Final = 20
+
+
+def _unknown_topic(cluster: Cluster, topic: str) -> str:
+    there = cluster.topics()
+    names = ", ".join(there[:_MANY]) + (", ..." if len(there) > _MANY else "")
+    return f"there is no topic {topic!r} on the brokers; there are: {names or 'none'}"

@@ -1,0 +1,254 @@
+"""What a task does: reads one range of one partition, exactly once, whatever breaks on the way.
+
+A range begins and ends at boundaries of messages. Every message in it comes out once and in order,
+or the task fails: Spark then runs it again, and keeps nothing of the failed attempt.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+
+from hermes.client import EARLIEST, LATEST, FetchRequest, MessageSet, SimpleConsumer
+from hermes.errors import (
+    DataLossError,
+    HermesError,
+    OffsetOutOfRangeBrokerError,
+)
+from hermes.spark.batches import Batch, record_batches
+from hermes.spark.cluster import DEFAULT_RETRIES, Cluster, Retries, can_be_tried_again
+from hermes.spark.offsets import TopicPartition
+from hermes.spark.options import ClusterAddress, SourceOptions
+from hermes.spark.rows import arrow_schema
+
+__all__ = ["ReadRange", "ReadRules", "read_range"]
+
+_log = logging.getLogger(__name__)
+
+#: How much is fetched, and so becomes a batch, at once: what a core's cache still holds.
+FETCH_BYTES: Final = 1024 * 1024
+
+
+@dataclass(frozen=True, eq=False)
+class ReadRange(InputPartition):
+    """What one task reads; it travels to the worker.
+
+    Attributes:
+        partition: of which topic and broker.
+        host: where the broker was when this was planned.
+        port: its port.
+        start: the offset of the first message.
+        end: the offset behind the last one; at least `start`.
+    """
+
+    partition: TopicPartition
+    host: str
+    port: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRules:
+    """How tasks read; it travels to the worker.
+
+    Attributes:
+        address: where to look for a broker that has moved.
+        retries: for a broker that fails, counted anew whenever something was read.
+        fail_on_data_loss: whether messages that are gone or damaged are an error.
+        include_timestamp: whether to add the column `timestamp`.
+        max_fetch_bytes: the largest message, or compressed set, that is read.
+    """
+
+    address: ClusterAddress
+    retries: Retries = DEFAULT_RETRIES
+    fail_on_data_loss: bool = True
+    include_timestamp: bool = False
+    max_fetch_bytes: int = 64 * 1024 * 1024
+
+    @classmethod
+    def of(cls, options: SourceOptions) -> "ReadRules":
+        """Take the rules from a source's options."""
+        return cls(
+            options.address,
+            Retries(options.retries, options.retry_seconds),
+            options.fail_on_data_loss,
+            options.include_timestamp,
+            options.max_fetch_bytes,
+        )
+
+
+def read_range(
+    wanted: ReadRange, rules: ReadRules, pause: Callable[[float], object] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Read a range.
+
+    Args:
+        wanted: what to read.
+        rules: how.
+        pause: waits for some seconds, before a retry.
+
+    Yields:
+        Record batches with the columns of `hermes.spark.rows`, in the order of the log.
+
+    Raises:
+        DataLossError: messages of the range are gone, and that is to be an error.
+        InvalidMessageError: a message is damaged, and that is to be an error.
+        HermesError: the broker can't be reached or used, also after the retries.
+    """
+    with _RangeReader(wanted, rules, pause or threading.Event().wait) as reader:
+        failures = 0
+        while not reader.is_finished:
+            try:
+                for batch in reader.fetch():
+                    failures = 0
+                    yield batch
+            except HermesError as error:
+                if failures == rules.retries.times or not can_be_tried_again(error):
+                    raise
+                failures += 1
+                _log.warning("%s: trying again: %s", wanted.partition, error)
+                reader.reconnect(rules.retries.seconds)
+
+
+class _RangeReader:
+    """Goes through one range, fetch by fetch."""
+
+    def __init__(
+        self, wanted: ReadRange, rules: ReadRules, pause: Callable[[float], object]
+    ) -> None:
+        self._partition = wanted.partition
+        self._rules = rules
+        self._pause = pause
+        self._offset = wanted.start
+        self._end = wanted.end
+        self._address = (wanted.host, wanted.port)
+        self._consumer: SimpleConsumer | None = None
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the end was reached."""
+        return self._offset >= self._end
+
+    def fetch(self) -> Iterator[pa.RecordBatch]:
+        """Fetch once and yield what came."""
+        try:
+            fetched = self._connected().fetch(
+                FetchRequest(
+                    self._partition.topic,
+                    self._partition.partition,
+                    self._offset,
+                    min(self._end - self._offset, FETCH_BYTES),
+                )
+            )
+        except OffsetOutOfRangeBrokerError:
+            self._step_over_loss()
+            return
+        if not len(fetched):
+            self._step_over_loss()
+        else:
+            yield from self._batches(fetched)
+
+    def _batches(self, fetched: MessageSet) -> Iterator[pa.RecordBatch]:
+        before = self._offset
+        skip = not self._rules.fail_on_data_loss
+        for batch in record_batches(self._partition, fetched, skip_damaged=skip):
+            if batch.skipped:
+                _log.warning(
+                    "data loss: %s: stepped over damaged messages between offsets %d and %d",
+                    self._partition,
+                    self._offset,
+                    batch.next_offset,
+                )
+            rows = self._timed(self._within(batch), batch.next_offset)
+            self._offset = batch.next_offset
+            if rows.num_rows:
+                yield rows
+        if self._offset == before:
+            raise DataLossError(
+                f"{self._partition}: no message starts at offset {before}, or it is larger than "
+                f"maxFetchBytes ({self._rules.max_fetch_bytes})"
+            )
+
+    def _within(self, batch: Batch) -> pa.RecordBatch:
+        """Leave out what stands behind the range: a fetch grows when a length is damaged."""
+        if batch.next_offset <= self._end:
+            return batch.rows
+        offsets = batch.rows.column("offset").to_numpy()
+        return batch.rows.slice(0, int(np.searchsorted(offsets, self._end)))
+
+    def _timed(self, rows: pa.RecordBatch, next_offset: int) -> pa.RecordBatch:
+        """Add the times of appending, if they are wanted."""
+        if not self._rules.include_timestamp:
+            return rows
+        ranges = self._connected().append_times(
+            self._partition.topic, self._partition.partition, self._offset, next_offset
+        )
+        ends = np.array([each.end_offset for each in ranges], np.int64)
+        times = np.array([each.time_ms or 0 for each in ranges] or [0], np.int64)
+        unknown = np.array([each.time_ms is None for each in ranges] or [True])
+        offsets = rows.column("offset").to_numpy()
+        places = np.minimum(np.searchsorted(ends, offsets, side="right"), len(times) - 1)
+        schema = arrow_schema(timestamp=True)
+        column = pa.array(times[places] * 1000, schema.field(-1).type, mask=unknown[places])
+        return pa.RecordBatch.from_arrays([*rows.columns, column], schema=schema)
+
+    def _step_over_loss(self) -> None:
+        """The offset isn't there (any more): fail, or go on where messages are left."""
+        topic, number = self._partition.topic, self._partition.partition
+        consumer = self._connected()
+        earliest = next(iter(consumer.get_offsets_before(topic, number, EARLIEST)), 0)
+        latest = next(iter(consumer.get_offsets_before(topic, number, LATEST)), 0)
+        if earliest <= self._offset < latest:
+            return  # it came back, as after a broker's restart
+        text = (
+            f"{self._partition}: offset {self._offset} was wanted (up to {self._end}), {earliest} "
+            f"to {latest} are available"
+        )
+        if self._rules.fail_on_data_loss:
+            raise DataLossError(
+                f"{text}; start from an offset that is there, or set failOnDataLoss to false to go "
+                "on with what is left"
+            )
+        _log.warning("data loss: %s", text)
+        self._offset = earliest if self._offset < earliest < self._end else self._end
+
+    # -- the connection -------------------------------------------------------------------------
+
+    def _connected(self) -> SimpleConsumer:
+        if self._consumer is None:
+            self._consumer = SimpleConsumer(
+                *self._address, max_fetch_bytes=max(self._rules.max_fetch_bytes, FETCH_BYTES)
+            )
+        return self._consumer
+
+    def reconnect(self, seconds: float) -> None:
+        """Wait, then look where the broker is by now."""
+        self.close()
+        self._pause(seconds)
+        if not self._rules.address.zookeeper:
+            return
+        try:
+            with Cluster(self._rules.address, Retries(0, 0)) as cluster:
+                known = cluster.brokers()
+        except HermesError as error:
+            _log.warning("%s: ZooKeeper: %s", self._partition, error)
+        else:
+            self._address = known.get(self._partition.broker_id, self._address)
+
+    def close(self) -> None:
+        """Close the connection. Idempotent."""
+        if self._consumer is not None:
+            self._consumer.close()
+            self._consumer = None
+
+    def __enter__(self) -> "_RangeReader":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()

@@ -1,0 +1,98 @@
+"""`spark.read.format("hermes")`, `df.write.format("hermes")`, and their streams.
+
+Spark makes these objects in Python processes of its own, some beside the driver for planning, some
+in the workers, and pickles them from one to the other; so they hold settings and nothing else.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from hermes.errors import ConfigError
+from hermes.spark.cluster import Cluster, Retries
+from hermes.spark.options import SourceOptions
+from hermes.spark.planning import (
+    check_available,
+    ending_offsets,
+    plan,
+    selected_partitions,
+    starting_offsets,
+)
+from hermes.spark.reading import ReadRange, ReadRules, read_range
+from hermes.spark.rows import spark_schema
+from hermes.spark.stream import StreamReader
+
+__all__ = ["BatchReader", "HermesDataSource"]
+
+
+class HermesDataSource(DataSource):
+    """What Spark knows as the format "hermes".
+
+    `pyspark_hermes` registers it with every session that can import it; where that isn't so:
+
+    Example:
+        spark.dataSource.register(HermesDataSource)
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        """The name of the format."""
+        return "hermes"
+
+    def schema(self) -> StructType:
+        """The columns of a read, see `hermes.spark.rows`; checks the options."""
+        options = SourceOptions.parse(self.options, None)
+        return spark_schema(timestamp=options.include_timestamp)
+
+    def reader(self, schema: StructType) -> "BatchReader":
+        """Read what there is now."""
+        return BatchReader(self._checked("batch", schema))
+
+    def streamReader(self, schema: StructType) -> StreamReader:
+        """Read what there is and what will come."""
+        return StreamReader(self._checked("stream", schema))
+
+    def _checked(self, use: str, schema: StructType) -> SourceOptions:
+        options = SourceOptions.parse(self.options, "stream" if use == "stream" else "batch")
+        expected = spark_schema(timestamp=options.include_timestamp)
+        if schema != expected:
+            raise ConfigError(
+                "schema",
+                "the columns of this source are fixed, leave out .schema(...): "
+                + expected.simpleString(),
+            )
+        return options
+
+
+class BatchReader(DataSourceReader):
+    """Reads from the starting to the ending offsets, both settled when Spark plans the query.
+
+    Args:
+        options: what to read, and how.
+    """
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Settle the offsets and share them out to tasks; reads no messages."""
+        options = self._options
+        with Cluster(options.address, Retries(options.retries, options.retry_seconds)) as cluster:
+            partitions = selected_partitions(cluster, options.selection)
+            start = starting_offsets(cluster, partitions, options)
+            end = ending_offsets(cluster, partitions, options)
+            start = check_available(cluster, start, options)
+            for each in partitions:
+                if start[each] > end[each] and options.starting_ms is None:
+                    raise ConfigError(
+                        "endingOffsets", f"{each} would end at {end[each]}, before {start[each]}"
+                    )
+            return list(plan(cluster, start, end, options.min_partitions))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read one range; runs in a worker."""
+        if not isinstance(partition, ReadRange):
+            return iter(())  # Spark asks once, with nothing, when there are no ranges
+        return read_range(partition, ReadRules.of(self._options))

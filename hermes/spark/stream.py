@@ -1,0 +1,160 @@
+"""`spark.readStream.format("hermes")`: offsets for Spark's micro-batches.
+
+Spark keeps the offsets: it writes the end of a batch to its checkpoint before the batch runs, and
+after a crash asks for the same (start, end) again. So an end that was handed out is final. What
+this object remembers is only for convenience; a new one, made from the checkpoint, does as well.
+
+Partitions come and go. A new one enters an `end` at its earliest offset, where it has nothing to
+read; only the next batch reads it. Thus the beginning of every range stands in the checkpoint, and
+a repeated batch reads exactly what it read before. A partition whose broker is away keeps its
+offset, and is read on when the broker is back.
+"""
+
+import logging
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    SupportsTriggerAvailableNow,
+)
+
+from hermes.errors import DataLossError
+from hermes.spark.cluster import Cluster, Retries
+from hermes.spark.offsets import Offsets, TopicPartition, nested, unnested
+from hermes.spark.options import SourceOptions
+from hermes.spark.planning import (
+    capped,
+    check_available,
+    plan,
+    selected_partitions,
+    starting_offsets,
+)
+from hermes.spark.progress import check_group, publish
+from hermes.spark.reading import ReadRange, ReadRules, read_range
+
+__all__ = ["StreamReader"]
+
+_log = logging.getLogger(__name__)
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Plans micro-batches and reads their ranges.
+
+    Args:
+        options: what to read, and how.
+    """
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._cluster: Cluster | None = None
+        self._target: Offsets | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy for the workers: connections stay here."""
+        return {**self.__dict__, "_cluster": None}
+
+    # -- offsets, beside the driver -------------------------------------------------------------
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Where a query without checkpoint starts."""
+        cluster = self._connected()
+        partitions = selected_partitions(cluster, self._options.selection)
+        return nested(starting_offsets(cluster, partitions, self._options))
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """`maxBytesPerTrigger`, or everything."""
+        limit = self._options.max_bytes
+        return ReadAllAvailable() if limit is None else ReadMaxBytes(limit)
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """Where the next batch ends."""
+        begun = unnested(start)
+        available = self._target if self._target is not None else self._available(begun)
+        end = {}
+        for each, offset in available.items():
+            if each in begun and offset < begun[each]:
+                self._shrunk(each, begun[each], offset)
+            end[each] = max(offset, begun.get(each, offset))
+        known = {each: offset for each, offset in end.items() if each in begun}
+        if isinstance(limit, ReadMaxBytes):
+            known = capped(self._connected(), begun, known, limit.max_bytes)
+        # New ones start with nothing, see the module's description.
+        new = {each: self._connected().earliest(each) for each in end if each not in begun}
+        return nested({**begun, **known, **new})
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        """What there is, for the query's progress."""
+        return None if self._target is None else nested(self._target)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Settle what `Trigger.AvailableNow` reads."""
+        cluster = self._connected()
+        partitions = selected_partitions(cluster, self._options.selection)
+        self._target = {each: cluster.latest(each) for each in partitions}
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Share a batch out to tasks."""
+        first, last = unnested(start), unnested(end)
+        cluster = self._connected()
+        work = {each: first[each] for each in last if each in first and last[each] > first[each]}
+        begun = check_available(cluster, work, self._options)
+        ends = {each: last[each] for each in work}
+        return list(plan(cluster, begun, ends, self._options.min_partitions))
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Hear that everything before `end` was processed; publish it for monitoring."""
+        if self._options.group is not None:
+            publish(self._connected().zookeeper(), self._options.group, unnested(end))
+
+    def stop(self) -> None:
+        """Close the connections."""
+        if self._cluster is not None:
+            self._cluster.close()
+            self._cluster = None
+
+    # -- messages, in the workers ---------------------------------------------------------------
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read one range; runs in a worker."""
+        if not isinstance(partition, ReadRange):
+            return iter(())
+        return read_range(partition, ReadRules.of(self._options))
+
+    # -- within ---------------------------------------------------------------------------------
+
+    def _connected(self) -> Cluster:
+        if self._cluster is None:
+            options = self._options
+            self._cluster = Cluster(
+                options.address, Retries(options.retries, options.retry_seconds)
+            )
+            if options.group is not None:
+                check_group(self._cluster.zookeeper(), options.group)
+        return self._cluster
+
+    def _available(self, begun: Offsets) -> Offsets:
+        """The ends of the partitions that are there now."""
+        cluster = self._connected()
+        brokers = cluster.brokers()
+        partitions = selected_partitions(cluster, self._options.selection)
+        for each in begun:
+            if each.broker_id not in brokers:
+                _log.warning("%s: its broker is away; the stream goes on without it", each)
+            elif each not in partitions:
+                self._shrunk(each, begun[each], None)
+        return {each: cluster.latest(each) for each in partitions}
+
+    def _shrunk(self, partition: TopicPartition, wanted: int, end: int | None) -> None:
+        """Treat a partition that ends before where the stream is, or is gone."""
+        there = "the partition is gone" if end is None else f"it ends at {end}"
+        text = f"{partition}: offset {wanted} was wanted, but {there}: was the topic made anew?"
+        if self._options.fail_on_data_loss:
+            raise DataLossError(
+                f"{text} Start the query with a new checkpoint, or set failOnDataLoss to false"
+            )
+        _log.warning("data loss: %s", text)

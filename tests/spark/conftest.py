@@ -1,0 +1,60 @@
+"""One Spark session for the whole run, on two cores of this machine, and the mark of its tests."""
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+HERE = Path(__file__).parent
+
+# What Spark's processes read; set before the first session of the run.
+SPARK_ENVIRONMENT = {
+    "SPARK_LOCAL_IP": "127.0.0.1",
+    "PYSPARK_PYTHON": sys.executable,
+    "PYSPARK_DRIVER_PYTHON": sys.executable,
+}
+SPARK_SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.memory": "1g",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.session.timeZone": "UTC",
+}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what stands in this folder."""
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.spark)
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
+    """The session; tasks are tried again up to three times, which plain `local[2]` never does."""
+    from pyspark.sql import SparkSession
+
+    os.environ.update(SPARK_ENVIRONMENT)
+    folder = tmp_path_factory.mktemp("spark")
+    builder = SparkSession.builder.master("local[2,4]").appName("hermes tests")
+    for key, value in SPARK_SETTINGS.items():
+        builder = builder.config(key, value)
+    builder = builder.config("spark.sql.warehouse.dir", str(folder / "warehouse"))
+    builder = builder.config("spark.local.dir", str(folder / "local"))
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("OFF")
+    yield session
+    session.stop()
+    # The JVM is a child of this process and ends with it; here it has to end before.
+    gateway = session.sparkContext._gateway
+    gateway.shutdown()
+    gateway.proc.stdin.close()
+    gateway.proc.wait(60)
