@@ -21,13 +21,12 @@ from hermes.config import BrokerConfig
 from hermes.coordination.embedded import EmbeddedCoordination
 from hermes.coordination.registration import BrokerRegistration
 from hermes.errors import ConfigError, HermesError
+from hermes.listening import Address
 
 __all__ = ["EMBEDDED_FILE", "Coordination"]
 
 #: What the embedded server keeps, in log_dir: a file, since Kafka 0.7 dies on strange directories.
 EMBEDDED_FILE = ".hermes_coordination"
-
-_Address = tuple[str, int] | str
 
 
 class Coordination:
@@ -90,7 +89,7 @@ class Coordination:
             where=self._server.connect_string,
         )
 
-    def register(self, addresses: list[_Address], topics: TopicRegistry) -> None:
+    def register(self, addresses: list[Address], topics: TopicRegistry) -> None:
         """Register the broker and its topics in an ensemble, if there is one; blocks.
 
         For the start, when the reactor has nobody to serve yet. See `register_embedded`.
@@ -108,7 +107,7 @@ class Coordination:
             self._registration = registration
 
     def register_embedded(
-        self, addresses: list[_Address], topics: TopicRegistry
+        self, addresses: list[Address], topics: TopicRegistry
     ) -> "Deferred[None]":
         """Register the broker and its topics in the embedded server, if there is one.
 
@@ -128,7 +127,7 @@ class Coordination:
         return registered
 
     def _made(
-        self, connect: str, addresses: list[_Address], topics: TopicRegistry
+        self, connect: str, addresses: list[Address], topics: TopicRegistry
     ) -> BrokerRegistration:
         config = self._config
         host, port = advertised(config, addresses)
@@ -172,7 +171,7 @@ class Coordination:
             yield self._server.stopService()
 
 
-def advertised(config: BrokerConfig, addresses: list[_Address]) -> tuple[str, int]:
+def advertised(config: BrokerConfig, addresses: list[Address]) -> tuple[str, int]:
     """The address that clients are told: what is configured, else where the broker listens.
 
     Raises:

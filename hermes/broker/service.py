@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 from twisted.application.service import Service
-from twisted.internet import endpoints
 from twisted.internet.defer import Deferred, inlineCallbacks
 from twisted.internet.interfaces import IListeningPort
 from twisted.internet.threads import deferToThreadPool
@@ -37,8 +36,9 @@ from hermes.broker.pages import PageCache
 from hermes.broker.regular import RegularTask
 from hermes.broker.topics import TopicRegistry
 from hermes.config import BrokerConfig
-from hermes.errors import ConfigError, HermesError, InvalidTopicError
+from hermes.errors import ConfigError, InvalidTopicError
 from hermes.interfaces import IRetentionPolicy
+from hermes.listening import Address, Listener
 from hermes.plugins import load_plugin
 from hermes.protocol import check_new_topic_name
 from hermes.storage import DataDirectory, LogSettings, OpenReport
@@ -47,9 +47,6 @@ __all__ = ["BrokerService", "raise_descriptor_limit"]
 
 #: Retention passes begin this long after the start, as in 0.7.
 FIRST_RETENTION_SECONDS = 60.0
-
-#: How many connections may wait to be accepted; Twisted's 50 are few when all clients come back.
-_BACKLOG = 1024
 
 #: How often offline logs are tried again.
 _REOPEN_SECONDS = 5.0
@@ -96,7 +93,7 @@ class BrokerService(Service):
         self.config = config
         self.broker: Broker | None = None
         self.factory: BrokerFactory | None = None
-        self.addresses: list[tuple[str, int] | str] = []
+        self.addresses: list[Address] = []
         self._reactor = reactor
         self.on_fatal = on_fatal or (lambda _: reactor.stop())
         self._ready_file = ready_file or config.ready_file
@@ -107,7 +104,7 @@ class BrokerService(Service):
         self._ports: list[IListeningPort] = []
         self._tasks: list[RegularTask] = []
         self._pools: list[ThreadPool] = []
-        self._endpoints: list[Any] = [_endpoint(reactor, text) for text in config.listen]
+        self._listeners = [Listener(reactor, "listen", text) for text in config.listen]
         _check_topics(config)
         for topic in ("", *config.topics):
             self._retention_policy(topic)  # a wrong plugin fails before anything starts
@@ -175,19 +172,12 @@ class BrokerService(Service):
 
     def _listen(self) -> None:
         assert self._coordination is not None
+        assert self.factory is not None
         self._coordination.start()
-        for text, endpoint in zip(self.config.listen, self._endpoints, strict=True):
-            opened: list[Any] = []
-            endpoint.listen(self.factory).addBoth(opened.append)
-            if not opened:
-                raise HermesError(f"listen: {text!r} did not open its port at once")
-            if isinstance(opened[0], Failure):
-                raise HermesError(f"listen: can't open {text!r}: {opened[0].getErrorMessage()}")
-            self._ports.append(opened[0])
-            address = opened[0].getHost()
-            self.addresses.append(
-                (address.host, address.port) if hasattr(address, "port") else _path(address)
-            )
+        for listener in self._listeners:
+            opened = listener.open(self.factory)
+            self._ports.append(opened.port)
+            self.addresses.append(opened.address)
 
     def _start_tasks(self) -> None:
         assert self.factory is not None
@@ -374,16 +364,6 @@ def raise_descriptor_limit() -> int:
     return hard
 
 
-def _endpoint(reactor: Any, description: str) -> Any:
-    """Read an endpoint string; what is wrong with it is an error of the configuration."""
-    if description.startswith("tcp:") and ":backlog=" not in description:
-        description += f":backlog={_BACKLOG}"
-    try:
-        return endpoints.serverFromString(reactor, description)  # type: ignore[no-untyped-call]
-    except (ValueError, TypeError, ImportError) as error:
-        raise ConfigError("listen", f"{description!r} is no endpoint: {error}") from error
-
-
 def _check_topics(config: BrokerConfig) -> None:
     """Refuse names under `topics` that could never be created."""
     for topic in config.topics:
@@ -394,19 +374,14 @@ def _check_topics(config: BrokerConfig) -> None:
             raise ConfigError(f"topics.{topic}", str(error)) from error
 
 
-def _path(address: Any) -> str:
-    name = address.name
-    return name.decode() if isinstance(name, bytes) else str(name)
-
-
-def _text(address: tuple[str, int] | str) -> str:
+def _text(address: Address) -> str:
     return address if isinstance(address, str) else f"{address[0]}:{address[1]}"
 
 
 def _write_ready_file(
     path: Path,
     config: BrokerConfig,
-    addresses: list[tuple[str, int] | str],
+    addresses: list[Address],
     coordination: Coordination | None,
 ) -> None:
     """Write the ready file at once: whoever sees it sees all of it."""

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from twisted.application.service import Service
-from twisted.internet import endpoints
 from twisted.internet.defer import Deferred, inlineCallbacks
 from twisted.internet.interfaces import IListeningPort
 from twisted.internet.threads import deferToThreadPool
@@ -31,7 +30,8 @@ from hermes.coordination.embedded.expiry import ExpiryTimer
 from hermes.coordination.embedded.store import Store, Stored
 from hermes.coordination.embedded.tree import DataTree
 from hermes.coordination.embedded.words import Report
-from hermes.errors import ConfigError, HermesError
+from hermes.errors import HermesError
+from hermes.listening import Address, Listener
 
 __all__ = ["DEFAULT_LISTEN", "EmbeddedCoordination"]
 
@@ -83,11 +83,10 @@ class EmbeddedCoordination(Service):
         Raises:
             ConfigError: `listen` is no endpoint.
         """
-        self.addresses: list[tuple[str, int] | str] = []
+        self.addresses: list[Address] = []
         self.coordinator: Coordinator | None = None
         self._reactor = reactor
-        self._endpoint = _endpoint(reactor, listen)
-        self._listen = listen
+        self._listener = Listener(reactor, "coordination_listen", listen)
         self._store = Store(path)
         self._tick_ms = tick_ms
         self._timeouts_ms = (
@@ -128,10 +127,12 @@ class EmbeddedCoordination(Service):
         self._pool.start()
         try:
             self._begin(self._store.open())
-            self._open_port()
+            opened = self._listener.open(self._factory)
         except BaseException:
             self._undo()
             raise
+        self._port = opened.port
+        self.addresses.append(opened.address)
         super().startService()  # type: ignore[no-untyped-call]
         self._log.info(
             "embedded coordination, for this machine only, listens on {addresses} and keeps {path}",
@@ -149,21 +150,6 @@ class EmbeddedCoordination(Service):
         )
         self._timer = ExpiryTimer(self._reactor, state.sessions, self.coordinator.expire)
         self._timer.update()
-
-    def _open_port(self) -> None:
-        opened: list[Any] = []
-        self._endpoint.listen(self._factory).addBoth(opened.append)
-        if not opened:
-            raise HermesError(f"coordination_listen: {self._listen!r} did not open at once")
-        if isinstance(opened[0], Failure):
-            raise HermesError(
-                f"coordination_listen: can't open {self._listen!r}: {opened[0].getErrorMessage()}"
-            )
-        port = self._port = opened[0]
-        address = port.getHost()
-        self.addresses.append(
-            (address.host, address.port) if hasattr(address, "port") else str(address.name)
-        )
 
     # -- stop -----------------------------------------------------------------------------------
 
@@ -273,12 +259,3 @@ class EmbeddedCoordination(Service):
             "maxSessionTimeout": longest,
             "serverId": 0,
         }
-
-
-def _endpoint(reactor: Any, description: str) -> Any:
-    try:
-        return endpoints.serverFromString(reactor, description)  # type: ignore[no-untyped-call]
-    except (ValueError, TypeError, ImportError) as error:
-        raise ConfigError(
-            "coordination_listen", f"{description!r} is no endpoint: {error}"
-        ) from error

@@ -1,0 +1,85 @@
+"""Ports of this process, opened from Twisted's endpoint strings.
+
+Errors name the setting that the string comes from. A port opens at once or not at all: endpoints
+that would need the reactor to turn meanwhile are refused, since nothing runs yet at a start.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from twisted.internet import endpoints
+from twisted.internet.interfaces import IListeningPort, IProtocolFactory
+from twisted.python.failure import Failure
+
+from hermes.errors import ConfigError, HermesError
+
+__all__ = ["Address", "Listener", "OpenPort"]
+
+#: A host and a port, or a UNIX socket's path.
+Address = tuple[str, int] | str
+
+#: How many connections may wait to be accepted; Twisted's 50 are few when all clients come back.
+_BACKLOG = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class OpenPort:
+    """A port that listens.
+
+    Attributes:
+        port: Twisted's; whoever opened it stops it.
+        address: what it is bound to.
+    """
+
+    port: IListeningPort
+    address: Address
+
+
+class Listener:
+    """An endpoint string, read and waiting to be opened."""
+
+    def __init__(self, reactor: Any, setting: str, description: str) -> None:
+        """Read the string.
+
+        Args:
+            reactor: serves the port.
+            setting: where the string comes from, for error messages.
+            description: the endpoint string.
+
+        Raises:
+            ConfigError: it is no endpoint.
+        """
+        self._setting = setting
+        self._description = description
+        text = description
+        if text.startswith("tcp:") and ":backlog=" not in text:
+            text += f":backlog={_BACKLOG}"
+        try:
+            self._endpoint: Any = endpoints.serverFromString(reactor, text)  # type: ignore[no-untyped-call]
+        except (ValueError, TypeError, ImportError) as error:
+            raise ConfigError(setting, f"{description!r} is no endpoint: {error}") from error
+
+    def open(self, factory: IProtocolFactory) -> OpenPort:
+        """Listen.
+
+        Args:
+            factory: makes the protocol of each connection.
+
+        Raises:
+            HermesError: the port can't be had, or not at once.
+        """
+        opened: list[Any] = []
+        self._endpoint.listen(factory).addBoth(opened.append)
+        if not opened:
+            raise HermesError(f"{self._setting}: {self._description!r} did not open at once")
+        (port,) = opened
+        if isinstance(port, Failure):
+            reason = port.getErrorMessage()
+            raise HermesError(f"{self._setting}: can't open {self._description!r}: {reason}")
+        return OpenPort(port, _address(port.getHost()))
+
+
+def _address(host: Any) -> Address:
+    if hasattr(host, "port"):
+        return host.host, host.port
+    return host.name.decode() if isinstance(host.name, bytes) else str(host.name)
