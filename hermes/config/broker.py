@@ -336,7 +336,9 @@ class BrokerConfig:
         int,
         Setting(
             kinds.duration(),
-            "How far a follower of the ensemble may be behind (not used yet).",
+            "Accepted, without effect, for the sake of 0.7's files: there, too, no broker uses it; "
+            "consumers wait so long between two tries to rebalance (here `rebalance_backoff` of "
+            "`ConsumerConfig`).",
             _COORDINATION,
             replaces=("zk.synctime.ms",),
         ),
