@@ -1,49 +1,52 @@
 """A member of a consumer group as a process: a line for each message, until SIGTERM.
 
-    python group_member.py CONNECT GROUP TOPIC
+    python group_member.py CONNECT GROUP TOPIC CONSUMER_ID
 
-It writes `joined`, `take BROKER-PARTITION NANOSECONDS` for each partition that it gets, and
-`BROKER-PARTITION OFFSET PAYLOAD NANOSECONDS` for each message, by the machine's monotonic clock.
+What it writes, `group_history` tells.
 """
 
 import contextlib
+import itertools
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections import defaultdict
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
+
+from group_history import HandOut, History
+from kazoo.client import KazooState
 
 from hermes.client.groups import Consumer, ConsumerConfig
 from hermes.errors import ConsumerTimeoutError
 
 SESSION_SECONDS = 1.0
 
-# A listener hears of a partition when it has been taken: by then its first messages may be out.
-_SLACK_NS = 500_000_000
-
+_DEEDS = {
+    signal.SIGKILL: "kill",
+    signal.SIGSTOP: "stop",
+    signal.SIGCONT: "resume",
+    signal.SIGTERM: "leave",
+}
+_numbers = itertools.count()
 _output = threading.Lock()
 
 
-class HandOut(NamedTuple):
-    """A message that a member handed out."""
-
-    place: str
-    offset: int
-    value: int
-    time_ns: int
-
-
 class MemberProcess:
-    """Such a process, and what it wrote."""
+    """Such a process, what it wrote, and what was done to it.
+
+    Attributes:
+        consumer_id: its id in the group.
+        history: what it wrote, and the signals that it got.
+    """
 
     def __init__(self, connect: str, group: str, topic: str) -> None:
-        self.lines: list[str] = []
+        self.consumer_id = f"member-{next(_numbers)}"
+        self.history = History()
         self._process = subprocess.Popen(
-            [sys.executable, __file__, connect, group, topic],
+            [sys.executable, __file__, connect, group, topic, self.consumer_id],
             stdout=subprocess.PIPE,
             stdin=subprocess.DEVNULL,
             text=True,
@@ -53,19 +56,14 @@ class MemberProcess:
 
     @property
     def has_joined(self) -> bool:
-        return bool(self.lines)
+        return bool(self.history.lines)
 
     def messages(self) -> list[HandOut]:
         """What it handed out, in order."""
-        split = [line.split() for line in list(self.lines)]
-        return [HandOut(each[0], *map(int, each[1:])) for each in split if len(each) == 4]
-
-    def takes(self) -> list[tuple[str, int]]:
-        """When it got which partition."""
-        split = [line.split() for line in list(self.lines)]
-        return [(each[1], int(each[2])) for each in split if each[0] == "take"]
+        return self.history.messages()
 
     def signal(self, number: int) -> None:
+        self.history.deeds.append((_DEEDS[number], time.monotonic_ns()))
         os.kill(self._process.pid, number)
 
     def end(self, number: int) -> int:
@@ -86,35 +84,14 @@ class MemberProcess:
         assert self._process.stdout is not None
         for line in self._process.stdout:
             if line.endswith("\n"):
-                self.lines.append(line.rstrip("\n"))
+                self.history.lines.append(line.rstrip("\n"))
 
 
-def late_hand_outs(members: Sequence[MemberProcess]) -> dict[tuple[int, str, int], int]:
-    """Count messages that members handed out after another had taken the partition.
-
-    Returns:
-        How many, by member, partition, and the time at which the other took it.
-    """
-    takes: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
-    for number, member in enumerate(members):
-        for place, when in member.takes():
-            takes[place].append((when, number))
-    counts: defaultdict[tuple[int, str, int], int] = defaultdict(int)
-    for number, member in enumerate(members):
-        for each in member.messages():
-            own = [
-                t for t, who in takes[each.place] if who == number and t < each.time_ns + _SLACK_NS
-            ]
-            others = [t for t, who in takes[each.place] if who != number and t < each.time_ns]
-            if others and max(others) > max(own, default=0):
-                counts[number, each.place, max(others)] += 1
-    return counts
-
-
-def _main(connect: str, group: str, topic: str) -> None:
+def _main(connect: str, group: str, topic: str, consumer_id: str) -> None:
     config = ConsumerConfig(
         group=group,
         zookeeper_connect=connect,
+        consumer_id=consumer_id,
         zookeeper_session_timeout=SESSION_SECONDS * 1000,
         auto_commit_interval="100ms",
         fetch_wait="50ms",
@@ -123,6 +100,7 @@ def _main(connect: str, group: str, topic: str) -> None:
     stopping = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stopping.set())
     with Consumer.create(config, _Listener()) as connector:
+        connector._session._client.add_listener(_state_changed)
         (stream,) = connector.create_message_streams({topic: 1})[topic]
         _say("joined")
         while not stopping.is_set():
@@ -135,11 +113,20 @@ def _main(connect: str, group: str, topic: str) -> None:
 
 class _Listener:
     def before_release(self, partitions: Sequence[Any]) -> None:
-        pass
+        _say_each("give", partitions)
 
     def after_take(self, partitions: Sequence[Any]) -> None:
-        now = time.monotonic_ns()
-        _say("\n".join(f"take {partition} {now}" for _, partition in partitions))
+        _say_each("take", partitions)
+
+
+def _state_changed(state: Any) -> None:
+    if state == KazooState.LOST:
+        _say(f"lost {time.monotonic_ns()}")
+
+
+def _say_each(what: str, partitions: Sequence[Any]) -> None:
+    now = time.monotonic_ns()
+    _say("\n".join(f"{what} {partition} {now}" for _, partition in partitions))
 
 
 def _say(line: str) -> None:

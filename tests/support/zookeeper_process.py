@@ -1,32 +1,34 @@
-"""A real ZooKeeper as a process, from the Debian package `zookeeper`, on a free loopback port."""
+"""Real ZooKeepers as processes, from the Debian package `zookeeper`, on free loopback ports."""
 
-import os
 import shutil
-import signal
 import socket
 import subprocess
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
-__all__ = ["ZOOKEEPER_JAR", "ZooKeeperProcess", "four_letter_word", "free_port"]
+from server_process import DEADLINE_SECONDS, ServerProcess, free_port
+
+__all__ = [
+    "ZOOKEEPER_JAR",
+    "ZooKeeperEnsemble",
+    "ZooKeeperProcess",
+    "four_letter_word",
+]
 
 #: Where Debian puts the server; its manifest names the jars that it needs.
 ZOOKEEPER_JAR = Path("/usr/share/java/zookeeper.jar")
 
-_DEADLINE_SECONDS = 60.0
 
-
-class ZooKeeperProcess:
-    """One ZooKeeper that stands alone.
+class ZooKeeperProcess(ServerProcess):
+    """One ZooKeeper, which stands alone unless `more` says otherwise.
 
     Args:
         directory: for its files.
         tick_ms: the unit of its time; session timeouts are 2 to 20 of these unless given.
         min_session_timeout_ms: the shortest that a client can get.
         max_session_timeout_ms: the longest that a client can get.
-
-    Attributes:
-        port: where it listens, on the loopback interface, across restarts.
+        more: further settings.
     """
 
     def __init__(
@@ -35,10 +37,9 @@ class ZooKeeperProcess:
         tick_ms: int = 100,
         min_session_timeout_ms: int = 200,
         max_session_timeout_ms: int = 60_000,
+        more: Mapping[str, object] | None = None,
     ) -> None:
-        self.directory = directory
-        directory.mkdir(parents=True, exist_ok=True)
-        self.port = free_port()
+        super().__init__(directory)
         settings = {
             "tickTime": tick_ms,
             "minSessionTimeout": min_session_timeout_ms,
@@ -49,18 +50,18 @@ class ZooKeeperProcess:
             "maxClientCnxns": 0,
             "admin.enableServer": "false",
             "4lw.commands.whitelist": "*",
+            **(more or {}),
         }
         text = "".join(f"{name}={value}\n" for name, value in settings.items())
         (directory / "zoo.cfg").write_text(text, encoding="utf-8")
-        self._process: subprocess.Popen[bytes] | None = None
-
-    @property
-    def address(self) -> str:
-        """`host:port`."""
-        return f"127.0.0.1:{self.port}"
 
     def start(self) -> None:
         """Start it, and wait until it serves."""
+        self.launch()
+        self.wait_until_it_serves()
+
+    def launch(self) -> None:
+        """Start it."""
         java = shutil.which("java")
         if java is None or not ZOOKEEPER_JAR.exists():
             raise RuntimeError(
@@ -71,44 +72,19 @@ class ZooKeeperProcess:
                 [
                     *(java, "-Xmx128m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"),
                     *("-cp", str(ZOOKEEPER_JAR)),
-                    *("org.apache.zookeeper.server.ZooKeeperServerMain", "zoo.cfg"),
+                    *("org.apache.zookeeper.server.quorum.QuorumPeerMain", "zoo.cfg"),
                 ],
                 cwd=self.directory,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
             )
-        self._wait_until_it_serves(self._process)
 
-    def stop(self) -> None:
-        """Stop it, if it runs."""
-        self._end(signal.SIGTERM)
-
-    def kill(self) -> None:
-        """End it without any warning."""
-        self._end(signal.SIGKILL)
-
-    def pause(self) -> None:
-        """Let it do nothing, until `resume`."""
-        assert self._process is not None
-        os.kill(self._process.pid, signal.SIGSTOP)
-
-    def resume(self) -> None:
-        """Let it go on."""
-        assert self._process is not None
-        os.kill(self._process.pid, signal.SIGCONT)
-
-    def _end(self, how: signal.Signals) -> None:
-        process, self._process = self._process, None
-        if process is not None and process.poll() is None:
-            process.send_signal(signal.SIGCONT)
-            process.send_signal(how)
-            process.wait(_DEADLINE_SECONDS)
-
-    def _wait_until_it_serves(self, process: subprocess.Popen[bytes]) -> None:
-        deadline = time.monotonic() + _DEADLINE_SECONDS
+    def wait_until_it_serves(self) -> None:
+        """Wait until it answers, which one of an ensemble does once most of them run."""
+        deadline = time.monotonic() + DEADLINE_SECONDS
         while time.monotonic() < deadline:
-            if process.poll() is not None:
+            if self._process is None or self._process.poll() is not None:
                 break
             try:
                 if four_letter_word(self.port, "srvr").startswith("Zookeeper version"):
@@ -121,11 +97,46 @@ class ZooKeeperProcess:
         raise RuntimeError(f"ZooKeeper does not serve:\n{output}")
 
 
-def free_port() -> int:
-    """A port of the loopback interface that nobody listens on just now."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
+class ZooKeeperEnsemble:
+    """Several that agree among themselves.
+
+    Args:
+        directory: for their files.
+        count: how many.
+
+    Attributes:
+        servers: each of them.
+    """
+
+    def __init__(self, directory: Path, count: int = 3) -> None:
+        peers = {
+            f"server.{number + 1}": f"127.0.0.1:{free_port()}:{free_port()}"
+            for number in range(count)
+        }
+        more = {"initLimit": 100, "syncLimit": 50, **peers}
+        self.servers = []
+        for number in range(count):
+            place = directory / str(number + 1)
+            (place / "data").mkdir(parents=True)
+            (place / "data" / "myid").write_text(f"{number + 1}\n", encoding="utf-8")
+            self.servers.append(ZooKeeperProcess(place, more=more))
+
+    @property
+    def address(self) -> str:
+        """`host:port,host:port,...`."""
+        return ",".join(each.address for each in self.servers)
+
+    def start(self) -> None:
+        """Start them, and wait until all serve."""
+        for each in self.servers:
+            each.launch()
+        for each in self.servers:
+            each.wait_until_it_serves()
+
+    def kill(self) -> None:
+        """End them all."""
+        for each in self.servers:
+            each.kill()
 
 
 def four_letter_word(port: int, word: str) -> str:

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 from kazoo.exceptions import RolledBackError
-from zookeeper_process import ZooKeeperProcess, free_port
+from server_process import free_port
+from zookeeper_process import ZooKeeperProcess
 
 from hermes.coordination.sessions import Session
 from hermes.errors import CoordinationError, CoordinationUnavailableError
