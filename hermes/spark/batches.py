@@ -12,7 +12,7 @@ from zlib import crc32
 import numpy as np
 import pyarrow as pa
 
-from hermes.errors import InvalidMessageError
+from hermes.errors import ExpandedTooLargeError, InvalidMessageError
 from hermes.protocol import MessageSet
 from hermes.protocol.messages import PLAIN, PLAIN_FLAGS, SIZE
 from hermes.spark.offsets import TopicPartition
@@ -129,26 +129,40 @@ class _Rows:
         """
         start, base = self.position, self._base_offset
         end = _end_of(self._data, start)
-        if end is not None:
-            try:
-                inner = [
-                    each[0].payload for each in MessageSet(self._data[start:end], base + start)
-                ]
-            except InvalidMessageError:
-                pass  # seen with what follows, there is more to say about it
-            else:
-                return self._add(inner, start, end)
-        elif start:
-            return 0  # the next fetch starts here, and so has more to look at
-        rest = MessageSet(
-            self._data[start:], base + start, on_corrupt="skip" if skip_damaged else "raise"
-        )
-        for message, next_offset in rest.iterate(deep=False):
-            self.position = next_offset - base - len(message.encode())
-            break
-        else:
+        if end is None:
+            # The next fetch starts here, and so has more to look at.
+            return 0 if start else self._take_damaged(skip_damaged)
+        whole = MessageSet(self._data[start:end], base + start)
+        try:
+            inner = [message.payload for message, _ in whole]
+        except InvalidMessageError as error:
+            return self._take_damaged(skip_damaged, error, end)
+        return self._add(inner, start, end)
+
+    def _take_damaged(
+        self, skip: bool, inside: InvalidMessageError | None = None, end: int = 0
+    ) -> int:
+        """Step over the damage at the position, or raise what is to be said about it.
+
+        Args:
+            skip: whether to step over it.
+            inside: what is wrong within the message, if its length is right.
+            end: where it ends then.
+        """
+        start, base = self.position, self._base_offset
+        rest = MessageSet(self._data[start:], base + start, on_corrupt="skip" if skip else "raise")
+        found = next(rest.iterate(deep=False), None)
+        if found is None:
             self.position = rest.next_offset - base
+        else:
+            message, next_offset = found
+            self.position = next_offset - base - len(message.encode())
         self.skipped += rest.skipped_count
+        if inside is not None and self.position == start:  # a sound message, but for its contents
+            if not skip or isinstance(inside, ExpandedTooLargeError):
+                raise inside
+            self.skipped += 1
+            self.position = end
         return 0
 
     def _add(self, values: list[bytes], start: int, end: int) -> int:

@@ -92,7 +92,7 @@ class Cluster:
         """Where each broker listens now, by id: (host, port).
 
         Raises:
-            RoutingError: none is registered, or two servers of the list are the same broker.
+            RoutingError: two servers of the list are the same broker, or one is a Kafka 0.7.
         """
         return self._retried(self._learn)
 
@@ -146,11 +146,7 @@ class Cluster:
         return self.ask(partition.broker_id, ask)
 
     def ask(self, broker_id: int, question: Callable[[SimpleConsumer], T]) -> T:
-        """Ask a broker something that changes nothing, again if need be.
-
-        Raises:
-            RoutingError: there is no such broker (now).
-        """
+        """Ask a broker something that changes nothing, again if need be."""
         return self._retried(lambda: question(self._consumer(broker_id)))
 
     def zookeeper(self) -> Session:
@@ -193,7 +189,9 @@ class Cluster:
         else:
             self._known = self._listed()
         if not self._known:
-            raise RoutingError(f"no broker is registered in ZooKeeper {self._address.zookeeper}")
+            raise BrokerUnavailableError(
+                f"no broker is registered in ZooKeeper at {self._address.zookeeper}"
+            )
         return self._known
 
     def _consumer(self, broker_id: int) -> SimpleConsumer:
@@ -201,7 +199,7 @@ class Cluster:
         address = self._brokers().get(broker_id) or self._learn().get(broker_id)
         if address is None:
             there = ", ".join(map(str, self._known))
-            raise RoutingError(f"there is no broker {broker_id}; there are {there}")
+            raise BrokerUnavailableError(f"there is no broker {broker_id} now, but {there}")
         return self._connected(address)
 
     def _connected(self, address: tuple[str, int]) -> SimpleConsumer:

@@ -5,7 +5,7 @@ one, and so is every offset that was planned before; others are found by the bro
 """
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from itertools import pairwise
 from typing import Final
 
@@ -27,8 +27,15 @@ __all__ = [
 _log = logging.getLogger(__name__)
 
 
-def selected_partitions(cluster: Cluster, selection: Selection) -> list[TopicPartition]:
+def selected_partitions(
+    cluster: Cluster, selection: Selection, away: Collection[TopicPartition] = ()
+) -> list[TopicPartition]:
     """The partitions that are read, as there are now, sorted.
+
+    Args:
+        cluster: tells which there are.
+        selection: which are wanted.
+        away: what is known to be missing for now, since its broker is.
 
     Raises:
         UnknownTopicError: a topic that was named is on none of the brokers.
@@ -40,18 +47,20 @@ def selected_partitions(cluster: Cluster, selection: Selection) -> list[TopicPar
     else:
         topics = selection.topics or dict.fromkeys(each.topic for each in selection.partitions)
     found: list[TopicPartition] = []
+    topics_away = {each.topic for each in away}
     for topic in topics:
         partitions = cluster.partitions(topic)
-        if not partitions and selection.pattern is None:
+        if not partitions and selection.pattern is None and topic not in topics_away:
             raise UnknownTopicError(_unknown_topic(cluster, topic))
         found += partitions
     if not selection.partitions:
         return sorted(found)
-    for each in selection.partitions:
+    wanted = [each for each in selection.partitions if each not in away]
+    for each in wanted:
         if each not in found:
             there = ", ".join(other.name for other in found if other.topic == each.topic)
             raise ConfigError("assign", f"there is no {each}; the topic has {there}")
-    return list(selection.partitions)
+    return wanted
 
 
 def starting_offsets(

@@ -14,12 +14,20 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from hermes.client import EARLIEST, LATEST, FetchRequest, MessageSet, SimpleConsumer
+from hermes.client import (
+    EARLIEST,
+    LATEST,
+    AppendTime,
+    FetchRequest,
+    MessageSet,
+    SimpleConsumer,
+)
 from hermes.errors import (
     DataLossError,
     HermesError,
     OffsetOutOfRangeBrokerError,
 )
+from hermes.protocol import AppendTimesRequest
 from hermes.spark.batches import Batch, record_batches
 from hermes.spark.cluster import DEFAULT_RETRIES, Cluster, Retries, can_be_tried_again
 from hermes.spark.offsets import TopicPartition
@@ -186,9 +194,7 @@ class _RangeReader:
         """Add the times of appending, if they are wanted."""
         if not self._rules.include_timestamp:
             return rows
-        ranges = self._connected().append_times(
-            self._partition.topic, self._partition.partition, self._offset, next_offset
-        )
+        ranges = self._append_times(next_offset)
         ends = np.array([each.end_offset for each in ranges], np.int64)
         times = np.array([each.time_ms or 0 for each in ranges] or [0], np.int64)
         unknown = np.array([each.time_ms is None for each in ranges] or [True])
@@ -197,6 +203,16 @@ class _RangeReader:
         schema = arrow_schema(timestamp=True)
         column = pa.array(times[places] * 1000, schema.field(-1).type, mask=unknown[places])
         return pa.RecordBatch.from_arrays([*rows.columns, column], schema=schema)
+
+    def _append_times(self, end: int) -> list[AppendTime]:
+        consumer = self._connected()
+        if not consumer.supports(AppendTimesRequest.TYPE):
+            return []
+        topic, number = self._partition.topic, self._partition.partition
+        try:
+            return consumer.append_times(topic, number, self._offset, end)
+        except OffsetOutOfRangeBrokerError:
+            return []  # retention was quicker
 
     def _step_over_loss(self) -> None:
         """The offset isn't there (any more): fail, or go on where messages are left."""

@@ -141,9 +141,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The ends of the partitions that are there now."""
         cluster = self._connected()
         brokers = cluster.brokers()
-        partitions = selected_partitions(cluster, self._options.selection)
+        away = {each for each in begun if each.broker_id not in brokers}
+        partitions = selected_partitions(cluster, self._options.selection, away)
         for each in begun:
-            if each.broker_id not in brokers:
+            if each in away:
                 _log.warning("%s: its broker is away; the stream goes on without it", each)
             elif each not in partitions:
                 self._shrunk(each, begun[each], None)
