@@ -283,3 +283,42 @@ def test_pending_entries_stay_within_bounds_when_no_flush_comes(tmp_path: Path) 
     # Coarser than one ms, and never beyond what was there.
     (found,) = log.offsets_before(19_000, 1, 30_000)
     assert 180_000 < found <= 190_010
+
+
+# -- gaps ---------------------------------------------------------------------------------------
+
+
+def test_the_bytes_of_a_gap_entry() -> None:
+    entry = IndexEntry(1_780_000_000_000, 0x1122334455, 0xCAFEBABE, is_gap=True)
+    data = bytes.fromhex("0000019e70448800 0000001122334455 cafebabe b54a2855")
+    assert encode_entry(entry) == data
+    assert decode_entry(data) == entry
+
+
+def test_what_entries_do_not_tell_of_is_marked_before_them(tmp_path: Path, segment: int) -> None:
+    index = new_index(tmp_path)
+    index.begin()
+    index.append([(10, 1300)], segment, start=1200)
+    index.append([(20, 1400)], segment, start=1300)
+    index.append([(30, 1500)], segment, start=1450)
+    data = (tmp_path / f"{BASE:020d}.timeindex").read_bytes()
+    entries = [decode_entry(data, start) for start in range(0, len(data), ENTRY_BYTES)]
+    assert [entry and (entry.time_ms, entry.end_offset, entry.is_gap) for entry in entries] == [
+        (10, 1200, True),
+        (10, 1300, False),
+        (20, 1400, False),
+        (30, 1450, True),
+        (30, 1500, False),
+    ]
+    assert index.at_time(10) == entries[1]
+    assert index.at_offset(1250) == entries[0]
+    assert loaded(tmp_path, segment).last == entries[-1]
+
+
+def test_a_gap_may_be_all_there_is_to_tell(tmp_path: Path, segment: int) -> None:
+    index = new_index(tmp_path)
+    index.begin()
+    index.append([(10, 1300)], segment, start=1300)
+    assert index.count == 1
+    assert index.last == IndexEntry(10, 1300, crc32(LOG[300 - TAIL_BYTES : 300]), is_gap=True)
+    assert loaded(tmp_path, segment).last == index.last
