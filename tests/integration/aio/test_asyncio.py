@@ -68,6 +68,7 @@ def test_a_round_trip() -> None:
             messages = await consumer.fetch(FetchRequest("clicks", 0, 0, 1 << 20))
             assert [each.payload for each, _ in messages] == [b"%d" % n for n in range(200)]
             assert await consumer.boundary_before("clicks", 0, 12) == 11
+            assert await consumer.append_times("clicks", 0, 0, 11, 1 << 50) == [(0, 11, 0)]
             (topic,) = (await consumer.metadata()).topics
             assert topic.topic == "clicks"
             fetches = [FetchRequest("clicks", 0, 0, 30), FetchRequest("clicks", 1, 0, 30)]

@@ -2,6 +2,7 @@
 
 import struct
 from collections.abc import Callable
+from pathlib import Path
 
 from hermes_testkit import (
     BrokerProcess,
@@ -40,6 +41,24 @@ def waited(answer: bytes) -> list[tuple[int, int, bytes]]:
         position += size
     assert position == len(answer)
     return found
+
+
+def append_times_request(
+    topic: bytes, partition: int, start: int, end: int, interval_ms: int
+) -> bytes:
+    head = struct.pack(f">hhh{len(topic)}s", 69, 0, len(topic), topic)
+    return frame(head + struct.pack(">iqqq", partition, start, end, interval_ms))
+
+
+def append_times(
+    client: RawClient, topic: bytes, partition: int, start: int, end: int, interval_ms: int
+) -> tuple[int, int, list[tuple[int, int]]]:
+    """Error, end of the range, and runs (end offset, time) of an answer."""
+    answer = client.call(append_times_request(topic, partition, start, end, interval_ms))
+    error, stop, count = struct.unpack_from(">hqi", answer, 4)
+    runs = [struct.unpack_from(">qq", answer, 18 + 16 * n) for n in range(count)]
+    assert len(answer) == 18 + 16 * count
+    return error, stop, runs
 
 
 def boundary(client: RawClient, topic: bytes, partition: int, offset: int) -> tuple[int, int]:
@@ -187,6 +206,45 @@ def test_boundaries(start_broker: StartBroker) -> None:
         assert boundary(client, b"t", 0, -1)[0] == 1
         assert boundary(client, b"t", 5, 0)[0] == 3
         assert boundary(client, b"unknown", 0, 0)[0] == 1
+
+
+def test_append_times_of_a_segment_that_kafka_began(
+    start_broker: StartBroker, tmp_path: Path
+) -> None:
+    log_dir = tmp_path / "prepared"
+    (log_dir / "t-0").mkdir(parents=True)
+    (log_dir / "t-0" / f"{0:020d}.kafka").write_bytes(HELLO * 3)
+    (log_dir / ".kafka_cleanshutdown").touch()
+    broker = start_broker(log_dir=str(log_dir))
+    for _ in range(2):
+        with broker.connect() as client:
+            assert append_times(client, b"t", 0, 0, 45, 1) == (0, 45, [(45, -1)])
+            client.call(produce_acknowledged(("t", 0, HELLO)))
+            # Rounded to 36 million years any time is the first, which needs no clock to check.
+            _, end, told = append_times(client, b"t", 0, 0, 10**12, 1 << 60)
+            assert (told[0], told[-1]) == ((45, -1), (end, 0))
+            assert len(told) == 2
+            _, _, ((last, exact_ms),) = append_times(client, b"t", 0, end - 15, end, 1)
+            hour = append_times(client, b"t", 0, end - 15, end, 3_600_000)
+            assert (last, hour) == (end, (0, end, [(end, exact_ms - exact_ms % 3_600_000)]))
+            assert exact_ms > 0
+            for partition, start, interval_ms, code in [
+                (0, -1, 1, 1),
+                (0, end + 1, 1, 1),
+                (7, 0, 1, 3),
+                (0, 0, 0, -1),
+            ]:
+                refused = struct.pack(">ih", 2, code)
+                request = append_times_request(b"t", partition, start, end, interval_ms)
+                assert client.call(request) == refused
+        assert broker.stop() == 0
+        broker.start()
+    with broker.connect() as client:
+        assert append_times(client, b"unknown", 0, 0, 10, 1) == (0, 0, [])
+        unwritten = append_times_request(b"unknown", 0, 1, 10, 1)
+        assert client.call(unwritten) == struct.pack(">ih", 2, 1)
+        illegal = append_times_request(b"a/b", 0, 0, 10, 1)
+        assert client.call(illegal) == struct.pack(">ih", 2, 66)
 
 
 def test_metadata_tells_what_there_is(start_broker: StartBroker) -> None:

@@ -14,8 +14,8 @@ from hermes import (
     UnknownTopicError,
     WrongPartitionError,
 )
-from hermes.client import SyncProducer
-from hermes.errors import BrokerUnavailableError
+from hermes.client import AppendTime, SyncProducer
+from hermes.errors import BrokerUnavailableError, ConfigError
 
 
 def listed(*brokers) -> str:
@@ -94,6 +94,28 @@ def test_offsets_boundaries_growth_and_deletion(start_broker) -> None:
         consumer.delete_topic("clicks")
         with pytest.raises(UnknownTopicError):
             consumer.delete_topic("clicks")
+
+
+def test_times_of_appends(start_broker) -> None:
+    broker = start_broker()
+    with Producer(ProducerConfig(broker_list=listed(broker), acks="flushed")) as producer:
+        for payload in (b"first", b"second", b"third"):
+            producer.send("clicks", payload)
+    with SimpleConsumer("127.0.0.1", broker.port) as consumer:
+        times = consumer.append_times("clicks", 0, 0, 1 << 62)
+        assert [each.start_offset for each in times] == [0, *(each[1] for each in times[:-1])]
+        assert times[-1].end_offset == 46
+        assert None not in (moments := [each.time_ms for each in times])
+        assert moments == sorted(set(moments))
+        ages = consumer.append_times("clicks", 0, 15, 31, interval_ms=1 << 50)
+        assert ages == [AppendTime(15, 31, 0)]
+        assert consumer.append_times("clicks", 0, 46, 1 << 62) == []
+        with pytest.raises(OffsetOutOfRangeBrokerError):
+            consumer.append_times("clicks", 0, 47, 1 << 62)
+        with pytest.raises(WrongPartitionError):
+            consumer.append_times("clicks", 1, 0, 1 << 62)
+        with pytest.raises(ConfigError):
+            consumer.append_times("clicks", 0, 0, 46, interval_ms=0)
 
 
 def test_a_refused_set_is_reported_by_the_barrier(start_broker) -> None:

@@ -206,6 +206,7 @@ def test_a_0_7_broker_is_found_out_once(memory_broker) -> None:
         for call in (
             consumer.metadata,
             lambda: consumer.boundary_before("clicks", 0, 7),
+            lambda: consumer.append_times("clicks", 0, 0, 7),
             lambda: consumer.delete_topic("clicks"),
         ):
             with pytest.raises(UnsupportedRequestVersionError, match=r"Kafka 0\.7"):
