@@ -19,7 +19,12 @@ from hermes.coordination.layout import (
     topic_path,
 )
 from hermes.coordination.sessions import Node, Session
-from hermes.errors import CoordinationError, IdInUseError, InvalidNodeError
+from hermes.errors import (
+    CoordinationError,
+    CoordinationUnavailableError,
+    IdInUseError,
+    InvalidNodeError,
+)
 
 __all__ = ["BrokerRegistration"]
 
@@ -77,9 +82,10 @@ class BrokerRegistration:
         """Register the broker, blocking; its topics follow from a thread.
 
         Raises:
-            CoordinationUnavailableError: ZooKeeper can't be reached.
+            CoordinationUnavailableError: ZooKeeper can't be reached, or not for long enough.
             IdInUseError: another broker has this id. An entry that may be of an earlier life of
-                this one is waited for first, up to one and a half session timeouts.
+                this one is waited for first, up to one and a half session timeouts; so is a
+                connection that is lost once it was there.
         """
         self._session.start()
         try:
@@ -134,13 +140,21 @@ class BrokerRegistration:
                 problem = str(error)
 
     def _register_at_start(self) -> None:
+        """Register, in spite of connections that are lost and of what an earlier life has left."""
         deadline = time.monotonic() + 1.5 * self._session.timeout_seconds
-        while (other := self._register(watch=True)) is not None:
+        while True:
+            try:
+                other = self._register(watch=True)
+                problem: CoordinationError | None = other and self._in_use(other)
+            except CoordinationUnavailableError as error:  # perhaps it was done: look again
+                problem = error
+            if problem is None:
+                return
             left = deadline - time.monotonic()
             if left <= 0:
-                raise self._in_use(other)
-            _log.info("waiting for an earlier broker %d to expire", self._broker_id)
-            self._wake.wait(left)
+                raise problem
+            _log.info("registering broker %d is tried again: %s", self._broker_id, problem)
+            self._wake.wait(min(left, _RETRY_SECONDS))
             self._wake.clear()
 
     def _converge(self) -> None:

@@ -5,33 +5,13 @@ import struct
 import threading
 from collections.abc import Callable, Iterator
 from itertools import count
-from typing import Any, Protocol
+from typing import Any
 
 import pytest
-from embedded_coordination_process import EmbeddedCoordinationProcess
+from coordination_servers import KINDS, ServerProcess
 from kazoo.client import KazooClient
-from zookeeper_process import ZooKeeperProcess
 
 DEADLINE_SECONDS = 20.0
-
-
-class Server(Protocol):
-    """What both kinds of processes have."""
-
-    port: int
-    address: str
-
-    def start(self) -> None: ...
-    def stop(self) -> None: ...
-    def kill(self) -> None: ...
-    def pause(self) -> None: ...
-    def resume(self) -> None: ...
-
-
-KINDS: dict[str, Callable[..., Server]] = {
-    "embedded": EmbeddedCoordinationProcess,
-    "zookeeper": ZooKeeperProcess,
-}
 
 
 @pytest.fixture(scope="session", params=sorted(KINDS))
@@ -41,7 +21,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="session")
-def server(kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def server(kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     """A server for all tests that leave it as it is; each has its own chroot there."""
     server = KINDS[kind](tmp_path_factory.mktemp(kind) / "server")
     server.start()
@@ -50,7 +30,7 @@ def server(kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serv
 
 
 @pytest.fixture
-def own_server(kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def own_server(kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     """A server for one test, which may stop and start it."""
     server = KINDS[kind](tmp_path_factory.mktemp(kind) / "own")
     server.start()
@@ -62,7 +42,7 @@ _numbers = count()
 
 
 @pytest.fixture
-def chroot(server: Server) -> str:
+def chroot(server: ServerProcess) -> str:
     """A node that only this test uses."""
     path = f"/test-{next(_numbers)}"
     client = KazooClient(server.address)
@@ -91,7 +71,9 @@ def make_client() -> Iterator[Callable[..., Any]]:
 
 
 @pytest.fixture
-def connect(server: Server, chroot: str, make_client: Callable[..., Any]) -> Callable[..., Any]:
+def connect(
+    server: ServerProcess, chroot: str, make_client: Callable[..., Any]
+) -> Callable[..., Any]:
     """Makes clients of the shared server, in this test's chroot."""
     return lambda **options: make_client(server.address + chroot, **options)
 
@@ -196,7 +178,7 @@ class RawClient:
 
 
 @pytest.fixture
-def raw(server: Server) -> Iterator[Callable[[], RawClient]]:
+def raw(server: ServerProcess) -> Iterator[Callable[[], RawClient]]:
     """Makes raw clients of the shared server."""
     clients: list[RawClient] = []
 

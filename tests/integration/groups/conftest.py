@@ -1,4 +1,7 @@
-"""A real ZooKeeper for the tests of this folder, each in a chroot of its own."""
+"""Both servers for the tests of this folder: a real ZooKeeper and the embedded one.
+
+Each test that needs a server runs on both, in a chroot of its own.
+"""
 
 import itertools
 import threading
@@ -8,31 +11,38 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from zookeeper_process import ZooKeeperProcess
+from coordination_servers import KINDS, ServerProcess
 
 from hermes.coordination.sessions import Session
 
 _numbers = itertools.count()
 
 
+@pytest.fixture(scope="session", params=sorted(KINDS))
+def kind(request: pytest.FixtureRequest) -> str:
+    """Which of the two."""
+    return str(request.param)
+
+
 @pytest.fixture(scope="session")
-def shared_zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperProcess]:
-    server = ZooKeeperProcess(tmp_path_factory.mktemp("zookeeper"))
+def shared_server(kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """A server for all tests that leave it as it is."""
+    server = KINDS[kind](tmp_path_factory.mktemp(kind))
     server.start()
     yield server
     server.kill()
 
 
 @pytest.fixture
-def connect(shared_zookeeper: ZooKeeperProcess) -> str:
+def connect(shared_server: ServerProcess) -> str:
     """`host:port/chroot` of a tree that is empty."""
-    return f"{shared_zookeeper.address}/test-{next(_numbers)}"
+    return f"{shared_server.address}/test-{next(_numbers)}"
 
 
 @pytest.fixture
-def own_zookeeper(tmp_path: Path) -> Iterator[ZooKeeperProcess]:
+def own_server(kind: str, tmp_path: Path) -> Iterator[ServerProcess]:
     """One that a test may pause and kill."""
-    server = ZooKeeperProcess(tmp_path / "zookeeper")
+    server = KINDS[kind](tmp_path / "coordination")
     server.start()
     yield server
     server.kill()

@@ -1,4 +1,4 @@
-"""Producers that learn of brokers from a real ZooKeeper."""
+"""Producers that learn of brokers from both servers."""
 
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from zookeeper_process import ZooKeeperProcess
+from server_process import ServerProcess
 
 from hermes.client import (
     EARLIEST,
@@ -106,19 +106,19 @@ def test_a_key_whose_partition_went_with_its_broker_goes_elsewhere(
 
 
 def test_without_zookeeper_the_known_brokers_stay_in_use(
-    own_zookeeper: ZooKeeperProcess, eventually: Callable[..., Any]
+    own_server: ServerProcess, eventually: Callable[..., Any]
 ) -> None:
-    connect = own_zookeeper.address
+    connect = own_server.address
     with (
         running_broker(None, settings(connect, 0)),
         Producer(ProducerConfig(zookeeper_connect=connect, acks="flushed")) as producer,
     ):
         producer.send("clicks", b"before")
         session = producer._directory._session  # type: ignore[union-attr]
-        own_zookeeper.kill()
+        own_server.kill()
         eventually(lambda: session.session_id is None)
         producer.send("clicks", b"meanwhile")
-        own_zookeeper.start()
+        own_server.start()
         eventually(lambda: session.session_id is not None)
         producer.send("clicks", b"after")
 

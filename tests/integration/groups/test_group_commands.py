@@ -1,4 +1,4 @@
-"""The commands about consumer groups, on a real ZooKeeper and a real broker."""
+"""The commands about consumer groups, on both servers and a real broker."""
 
 import json
 from collections.abc import Callable, Iterator

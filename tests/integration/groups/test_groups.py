@@ -1,4 +1,4 @@
-"""Consumers in groups, on a real ZooKeeper and real brokers."""
+"""Consumers in groups, on both servers and real brokers."""
 
 import threading
 from collections import Counter
@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
-from zookeeper_process import ZooKeeperProcess
+from server_process import ServerProcess
 
 from hermes.client import Producer, ProducerConfig
 from hermes.client.groups import (
@@ -343,10 +343,10 @@ def test_a_zombie_can_not_commit_over_the_new_owner(
 
 
 def test_nothing_is_handed_out_while_zookeeper_is_out_of_reach(
-    own_zookeeper: ZooKeeperProcess, eventually: Any
+    own_server: ServerProcess, eventually: Any
 ) -> None:
     with ExitStack() as stack:
-        cluster = Cluster(own_zookeeper.address, stack)
+        cluster = Cluster(own_server.address, stack)
         cluster.broker()
         cluster.send("clicks", range(20))
         connector = cluster.consumer(
@@ -355,11 +355,11 @@ def test_nothing_is_handed_out_while_zookeeper_is_out_of_reach(
         (stream,) = connector.create_message_streams({"clicks": 1})["clicks"]
         found = {eventually(lambda: _next(stream)).message}
         claims = connector._membership.claims()  # type: ignore[union-attr]
-        own_zookeeper.pause()
+        own_server.pause()
         eventually(lambda: not any(each.is_held() for each in claims))
         with pytest.raises(ConsumerTimeoutError):
             next(stream)
-        own_zookeeper.resume()
+        own_server.resume()
 
         def all_came() -> bool:
             message = _next(stream)
@@ -370,19 +370,19 @@ def test_nothing_is_handed_out_while_zookeeper_is_out_of_reach(
         eventually(all_came)
 
 
-def test_shutting_down_without_zookeeper_ends(own_zookeeper: ZooKeeperProcess) -> None:
+def test_shutting_down_without_zookeeper_ends(own_server: ServerProcess) -> None:
     with ExitStack() as stack:
-        cluster = Cluster(own_zookeeper.address, stack)
+        cluster = Cluster(own_server.address, stack)
         cluster.broker()
         cluster.send("clicks", range(20))
         connector = cluster.consumer(zookeeper_session_timeout="500ms")
         (stream,) = connector.create_message_streams({"clicks": 1})["clicks"]
         take(stream, 5)
-        own_zookeeper.pause()
+        own_server.pause()
         connector.shutdown()
         with pytest.raises(StopIteration):
             next(stream)
-        own_zookeeper.resume()
+        own_server.resume()
 
 
 def _next(stream: MessageStream) -> StreamMessage | None:

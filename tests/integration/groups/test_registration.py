@@ -1,4 +1,4 @@
-"""A broker's entries on a real ZooKeeper, through everything that can happen to its session."""
+"""A broker's entries on both servers, through everything that can happen to its session."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from zookeeper_process import ZooKeeperProcess
+from server_process import ServerProcess
 
 from hermes.client import SyncProducer
 from hermes.coordination.registration import BrokerRegistration
@@ -116,16 +116,14 @@ def test_what_may_be_an_earlier_life_s_is_waited_for(
 
 
 def test_a_paused_server_is_survived(
-    own_zookeeper: ZooKeeperProcess, register: Any, make_session: Any, eventually: Any
+    own_server: ServerProcess, register: Any, make_session: Any, eventually: Any
 ) -> None:
-    registration = register(
-        topics={"t1": 2}, connect=own_zookeeper.address, session_timeout_seconds=1
-    )
-    own_zookeeper.pause()
+    registration = register(topics={"t1": 2}, connect=own_server.address, session_timeout_seconds=1)
+    own_server.pause()
     eventually(lambda: registration._session.session_id is None)
     registration.topic_created("meanwhile", 1)
-    own_zookeeper.resume()
-    session = make_session(own_zookeeper.address)
+    own_server.resume()
+    session = make_session(own_server.address)
     eventually(lambda: value(session, "/brokers/topics/meanwhile/0") == b"1")
     eventually(lambda: value(session, "/brokers/ids/0"))
 

@@ -1,4 +1,4 @@
-"""Sessions on a real ZooKeeper: what may be relied on, and what is found again."""
+"""Sessions on both servers: what may be relied on, and what is found again."""
 
 import threading
 from collections.abc import Callable
@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 from kazoo.exceptions import RolledBackError
-from server_process import free_port
-from zookeeper_process import ZooKeeperProcess
+from server_process import ServerProcess, free_port
 
 from hermes.coordination.sessions import Session
 from hermes.errors import CoordinationError, CoordinationUnavailableError
@@ -73,17 +72,17 @@ def test_the_lease_uses_the_timeout_that_the_server_grants(
 
 
 def test_the_lease_ends_while_the_server_is_out_of_reach(
-    own_zookeeper: ZooKeeperProcess, make_session: Make, eventually: Callable[..., Any]
+    own_server: ServerProcess, make_session: Make, eventually: Callable[..., Any]
 ) -> None:
-    session = make_session(own_zookeeper.address, session_timeout_seconds=1.5)
+    session = make_session(own_server.address, session_timeout_seconds=1.5)
     number = session.session_id
     assert number is not None
     assert session.create_ephemeral("/n", b"") is None
-    own_zookeeper.pause()
+    own_server.pause()
     eventually(lambda: not session.holds_lease(number))
     with pytest.raises(CoordinationUnavailableError):
         session.get("/n")
-    own_zookeeper.resume()
+    own_server.resume()
     eventually(lambda: session.session_id and session.holds_lease(session.session_id))
 
 
@@ -101,13 +100,13 @@ def test_an_expired_session_is_followed_by_another(
 
 
 def test_a_server_that_restarts_is_found_again(
-    own_zookeeper: ZooKeeperProcess, make_session: Make, eventually: Callable[..., Any]
+    own_server: ServerProcess, make_session: Make, eventually: Callable[..., Any]
 ) -> None:
-    session = make_session(own_zookeeper.address, session_timeout_seconds=2)
+    session = make_session(own_server.address, session_timeout_seconds=2)
     assert session.create_ephemeral("/n", b"") is None
-    own_zookeeper.kill()
+    own_server.kill()
     eventually(lambda: session.session_id is None)
-    own_zookeeper.start()
+    own_server.start()
     number = eventually(lambda: session.session_id)
     assert session.create_ephemeral("/n", b"") is None
     assert session.holds_lease(number)
