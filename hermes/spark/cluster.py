@@ -22,7 +22,7 @@ from hermes.errors import (
     RoutingError,
     UnsupportedRequestVersionError,
 )
-from hermes.protocol import BoundaryRequest
+from hermes.protocol import BoundaryRequest, MetadataRequest
 from hermes.spark.offsets import TopicPartition
 from hermes.spark.options import ClusterAddress
 
@@ -115,6 +115,20 @@ class Cluster:
             for broker_id, count in sorted(counts.items())
             for number in range(count)
         ]
+
+    def has(self, partition: TopicPartition) -> bool:
+        """Whether a partition is there, by what its broker says.
+
+        A broker that starts is in ZooKeeper some moments before its topics are. One of Kafka 0.7
+        can't be asked, and is taken to have what it had.
+        """
+
+        def ask(consumer: SimpleConsumer) -> bool:
+            if not consumer.supports(MetadataRequest.TYPE):
+                return True
+            return partition.partition < _partition_count(consumer, partition.topic)
+
+        return self.ask(partition.broker_id, ask)
 
     # -- what a partition holds -----------------------------------------------------------------
 

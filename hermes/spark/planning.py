@@ -28,14 +28,15 @@ _log = logging.getLogger(__name__)
 
 
 def selected_partitions(
-    cluster: Cluster, selection: Selection, away: Collection[TopicPartition] = ()
+    cluster: Cluster, selection: Selection, known: Collection[TopicPartition] = ()
 ) -> list[TopicPartition]:
     """The partitions that are read, as there are now, sorted.
 
     Args:
         cluster: tells which there are.
         selection: which are wanted.
-        away: what is known to be missing for now, since its broker is.
+        known: partitions that a stream has come upon: if they are missing, it decides what that
+            means, and they aren't an error here.
 
     Raises:
         UnknownTopicError: a topic that was named is on none of the brokers.
@@ -47,20 +48,19 @@ def selected_partitions(
     else:
         topics = selection.topics or dict.fromkeys(each.topic for each in selection.partitions)
     found: list[TopicPartition] = []
-    topics_away = {each.topic for each in away}
+    known_topics = {each.topic for each in known}
     for topic in topics:
         partitions = cluster.partitions(topic)
-        if not partitions and selection.pattern is None and topic not in topics_away:
+        if not partitions and selection.pattern is None and topic not in known_topics:
             raise UnknownTopicError(_unknown_topic(cluster, topic))
         found += partitions
     if not selection.partitions:
         return sorted(found)
-    wanted = [each for each in selection.partitions if each not in away]
-    for each in wanted:
-        if each not in found:
+    for each in selection.partitions:
+        if each not in found and each not in known:
             there = ", ".join(other.name for other in found if other.topic == each.topic)
             raise ConfigError("assign", f"there is no {each}; the topic has {there}")
-    return wanted
+    return [each for each in selection.partitions if each in found]
 
 
 def starting_offsets(
@@ -130,7 +130,7 @@ def _resolved(
             f"no message of {partition} starts at {wanted}; the last one before starts at "
             f"{boundary}",
         )
-    return wanted
+    return [each for each in selection.partitions if each in found]
 
 
 def check_available(

@@ -22,6 +22,8 @@ from hermes.spark.planning import (
 )
 from hermes.spark.reading import ReadRange, ReadRules, read_range
 from hermes.spark.rows import spark_schema
+from hermes.spark.sink import BatchWriter, StreamWriter
+from hermes.spark.sink_options import SinkOptions, refuse_overwriting
 from hermes.spark.stream import StreamReader
 
 __all__ = ["BatchReader", "HermesDataSource"]
@@ -53,6 +55,18 @@ class HermesDataSource(DataSource):
     def streamReader(self, schema: StructType) -> StreamReader:
         """Read what there is and what will come."""
         return StreamReader(self._checked("stream", schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+        """Send what there is."""
+        if overwrite:
+            refuse_overwriting(stream=False)
+        return BatchWriter(schema, SinkOptions.parse(self.options, stream=False))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
+        """Send what comes."""
+        if overwrite:
+            refuse_overwriting(stream=True)
+        return StreamWriter(schema, SinkOptions.parse(self.options, stream=True))
 
     def _checked(self, use: str, schema: StructType) -> SourceOptions:
         options = SourceOptions.parse(self.options, "stream" if use == "stream" else "batch")

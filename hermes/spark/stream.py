@@ -142,11 +142,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         cluster = self._connected()
         brokers = cluster.brokers()
         away = {each for each in begun if each.broker_id not in brokers}
-        partitions = selected_partitions(cluster, self._options.selection, away)
+        partitions = selected_partitions(cluster, self._options.selection, begun)
         for each in begun:
             if each in away:
                 _log.warning("%s: its broker is away; the stream goes on without it", each)
-            elif each not in partitions:
+            elif each in partitions:
+                continue
+            elif cluster.has(each):
+                partitions.append(each)
+            else:
                 self._shrunk(each, begun[each], None)
         return {each: cluster.latest(each) for each in partitions}
 
