@@ -130,7 +130,7 @@ def _resolved(
             f"no message of {partition} starts at {wanted}; the last one before starts at "
             f"{boundary}",
         )
-    return [each for each in selection.partitions if each in found]
+    return wanted
 
 
 def check_available(
