@@ -13,10 +13,19 @@ In the order of a reading:
     source, stream, progress
                 the data source that Spark knows: batch, stream, and what a stream publishes
 
+And of a writing:
+
+    sink_options
+                what a user may say
+    outgoing, envelope
+                rows become messages, with ids inside their values
+    sink        what Spark knows, and what a task does: sends, and waits for acknowledgements
+
 Needs the extra `spark`. docs/spark.md is the guide.
 """
 
+from hermes.spark.envelope import split_id
 from hermes.spark.rows import SCHEMA
 from hermes.spark.source import HermesDataSource
 
-__all__ = ["SCHEMA", "HermesDataSource"]
+__all__ = ["SCHEMA", "HermesDataSource", "split_id"]

@@ -1,0 +1,193 @@
+"""From rows to what the producer takes: lists of messages that share a topic and a key.
+
+The columns of a write, by name, in any order:
+
+    value   string or binary            the message; required, never null
+    topic   string                      where to; required, never null, unless the option topic is
+                                        given, which is then the topic of all rows
+    key     string, binary or integer   chooses the partition; null for none
+    (id)    string or binary            under the name that the option idColumn gives; never null
+
+Everything is done for a whole record batch at once; what runs in Python runs once for each key and
+topic of a batch. Rows with equal topic and key keep their order.
+"""
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.types import (
+    BinaryType,
+    ByteType,
+    DataType,
+    IntegerType,
+    LongType,
+    ShortType,
+    StringType,
+    StructType,
+)
+
+from hermes.errors import ConfigError, EncodingError
+from hermes.protocol import check_topic_name
+from hermes.spark.envelope import add_ids
+from hermes.spark.sink_options import SinkOptions
+
+__all__ = ["Outgoing", "OutgoingRows"]
+
+_TEXT: Final = (StringType,)
+_BYTES: Final = (StringType, BinaryType)
+_KEYS: Final = (StringType, BinaryType, ByteType, ShortType, IntegerType, LongType)
+_IN_WORDS: Final[dict[tuple[type[DataType], ...], str]] = {
+    _TEXT: "string",
+    _BYTES: "string or binary",
+    _KEYS: "string, binary or an integer",
+}
+
+
+class Outgoing(NamedTuple):
+    """Messages for one partition.
+
+    Attributes:
+        topic: where to.
+        messages: one or more.
+        key: chooses the partition; None for any.
+    """
+
+    topic: str
+    messages: list[bytes]
+    key: Any
+
+
+class OutgoingRows:
+    """Knows which column is what. Travels to the workers.
+
+    Args:
+        schema: the columns of the rows.
+        options: the sink's options.
+
+    Raises:
+        ConfigError: a column is missing, of the wrong type, there twice, or none of ours.
+    """
+
+    def __init__(self, schema: StructType, options: SinkOptions) -> None:
+        self._options = options
+        self._places = _places(schema, options)
+
+    def of(self, rows: pa.RecordBatch) -> Iterator[Outgoing]:
+        """Turn rows into messages.
+
+        Args:
+            rows: the columns, in the order of the schema.
+
+        Yields:
+            Every row's message once. Nothing is yielded before all rows were checked.
+
+        Raises:
+            EncodingError: a column is null where it mustn't be.
+            ConfigError: a message is too large.
+            InvalidTopicError: no topic can have this name.
+        """
+        payloads = self._payloads(rows)
+        self._check_sizes(payloads)
+        topics, topic_codes = self._topics(rows)
+        keys, key_codes = _coded(self._column(rows, "key"))
+        codes = topic_codes * len(keys) + key_codes
+        if len(topics) * len(keys) > 1:
+            order = np.argsort(codes, kind="stable")
+            payloads, codes = payloads.take(pa.array(order)), codes[order]
+        messages = payloads.to_pylist()
+        starts = [*np.flatnonzero(np.diff(codes, prepend=-1)).tolist(), len(messages)]
+        for start, end in pairwise(starts):
+            topic, key = divmod(int(codes[start]), len(keys))
+            yield from self._parts(topics[topic], messages[start:end], keys[key])
+
+    def _parts(self, topic: str, messages: list[bytes], key: Any) -> Iterator[Outgoing]:
+        """Spread messages without a key over partitions: each list goes to one of them."""
+        size = len(messages) if key is not None else self._options.batch_size
+        for start in range(0, len(messages), size):
+            yield Outgoing(topic, messages[start : start + size], key)
+
+    # -- columns --------------------------------------------------------------------------------
+
+    def _column(self, rows: pa.RecordBatch, name: str) -> pa.Array:
+        place = self._places.get(name)
+        return pa.nulls(rows.num_rows, pa.string()) if place is None else rows.column(place)
+
+    def _payloads(self, rows: pa.RecordBatch) -> pa.Array:
+        values = _binary(_without_nulls(self._column(rows, "value"), "value"))
+        name = self._options.id_column
+        if name is None:
+            return values
+        ids = _binary(_without_nulls(self._column(rows, name), name))
+        return add_ids(ids, values)
+
+    def _topics(self, rows: pa.RecordBatch) -> tuple[list[str], "np.ndarray[Any, Any]"]:
+        if self._options.topic is not None:
+            return [self._options.topic], np.zeros(rows.num_rows, np.int64)
+        topics, codes = _coded(_without_nulls(self._column(rows, "topic"), "topic"))
+        for topic in topics:
+            check_topic_name(topic)
+        return topics, codes
+
+    def _check_sizes(self, payloads: pa.Array) -> None:
+        largest = pc.max(pc.binary_length(payloads)).as_py() or 0
+        if largest > self._options.max_message_bytes:
+            raise ConfigError(
+                "maxMessageBytes",
+                f"a message has {largest} bytes, more than {self._options.max_message_bytes}: "
+                "make it smaller, or raise this and max_message_bytes of the brokers",
+            )
+
+
+def _places(schema: StructType, options: SinkOptions) -> dict[str, int]:
+    """Find the columns that are used, and check all.
+
+    Spark doesn't tell upper from lower case in names of columns, unless it is told to.
+    """
+    expected = {"value": _BYTES, "topic": _TEXT, "key": _KEYS}
+    if options.id_column is not None:
+        expected.setdefault(options.id_column, _BYTES)
+    names = {name.lower(): name for name in expected}
+    places: dict[str, int] = {}
+    for place, field in enumerate(schema.fields):
+        name = names.get(field.name.lower())
+        if name is None or name in places:
+            why = "is there twice" if name else "has no meaning here: leave it out"
+            listed = ", ".join(expected)
+            raise ConfigError(f"column {field.name!r}", f"{why}; the columns are {listed}")
+        if not isinstance(field.dataType, expected[name]):
+            raise ConfigError(
+                f"column {field.name!r}",
+                f"expected {_IN_WORDS[expected[name]]}, got {field.dataType.simpleString()}",
+            )
+        places[name] = place
+    if "value" not in places:
+        raise ConfigError("column 'value'", "is missing: it holds the messages")
+    if options.topic is None and "topic" not in places:
+        raise ConfigError("topic", "no topic to write to: give this option, or a column topic")
+    if options.id_column is not None and options.id_column not in places:
+        raise ConfigError("idColumn", f"there is no column {options.id_column!r}")
+    return places
+
+
+def _coded(column: pa.Array) -> tuple[list[Any], "np.ndarray[Any, Any]"]:
+    """Number the different values of a column: the values (null is one), and each row's number."""
+    encoded = column.dictionary_encode(null_encoding="encode")
+    return encoded.dictionary.to_pylist(), encoded.indices.to_numpy().astype(np.int64)
+
+
+def _without_nulls(column: pa.Array, name: str) -> pa.Array:
+    if column.null_count:
+        raise EncodingError(
+            f"column {name!r} is null in {column.null_count} of {len(column)} rows, and every "
+            "message needs one: leave such rows out, or fill it in"
+        )
+    return column
+
+
+def _binary(column: pa.Array) -> pa.Array:
+    is_large = pa.types.is_large_string(column.type) or pa.types.is_large_binary(column.type)
+    return column.cast(pa.large_binary() if is_large else pa.binary())
