@@ -1,6 +1,7 @@
 """Eight members, 32 partitions on 3 brokers, five minutes of kills, stops, joins and leaves."""
 
 import itertools
+import json
 import os
 import random
 import signal
@@ -8,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -84,6 +86,7 @@ def test_churn(tmp_path: Path) -> None:
         for each in alive:
             watch.count_in(each.consumer_id)
         watch.start()
+        stack.callback(_keep, tmp_path / "accounts.json", members, watch)
         deeds = _churn(chance, alive, join, send, watch)
         sent = next(numbers)
         _wait(lambda: len(_values(members)) >= sent, "messages were lost")
@@ -91,7 +94,7 @@ def test_churn(tmp_path: Path) -> None:
         assert set(_values(members)) == set(range(sent))
     _check(members, watch)
     causes, unexplained = repetitions([each.history for each in members])
-    longest = max(watch.longest_ms.values())
+    longest, _ = max(watch.orphaned.values())
     losses = sum(len(each.history.losses()) for each in members)
     print(f"{sent} messages to {len(members)} members; {dict(deeds)}")  # noqa: T201
     print(f"came again, by what explains it: {dict(causes)}")  # noqa: T201
@@ -99,6 +102,14 @@ def test_churn(tmp_path: Path) -> None:
     print(f"orphaned for {longest} ms at most, {watch.looks} looks")  # noqa: T201
     assert not unexplained
     assert longest < (ORPHAN_SECONDS + BUSY_SECONDS) * 1000
+
+
+def _keep(path: Path, members: list[MemberProcess], watch: OwnersWatch) -> None:
+    """Write down all that is known, for whoever looks into a failure."""
+    for each in members:
+        each.history.registered = watch.registered[each.consumer_id]
+    accounts = {each.consumer_id: asdict(each.history) for each in members}
+    path.write_text(json.dumps({"orphaned": watch.orphaned, "members": accounts}, indent=1))
 
 
 def _check(members: list[MemberProcess], watch: OwnersWatch) -> None:

@@ -9,7 +9,8 @@ account is made of lines:
     lost TIME                    it heard that its session has expired
     PLACE OFFSET PAYLOAD TIME    it has a message in its hands
 
-and of deeds, which its tormentor notes before it sends a signal.
+and of deeds, which its tormentor notes before it sends a signal. Who is killed can't say what it
+has just taken, so whoever watches ZooKeeper may add what is registered.
 """
 
 import itertools
@@ -51,10 +52,12 @@ class History:
     Attributes:
         lines: as above, in order; it may still grow.
         deeds: "kill", "stop", "resume" or "leave", and when.
+        registered: what it was seen to own in ZooKeeper, and when that was first seen.
     """
 
     lines: list[str] = field(default_factory=list)
     deeds: list[tuple[str, int]] = field(default_factory=list)
+    registered: list[tuple[str, int]] = field(default_factory=list)
 
     def messages(self) -> list[HandOut]:
         """What it handed out, in order."""
@@ -68,6 +71,10 @@ class History:
     def gives(self) -> list[tuple[str, int]]:
         """When it was about to give up which partition."""
         return self._changes("give")
+
+    def own_takes(self, place: str) -> list[int]:
+        """When it took a partition, by its own account or by ZooKeeper's."""
+        return sorted(when for where, when in self.takes() + self.registered if where == place)
 
     def losses(self) -> list[int]:
         """When it heard that its session had expired."""
@@ -93,10 +100,9 @@ def late_hand_outs(members: Sequence[History]) -> dict[tuple[int, str, int], int
     takes = _takes_by_place(members)
     counts: defaultdict[tuple[int, str, int], int] = defaultdict(int)
     for number, member in enumerate(members):
+        own_takes = {place: member.own_takes(place) for place in takes}
         for each in member.messages():
-            own = [
-                t for t, who in takes[each.place] if who == number and t < each.time_ns + _SLACK_NS
-            ]
+            own = [t for t in own_takes[each.place] if t < each.time_ns + _SLACK_NS]
             others = [t for t, who in takes[each.place] if who != number and t < each.time_ns]
             if others and max(others) > max(own, default=0):
                 counts[number, each.place, max(others)] += 1
@@ -129,7 +135,7 @@ def disorder(members: Sequence[History]) -> list[str]:
     found = []
     values: defaultdict[str, dict[int, int]] = defaultdict(dict)
     for number, member in enumerate(members):
-        takes = _by_place(member.takes())
+        own_takes: dict[str, list[int]] = {}
         last: dict[str, HandOut] = {}
         for each in member.messages():
             before = last.get(each.place)
@@ -138,9 +144,8 @@ def disorder(members: Sequence[History]) -> list[str]:
                 found.append(f"two messages at offset {each.offset} of {each.place}")
             if before is None or each.offset > before.offset:
                 continue
-            if not any(
-                before.time_ns - _SLACK_NS < t < each.time_ns + _SLACK_NS for t in takes[each.place]
-            ):
+            takes = own_takes.setdefault(each.place, member.own_takes(each.place))
+            if not any(before.time_ns - _SLACK_NS < t < each.time_ns + _SLACK_NS for t in takes):
                 found.append(f"{number} went back from {before} to {each}")
     for place, by_offset in values.items():
         ordered = [by_offset[offset] for offset in sorted(by_offset)]

@@ -20,7 +20,7 @@ from group_history import HandOut, History
 from kazoo.client import KazooState
 
 from hermes.client.groups import Consumer, ConsumerConfig
-from hermes.errors import ConsumerTimeoutError
+from hermes.errors import ConsumerTimeoutError, CoordinationError
 
 SESSION_SECONDS = 1.0
 
@@ -108,7 +108,8 @@ def _main(connect: str, group: str, topic: str, consumer_id: str) -> None:
                 each = next(stream)
                 place, now = f"{each.broker_id}-{each.partition}", time.monotonic_ns()
                 _say(f"{place} {each.offset} {each.message.decode()} {now}")
-        connector.commit_offsets()  # what was said last is finished with, too
+        with contextlib.suppress(CoordinationError):  # what was said last is finished with, too
+            connector.commit_offsets()
 
 
 class _Listener:

@@ -3,6 +3,7 @@
 import contextlib
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Iterable
 
 from kazoo.client import KazooClient
@@ -24,8 +25,11 @@ class OwnersWatch(threading.Thread):
         places: its partitions, as `<broker>-<partition>`; all have an owner when it starts.
 
     Attributes:
-        longest_ms: how long each partition had no owner that is alive, at most, counted from the
-            latest `count_out`: the one that would have been its next owner may be gone as well.
+        orphaned: partition -> for how many ms it had no owner that is alive, at most, and when
+            that ended. It counts from the latest `count_out`: the one that would have been its
+            next owner may be gone as well.
+        registered: consumer id -> the partitions that it was seen to own, and since when, in ns of
+            the monotonic clock.
         rewound: offsets that went back.
         looks: how many times it looked.
     """
@@ -34,7 +38,8 @@ class OwnersWatch(threading.Thread):
         super().__init__(daemon=True)
         self._alive: set[str] = set()
         self._counted_out = 0.0
-        self.longest_ms = dict.fromkeys(places, 0)
+        self.orphaned = dict.fromkeys(places, (0, 0))
+        self.registered: defaultdict[str, list[tuple[str, int]]] = defaultdict(list)
         self.rewound: list[str] = []
         self.looks = 0
         self._owners_path = f"/consumers/{group}/owners/{topic}"
@@ -57,7 +62,7 @@ class OwnersWatch(threading.Thread):
         self._counted_out = time.monotonic()
 
     def run(self) -> None:
-        seen = dict.fromkeys(self.longest_ms, time.monotonic())
+        seen = dict.fromkeys(self.orphaned, time.monotonic())
         try:
             while not self._ended.wait(_LOOK_SECONDS):
                 self._look(seen)
@@ -84,18 +89,21 @@ class OwnersWatch(threading.Thread):
             self._read_offsets()
         self.looks += 1
         alive = self._alive
-        for place in self.longest_ms:
+        for place in self.orphaned:
             if self._owners.get(place, "").rpartition("-")[0] in alive:
                 seen[place] = began
             else:
                 gone_ms = round((began - max(seen[place], self._counted_out)) * 1000)
-                self.longest_ms[place] = max(self.longest_ms[place], gone_ms)
+                self.orphaned[place] = max(self.orphaned[place], (gone_ms, round(began * 1e9)))
 
     def _read_owners(self) -> None:
         names, stat = self._client.get_children(self._owners_path, include_data=True)
         if stat.cversion != self._version:
-            self._owners = {k: v.decode() for k, v in self._values(self._owners_path, names)}
-            self._version = stat.cversion
+            owners = {k: v.decode() for k, v in self._values(self._owners_path, names)}
+            now = time.monotonic_ns()
+            for place, stream in owners.items() - self._owners.items():
+                self.registered[stream.rpartition("-")[0]].append((place, now))
+            self._owners, self._version = owners, stat.cversion
 
     def _read_offsets(self) -> None:
         names = self._client.get_children(self._offsets_path)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from group_history import disorder, late_hand_outs, repetitions, unreleased_takes
 from group_member import MemberProcess
+from owners_watch import OwnersWatch
 
 from hermes.client import Producer, ProducerConfig
 from hermes.testing import running_broker
@@ -87,13 +88,15 @@ def test_a_member_that_was_stopped_hands_out_one_more_message_at_most(
 
 @pytest.mark.parametrize("seed", [7, 11])
 def test_everything_arrives_in_order_whoever_comes_and_goes(
-    join: Join, send: Callable[[int], None], eventually: Any, seed: int
+    connect: str, join: Join, send: Callable[[int], None], eventually: Any, seed: int
 ) -> None:
     chance = random.Random(seed)
     send(1)
     members = [join() for _ in range(3)]
     alive, stopped = list(members), list[MemberProcess]()
     eventually(lambda: all(each.has_joined for each in alive))
+    watch = OwnersWatch(connect, "g", "clicks", ())
+    watch.start()
     for number in range(1, ROUNDS + 1):
         send(60)
         deed = chance.choice(["kill", "stop", "join", "leave"])
@@ -114,6 +117,10 @@ def test_everything_arrives_in_order_whoever_comes_and_goes(
             eventually(lambda sent=sent: set(values(*members)) == sent, "messages were lost")
     total = 1 + 60 * ROUNDS
     eventually(lambda: set(values(*members)) == set(range(total)), "messages were lost")
+    watch.end()
+    assert not watch.rewound
+    for each in members:
+        each.history.registered = watch.registered[each.consumer_id]
     histories = [each.history for each in members]
     assert not disorder(histories)
     assert not unreleased_takes(histories)

@@ -61,6 +61,14 @@ def test_a_former_owner_that_goes_on_is_found() -> None:
     assert late_hand_outs(members) == {(0, "0-0", 21 * SECOND): 2}
 
 
+def test_who_was_killed_before_it_could_say_that_it_owns_is_no_former_owner() -> None:
+    killed = history("take 0-0 10", "give 0-0 20", "0-0 0 1 40", "0-0 11 2 40.001")
+    members = [killed, history("take 0-0 21", deeds=(("kill", 30),))]
+    assert late_hand_outs(members) == {(0, "0-0", 21 * SECOND): 2}
+    killed.registered = [("0-0", 39 * SECOND)]
+    assert not late_hand_outs(members)
+
+
 @pytest.mark.parametrize(
     ("lines", "complaint"),
     [
