@@ -81,8 +81,10 @@ def _new_offset(brokers: Brokers, state: GroupState, place: _Place, target: Targ
     inside = min(max(wanted, earliest), latest)
     if target.kind == "offset" and inside != wanted:
         raise HermesError(f"offset {wanted} is outside the log: it holds [{earliest}, {latest}]")
+    if inside in (earliest, latest):  # also of a partition that nothing was ever written to
+        return inside
     if not consumer.supports(BoundaryRequest.TYPE):
-        if target.kind == "shift" and inside not in (earliest, latest):
+        if target.kind == "shift":
             raise HermesError("a broker of Kafka 0.7 can't tell where messages start")
         return inside
     boundary = consumer.boundary_before(topic, partition.partition, inside)

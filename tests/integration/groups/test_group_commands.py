@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from hermes.cli import program
-from hermes.client import Producer, ProducerConfig
+from hermes.client import MessageSet, Producer, ProducerConfig, SyncProducer
 from hermes.client.groups import Connector, Consumer, ConsumerConfig
 from hermes.testing import running_broker
 
@@ -131,6 +131,24 @@ def test_an_inactive_group_is_reset(active: Connector, run: Run, where: str, off
     row = {"topic": "clicks", "partition": "0-0", "before": 44, "now": offset}
     assert json.loads(done.stdout) == row, done.stderr
     assert run("export-offsets", "g").stdout == f"/consumers/g/offsets/clicks/0-0:{offset}\n"
+
+
+def test_partitions_that_nothing_was_written_to_are_reset_with_the_others(
+    connect: str, run: Run
+) -> None:
+    settings = {
+        "coordination": "zookeeper",
+        "zookeeper_connect": connect,
+        "num_partitions": 2,
+    }
+    with running_broker(None, settings) as broker:
+        with SyncProducer(broker.host, broker.port) as producer:
+            producer.send("clicks", 0, MessageSet.of([b"0", b"1"]).data)
+        read = run("consume", "-g", "g", "-t", "clicks", "-c", "2", "-q")
+        assert read.stdout == "0\n1\n", read.stderr
+        done = run("groups", "reset", "g", "--to", "-5", "--json")
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [(each["before"], each["now"]) for each in rows] == [(22, 11), (0, 0)], done.stderr
 
 
 @pytest.mark.parametrize(
