@@ -17,6 +17,7 @@ from bench.measurements import (
     figures,
     ingest,
     latency,
+    settle,
     startup,
     through,
 )
@@ -43,6 +44,7 @@ _MEASUREMENTS = {
     "through": _Measurement(through.measure, "resident memory while gigabytes go in and out"),
     "connections": _Measurement(connections.measure, "resident memory of idle connections"),
     "startup": _Measurement(startup.measure, "start-up after a clean stop, many partitions"),
+    "settle": _Measurement(settle.measure, "how soon a group of consumers has shared out anew"),
     "attack": _Measurement(attack.measure, "resident memory under hostile clients"),
     "figures": _Measurement(figures.measure, "the paper's section 5, with peers if installed"),
     "clients": _Measurement(clients.measure, "the client library, beside the clients of Kafka"),

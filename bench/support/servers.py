@@ -1,7 +1,9 @@
-"""The servers that load is put on: a Hermes broker and the baselines, each a process of its own."""
+"""The servers that load is put on: a Hermes broker, a ZooKeeper, the baselines; all processes."""
 
 import json
 import os
+import shutil
+import socket
 import sys
 import time
 from pathlib import Path
@@ -11,12 +13,15 @@ import yaml
 
 from bench.support.processes import Program
 
-__all__ = ["Address", "Baseline", "HermesBroker", "log_bytes"]
+__all__ = ["Address", "Baseline", "HermesBroker", "ZooKeeper", "free_port", "log_bytes"]
 
 Address = tuple[str, int]
 
 #: The checkout, from which baselines are started as `python -m bench...`.
 _ROOT = Path(__file__).resolve().parents[2]
+
+#: Where Debian puts ZooKeeper; its manifest names the jars that it needs.
+_ZOOKEEPER_JAR = Path("/usr/share/java/zookeeper.jar")
 
 #: The endings of segments; one that follows an unflushed one is called so until that is flushed.
 _SEGMENTS = (".kafka", ".unflushed")
@@ -71,6 +76,49 @@ class HermesBroker(Program):
         return min((self.log_dir / f"{topic}-{partition}").glob("*.kafka"))
 
 
+class ZooKeeper(Program):
+    """Debian's ZooKeeper, alone, on a free loopback port, with its default settings.
+
+    Attributes:
+        connect_string: `host:port`.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        """Start it and wait until it serves.
+
+        Args:
+            directory: its own; the configuration and the data go there.
+        """
+        directory.mkdir(parents=True, exist_ok=True)
+        self._port = free_port()
+        self.connect_string = f"127.0.0.1:{self._port}"
+        (directory / "zoo.cfg").write_text(
+            f"dataDir={directory / 'data'}\nclientPort={self._port}\n"
+            "clientPortAddress=127.0.0.1\ntickTime=2000\nadmin.enableServer=false\n"
+        )
+        main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
+        command = ["java", "-Xmx256m", "-cp", str(_ZOOKEEPER_JAR), main, "zoo.cfg"]
+        super().__init__("zookeeper", command, directory=directory)
+        try:
+            self.wait_until(self._serves, timeout_seconds=60, what="serving")
+        except BaseException:
+            self.stop()
+            raise
+
+    @staticmethod
+    def is_installed() -> bool:
+        """Whether there is one to start."""
+        return _ZOOKEEPER_JAR.exists() and shutil.which("java") is not None
+
+    def _serves(self) -> bool:
+        try:
+            with socket.create_connection(("127.0.0.1", self._port), timeout=5) as connection:
+                connection.sendall(b"srvr")
+                return connection.recv(9) == b"Zookeeper"
+        except OSError:
+            return False
+
+
 class Baseline(Program):
     """One of the programs of `bench.baselines`.
 
@@ -106,6 +154,13 @@ class Baseline(Program):
     def _first_line(self) -> str:
         line, newline, _rest = self.log.read_text().partition("\n")
         return line if newline else ""
+
+
+def free_port() -> int:
+    """A port of the loopback interface that nobody listens on just now."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+        return port
 
 
 def log_bytes(directory: Path) -> int:
