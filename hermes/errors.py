@@ -303,3 +303,18 @@ class IdInUseError(CoordinationError):
 
 class GroupActiveError(CoordinationError):
     """The group has members; what was asked is only safe when it has none."""
+
+
+# -- loads --------------------------------------------------------------------------------------
+
+
+class LoadError(HermesError):
+    """A load did not come about. Nothing was committed; the same load can be run again."""
+
+
+class LoadConflictError(LoadError):
+    """Another run has committed the same load first; its data are the ones that count."""
+
+
+class LoadTargetError(LoadError):
+    """A directory can't be loaded into or read: it is foreign, or a file in it is damaged."""

@@ -1,0 +1,106 @@
+"""Every touch of a file by a load, in small steps: a test can end the program at any of them.
+
+What must survive a crash is written under another name, flushed to the disk, and then linked to
+its own name. A link fails when the name is taken, so of several writers exactly one wins; and a
+name, once there, always stands for the whole content.
+"""
+
+import os
+import secrets
+import shutil
+from pathlib import Path
+
+from hermes.errors import LoadTargetError
+
+__all__ = ["Files", "publish"]
+
+
+class Files:
+    """The file system. Knows nothing of loads; every method is one step, in the sense of above."""
+
+    def read(self, path: Path) -> bytes | None:
+        """The content of a file; None when there is none."""
+        try:
+            return path.read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def names(self, directory: Path) -> list[str]:
+        """The names in a directory, sorted; none when there is no such directory."""
+        try:
+            return sorted(os.listdir(directory))
+        except FileNotFoundError:
+            return []
+
+    def write(self, path: Path, content: bytes) -> None:
+        """Write a new file, not yet flushed."""
+        with open(path, "xb") as file:
+            file.write(content)
+
+    def sync(self, path: Path) -> None:
+        """Flush a file, or the names in a directory, to the disk."""
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def link(self, source: Path, target: Path) -> None:
+        """Give a file a second name. Raises FileExistsError when that is taken."""
+        os.link(source, target)
+
+    def unlink(self, path: Path) -> None:
+        """Remove a name; one that isn't there is no error."""
+        path.unlink(missing_ok=True)
+
+    def make_directories(self, path: Path) -> None:
+        """Make a directory and those above it, as far as they are missing."""
+        path.mkdir(parents=True, exist_ok=True)
+
+    def remove_tree(self, path: Path) -> None:
+        """Remove a directory and all in it, as far as it is there."""
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def publish(files: Files, path: Path, content: bytes) -> bool:
+    """Write a file whole and durably, unless there is one of its name.
+
+    Args:
+        files: the file system.
+        path: its name; the directory exists.
+        content: what it holds.
+
+    Returns:
+        Whether it was written; False when the name was taken: that file is left as it is.
+
+    Raises:
+        OSError: the disk is full or fails. Before the name was given, nothing is left behind.
+        LoadTargetError: this file system has no hard links.
+    """
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
+    try:
+        files.write(temporary, content)
+        files.sync(temporary)
+        _link(files, temporary, path)
+    except FileExistsError:
+        return False
+    except FileNotFoundError:
+        if files.read(path) is None:
+            raise
+        return False  # a clean-up was about, which removes leftovers of what is settled
+    finally:
+        files.unlink(temporary)
+    files.sync(path.parent)
+    return True
+
+
+def _link(files: Files, source: Path, target: Path) -> None:
+    try:
+        files.link(source, target)
+    except (FileExistsError, FileNotFoundError):
+        raise
+    except PermissionError as error:
+        raise LoadTargetError(
+            f"{target}: this file system has no hard links ({error.strerror}), by which one of "
+            "several loads wins: choose a target on another one"
+        ) from error

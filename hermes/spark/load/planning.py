@@ -1,0 +1,138 @@
+"""Which messages a load copies, and where to: from where the last one ended to where logs end now.
+
+Ranges are cut where the day, or the hour, of the broker's append time changes. The broker knows
+that from its time index; no message is read for it.
+"""
+
+import logging
+from collections.abc import Iterable, Iterator
+
+from hermes.client import AppendTime, SimpleConsumer
+from hermes.errors import DataLossError
+from hermes.protocol import AppendTimesRequest
+from hermes.spark.cluster import Cluster
+from hermes.spark.load.plans import Granularity, Piece, Plan, period_at, period_length_ms
+from hermes.spark.load.sinks import Committed
+from hermes.spark.offsets import Offsets, TopicPartition
+from hermes.spark.options import Selection, SourceOptions
+from hermes.spark.planning import check_available, selected_partitions
+
+__all__ = ["make_plan"]
+
+_log = logging.getLogger(__name__)
+
+
+def make_plan(
+    cluster: Cluster,
+    last: Committed,
+    options: SourceOptions,
+    partition_by: Granularity,
+    now_ms: int,
+) -> Plan | None:
+    """Settle the next load.
+
+    Args:
+        cluster: tells what there is.
+        last: how far the target has come.
+        options: which partitions, and what to do about messages that are gone.
+        partition_by: how ranges are cut.
+        now_ms: the time, in ms since 1970: of messages whose own isn't known.
+
+    Returns:
+        The plan; None when there is nothing new.
+
+    Raises:
+        DataLossError: messages are gone that were never loaded, and that is to be an error.
+        UnknownTopicError: a topic that was named is on none of the brokers.
+        HermesError: a broker can't be asked, also after the retries.
+    """
+    start, end = _ranges(cluster, last.offsets, options)
+    pieces = tuple(
+        piece
+        for each in sorted(end)
+        if end[each] > start[each]
+        for piece in _cut(cluster, each, start[each], end[each], partition_by, now_ms)
+    )
+    if not pieces:
+        return None
+    return Plan(last.number + 1, now_ms, partition_by, pieces, {**last.offsets, **end})
+
+
+def _ranges(cluster: Cluster, loaded: Offsets, options: SourceOptions) -> tuple[Offsets, Offsets]:
+    """Where each partition starts and ends."""
+    brokers = cluster.brokers()
+    wanted = [each for each in loaded if _is_selected(each, options.selection)]
+    away = [each for each in wanted if each.broker_id not in brokers]
+    for each in away:
+        _log.warning("%s: its broker is away; the load goes on without it", each)
+    partitions = selected_partitions(cluster, options.selection, away)
+    for each in set(wanted) - set(away) - set(partitions):
+        _lose(f"{each} was loaded up to offset {loaded[each]}, and is gone", options)
+    end = {each: cluster.latest(each) for each in partitions}
+    start = {}
+    for each in partitions:
+        start[each] = loaded[each] if each in loaded else cluster.earliest(each)
+        if start[each] > end[each]:
+            _lose(
+                f"{each} was loaded up to offset {start[each]}, but ends at {end[each]}: was the "
+                "topic made anew?",
+                options,
+            )
+            start[each] = cluster.earliest(each)
+    return check_available(cluster, start, options), end
+
+
+def _is_selected(partition: TopicPartition, selection: Selection) -> bool:
+    if selection.pattern is not None:
+        return selection.pattern.fullmatch(partition.topic) is not None
+    return partition.topic in selection.topics or partition in selection.partitions
+
+
+def _lose(text: str, options: SourceOptions) -> None:
+    if options.fail_on_data_loss:
+        raise DataLossError(
+            f"{text}; set failOnDataLoss to false to load what there is, or load into another "
+            "directory"
+        )
+    _log.warning("data loss: %s", text)
+
+
+def _cut(
+    cluster: Cluster,
+    partition: TopicPartition,
+    start: int,
+    end: int,
+    partition_by: Granularity,
+    now_ms: int,
+) -> list[Piece]:
+    """Cut a range at its days or hours."""
+    interval_ms = period_length_ms(partition_by)
+
+    def ask(consumer: SimpleConsumer) -> list[AppendTime]:
+        if not consumer.supports(AppendTimesRequest.TYPE):
+            return [AppendTime(start, end, None)]
+        return consumer.append_times(partition.topic, partition.partition, start, end, interval_ms)
+
+    times = cluster.ask(partition.broker_id, ask)
+    return list(_merged(partition, times, partition_by, now_ms))
+
+
+def _merged(
+    partition: TopicPartition,
+    times: Iterable[AppendTime],
+    partition_by: Granularity,
+    now_ms: int,
+) -> Iterator[Piece]:
+    """Pieces of stretches; neighbours of the same period become one."""
+    piece: Piece | None = None
+    for stretch in times:
+        time_ms = now_ms if stretch.time_ms is None else stretch.time_ms
+        period = period_at(time_ms, partition_by)
+        if piece is not None and piece.period == period:
+            piece = piece._replace(end=stretch.end_offset)
+            continue
+        if piece is not None:
+            yield piece
+        piece = Piece(partition, stretch.start_offset, stretch.end_offset, period)
+    if piece is not None:
+        yield piece

@@ -1,0 +1,208 @@
+"""What a load copies: ranges of partitions, and the folder that each goes to. Pure values and JSON.
+
+A plan is settled, and on disk, before anything is read. Whoever carries it out, and however often,
+copies the same messages into the same folders.
+
+    {"format": "hermes load plan", "version": 1, "number": 3, "planned_ms": 1764115200000,
+     "partition_by": "day",
+     "pieces": {"clicks": {"0-0": [[0, 4096, "2026-11-24"], [4096, 8192, "2026-11-25"]]}},
+     "offsets": {"clicks": {"0-0": 8192}}}
+
+A piece is [start, end, period]: offsets, and the day (`2026-11-24`) or the hour (`2026-11-24T17`,
+in UTC) in which the broker appended; or, where that isn't known, in which the load was planned.
+`offsets` tells where the next load starts, also for partitions that this one has nothing of.
+"""
+
+import datetime
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
+
+from hermes.errors import LoadTargetError
+from hermes.spark.offsets import Offsets, TopicPartition, nested, unnested
+
+__all__ = [
+    "Granularity",
+    "Piece",
+    "Plan",
+    "Ranges",
+    "format_ranges",
+    "parse_document",
+    "parse_ranges",
+    "period_at",
+    "period_length_ms",
+]
+
+Granularity: TypeAlias = Literal["day", "hour"]
+
+Ranges: TypeAlias = dict[TopicPartition, tuple[int, int]]
+"""A start and an end for each partition."""
+
+_FORMAT: Final = "hermes load plan"
+_LENGTHS_MS: Final = {"day": 86_400_000, "hour": 3_600_000}
+
+
+class Piece(NamedTuple):
+    """Some messages of a partition that go to one folder.
+
+    Attributes:
+        partition: whose messages.
+        start: the offset of the first one.
+        end: the offset behind the last one, above `start`.
+        period: the day or hour, as in the JSON.
+    """
+
+    partition: TopicPartition
+    start: int
+    end: int
+    period: str
+
+    @property
+    def day(self) -> datetime.date:
+        """The day of the period."""
+        return datetime.date.fromisoformat(self.period[:10])
+
+    @property
+    def hour(self) -> int | None:
+        """The hour of the period, 0 to 23; None when it is a day."""
+        return int(self.period[11:]) if len(self.period) > 10 else None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One load, settled.
+
+    Attributes:
+        number: 1 for the first load into a target, and so on without holes.
+        planned_ms: when it was made, in ms since 1970.
+        partition_by: what a period is.
+        pieces: in the order of partitions and offsets; those of a partition follow on each other.
+        offsets: where the next load starts, for every partition that was ever loaded.
+    """
+
+    number: int
+    planned_ms: int
+    partition_by: Granularity
+    pieces: tuple[Piece, ...]
+    offsets: Offsets
+
+    @property
+    def ranges(self) -> Ranges:
+        """What is copied of each partition."""
+        found: Ranges = {}
+        for piece in self.pieces:
+            start, _ = found.get(piece.partition, (piece.start, 0))
+            found[piece.partition] = (start, piece.end)
+        return found
+
+    @property
+    def log_bytes(self) -> int:
+        """How many bytes of logs it covers."""
+        return sum(piece.end - piece.start for piece in self.pieces)
+
+    def encode(self) -> bytes:
+        """Write it as JSON."""
+        pieces: dict[str, dict[str, list[Any]]] = {}
+        for each in self.pieces:
+            listed = pieces.setdefault(each.partition.topic, {})
+            listed.setdefault(each.partition.name, []).append([each.start, each.end, each.period])
+        document = {
+            "format": _FORMAT,
+            "version": 1,
+            "number": self.number,
+            "planned_ms": self.planned_ms,
+            "partition_by": self.partition_by,
+            "pieces": pieces,
+            "offsets": nested(self.offsets),
+        }
+        return json.dumps(document).encode() + b"\n"
+
+    @classmethod
+    def decode(cls, content: bytes, source: str, advice: str) -> "Plan":
+        """Read what `encode` writes.
+
+        Args:
+            content: the file's content.
+            source: the file's name, for errors.
+            advice: what to do about a damaged file.
+
+        Raises:
+            LoadTargetError: it is something else, or damaged.
+        """
+        document = parse_document(content, _FORMAT, source, advice)
+        try:
+            if document["partition_by"] not in get_args(Granularity):
+                raise ValueError(f"partition_by is {document['partition_by']!r}")
+            return cls(
+                int(document["number"]),
+                int(document["planned_ms"]),
+                document["partition_by"],
+                tuple(_pieces(document["pieces"])),
+                unnested(document["offsets"]),
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise _damaged(source, error, advice) from error
+
+
+def period_length_ms(partition_by: Granularity) -> int:
+    """How long a period is."""
+    return _LENGTHS_MS[partition_by]
+
+
+def period_at(time_ms: int, partition_by: Granularity) -> str:
+    """The period of a time in ms since 1970, in UTC."""
+    time = datetime.datetime.fromtimestamp(time_ms // 1000, datetime.UTC)
+    return time.strftime("%Y-%m-%d" if partition_by == "day" else "%Y-%m-%dT%H")
+
+
+def format_ranges(ranges: Ranges) -> dict[str, dict[str, list[int]]]:
+    """Ranges as JSON has them: `{"clicks": {"0-0": [0, 4096]}}`."""
+    starts = nested({each: start for each, (start, _) in ranges.items()})
+    ends = nested({each: end for each, (_, end) in ranges.items()})
+    return {
+        topic: {name: [start, ends[topic][name]] for name, start in names.items()}
+        for topic, names in starts.items()
+    }
+
+
+def parse_ranges(value: Mapping[str, Mapping[str, list[int]]]) -> Ranges:
+    """What `format_ranges` made. Raises ValueError, TypeError, KeyError or AttributeError."""
+    ends = unnested({t: {n: pair[1] for n, pair in names.items()} for t, names in value.items()})
+    starts = unnested({t: {n: pair[0] for n, pair in names.items()} for t, names in value.items()})
+    return {each: (start, ends[each]) for each, start in starts.items()}
+
+
+def parse_document(content: bytes, kind: str, source: str, advice: str) -> dict[str, Any]:
+    """Read a JSON object of a certain `format`, version 1.
+
+    Raises:
+        LoadTargetError: it is something else; the text names the file and says what to do.
+    """
+    try:
+        document = json.loads(content)
+    except ValueError as error:
+        raise _damaged(source, error, advice) from error
+    if not isinstance(document, dict) or document.get("format") != kind:
+        raise _damaged(source, f"it is no {kind}", advice)
+    if document.get("version") != 1:
+        raise LoadTargetError(
+            f"{source}: a newer version of Hermes wrote this (version {document.get('version')})"
+        )
+    return document
+
+
+def _pieces(value: Mapping[str, Mapping[str, list[Any]]]) -> Iterator[Piece]:
+    first = {t: {n: each[0][0] for n, each in names.items()} for t, names in value.items()}
+    for partition, start in unnested(first).items():
+        for begin, end, period in value[partition.topic][partition.name]:
+            piece = Piece(partition, begin, end, str(period))
+            if not (type(end) is int and start == begin < end):
+                raise ValueError(f"{partition}: {begin!r} to {end!r} does not follow on {start}")
+            _ = piece.day, piece.hour  # they raise ValueError
+            start = end
+            yield piece
+
+
+def _damaged(source: str, reason: object, advice: str) -> LoadTargetError:
+    return LoadTargetError(f"{source} is damaged ({reason}); {advice}")

@@ -1,0 +1,190 @@
+"""What the tasks of a load read: the pieces of a plan, each message with the folder it goes to.
+
+A data source of Spark's like the public one, but its ranges come from the plan's file: so a plan
+of any length costs the driver one small file, and every attempt reads the same.
+"""
+
+import datetime
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby, pairwise
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import DateType, IntegerType, LongType, StructType
+
+from hermes.errors import OffsetOutOfRangeBrokerError
+from hermes.spark.cluster import Cluster, Retries
+from hermes.spark.load.plans import Granularity, Piece, Plan
+from hermes.spark.offsets import Offsets
+from hermes.spark.options import SourceOptions
+from hermes.spark.planning import check_available
+from hermes.spark.reading import ReadRange, ReadRules, read_range
+from hermes.spark.rows import spark_schema
+
+__all__ = ["FOLDERS", "LoadSource", "LoadTask", "loaded_schema", "tasks"]
+
+PLAN_OPTION: Final = "plan"
+TASK_BYTES_OPTION: Final = "taskBytes"
+
+#: The columns that become folders, outermost first.
+FOLDERS: Final[dict[Granularity, tuple[str, ...]]] = {
+    "day": ("topic", "day"),
+    "hour": ("topic", "day", "hour"),
+}
+
+
+def loaded_schema(partition_by: Granularity) -> StructType:
+    """The columns of what was loaded: `load`, those of the source with `timestamp`, the period."""
+    schema = StructType().add("load", LongType())
+    for field in spark_schema(timestamp=True).fields:
+        schema = schema.add(field)
+    schema = schema.add("day", DateType())
+    return schema.add("hour", IntegerType()) if partition_by == "hour" else schema
+
+
+@dataclass(frozen=True, eq=False)
+class LoadTask(InputPartition):
+    """What one task copies, all to one folder; it travels to the worker.
+
+    Attributes:
+        number: of the load.
+        day: of the folder.
+        hour: of the folder; None for folders of days.
+        ranges: what to read, one after the other.
+    """
+
+    number: int
+    day: datetime.date
+    hour: int | None
+    ranges: tuple[ReadRange, ...]
+
+
+class LoadSource(DataSource):
+    """The format "hermes_load", which `load` registers for itself."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The name of the format."""
+        return "hermes_load"
+
+    def schema(self) -> StructType:
+        """The columns, see `loaded_schema`."""
+        return loaded_schema(self._plan().partition_by)
+
+    def reader(self, schema: StructType) -> "LoadReader":
+        """Read the pieces of the plan."""
+        own = {PLAN_OPTION, TASK_BYTES_OPTION.lower()}
+        given = {key: text for key, text in self.options.items() if key.lower() not in own}
+        options = SourceOptions.parse(given, None)
+        return LoadReader(self._plan(), int(self.options[TASK_BYTES_OPTION]), options)
+
+    def _plan(self) -> Plan:
+        path = Path(self.options[PLAN_OPTION])
+        return Plan.decode(path.read_bytes(), str(path), "run the load again")
+
+
+class LoadReader(DataSourceReader):
+    """Reads a plan.
+
+    Args:
+        plan: what to read.
+        task_bytes: about how much of the logs a task takes, 1 or more.
+        options: of the load.
+    """
+
+    def __init__(self, plan: Plan, task_bytes: int, options: SourceOptions) -> None:
+        self._plan = plan
+        self._task_bytes = task_bytes
+        self._options = options
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Share the pieces out to tasks; reads no messages."""
+        options = self._options
+        with Cluster(options.address, Retries(options.retries, options.retry_seconds)) as cluster:
+            starts: Offsets = {each: start for each, (start, _) in self._plan.ranges.items()}
+            starts = check_available(cluster, starts, options)
+            return list(tasks(cluster, self._plan, starts, self._task_bytes))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read what one task copies; runs in a worker."""
+        if not isinstance(partition, LoadTask):
+            return  # Spark asks once, with nothing, when there is nothing
+        rules = replace(ReadRules.of(self._options), include_timestamp=True)
+        for each in partition.ranges:
+            for batch in read_range(each, rules):
+                yield _with_folder(batch, partition)
+
+
+def tasks(cluster: Cluster, plan: Plan, starts: Offsets, task_bytes: int) -> Iterator[LoadTask]:
+    """Make the tasks of a plan.
+
+    A task writes to one folder, and so one file. What is larger than `task_bytes` is split between
+    messages; smaller ranges that go to the same folder share a task.
+
+    Args:
+        cluster: tells where brokers are, and finds the boundaries of messages.
+        plan: what is copied.
+        starts: the first offset that there is (still), for each partition of the plan.
+        task_bytes: 1 or more.
+    """
+    brokers = cluster.brokers()
+    in_order = sorted(plan.pieces, key=_folder)
+    for _, pieces in groupby(in_order, key=_folder):
+        waiting: list[ReadRange] = []
+        room = task_bytes
+        for piece in pieces:
+            first = max(piece.start, starts[piece.partition])
+            host, port = brokers.get(piece.partition.broker_id, ("", 0))
+            for start, end in pairwise(_cuts(cluster, piece, first, task_bytes)):
+                if waiting and end - start > room:
+                    yield _task(plan, piece, waiting)
+                    waiting, room = [], task_bytes
+                waiting.append(ReadRange(piece.partition, host, port, start, end))
+                room -= end - start
+        if waiting:
+            yield _task(plan, piece, waiting)
+
+
+def _folder(piece: Piece) -> tuple[str, str]:
+    return piece.partition.topic, piece.period
+
+
+def _task(plan: Plan, piece: Piece, ranges: list[ReadRange]) -> LoadTask:
+    return LoadTask(plan.number, piece.day, piece.hour, tuple(ranges))
+
+
+def _cuts(cluster: Cluster, piece: Piece, first: int, task_bytes: int) -> list[int]:
+    """The boundaries of messages that cut what there is of a piece, both ends included."""
+    if first >= piece.end:
+        return []
+    count = -(-(piece.end - first) // task_bytes)
+    found = {first, piece.end}
+    for number in range(1, count):
+        place = first + (piece.end - first) * number // count
+        try:
+            boundary = cluster.boundary(piece.partition, place)
+        except OffsetOutOfRangeBrokerError:
+            break  # the task will tell
+        if boundary is None:
+            break  # a broker of Kafka 0.7, which can't be asked
+        if first < boundary < piece.end:
+            found.add(boundary)
+    return sorted(found)
+
+
+def _with_folder(batch: pa.RecordBatch, task: LoadTask) -> pa.RecordBatch:
+    """Add the columns that are the same for all messages of a task."""
+    count = batch.num_rows
+    names = ["load", *batch.schema.names, "day"]
+    columns = [
+        pa.repeat(pa.scalar(task.number, pa.int64()), count),
+        *batch.columns,
+        pa.repeat(pa.scalar(task.day, pa.date32()), count),
+    ]
+    if task.hour is not None:
+        names.append("hour")
+        columns.append(pa.repeat(pa.scalar(task.hour, pa.int32()), count))
+    return pa.RecordBatch.from_arrays(columns, names=names)

@@ -1,0 +1,233 @@
+"""The directory that loads go to: its layout, and its plans.
+
+    _hermes/target.json                     what this is: sink and granularity, for good
+    _hermes/plans/<20 digits>.json          what each load copies, settled before it starts
+    _hermes/manifests/<20 digits>.json      the loads that are committed (a Delta table has its log)
+    data/load=<20 digits>/attempt=<8 hex digits>/topic=.../day=.../[hour=.../]part-*.parquet
+
+Every attempt at a load writes into a fresh directory, so what a crash leaves behind disturbs
+nobody. A name is given to a file only once its content is on the disk, see `files`.
+"""
+
+import json
+import os
+import re
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal, TypeAlias, get_args
+
+from hermes.errors import ConfigError, LoadTargetError
+from hermes.spark.load.files import Files, publish
+from hermes.spark.load.plans import Granularity, Plan, parse_document
+
+__all__ = ["ATTEMPTS", "LoadTarget", "SinkName", "TargetSettings", "numbered", "target_path"]
+
+SinkName: TypeAlias = Literal["parquet", "delta"]
+
+_FORMAT: Final = "hermes load target"
+_RECORDS: Final = "_hermes"
+#: What may stand in a directory without making it a foreign one.
+_HARMLESS: Final = {_RECORDS, "lost+found"}
+
+#: The name of an attempt's directory, below `data`.
+ATTEMPTS: Final = re.compile(r"load=([0-9]{20})/attempt=[0-9a-f]{8}")
+
+
+@dataclass(frozen=True, slots=True)
+class TargetSettings:
+    """What holds for all loads into a target.
+
+    Attributes:
+        sink: how the data are kept.
+        partition_by: what their folders stand for.
+    """
+
+    sink: SinkName = "parquet"
+    partition_by: Granularity = "day"
+
+    def check(self) -> None:
+        """Raise ConfigError when there is no such sink or granularity."""
+        for key, known in (("sink", get_args(SinkName)), ("partition_by", get_args(Granularity))):
+            if getattr(self, key) not in known:
+                text = f"expected {' or '.join(known)}, got {getattr(self, key)!r}"
+                raise ConfigError(key, text)
+
+
+def target_path(text: str | Path) -> Path:
+    """The absolute path of a target.
+
+    Raises:
+        LoadTargetError: it is the address of something else than a directory of this machine.
+    """
+    plain = str(text).removeprefix("file://")
+    if "://" in plain:
+        raise LoadTargetError(
+            f"{text}: a load needs a directory with hard links, on this machine or mounted by it "
+            "and by all workers"
+        )
+    return Path(plain).absolute()
+
+
+def numbered(name: str) -> int | None:
+    """The number that is a file's name, as in `00000000000000000003.json`; None for others."""
+    return int(name[:20]) if re.fullmatch(r"[0-9]{20}\.json", name) else None
+
+
+class LoadTarget:
+    """A target, whether it is there already or not.
+
+    Args:
+        path: the directory.
+        settings: what holds for it.
+        files: the file system.
+    """
+
+    def __init__(self, path: Path, settings: TargetSettings, files: Files) -> None:
+        self.path = path
+        self.settings = settings
+        self.files = files
+
+    @classmethod
+    def find(cls, path: Path, files: Files) -> "LoadTarget | None":
+        """Open a target; None when there is nothing yet.
+
+        Raises:
+            LoadTargetError: something else is there, or it is damaged.
+        """
+        try:
+            names = [name for name in files.names(path) if not name.startswith(".")]
+        except NotADirectoryError as error:
+            raise LoadTargetError(f"{path} is not a directory") from error
+        content = files.read(path / _RECORDS / "target.json")
+        if content is not None:
+            return cls(path, _parse_settings(content, path / _RECORDS / "target.json"), files)
+        if strange := set(names) - _HARMLESS:
+            raise LoadTargetError(
+                f"{path} holds something else ({min(strange)}) and no {_RECORDS}/target.json: "
+                "choose a directory that is empty, or not there yet"
+            )
+        return None
+
+    def make(self) -> None:
+        """Make the directory what it is, durably. Another run may do the same meanwhile.
+
+        Raises:
+            LoadTargetError: another run made it something else.
+        """
+        records = self.path / _RECORDS
+        for each in (self.plans, self.manifests):
+            self.files.make_directories(each)
+        path = records / "target.json"
+        document = {
+            "format": _FORMAT,
+            "version": 1,
+            "sink": self.settings.sink,
+            "partition_by": self.settings.partition_by,
+        }
+        for each in (self.path.parent, self.path, records):
+            self.files.sync(each)
+        if not publish(self.files, path, json.dumps(document).encode() + b"\n"):
+            self.require(_parse_settings(self.files.read(path) or b"", path), self.settings)
+
+    def require(self, there: TargetSettings, wanted: TargetSettings) -> None:
+        """Refuse a load that wants the target to be something else.
+
+        Raises:
+            LoadTargetError: the text says what it is.
+        """
+        if there != wanted:
+            raise LoadTargetError(
+                f"{self.path} holds {there.sink} data by {there.partition_by}, and keeps to that: "
+                f"load {wanted.sink} data by {wanted.partition_by} into another directory"
+            )
+
+    # -- plans ----------------------------------------------------------------------------------
+
+    @property
+    def plans(self) -> Path:
+        """The directory of the plans."""
+        return self.path / _RECORDS / "plans"
+
+    @property
+    def manifests(self) -> Path:
+        """The directory of the manifests."""
+        return self.path / _RECORDS / "manifests"
+
+    def plan_path(self, number: int) -> Path:
+        """The file of a plan."""
+        return self.plans / f"{number:020d}.json"
+
+    def plan(self, number: int) -> Plan | None:
+        """The plan of a load; None when there is none (yet).
+
+        Raises:
+            LoadTargetError: it is damaged.
+        """
+        path = self.plan_path(number)
+        content = self.files.read(path)
+        if content is None:
+            return None
+        advice = "it is not carried out yet: remove the file and run the load again"
+        plan = Plan.decode(content, str(path), advice)
+        if plan.number != number:
+            raise LoadTargetError(f"{path} is the plan of load {plan.number}; {advice}")
+        return plan
+
+    def propose(self, plan: Plan) -> tuple[Plan, bool]:
+        """Settle what a load copies.
+
+        Returns:
+            The plan that holds, and whether it is the one given: another run may be first.
+        """
+        if publish(self.files, self.plan_path(plan.number), plan.encode()):
+            return plan, True
+        settled = self.plan(plan.number)
+        assert settled is not None
+        return settled, False
+
+    # -- data -----------------------------------------------------------------------------------
+
+    @property
+    def data(self) -> Path:
+        """The directory of all data."""
+        return self.path / "data"
+
+    def new_attempt(self, number: int) -> Path:
+        """Make a fresh directory for an attempt at a load."""
+        directory = self.data / f"load={number:020d}" / f"attempt={secrets.token_hex(4)}"
+        self.files.make_directories(directory)
+        return directory
+
+    def sync_attempt(self, directory: Path) -> None:
+        """Flush an attempt's directory and everything in it to the disk."""
+        for folder, _, names in os.walk(directory, topdown=False):
+            for name in names:
+                self.files.sync(Path(folder, name))
+            self.files.sync(Path(folder))
+        for parent in (directory.parent, self.data, self.path):
+            self.files.sync(parent)
+
+    def remove_attempt(self, directory: Path) -> None:
+        """Remove an attempt's directory."""
+        self.files.remove_tree(directory)
+
+    def attempts(self) -> list[tuple[int, Path]]:
+        """Every attempt's directory that there is, with its load's number."""
+        found = []
+        for load in self.files.names(self.data):
+            for attempt in self.files.names(self.data / load):
+                if match := ATTEMPTS.fullmatch(f"{load}/{attempt}"):
+                    found.append((int(match[1]), self.data / load / attempt))
+        return found
+
+
+def _parse_settings(content: bytes, path: Path) -> TargetSettings:
+    advice = f"restore it from a copy, or write anew what it was: {path.parent.parent} as a target"
+    document = parse_document(content, _FORMAT, str(path), advice)
+    settings = TargetSettings(document.get("sink", ""), document.get("partition_by", ""))
+    try:
+        settings.check()
+    except ConfigError as error:
+        raise LoadTargetError(f"{path} is damaged ({error}); {advice}") from error
+    return settings
