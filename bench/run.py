@@ -18,6 +18,7 @@ from bench.measurements import (
     ingest,
     latency,
     settle,
+    spark,
     startup,
     through,
 )
@@ -48,6 +49,10 @@ _MEASUREMENTS = {
     "attack": _Measurement(attack.measure, "resident memory under hostile clients"),
     "figures": _Measurement(figures.measure, "the paper's section 5, with peers if installed"),
     "clients": _Measurement(clients.measure, "the client library, beside the clients of Kafka"),
+    "spark": _Measurement(spark.measure, "Spark's batch read, as Arrow and as tuples"),
+    "spark-memory": _Measurement(
+        spark.measure_memory, "a query over a large topic in a small heap", in_all=False
+    ),
     "big-log": _Measurement(
         big_log.measure, "a large log against an empty one; needs the disk", in_all=False
     ),
@@ -104,6 +109,10 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="measurement", required=True, metavar="MEASUREMENT")
     for name, measurement in _MEASUREMENTS.items():
         commands.add_parser(name, parents=[common], help=measurement.summary)
-    everything = commands.add_parser("all", parents=[common], help="all of them but big-log")
-    everything.add_argument("--big-log", action="store_true", help="include big-log")
+    everything = commands.add_parser(
+        "all", parents=[common], help="all of them but big-log and spark-memory"
+    )
+    everything.add_argument(
+        "--big-log", action="store_true", help="include what needs the disk: big-log, spark-memory"
+    )
     return parser
