@@ -49,6 +49,8 @@ _Sending: TypeAlias = list[tuple[SendHandle, str, int]]
 # whoever waits for room in it need not look at the clock as well.
 _QUEUE_PATIENCE: Final = "1d"
 
+_CLOSING_SECONDS: Final = 0.2
+
 
 @dataclass(frozen=True, slots=True)
 class Sent(WriterCommitMessage):
@@ -160,7 +162,8 @@ def send_rows(
             before = now
         count += _acknowledged(before)
     except BaseException:
-        producer.close(timeout_seconds=0)  # what is left comes with Spark's next attempt
+        # What is left comes with Spark's next attempt; the thread has a moment to end by itself.
+        producer.close(_CLOSING_SECONDS)
         raise
     producer.close()
     return Sent(count)
