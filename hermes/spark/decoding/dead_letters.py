@@ -1,0 +1,207 @@
+"""The two columns that every decoder adds, and what one does with them.
+
+Owns how a value and the reason against it become columns, and the counts. Knows no format.
+"""
+
+import secrets
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from pyspark.sql import Column, DataFrame, Observation
+from pyspark.sql import functions as sf
+from pyspark.sql.streaming.listener import StreamingQueryProgress
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.types import BinaryType, StringType
+
+from hermes.errors import ConfigError
+from hermes.spark.arguments import column_type, named, require_new
+
+__all__ = [
+    "DEAD_LETTER",
+    "DECODED",
+    "DecodingCounts",
+    "bytes_of",
+    "check_columns",
+    "count_dead_letters",
+    "read_counts",
+    "split_dead_letters",
+    "unguessable_name",
+    "with_outcome",
+]
+
+#: The names of the two columns unless others are asked for.
+DECODED: Final = "decoded"
+DEAD_LETTER: Final = "dead_letter"
+
+NULL_VALUE: Final = "the value is null"
+
+
+class DecodingCounts(NamedTuple):
+    """How many values were looked at, and how many of them could not be decoded."""
+
+    values: int
+    dead_letters: int
+
+
+def check_columns(df: DataFrame, column: str, into: str, dead_letter: str) -> None:
+    """Check the arguments that all decoders share. Raises ConfigError."""
+    column_type(df, column, "column", (BinaryType, StringType), "binary or string")
+    require_new(df.columns, into, "into")
+    require_new([*df.columns, into], dead_letter, "dead_letter")
+
+
+def bytes_of(column: str) -> Column:
+    """The column as bytes; a string's are those of its UTF-8."""
+    return named(column).cast(BinaryType())
+
+
+def unguessable_name() -> str:
+    """A name that no value holds and no DataFrame has."""
+    return f"hermes_{secrets.token_hex(8)}"
+
+
+def with_outcome(
+    df: DataFrame, value: Column, reason: Column, *, into: str, dead_letter: str
+) -> DataFrame:
+    """Add the two columns.
+
+    Args:
+        df: with whatever `value` and `reason` are computed from. Dear intermediate results must be
+            columns of it, so that they are computed once.
+        value: looked at only where there is no reason.
+        reason: null where the value is good.
+        into: the name for `value`.
+        dead_letter: the name for `reason`.
+
+    Returns:
+        The DataFrame with the two columns at the end.
+    """
+    # Spark pushes filters on the reason below the projection that parses, and then parses for the
+    # filter and again for the columns (measured: four times slower). It never pushes through what
+    # it takes to be nondeterministic, and nothing is cheaper than a partition's number.
+    barrier = sf.when(sf.spark_partition_id() < 0, "").otherwise(reason)
+    judged = df.withColumn(dead_letter, barrier)
+    good = sf.when(named(dead_letter).isNull(), value)
+    return judged.select(
+        *(named(each) for each in df.columns), good.alias(into), named(dead_letter)
+    )
+
+
+def split_dead_letters(
+    decoded: DataFrame, *, into: str = DECODED, dead_letter: str = DEAD_LETTER
+) -> tuple[DataFrame, DataFrame]:
+    """Divide what a decoder returned into what is good and what is not.
+
+    In a stream the two are two queries with a checkpoint each, and the source is read for both.
+    To read once, write both within `foreachBatch`, where `batch.persist()` before the split spares
+    decoding twice too.
+
+    Example:
+        good, dead = split_dead_letters(decode_json(messages, "page string, time timestamp"))
+        good.select("offset", "decoded.*").write.parquet("clicks")
+        dead.write.mode("append").parquet("clicks-dead")
+
+    Args:
+        decoded: a decoder's result.
+        into: the decoder's argument, if it had another value.
+        dead_letter: the decoder's argument, if it had another value.
+
+    Returns:
+        (good, dead): the good rows without the column of reasons; the dead letters with the reason
+        and without the decoded column, all the other columns (the value) as they were.
+
+    Raises:
+        ConfigError: one of the two columns isn't there.
+    """
+    _require(decoded, into, "into")
+    _require(decoded, dead_letter, "dead_letter")
+    reason = named(dead_letter)
+    return (
+        decoded.where(reason.isNull()).drop(dead_letter),
+        decoded.where(reason.isNotNull()).drop(into),
+    )
+
+
+def count_dead_letters(
+    decoded: DataFrame, observation: Observation | str, *, dead_letter: str = DEAD_LETTER
+) -> DataFrame:
+    """Count values and dead letters while they pass, through `DataFrame.observe`.
+
+    Put it right behind the decoder and go on with what it returns. Counting costs no further pass;
+    `read_counts` reads the result. A batch counts in its first action. A stream counts each
+    micro-batch; one that is repeated after a crash is counted again, so add up what was *written*
+    where the number has to be exact, and use these counts to watch.
+
+    Example:
+        seen = Observation("clicks")
+        good, dead = split_dead_letters(count_dead_letters(decoded, seen))
+        good.write.parquet("clicks")
+        print(read_counts(seen).dead_letters)
+
+        query = count_dead_letters(decoded, "clicks").writeStream.format("noop").start()
+        print(read_counts(query, "clicks"))
+
+    Args:
+        decoded: a decoder's result, before anything is filtered out.
+        observation: an `Observation` in a batch; in a stream the name for the progress reports.
+        dead_letter: the decoder's argument, if it had another value.
+
+    Returns:
+        The same rows.
+
+    Raises:
+        ConfigError: there is no such column, or a stream was given an `Observation`.
+    """
+    _require(decoded, dead_letter, "dead_letter")
+    if decoded.isStreaming and not isinstance(observation, str):
+        raise ConfigError("observation", "a stream needs a name (a str) here")
+    values = sf.count(sf.lit(1)).alias("values")
+    return decoded.observe(observation, values, sf.count(named(dead_letter)).alias("dead_letters"))
+
+
+def read_counts(
+    source: Observation | StreamingQueryProgress | StreamingQuery, name: str = ""
+) -> DecodingCounts:
+    """Read what `count_dead_letters` counted.
+
+    Args:
+        source: the `Observation`, which waits for the batch's first action; a query's progress, for
+            that micro-batch; or the query, for all micro-batches that it still has reports of
+            (`spark.sql.streaming.numRecentProgressUpdates`, 100 unless set otherwise). For more
+            than those, add up the progresses in a `StreamingQueryListener`.
+        name: the name that `count_dead_letters` was given, for a progress or a query.
+
+    Returns:
+        The counts; zeros for a stream that has read nothing yet.
+
+    Raises:
+        ConfigError: the reports have no counts of that name.
+    """
+    if isinstance(source, Observation):
+        return _counts(source.get)
+    if isinstance(source, StreamingQueryProgress):
+        return _observed(source, name)
+    found = [_observed(progress, name) for progress in source.recentProgress]
+    return DecodingCounts(
+        sum(each.values for each in found), sum(each.dead_letters for each in found)
+    )
+
+
+def _observed(progress: StreamingQueryProgress, name: str) -> DecodingCounts:
+    observed = progress.observedMetrics
+    if name not in observed:
+        if not observed:  # a trigger that found no data has no metrics at all
+            return DecodingCounts(0, 0)
+        raise ConfigError("name", f"nothing is counted as {name!r}; there are {sorted(observed)}")
+    return _counts(observed[name].asDict())
+
+
+def _counts(metrics: Mapping[str, Any]) -> DecodingCounts:
+    return DecodingCounts(int(metrics["values"] or 0), int(metrics["dead_letters"] or 0))
+
+
+def _require(decoded: DataFrame, name: str, argument: str) -> None:
+    if name not in decoded.columns:
+        raise ConfigError(
+            argument, f"there is no column {name!r}; this is for what a decoder returned"
+        )

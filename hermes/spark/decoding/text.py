@@ -1,0 +1,255 @@
+r"""Text into one column, or into several by a regular expression.
+
+UTF-8, ASCII and ISO 8859-1 are decoded inside the JVM, all of Python's other encodings in Python
+workers. Spark's own casts replace what is no text; here it is a dead letter.
+"""
+
+import codecs
+import re
+from functools import reduce
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as sf
+from pyspark.sql.pandas.functions import arrow_udf
+from pyspark.sql.types import (
+    BooleanType,
+    DataType,
+    DateType,
+    NumericType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from hermes.errors import ConfigError
+from hermes.spark.arguments import named
+from hermes.spark.decoding.dead_letters import (
+    DEAD_LETTER,
+    DECODED,
+    NULL_VALUE,
+    bytes_of,
+    check_columns,
+    unguessable_name,
+    with_outcome,
+)
+from hermes.spark.decoding.json import struct_schema
+from hermes.spark.decoding.required import Fault, faults
+
+__all__ = ["decode_pattern", "decode_text"]
+
+_SIMPLE: Final = (BooleanType, DateType, NumericType, StringType, TimestampNTZType, TimestampType)
+
+# What opens a group that is kept; what looks like one but is quoted, escaped, in a class or `(?:`.
+_GROUP: Final = re.compile(
+    r"\\Q.*?(?:\\E|\Z)|\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|(\((?!\?)|\(\?<(?![=!]))", re.S
+)
+
+
+def decode_text(
+    df: DataFrame,
+    *,
+    encoding: str = "utf-8",
+    column: str = "value",
+    into: str = DECODED,
+    dead_letter: str = DEAD_LETTER,
+) -> DataFrame:
+    """Decode values as text.
+
+    Good is every value that is text in the encoding, an empty one too. Dead letters are nulls and
+    bytes that are no text; nothing is replaced.
+
+    Example:
+        lines = decode_text(spark.readStream.format("hermes").options(...).load())
+        good, dead = split_dead_letters(lines)
+        words = good.select(sf.explode(sf.split("decoded", " ")).alias("word"))
+
+    Args:
+        df: a DataFrame, of a batch or of a stream.
+        encoding: any that Python knows. UTF-8, ASCII and ISO 8859-1 stay inside the JVM; others
+            go through Python workers.
+        column: the binary or string column (a string's bytes are those of its UTF-8).
+        into: the name of the column with the text.
+        dead_letter: the name of the column with the reason.
+
+    Returns:
+        `df` with two columns more: `into`, a string, null for dead letters, and `dead_letter`,
+        null for what is good.
+
+    Raises:
+        ConfigError: an argument is wrong; the text names it.
+    """
+    check_columns(df, column, into, dead_letter)
+    temporary = unguessable_name()
+    ready, text, found = _as_text(df, column, encoding, temporary)
+    outcome = with_outcome(ready, text, _first_of(found), into=into, dead_letter=dead_letter)
+    return outcome.drop(temporary)
+
+
+def decode_pattern(
+    df: DataFrame,
+    pattern: str,
+    schema: StructType | str,
+    *,
+    null_text: str | None = None,
+    timestamp_format: str | None = None,
+    encoding: str = "utf-8",
+    column: str = "value",
+    into: str = DECODED,
+    dead_letter: str = DEAD_LETTER,
+) -> DataFrame:
+    r"""Decode lines of text by a regular expression: a group a field.
+
+    Good are values that match as a whole and whose groups can be cast to the fields' types. Dead
+    letters are, beside those of `decode_text`: values that don't match, a group that is no value
+    of its field's type or out of its range, a required field (`not null`) that is null. Null is
+    what equals `null_text`, and for anything but a string also an empty group, or one that took no
+    part in the match (which is the empty string for a string).
+
+    The expression is evaluated once a row. Repeat groups possessively (`(?:a|b)*+`): otherwise
+    Java may run out of stack on a long line, which fails the task.
+
+    Example:
+        pattern = r"(\\S+) (\\d{3}) (\\d+|-)"
+        schema = "host string not null, status int not null, bytes bigint"
+        requests = decode_pattern(lines, pattern, schema, null_text="-")
+
+    Args:
+        df: a DataFrame, of a batch or of a stream.
+        pattern: as Java writes them, for the whole value; as many groups as the schema has fields,
+            in their order. `(?:` opens a group that doesn't count.
+        schema: a `StructType`, or DDL: strings, numbers, booleans, dates and timestamps.
+        null_text: what stands for null in any field, such as "-".
+        timestamp_format: Spark's pattern for all the timestamps; ISO 8601 when None.
+        encoding: as for `decode_text`.
+        column: the binary or string column.
+        into: the name of the column with the decoded struct.
+        dead_letter: the name of the column with the reason.
+
+    Returns:
+        As `decode_json`.
+
+    Raises:
+        ConfigError: an argument is wrong; the text names it. What is no regular expression to Java
+            is an error of Spark's once it runs.
+    """
+    check_columns(df, column, into, dead_letter)
+    wanted = struct_schema(schema)
+    _check_pattern(pattern, wanted)
+    source, parts, fields = (unguessable_name() for _ in range(3))
+    ready, text, found = _as_text(df, column, encoding, source)
+    raw = [
+        sf.get(named(parts), number).alias(field.name)
+        for number, field in enumerate(wanted.fields, start=1)
+    ]
+    converted = [
+        _convert(_without_nulls(part, field.dataType, null_text), field, timestamp_format)
+        for part, field in zip(raw, wanted.fields, strict=True)
+    ]
+    split = ready.withColumn(parts, _groups(text, pattern, len(raw)))
+    cast = split.withColumn(fields, sf.struct(*converted))
+    found.append(Fault(sf.size(named(parts)) != len(raw) + 1, "the text doesn't match"))
+    for part, field in zip(raw, wanted.fields, strict=True):
+        given = _without_nulls(part, field.dataType, null_text).isNotNull()
+        lost = given & named(fields).getField(field.name).isNull()
+        found.append(Fault(lost, f"{field.name} is no {field.dataType.simpleString()}"))
+    found += faults(named(fields), wanted, "", nullable=True)
+    outcome = with_outcome(
+        cast, named(fields), _first_of(found), into=into, dead_letter=dead_letter
+    )
+    return outcome.drop(source, parts, fields)
+
+
+def _first_of(found: list[Fault]) -> Column:
+    return reduce(lambda chain, fault: chain.when(*fault), found[1:], sf.when(*found[0]))
+
+
+def _as_text(
+    df: DataFrame, column: str, encoding: str, temporary: str
+) -> tuple[DataFrame, Column, list[Fault]]:
+    """Decode a column.
+
+    Returns:
+        (df, text, faults): the DataFrame to go on with, which may have one column more; the text;
+        what can be wrong with it.
+    """
+    name = _codec(encoding)
+    value = bytes_of(column)
+    missing = Fault(value.isNull(), NULL_VALUE)
+    if name == "iso8859-1":
+        return df, sf.decode(value, "ISO-8859-1"), [missing]
+    if name in ("utf-8", "ascii"):
+        text = value.cast(StringType())
+        right = sf.is_valid_utf8(text)
+        if name == "ascii":
+            right &= sf.length(text) == sf.octet_length(text)
+        return df, text, [missing, Fault(~right, f"the value is not {name.upper()}")]
+    decoded = df.withColumn(temporary, _decoding_function(name)(value))
+    text = named(temporary)
+    return decoded, text, [missing, Fault(text.isNull(), f"the value is not {name.upper()}")]
+
+
+def _codec(encoding: str) -> str:
+    try:
+        found = codecs.lookup(encoding)
+        b" ".decode(encoding)  # which tells those that are for text from base64 and the like
+    except UnicodeDecodeError:
+        pass  # one that takes more than a byte for a character
+    except (LookupError, TypeError, ValueError) as error:
+        raise ConfigError("encoding", f"expected one that Python knows: {error}") from error
+    return found.name
+
+
+def _decoding_function(name: str) -> Any:
+    def decode(values: pa.Array) -> pa.Array:
+        return pa.array([_text_or_none(value, name) for value in values.to_pylist()], pa.string())
+
+    # PySpark's annotations know no form without the kind; the hints above tell it.
+    function = arrow_udf(decode, StringType())  # type: ignore[call-overload]
+    # Evaluated once, however often it is used.
+    return function.asNondeterministic()
+
+
+def _text_or_none(value: bytes | None, name: str) -> str | None:
+    try:
+        return None if value is None else value.decode(name)
+    except ValueError:
+        return None
+
+
+def _check_pattern(pattern: str, wanted: StructType) -> None:
+    for field in wanted.fields:
+        if not isinstance(field.dataType, _SIMPLE):
+            raise ConfigError(
+                "schema", f"{field.name}: text can't become {field.dataType.simpleString()}"
+            )
+    groups = sum(match.group(1) is not None for match in _GROUP.finditer(pattern))
+    if groups != len(wanted.fields):
+        raise ConfigError(
+            "pattern",
+            f"it has {groups} groups and the schema {len(wanted.fields)} fields; "
+            f"write (?:...) for a group that is no field",
+        )
+
+
+def _groups(text: Column, pattern: str, count: int) -> Column:
+    """Split a text into an empty string and its groups; into anything else if it doesn't match."""
+    mark = unguessable_name()
+    marked = "".join(f"{mark}${number}" for number in range(1, count + 1))
+    return sf.split(sf.regexp_replace(text, rf"\A(?:{pattern})\z", marked), mark)
+
+
+def _without_nulls(part: Column, kind: DataType, null_text: str | None) -> Column:
+    nulls = [] if null_text is None else [null_text]
+    if not isinstance(kind, StringType):
+        nulls.append("")
+    return sf.when(~part.isin(*nulls), part) if nulls else part
+
+
+def _convert(part: Column, field: StructField, timestamp_format: str | None) -> Column:
+    if isinstance(field.dataType, TimestampType) and timestamp_format is not None:
+        return sf.try_to_timestamp(part, sf.lit(timestamp_format)).alias(field.name)
+    return part.try_cast(field.dataType).alias(field.name)
