@@ -1,0 +1,102 @@
+"""Ranges cover everything once and are cut between messages, whatever sizes messages have."""
+
+from bisect import bisect_right
+from collections.abc import Mapping
+from itertools import accumulate, pairwise
+from typing import cast
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hermes.spark.cluster import Cluster
+from hermes.spark.offsets import Offsets, TopicPartition
+from hermes.spark.planning import capped, plan
+
+LOGS = st.dictionaries(
+    st.builds(TopicPartition, st.just("clicks"), st.integers(0, 2), st.integers(0, 3)),
+    st.lists(st.integers(10, 5000), max_size=30).map(lambda sizes: [0, *accumulate(sizes)]),
+    min_size=1,
+    max_size=5,
+)
+
+
+class FakeCluster:
+    """Knows where the messages of each partition start; a Kafka 0.7 does not tell."""
+
+    def __init__(self, logs: Mapping[TopicPartition, list[int]], *, is_kafka: bool) -> None:
+        self._logs = logs
+        self._is_kafka = is_kafka
+
+    def brokers(self) -> dict[int, tuple[str, int]]:
+        return {each.broker_id: ("localhost", each.broker_id) for each in self._logs}
+
+    def boundary(self, partition: TopicPartition, offset: int) -> int | None:
+        starts = self._logs[partition]
+        return None if self._is_kafka else starts[bisect_right(starts, offset) - 1]
+
+
+def fake(logs: Mapping[TopicPartition, list[int]], *, is_kafka: bool = False) -> Cluster:
+    return cast(Cluster, FakeCluster(logs, is_kafka=is_kafka))
+
+
+@given(LOGS, st.none() | st.integers(1, 40), st.booleans())
+def test_ranges_cover_everything_once(
+    logs: dict[TopicPartition, list[int]], least: int | None, is_kafka: bool
+) -> None:
+    start: Offsets = {each: starts[len(starts) // 3] for each, starts in logs.items()}
+    end: Offsets = {each: starts[-1] for each, starts in logs.items()}
+    ranges = plan(fake(logs, is_kafka=is_kafka), start, end, least)
+    for each in logs:
+        own = [(one.start, one.end) for one in ranges if one.partition == each]
+        assert all(a < b and a in logs[each] and b in logs[each] for a, b in own)
+        assert all(b == a for (_, b), (a, _) in pairwise(own)), "no gap and no overlap"
+        if start[each] < end[each]:
+            assert own[0][0] == start[each]
+            assert own[-1][1] == end[each]
+        else:
+            assert own == []
+    assert all((one.host, one.port) == ("localhost", one.partition.broker_id) for one in ranges)
+
+
+@given(LOGS, st.integers(1, 40))
+def test_there_are_as_many_tasks_as_messages_allow(
+    logs: dict[TopicPartition, list[int]], least: int
+) -> None:
+    start = dict.fromkeys(logs, 0)
+    end = {each: starts[-1] for each, starts in logs.items()}
+    ranges = plan(fake(logs), start, end, least)
+    sized = [starts for starts in logs.values() if len(starts) > 1]
+    assert len(ranges) <= max(least, len(sized))
+
+
+@given(st.integers(1, 30), st.integers(1, 40))
+def test_messages_of_one_size_give_every_task_that_was_wanted(count: int, least: int) -> None:
+    partition = TopicPartition("clicks", 0, 0)
+    logs = {partition: list(range(0, 100 * count + 1, 100))}
+    ranges = plan(fake(logs), {partition: 0}, {partition: 100 * count}, least)
+    assert len(ranges) == min(least, count)
+
+
+@given(LOGS, st.integers(1, 100_000))
+def test_a_cap_is_kept_but_for_one_message_each(
+    logs: dict[TopicPartition, list[int]], most: int
+) -> None:
+    start = {each: starts[len(starts) // 4] for each, starts in logs.items()}
+    end = {each: starts[-1] for each, starts in logs.items()}
+    cut = capped(fake(logs), start, end, most)
+    firsts = 0
+    for each, starts in logs.items():
+        assert start[each] <= cut[each] <= end[each]
+        assert cut[each] in starts
+        if start[each] < end[each]:
+            assert cut[each] > start[each], "every partition moves on"
+            firsts += 2 * max(b - a for a, b in pairwise(starts))
+    assert sum(cut.values()) - sum(start.values()) <= most + firsts
+
+
+def test_a_broker_of_kafka_is_read_whole() -> None:
+    partition = TopicPartition("clicks", 0, 0)
+    cluster = fake({partition: [0, 50, 100]}, is_kafka=True)
+    assert capped(cluster, {partition: 0}, {partition: 100}, 10) == {partition: 100}
+    (whole,) = plan(cluster, {partition: 0}, {partition: 100}, 4)
+    assert (whole.start, whole.end) == (0, 100)
