@@ -4,6 +4,7 @@ Spark's own errors name attributes and plans; these name the argument, and come 
 made. Knows the names and types of columns and how durations are written; reads no data.
 """
 
+import secrets
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from typing import Final
@@ -24,6 +25,7 @@ __all__ = [
     "require_columns",
     "require_new",
     "require_time",
+    "unguessable_name",
 ]
 
 #: `30s`, `10m`, `1h30m`, `7d`; Spark's `10 minutes`; or a timedelta.
@@ -42,6 +44,11 @@ _WORDS: Final = {
 def named(name: str) -> Column:
     """The column of that very name, whatever characters it has."""
     return sf.col(f"`{name.replace('`', '``')}`")
+
+
+def unguessable_name() -> str:
+    """A name that no value holds and no DataFrame has."""
+    return f"hermes_{secrets.token_hex(8)}"
 
 
 def column_type(

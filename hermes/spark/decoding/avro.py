@@ -13,13 +13,12 @@ from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.types import StringType, StructType
 
 from hermes.errors import ConfigError
-from hermes.spark.arguments import named
+from hermes.spark.arguments import named, unguessable_name
 from hermes.spark.decoding.dead_letters import (
     DEAD_LETTER,
     DECODED,
     bytes_of,
     check_columns,
-    unguessable_name,
     with_outcome,
 )
 

@@ -3,7 +3,6 @@
 Owns how a value and the reason against it become columns, and the counts. Knows no format.
 """
 
-import secrets
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
@@ -25,7 +24,6 @@ __all__ = [
     "count_dead_letters",
     "read_counts",
     "split_dead_letters",
-    "unguessable_name",
     "with_outcome",
 ]
 
@@ -53,11 +51,6 @@ def check_columns(df: DataFrame, column: str, into: str, dead_letter: str) -> No
 def bytes_of(column: str) -> Column:
     """The column as bytes; a string's are those of its UTF-8."""
     return named(column).cast(BinaryType())
-
-
-def unguessable_name() -> str:
-    """A name that no value holds and no DataFrame has."""
-    return f"hermes_{secrets.token_hex(8)}"
 
 
 def with_outcome(

@@ -78,10 +78,11 @@ def faults(column: Column, kind: DataType, path: str, *, nullable: bool) -> Iter
 def _in_elements(array: Column, kind: DataType, path: str, nullable: bool) -> Iterator[Fault]:
     # An element's conditions can only be made within a lambda: they are listed once to see how many
     # there are, and once more for each.
+    def listed(element: Column) -> list[Fault]:
+        return list(faults(element, kind, path, nullable=nullable))
+
     def condition(number: int) -> Callable[[Column], Column]:
-        return lambda element: (
-            list(faults(element, kind, path, nullable=nullable))[number].condition
-        )
+        return lambda element: listed(element)[number].condition
 
     for number, fault in enumerate(listed(sf.lit(None))):
         yield Fault(sf.exists(array, condition(number)), fault.reason)

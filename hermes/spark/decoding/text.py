@@ -26,14 +26,13 @@ from pyspark.sql.types import (
 )
 
 from hermes.errors import ConfigError
-from hermes.spark.arguments import named
+from hermes.spark.arguments import named, unguessable_name
 from hermes.spark.decoding.dead_letters import (
     DEAD_LETTER,
     DECODED,
     NULL_VALUE,
     bytes_of,
     check_columns,
-    unguessable_name,
     with_outcome,
 )
 from hermes.spark.decoding.json import struct_schema
