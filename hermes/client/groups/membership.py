@@ -168,8 +168,11 @@ class Membership:
         is_settled = False
         while True:
             pause = max(0.0, next_commit - time.monotonic())
-            woken = self._wake.wait(pause if is_settled else min(pause, retry))
-            self._wake.clear()
+            self._wake.wait(pause if is_settled else min(pause, retry))
+            # Not what `wait` returned: a wake that comes just after its time was up counts, too.
+            woken = self._wake.is_set()
+            if woken:
+                self._wake.clear()
             if self._stopping:
                 return
             if woken or not is_settled:
