@@ -76,7 +76,7 @@ def test_churn(tmp_path: Path) -> None:
                 producer.send("clicks", b"%d" % number)
 
         def join() -> MemberProcess:
-            members.append(MemberProcess(zookeeper.address, "g", "clicks"))
+            members.append(MemberProcess(zookeeper.address, "g", "clicks", tmp_path))
             return members[-1]
 
         send(2000)

@@ -1,12 +1,13 @@
 """A member of a consumer group as a process: a line for each message, until SIGTERM.
 
-    python group_member.py CONNECT GROUP TOPIC CONSUMER_ID
+    python group_member.py CONNECT GROUP TOPIC CONSUMER_ID [LOG]
 
 What it writes, `group_history` tells.
 """
 
 import contextlib
 import itertools
+import logging
 import os
 import signal
 import subprocess
@@ -14,6 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from group_history import HandOut, History
@@ -42,11 +44,12 @@ class MemberProcess:
         history: what it wrote, and the signals that it got.
     """
 
-    def __init__(self, connect: str, group: str, topic: str) -> None:
+    def __init__(self, connect: str, group: str, topic: str, log_dir: Path | None = None) -> None:
         self.consumer_id = f"member-{next(_numbers)}"
         self.history = History()
+        log = [str(log_dir / f"{self.consumer_id}.log")] if log_dir else []
         self._process = subprocess.Popen(
-            [sys.executable, __file__, connect, group, topic, self.consumer_id],
+            [sys.executable, __file__, connect, group, topic, self.consumer_id, *log],
             stdout=subprocess.PIPE,
             stdin=subprocess.DEVNULL,
             text=True,
@@ -87,7 +90,9 @@ class MemberProcess:
                 self.history.lines.append(line.rstrip("\n"))
 
 
-def _main(connect: str, group: str, topic: str, consumer_id: str) -> None:
+def _main(connect: str, group: str, topic: str, consumer_id: str, log: str = "") -> None:
+    if log:
+        logging.basicConfig(filename=log, level=logging.INFO, format="%(asctime)s %(message)s")
     config = ConsumerConfig(
         group=group,
         zookeeper_connect=connect,
