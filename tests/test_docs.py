@@ -22,6 +22,7 @@ from pathlib import Path
 
 import click
 import pytest
+from _pytest.mark import ParameterSet
 from hermes_testkit import BrokerProcess
 
 from hermes.cli import program
@@ -41,6 +42,14 @@ KNOWN_PROGRAMS = (
 FENCE = re.compile(r"^( *)```([^\n`]*)\n(.*?)^\1```[ ]*$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#+ +(.*)$", re.MULTILINE)
+
+# As in a virtual environment that was activated: programs start `python3` by name (Spark does).
+ACTIVATED = {
+    **os.environ,
+    "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
+    "PYTHONDONTWRITEBYTECODE": "1",
+    "SPARK_LOCAL_IP": "127.0.0.1",
+}
 
 
 @dataclass(frozen=True)
@@ -70,14 +79,23 @@ def blocks(*wanted: str) -> list[Block]:
     return found
 
 
-def tested_programs() -> list[list[Block]]:
+def tested_programs() -> list[ParameterSet]:
     """The `python test` blocks, in a list a document."""
     tested = blocks("python", "test")
     programs = [[block for block in tested if block.document == each] for each in DOCUMENTS]
-    return [program for program in programs if program]
+    return [
+        pytest.param(program, id=str(program[0]), marks=_marks(program))
+        for program in programs
+        if program
+    ]
 
 
-@pytest.mark.parametrize("program_blocks", tested_programs(), ids=lambda blocks: str(blocks[0]))
+def _marks(program: list[Block]) -> tuple[pytest.MarkDecorator, ...]:
+    uses_spark = any("pyspark" in block.text for block in program)
+    return (pytest.mark.spark,) if uses_spark else ()
+
+
+@pytest.mark.parametrize("program_blocks", tested_programs())
 def test_the_code_runs(
     program_blocks: list[Block], tmp_path: Path, start_broker: Callable[..., BrokerProcess]
 ) -> None:
@@ -99,7 +117,7 @@ def test_the_code_runs(
         capture_output=True,
         text=True,
         timeout=120,
-        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
+        env=ACTIVATED,
     )
     assert ran.returncode == 0, f"{program_blocks[0].document.name}:\n{ran.stdout}{ran.stderr}"
 
