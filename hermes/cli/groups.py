@@ -9,8 +9,14 @@ from hermes.cli.ensemble import GROUP_ARGUMENT, ZOOKEEPER_OPTION, Brokers, conne
 from hermes.cli.exits import require_subcommand
 from hermes.cli.group_reset import TARGET, Target, new_offsets
 from hermes.cli.options import JSON_OPTION, TIMEOUT_OPTION, TOPIC
-from hermes.cli.terminal import note, write_json, write_table
-from hermes.coordination.group_state import GroupState, list_groups, read_group, store_offsets
+from hermes.cli.terminal import note, write_json, write_line, write_table
+from hermes.coordination.group_state import (
+    GroupState,
+    list_groups,
+    read_group,
+    read_members,
+    store_offsets,
+)
 from hermes.coordination.layout import BrokerPartition, check_node_name
 from hermes.errors import GroupActiveError, HermesError, InvalidNodeError
 
@@ -36,12 +42,13 @@ def command(ctx: click.Context) -> None:
 def list_(zookeeper: str, as_json: bool, timeout_seconds: float) -> None:
     """List the consumer groups."""
     with connected(zookeeper, timeout_seconds) as session:
-        states = {group: read_group(session, group) for group in list_groups(session)}
+        # Not more than that: a group in disorder must not hide the others.
+        counts = {each: len(read_members(session, each)) for each in list_groups(session)}
     if as_json:
-        for group, state in states.items():
-            write_json({"group": group, "members": len(state.members)})
+        for group, count in counts.items():
+            write_json({"group": group, "members": count})
         return
-    write_table(("GROUP", "MEMBERS"), [(each, len(s.members)) for each, s in states.items()])
+    write_table(("GROUP", "MEMBERS"), list(counts.items()))
 
 
 @command.command("describe", short_help="Show members, owners, offsets and lag.")
@@ -49,27 +56,33 @@ def list_(zookeeper: str, as_json: bool, timeout_seconds: float) -> None:
 @JSON_OPTION
 @TIMEOUT_OPTION
 @GROUP_ARGUMENT
-def describe(zookeeper: str, as_json: bool, timeout_seconds: float, group: str) -> None:
+@click.pass_context
+def describe(
+    ctx: click.Context, zookeeper: str, as_json: bool, timeout_seconds: float, group: str
+) -> None:
     """Show the members of GROUP and, per partition, owner, offset, end and lag in bytes.
 
-    What can't be known (a broker that is away, an offset that is no number) is said on stderr.
+    What can't be known (a broker that is away, an offset that is no number) is said on stderr,
+    and the status is 1.
     """
     check_node_name("group", group)
     with connected(zookeeper, timeout_seconds) as session:
         state = read_group(session, group)
+        unknown = [str(each) for each in state.members.values() if isinstance(each, Exception)]
         with closing(Brokers(session, timeout_seconds)) as brokers:
-            rows = [_row(brokers, state, *place) for place in _places(state)]
-    for member, subscription in state.members.items():
-        if isinstance(subscription, InvalidNodeError):
-            note(str(subscription))
-        elif not as_json:
-            click.echo(f"member {member}")
+            rows = [_row(brokers, state, place, unknown) for place in _places(state)]
     if as_json:
         write_json({"group": group, "members": list(state.members), "partitions": rows})
-        return
-    headings = ("topic", "partition", "offset", "end", "lag", "owner")
-    table = [["-" if row[key] is None else row[key] for key in headings] for row in rows]
-    write_table([each.upper() for each in headings], table)
+    else:
+        for member in state.members:
+            write_line(f"member {member}")
+        headings = ("topic", "partition", "offset", "end", "lag", "owner")
+        table = [[row[key] for key in headings] for row in rows]
+        write_table([each.upper() for each in headings], table)
+    for text in unknown:
+        note(text)
+    if unknown:
+        ctx.exit(1)
 
 
 @command.command("reset", short_help="Change where an inactive group goes on.")
@@ -125,7 +138,7 @@ def reset(
         for row in rows:
             write_json(row)
     else:
-        table = [list(map(str, row.values())) for row in rows]
+        table = [list(row.values()) for row in rows]
         write_table(("TOPIC", "PARTITION", "BEFORE", "NOW"), table)
 
 
@@ -139,22 +152,24 @@ def _known(state: GroupState, topic: str, partition: BrokerPartition) -> int | N
 
 
 def _row(
-    brokers: Brokers, state: GroupState, topic: str, partition: BrokerPartition
+    brokers: Brokers, state: GroupState, place: tuple[str, BrokerPartition], unknown: list[str]
 ) -> dict[str, Any]:
-    stored = state.offsets.get((topic, partition))
+    """Describe a partition; what can't be known is added to `unknown`."""
+    topic, partition = place
+    stored = state.offsets.get(place)
     if isinstance(stored, InvalidNodeError):
-        note(str(stored))
+        unknown.append(str(stored))
     offset = _known(state, topic, partition)
     end: int | None = None
     try:
         end = brokers.latest(topic, partition)
     except HermesError as error:
-        note(f"{topic} {partition}: the end is not known: {error}")
+        unknown.append(f"{topic} {partition}: the end is not known: {error}")
     return {
         "topic": topic,
         "partition": str(partition),
         "offset": offset,
         "end": end,
         "lag": None if offset is None or end is None else end - offset,
-        "owner": state.owners.get((topic, partition)),
+        "owner": state.owners.get(place),
     }

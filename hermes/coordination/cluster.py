@@ -6,7 +6,7 @@ from hermes.coordination.layout import (
     BrokerNode,
     parse_broker,
     parse_broker_id,
-    parse_number,
+    parse_partition_count,
     topic_path,
 )
 from hermes.coordination.sessions import Session
@@ -53,5 +53,5 @@ def read_partition_counts(session: Session, topic: str, *, watch: bool = False) 
         path = topic_path(topic, broker_id)
         node = session.get(path, watch=watch)
         if node is not None:
-            counts[broker_id] = parse_number(path, node.value)
+            counts[broker_id] = parse_partition_count(path, node.value)
     return dict(sorted(counts.items()))

@@ -19,7 +19,7 @@ from hermes.coordination.layout import (
 from hermes.coordination.sessions import Session
 from hermes.errors import CoordinationError, GroupActiveError, InvalidNodeError
 
-__all__ = ["GroupState", "list_groups", "read_group", "store_offsets"]
+__all__ = ["GroupState", "list_groups", "read_group", "read_members", "store_offsets"]
 
 
 class GroupState(NamedTuple):
@@ -41,6 +41,11 @@ def list_groups(session: Session) -> list[str]:
     return session.children(CONSUMERS)
 
 
+def read_members(session: Session, group: str) -> list[str]:
+    """The consumer ids of a group's members, sorted; none for a group that there is not."""
+    return session.children(GroupPaths(group).ids)
+
+
 def read_group(session: Session, group: str) -> GroupState:
     """Read one group.
 
@@ -52,7 +57,7 @@ def read_group(session: Session, group: str) -> GroupState:
     if session.get(paths.root) is None:
         raise CoordinationError(f"there is no group {group!r} (hermes groups list shows all)")
     state = GroupState({}, {}, {})
-    for name in session.children(paths.ids):
+    for name in read_members(session, group):
         node = session.get(paths.member(name))
         if node is not None:
             state.members[name] = _subscription(paths.member(name), node.value)

@@ -43,6 +43,7 @@ __all__ = [
     "parse_number",
     "parse_owner",
     "parse_partition",
+    "parse_partition_count",
     "parse_subscription",
     "topic_path",
 ]
@@ -58,6 +59,12 @@ _REFUSED: Final = re.compile(
 _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
 _FILTER: Final = re.compile(r"(?:\*([0-9]+)\*|!([0-9]+)!)(.*)", re.ASCII | re.DOTALL)
 _INT64_END: Final = 1 << 63
+
+# Nobody has more partitions of a topic on a broker, or streams in a consumer: a corrupt value must
+# not make every member of a group count to two billion.
+_MOST_COUNTED: Final = 100_000
+# Of a broker's id or a partition's number: 32 bits.
+_MOST_DIGITS: Final = 10
 
 
 class BrokerNode(NamedTuple):
@@ -212,7 +219,7 @@ def parse_broker(path: str, value: bytes) -> BrokerNode:
     host, colon, port = address.rpartition(":")
     if not colon:
         creator, host, port = "", creator, address
-    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+    if not host or not _is_number(port) or not 0 < int(port) < 65536:
         raise InvalidNodeError(f"{path}: expected <creator>:<host>:<port>, got {text!r}")
     return BrokerNode(creator, host, int(port))
 
@@ -223,7 +230,7 @@ def parse_broker_id(path: str, name: str) -> int:
     Raises:
         InvalidNodeError: it is no number >= 0.
     """
-    if not (name.isascii() and name.isdecimal()):
+    if not _is_number(name):
         raise InvalidNodeError(f"{path}: expected a broker id, got {name!r}")
     return int(name)
 
@@ -236,8 +243,20 @@ def format_number(number: int) -> bytes:
     return b"%d" % number
 
 
+def parse_partition_count(path: str, value: bytes) -> int:
+    """Read a number of partitions.
+
+    Raises:
+        InvalidNodeError: it is no decimal number, or none that can be meant.
+    """
+    count = parse_number(path, value)
+    if not 0 <= count <= _MOST_COUNTED:
+        raise InvalidNodeError(f"{path}: expected a number of partitions, got {count}")
+    return count
+
+
 def parse_number(path: str, value: bytes) -> int:
-    """Read an offset or a number of partitions.
+    """Read an offset.
 
     Raises:
         InvalidNodeError: it is no decimal number of 64 bits; the text names the path.
@@ -249,6 +268,10 @@ def parse_number(path: str, value: bytes) -> int:
     return number
 
 
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS
+
+
 def parse_partition(path: str, name: str) -> BrokerPartition:
     """Read `<broker id>-<partition>`.
 
@@ -256,7 +279,7 @@ def parse_partition(path: str, name: str) -> BrokerPartition:
         InvalidNodeError: it is something else.
     """
     broker_id, dash, partition = name.partition("-")
-    if not (dash and name.isascii() and broker_id.isdecimal() and partition.isdecimal()):
+    if not (dash and _is_number(broker_id) and _is_number(partition)):
         raise InvalidNodeError(f"{path}: expected <broker>-<partition>, got {name!r}")
     return BrokerPartition(int(broker_id), int(partition))
 
@@ -269,7 +292,7 @@ def parse_owner(path: str, value: bytes) -> tuple[str, int]:
     """
     text = _text(path, value)
     consumer_id, _, thread = text.rpartition("-")
-    if not (consumer_id and thread.isascii() and thread.isdecimal()):
+    if not (consumer_id and _is_number(thread)):
         raise ConsumerIdError(f"{path}: expected <consumer id>-<stream>, got {text!r}")
     return consumer_id, int(thread)
 
@@ -301,7 +324,10 @@ def parse_subscription(path: str, value: bytes) -> Subscription:
             chosen = Whitelist(regex) if white else Blacklist(regex)
         except ConfigError as error:
             raise InvalidNodeError(f"{path}: {error}") from error
-        return Subscription({}, chosen, int(white or black))
+        count = white or black
+        if not _is_number(count) or int(count) > _MOST_COUNTED:
+            raise InvalidNodeError(f"{path}: expected a number of streams, got {text!r}")
+        return Subscription({}, chosen, int(count))
     if text.lstrip().startswith("{"):
         return Subscription(_parse_streams(path, text))
     if not text or _REFUSED.search(text):
@@ -312,10 +338,10 @@ def parse_subscription(path: str, value: bytes) -> Subscription:
 def _parse_streams(path: str, text: str) -> Mapping[str, int]:
     try:
         streams = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidNodeError(f"{path}: expected topics as JSON, got {text!r}: {error}") from error
     for count in streams.values():
-        if type(count) is not int or count < 0:
+        if type(count) is not int or not 0 <= count <= _MOST_COUNTED:
             raise InvalidNodeError(f"{path}: expected numbers of streams, got {text!r}")
     result: Mapping[str, int] = streams
     return result

@@ -202,6 +202,13 @@ def test_what_is_not_there_is_a_clear_error(
     session.set("/consumers/g/offsets/clicks/0-0", b"two")
     shown = run("groups", "describe", "g")
     assert "/consumers/g/offsets/clicks/0-0: expected a decimal number, got 'two'" in shown.stderr
+    assert (shown.exit_code, len(shown.stdout.splitlines())) == (1, 2), "the rest is shown"
     assert run("export-offsets", "g").exit_code == 1
+    session.ensure_path("/consumers/h/owners/clicks/rubbish")
+    assert run("groups", "list").stdout.split() == ["GROUP", "MEMBERS", "g", "0", "h", "0"]
+    shown = run("groups", "describe", "h")
+    assert (
+        "/consumers/h/owners/clicks: expected <broker>-<partition>, got 'rubbish'" in shown.stderr
+    )
     away = run("groups", "list", "-z", "127.0.0.1:1", "--timeout", "0.2")
     assert (away.exit_code, "did not answer within 0.2 s" in away.stderr) == (1, True)

@@ -19,6 +19,7 @@ from hermes.coordination.layout import (
     parse_number,
     parse_owner,
     parse_partition,
+    parse_partition_count,
     parse_subscription,
     topic_path,
 )
@@ -102,6 +103,14 @@ def test_the_address_alone_is_a_broker_too() -> None:
         (parse_number, b""),
         (parse_number, b"9223372036854775808"),
         (parse_number, "٣".encode()),
+        (parse_partition_count, b"-3"),
+        (parse_partition_count, b"2000000000"),
+        (parse_partition_count, b"many"),
+        (parse_broker, b"a:b:" + b"9" * 5000),
+        (parse_subscription, b'{"a": 2000000000}'),
+        (parse_subscription, b"*2000000000*a"),
+        (parse_subscription, b"!" + b"9" * 5000 + b"!a"),
+        (parse_subscription, b'{"a":' * 100_000),
         (parse_subscription, b""),
         (parse_subscription, b"{ broken"),
         (parse_subscription, b'{"a": "two"}'),
@@ -118,7 +127,7 @@ def test_nonsense_is_refused_with_its_path(read: Any, value: bytes) -> None:
 def test_names_of_nodes_are_checked() -> None:
     assert parse_partition("/x", "10-3") == (10, 3)
     assert parse_broker_id("/x", "7") == 7
-    for name in ("10", "a-1", "1-", "-1-2", "1-2-3"):
+    for name in ("10", "a-1", "1-", "-1-2", "1-2-3", "9" * 5000 + "-1"):
         with pytest.raises(InvalidNodeError):
             parse_partition("/x", name)
     with pytest.raises(InvalidNodeError):
