@@ -53,7 +53,7 @@ def test_twistd_knows_hermes_from_any_directory(tmp_path: Path) -> None:
 def test_a_wheel_ships_the_dropin_the_types_and_no_tests(tmp_path: Path) -> None:
     """`packages = find:` would leave the dropin out without a word."""
     source = tmp_path / "source"
-    for folder in ("hermes", "twisted", "tests/support", "bench", "docs", "examples"):
+    for folder in ("hermes", "pyspark_hermes", "twisted", "tests/support", "bench", "docs", "examples"):
         ignored = shutil.ignore_patterns("__pycache__", "dropin.cache")
         shutil.copytree(ROOT / folder, source / folder, ignore=ignored)
     for name in ("setup.cfg", "pyproject.toml", "README.md", "LICENSE"):
@@ -64,7 +64,8 @@ def test_a_wheel_ships_the_dropin_the_types_and_no_tests(tmp_path: Path) -> None
     )
     (wheel,) = tmp_path.glob("*.whl")
     shipped = {name for name in ZipFile(wheel).namelist() if ".dist-info/" not in name}
-    files = {str(path.relative_to(ROOT)) for path in (ROOT / "hermes").rglob("*.py")}
+    packages = (ROOT / "hermes", ROOT / "pyspark_hermes")
+    files = {str(path.relative_to(ROOT)) for each in packages for path in each.rglob("*.py")}
     assert shipped == files | {"hermes/py.typed", "twisted/plugins/hermes_plugin.py"}
 
 
