@@ -53,6 +53,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._cluster: Cluster | None = None
         self._target: Offsets | None = None
+        self._seen: Offsets = {}
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy for the workers: connections stay here."""
@@ -75,6 +76,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where the next batch ends."""
         begun = unnested(start)
         available = self._target if self._target is not None else self._available(begun)
+        self._seen = available
         end = {}
         for each, offset in available.items():
             if each in begun and offset < begun[each]:
@@ -88,8 +90,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return nested({**begun, **known, **new})
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """What there is, for the query's progress."""
-        return None if self._target is None else nested(self._target)
+        """The ends of the partitions as they were last seen, for the query's progress."""
+        return nested(self._seen) or None
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Settle what `Trigger.AvailableNow` reads."""
