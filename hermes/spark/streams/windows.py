@@ -111,15 +111,14 @@ def session_counts(
     watermark: Duration | None = None,
     totals: Sequence[Column] = (),
 ) -> DataFrame:
-    """Count rows in sessions: rows of one key of which none is `gap` or more from its neighbour.
+    """Count rows in sessions: rows of one key, each at most `gap` later than the one before.
 
     A session starts with its first row and ends `gap` after its last. A row that comes later than
     its neighbours, but in time, lengthens a session, or makes one of two.
 
-    In a stream, a session is put out when the watermark has passed its end. A row that would begin
-    a session of its own, or lengthen one that is still open, counts as long as it lies less than
-    `gap` behind the watermark; what comes later is dropped. Spark has no output mode `update` for
-    sessions: use `append`.
+    In a stream, a session is put out when the watermark has passed its end. A row behind the
+    watermark still counts if it lies less than `gap` behind it; what comes later is dropped. Spark
+    has no output mode `update` for sessions: use `append`.
 
     Example:
         visits = session_counts(clicks, "30m", time="time", by="member", watermark="10m")
