@@ -8,12 +8,11 @@ from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
 
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from hermes.errors import LoadError
 from hermes.spark.cluster import Cluster, Retries
-from hermes.spark.failures import failure_text
+from hermes.spark.failures import SPARK_FAILURES, failure_text
 from hermes.spark.load.files import Files
 from hermes.spark.load.options import parse_load_options
 from hermes.spark.load.planning import make_plan
@@ -147,6 +146,7 @@ def _write(
     # A session of its own, for settings and a format that the caller's should not have.
     session = spark.newSession()
     session.conf.set("spark.sql.session.timeZone", "UTC")
+    session.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
     # A task writes to one folder alone; Spark can't know, and would sort its messages.
     session.conf.set("spark.sql.maxConcurrentOutputFileWriters", "8")
     session.dataSource.register(LoadSource)
@@ -162,7 +162,7 @@ def _write(
             rows = rows.drop("load")  # its directory says it
         with _reported(spark, progress):
             _write_parquet(rows, directory, FOLDERS[plan.partition_by])
-    except PySparkException as error:
+    except SPARK_FAILURES as error:
         raise LoadError(failure_text(error)) from error
 
 

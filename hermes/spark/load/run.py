@@ -7,7 +7,7 @@ which the next run carries out instead of making one of its own. Two runs may ca
 plan at once; the commit decides between them, and the other's data are removed.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn, TypeAlias
@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from hermes.errors import HermesError, LoadConflictError, LoadError
 from hermes.spark.load.manifests import Manifest
 from hermes.spark.load.plans import Plan, Ranges
-from hermes.spark.load.sinks import Committed, DataFile, Sink
+from hermes.spark.load.sinks import Committed, Sink
 from hermes.spark.load.target import LoadTarget
 
 __all__ = ["LoadResult", "Planner", "Writer", "run_load"]
@@ -99,16 +99,9 @@ def _carry_out(
     relative = directory.relative_to(target.path).as_posix()
     try:
         writer(plan, directory)
-        files = list(_data_files(directory))
+        manifest = _manifest(plan, directory, relative)
         target.sync_attempt(directory)
-        manifest = Manifest.of(
-            plan,
-            relative,
-            messages=sum(each.rows for each in files),
-            files=len(files),
-            file_bytes=sum(each.size_bytes for each in files),
-        )
-        won = sink.commit(manifest, files)
+        won = sink.commit(manifest)
     except (Exception, KeyboardInterrupt) as error:
         _give_up(target, sink, plan, directory, repeated, error)
     if not won:
@@ -158,6 +151,11 @@ def _conflict(plan: Plan) -> LoadConflictError:
     )
 
 
-def _data_files(directory: Path) -> Iterable[DataFile]:
-    for path in sorted(directory.rglob("*.parquet")):
-        yield DataFile(path, path.stat().st_size, pq.read_metadata(path).num_rows)
+def _manifest(plan: Plan, directory: Path, relative: str) -> Manifest:
+    """Describe what was written, from the files themselves."""
+    messages = files = file_bytes = 0
+    for path in directory.rglob("*.parquet"):
+        messages += pq.read_metadata(path).num_rows
+        files += 1
+        file_bytes += path.stat().st_size
+    return Manifest.of(plan, relative, messages=messages, files=files, file_bytes=file_bytes)

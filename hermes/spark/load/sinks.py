@@ -4,8 +4,6 @@ A commit is one atomic act that says both which data count and where the next lo
 """
 
 import re
-from dataclasses import dataclass
-from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from hermes.errors import LoadTargetError
@@ -14,7 +12,7 @@ from hermes.spark.load.manifests import Manifest
 from hermes.spark.load.target import LoadTarget, numbered
 from hermes.spark.offsets import Offsets
 
-__all__ = ["Committed", "DataFile", "ParquetSink", "Sink"]
+__all__ = ["Committed", "ParquetSink", "Sink"]
 
 
 class Committed(NamedTuple):
@@ -29,28 +27,13 @@ class Committed(NamedTuple):
     offsets: Offsets
 
 
-@dataclass(frozen=True, slots=True)
-class DataFile:
-    """A file of data that a task has written.
-
-    Attributes:
-        path: where it is.
-        size_bytes: how large it is.
-        rows: how many messages it holds.
-    """
-
-    path: Path
-    size_bytes: int
-    rows: int
-
-
 class Sink(Protocol):
     """The loads of a target that are committed."""
 
     def last(self) -> Committed:
         """How far the target has come. Raises LoadTargetError when its record is damaged."""
 
-    def commit(self, manifest: Manifest, files: list[DataFile]) -> bool:
+    def commit(self, manifest: Manifest) -> bool:
         """Commit a load whose data are on the disk.
 
         Returns:
@@ -99,7 +82,7 @@ class ParquetSink:
         """The manifests of all loads, in their order."""
         return [self.manifest(number) for number in self._numbers()]
 
-    def commit(self, manifest: Manifest, files: list[DataFile]) -> bool:
+    def commit(self, manifest: Manifest) -> bool:
         """As `Sink.commit`."""
         path = self._target.manifests / f"{manifest.number:020d}.json"
         return publish(self._target.files, path, manifest.encode())

@@ -116,9 +116,12 @@ class LoadTarget:
             LoadTargetError: another run made it something else.
         """
         records = self.path / _RECORDS
+        path = records / "target.json"
+        if self.files.read(path) is not None:
+            self.files.sync(records)  # for a run that ended before it could
+            return
         for each in (self.plans, self.manifests):
             self.files.make_directories(each)
-        path = records / "target.json"
         document = {
             "format": _FORMAT,
             "version": 1,

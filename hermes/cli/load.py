@@ -1,0 +1,235 @@
+"""`hermes load`: topics into Parquet or Delta, each message once, from cron or by hand."""
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from hermes.cli.options import JSON_OPTION, TOPIC
+from hermes.cli.spark_session import require_spark, spark_session
+from hermes.cli.terminal import format_bytes, note, progress, write_json, write_line, write_table
+
+if TYPE_CHECKING:
+    from hermes.spark.load import LoadProgress, LoadResult
+
+__all__ = ["command"]
+
+
+@click.command("load", short_help="Copy what is new of topics to Parquet or Delta.")
+@click.option(
+    "--to",
+    "target",
+    type=click.Path(path_type=Path),
+    required=True,
+    metavar="DIRECTORY",
+    help="Where to: a directory that is new, or of earlier loads.",
+)
+@click.option(
+    "-b",
+    "--bootstrap-servers",
+    metavar="HOST:PORT,...",
+    help="All the brokers: each knows only its own partitions.",
+)
+@click.option(
+    "-z",
+    "--zookeeper",
+    envvar="HERMES_ZOOKEEPER",
+    show_envvar=True,
+    metavar="HOST:PORT[/CHROOT]",
+    help="ZooKeeper, where the brokers register, instead of the list.",
+)
+@click.option("--pattern", metavar="REGEX", help="All topics whose whole name matches.")
+@click.option(
+    "--partition-by",
+    type=click.Choice(("day", "hour")),
+    default="day",
+    show_default=True,
+    help="What a folder holds: a day or an hour of the broker's append time, in UTC.",
+)
+@click.option(
+    "--sink",
+    type=click.Choice(("parquet", "delta")),
+    default="parquet",
+    show_default=True,
+    help="What the directory is.",
+)
+@click.option("--dry-run", is_flag=True, help="Only tell what would be copied.")
+@click.option(
+    "--clean-up",
+    is_flag=True,
+    help="Only remove what loads that failed have left in the directory.",
+)
+@click.option(
+    "--allow-data-loss",
+    is_flag=True,
+    help="Load what is left where messages are gone or damaged; each such place is said.",
+)
+@click.option(
+    "--group",
+    metavar="GROUP",
+    help="Store the offsets for this consumer group as well, for monitoring; needs ZooKeeper.",
+)
+@click.option(
+    "--min-partitions",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Split the work into at least so many tasks, where messages allow it.",
+)
+@click.option(
+    "--master",
+    default="local[*]",
+    show_default=True,
+    envvar="SPARK_MASTER",
+    show_envvar=True,
+    help="Where Spark runs the tasks.",
+)
+@click.option(
+    "--conf", "settings", multiple=True, metavar="KEY=VALUE", help="A setting of Spark's."
+)
+@JSON_OPTION
+@click.argument("topics", metavar="[TOPIC]...", type=TOPIC, nargs=-1)
+def command(
+    target: Path,
+    clean_up: bool,
+    master: str,
+    settings: tuple[str, ...],
+    as_json: bool,
+    **chosen: Any,
+) -> None:
+    """Copy what is new of TOPICs to files, with the offsets in the same commit.
+
+    Run it as often as you like: each message is copied once, whatever ends a run on its way. A
+    run that finds another's work undone does that first. Of two runs at once one fails.
+    """
+    if clean_up:
+        _clean_up(target, as_json)
+        return
+    options = _options(**chosen)
+    spark_settings = dict(_setting(each) for each in settings)
+    with require_spark():
+        _check(options)
+        with spark_session(master, spark_settings) as session:
+            again = True
+            while again:
+                result = _load(session, target, options, chosen)
+                _report(result, target, as_json)
+                again = result.repeated and result.committed
+
+
+def _options(
+    topics: tuple[str, ...],
+    pattern: str | None,
+    bootstrap_servers: str | None,
+    zookeeper: str | None,
+    allow_data_loss: bool,
+    group: str | None,
+    min_partitions: int | None,
+    **_: object,
+) -> dict[str, str]:
+    """The options of the load, as the library has them."""
+    if bool(topics) == (pattern is not None):
+        raise click.UsageError("name topics, or give --pattern")
+    if not (bootstrap_servers or zookeeper):
+        raise click.UsageError("give --bootstrap-servers or --zookeeper")
+    given = {
+        "subscribe": ",".join(topics) or None,
+        "subscribePattern": pattern,
+        "hermes.bootstrap.servers": bootstrap_servers,
+        "hermes.zookeeper": None if bootstrap_servers else zookeeper,
+        "groupId": group,
+        "minPartitions": min_partitions,
+        "failOnDataLoss": "false" if allow_data_loss else None,
+    }
+    return {key: str(value) for key, value in given.items() if value is not None}
+
+
+def _setting(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not (key and equals):
+        raise click.UsageError(f"--conf: expected KEY=VALUE, got {text!r}")
+    return key, value
+
+
+def _check(options: dict[str, str]) -> None:
+    """Refuse wrong options before Spark is started, which takes seconds."""
+    from hermes.spark.load.options import parse_load_options
+
+    parse_load_options(options)
+
+
+def _load(
+    session: Any, target: Path, options: dict[str, str], chosen: dict[str, Any]
+) -> "LoadResult":
+    from hermes.spark.load import load
+
+    with ExitStack() as stack:
+        bar: list[Any] = []
+        done = 0
+
+        def show(state: "LoadProgress") -> None:
+            nonlocal done
+            if not bar:
+                bar.append(stack.enter_context(progress(state.total, "tasks")))
+            bar[0](state.done - done)
+            done = state.done
+
+        return load(
+            session,
+            target,
+            options,
+            partition_by=chosen["partition_by"],
+            sink=chosen["sink"],
+            dry_run=chosen["dry_run"],
+            progress=show,
+        )
+
+
+def _report(result: "LoadResult", target: Path, as_json: bool) -> None:
+    ranges = [
+        {
+            "topic": each.topic,
+            "partition": each.name,
+            "from": start,
+            "to": end,
+            "bytes": end - start,
+        }
+        for each, (start, end) in sorted(result.ranges.items())
+    ]
+    if as_json:
+        counted = ("number", "committed", "repeated", "messages", "log_bytes", "files")
+        document = {key: getattr(result, key) for key in (*counted, "file_bytes")}
+        where = None if result.directory is None else str(result.directory)
+        write_json({**document, "directory": where, "ranges": ranges})
+        return
+    if result.number is None:
+        write_line("nothing new")
+        return
+    size = format_bytes(result.log_bytes)
+    if result.committed:
+        what = "load {}, which an earlier run had planned" if result.repeated else "load {}"
+        write_line(
+            f"{what.format(result.number)}: {result.messages} messages, {size} of the logs, in "
+            f"{result.files} files of {format_bytes(result.file_bytes)} in {result.directory}"
+        )
+    else:
+        planned = ", as planned by an earlier run" if result.repeated else ""
+        write_line(f"load {result.number} would copy {size} of the logs to {target}{planned}")
+    if ranges:
+        write_table([key.upper() for key in ranges[0]], [list(each.values()) for each in ranges])
+
+
+def _clean_up(target: Path, as_json: bool) -> None:
+    with require_spark():
+        from hermes.spark.load import clean_up
+    done = clean_up(target)
+    removed = [str(path) for path in (*done.directories, *done.temporary_files)]
+    if as_json:
+        kept = [str(path) for path in done.kept]
+        write_json({"removed": removed, "removed_bytes": done.removed_bytes, "kept": kept})
+        return
+    for path in removed:
+        write_line(f"removed {path}")
+    write_line(f"removed {format_bytes(done.removed_bytes)} in all")
+    if done.kept:
+        note(f"{len(done.kept)} attempts at the next load are kept: one may be running")

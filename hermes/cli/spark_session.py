@@ -1,0 +1,129 @@
+"""A Spark session for a command, without the noise that Spark makes while it starts."""
+
+import os
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from hermes.cli.exits import debugging
+from hermes.errors import HermesError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["require_spark", "spark_session"]
+
+
+@contextmanager
+def require_spark() -> Iterator[None]:
+    """Say what to install when a package of Spark's is missing.
+
+    Raises:
+        HermesError: the text has the command.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in ("pyspark", "pyarrow", "pandas", "numpy"):
+            raise
+        raise HermesError(
+            f"this needs Spark, and {error.name} is missing: pip install 'hermes-log[spark]'"
+        ) from error
+
+
+@contextmanager
+def spark_session(master: str, settings: Mapping[str, str]) -> Iterator["SparkSession"]:
+    """Start Spark for the length of a command.
+
+    Args:
+        master: where tasks run: `local[*]`, `spark://HOST:PORT` and so on.
+        settings: further ones of Spark's.
+
+    Raises:
+        HermesError: it can't be started.
+    """
+    from pyspark.sql import SparkSession
+
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.master(master).appName("hermes load")
+    defaults = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.session.timeZone": "UTC",
+    }
+    if master.startswith("local"):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    for key, value in {**defaults, **settings}.items():
+        builder = builder.config(key, value)
+    errors = _Stderr()
+    try:
+        session = errors.caught(builder)
+    except Exception as error:
+        raise HermesError(
+            f"Spark can't be started: {errors.last_line() or error} (it needs Java 17 or later; "
+            "HERMES_DEBUG=1 shows more)"
+        ) from error
+    if not debugging():
+        session.sparkContext.setLogLevel("OFF")  # what fails is raised, and said once
+    try:
+        yield session
+    finally:
+        session.stop()
+        _end_java(session.sparkContext._gateway)
+        errors.join()
+
+
+def _end_java(gateway: Any) -> None:
+    """End the JVM, which is a child of this process, and wait for it."""
+    gateway.shutdown()
+    if getattr(gateway, "proc", None) is not None:
+        gateway.proc.stdin.close()
+        gateway.proc.wait()
+
+
+class _Stderr:
+    """What the JVM writes to stderr: held back while it starts, passed on afterwards.
+
+    Later only warnings of tasks come this way, such as that of messages which were lost.
+    """
+
+    def __init__(self) -> None:
+        self._lines: list[bytes] = []
+        self._is_started = debugging()
+        self._thread: threading.Thread | None = None
+
+    def caught(self, builder: Any) -> "SparkSession":
+        """Start Spark with its stderr here; this process gets its own back."""
+        sys.stderr.flush()
+        own = os.dup(2)
+        receiver, sender = os.pipe()
+        self._thread = threading.Thread(target=self._pass_on, args=(receiver, own))
+        self._thread.start()
+        os.dup2(sender, 2)
+        os.close(sender)
+        try:
+            session: SparkSession = builder.getOrCreate()
+        finally:
+            os.dup2(own, 2)
+        self._is_started = True
+        return session
+
+    def last_line(self) -> str:
+        """The last thing that it wrote while it started."""
+        return self._lines[-1].decode(errors="replace").strip() if self._lines else ""
+
+    def join(self) -> None:
+        """Wait until everything was passed on: the JVM has ended."""
+        if self._thread is not None:
+            self._thread.join()
+
+    def _pass_on(self, receiver: int, own: int) -> None:
+        with open(receiver, "rb") as lines:
+            for line in lines:
+                if self._is_started:
+                    os.write(own, line)
+                else:
+                    self._lines.append(line)
+        os.close(own)

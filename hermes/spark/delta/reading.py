@@ -1,0 +1,141 @@
+"""`read_delta`: a Delta table as a DataFrame, without a jar.
+
+The driver asks `deltalake` for the files of a version; workers read one each, batch by batch. So
+neither holds more than a batch. Filters are applied by Spark once the rows are there.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
+
+from hermes.errors import LoadTargetError
+from hermes.spark.delta.table import DeltaTable, open_table, table_files
+
+__all__ = ["DeltaSource", "read_delta"]
+
+# What a table may ask of its readers; others keep rows that count as deleted, or rename columns.
+_UNDERSTOOD: Final = {"timestampNtz"}
+
+
+def read_delta(spark: SparkSession, path: str | Path) -> DataFrame:
+    """Open a Delta table as it is now.
+
+    Example:
+        read_delta(spark, "/data/clicks").groupBy("day").count().show()
+
+    Args:
+        spark: the session to read with.
+        path: the table, on a file system that the workers have too.
+
+    Raises:
+        LoadTargetError: there is no table, or one that needs more than this can do.
+    """
+    place = Path(path).absolute()
+    table = _opened(place)
+    spark.dataSource.register(DeltaSource)
+    reader = spark.read.format(DeltaSource.name())
+    return reader.option("version", str(table.version())).option("table", str(place)).load()
+
+
+@dataclass(frozen=True, eq=False)
+class DeltaFile(InputPartition):
+    """One file; it travels to the worker.
+
+    Attributes:
+        path: where it is.
+        partition_values: the columns that are not in it.
+    """
+
+    path: str
+    partition_values: dict[str, Any]
+
+
+class DeltaSource(DataSource):
+    """The format "hermes_delta", which `read_delta` registers."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The name of the format."""
+        return "hermes_delta"
+
+    def schema(self) -> StructType:
+        """The columns of the table."""
+        return from_arrow_schema(_arrow_schema(self._table()))
+
+    def reader(self, schema: StructType) -> "DeltaReader":
+        """Read the files of the version."""
+        table = self._table()
+        place = Path(self.options["table"])
+        files = [DeltaFile(str(place / path), values) for path, values in table_files(table)]
+        return DeltaReader(files, _arrow_schema(table))
+
+    def _table(self) -> DeltaTable:
+        table = _opened(Path(self.options["table"]))
+        table.load_as_version(int(self.options["version"]))
+        return table
+
+
+class DeltaReader(DataSourceReader):
+    """Reads files of a table.
+
+    Args:
+        files: which.
+        schema: the columns of the table.
+    """
+
+    def __init__(self, files: list[DeltaFile], schema: pa.Schema) -> None:
+        self._files = files
+        self._schema = schema
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy for the workers: each gets its file by itself."""
+        return {**self.__dict__, "_files": []}
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """A task a file."""
+        return list(self._files)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read a file; runs in a worker."""
+        if not isinstance(partition, DeltaFile):
+            return  # Spark asks once, with nothing, when there are no files
+        with pq.ParquetFile(partition.path) as file:
+            for batch in file.iter_batches():
+                yield self._completed(batch, partition.partition_values)
+
+    def _completed(self, batch: pa.RecordBatch, values: dict[str, Any]) -> pa.RecordBatch:
+        """Put the columns in order, with those that the folders stand for."""
+        columns = []
+        for field in self._schema:
+            if field.name in values:
+                value = pa.scalar(values[field.name], field.type)
+                columns.append(pa.repeat(value, batch.num_rows))
+            elif field.name in batch.schema.names:
+                columns.append(batch.column(field.name).cast(field.type))
+            else:  # it was added to the table later
+                columns.append(pa.nulls(batch.num_rows, field.type))
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+
+def _opened(path: Path) -> DeltaTable:
+    table = open_table(path)
+    if table is None:
+        raise LoadTargetError(f"{path}: there is no Delta table")
+    protocol = table.protocol()
+    features = set(protocol.reader_features or ())
+    if protocol.min_reader_version == 2 or features - _UNDERSTOOD:
+        needs = ", ".join(sorted(features)) or "column mapping"
+        raise LoadTargetError(f"{path}: reading this table needs {needs}: use Delta's own reader")
+    return table
+
+
+def _arrow_schema(table: DeltaTable) -> pa.Schema:
+    return pa.schema(table.schema().to_arrow())

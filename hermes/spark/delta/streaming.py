@@ -1,0 +1,127 @@
+"""`write_stream_to_delta`: a streaming query into a Delta table, each micro-batch exactly once.
+
+Spark hands a batch over again when it can't know whether it was written. So the commit carries the
+batch's number as the version of an application transaction, with the query's own id as the
+application; a batch whose number is there is passed over. Workers write the files, into a fresh
+directory; the driver sees only their names.
+"""
+
+import secrets
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any, Final
+
+from pyspark.sql import DataFrame
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.types import DateType, IntegerType, LongType, ShortType, StringType, StructType
+
+from hermes.errors import ConfigError
+from hermes.spark.delta.table import add_files, new_files, open_table, sync_files, table_files
+
+__all__ = ["write_stream_to_delta"]
+
+# Types whose values are the same text as a folder of Spark's and as a partition value of Delta's.
+_FOLDER_TYPES: Final = (StringType, DateType, IntegerType, LongType, ShortType)
+_START_SECONDS: Final = 600
+
+
+def write_stream_to_delta(
+    df: DataFrame,
+    path: str | Path,
+    checkpoint: str | Path,
+    *,
+    partition_by: Sequence[str] = (),
+    trigger: Mapping[str, Any] | None = None,
+    name: str | None = None,
+) -> StreamingQuery:
+    """Start a query that appends a stream to a Delta table, each row once.
+
+    It goes on where it ended, however it ended, as long as it gets the same checkpoint.
+
+    Example:
+        clicks = spark.readStream.format("hermes").options(**options).load()
+        query = write_stream_to_delta(clicks, "/data/clicks", "/data/checkpoints/clicks")
+        query.awaitTermination()
+
+    Args:
+        df: the stream.
+        path: the table, made if need be, on a file system that the workers have too.
+        checkpoint: a directory for Spark's records, of this query alone.
+        partition_by: columns that become folders: strings, dates or whole numbers.
+        trigger: as for `DataStreamWriter.trigger`, such as `{"availableNow": True}`.
+        name: the query's name.
+
+    Returns:
+        The running query; stopping it is the caller's business.
+
+    Raises:
+        ConfigError: `df` is no stream, or can't be partitioned so.
+    """
+    if not df.isStreaming:
+        raise ConfigError("df", "expected a stream: load a batch with hermes.spark.load")
+    _check_folders(df.schema, partition_by)
+    started: Future[str] = Future()
+    write = _batch_writer(Path(path).absolute(), tuple(partition_by), started)
+    writer = df.writeStream.option("checkpointLocation", str(checkpoint)).foreachBatch(write)
+    writer = writer.trigger(**trigger) if trigger else writer
+    query = (writer.queryName(name) if name else writer).start()
+    started.set_result(query.id)
+    return query
+
+
+def _batch_writer(
+    path: Path, partition_by: tuple[str, ...], started: "Future[str]"
+) -> Callable[[DataFrame, int], None]:
+    def write(batch: DataFrame, number: int) -> None:
+        query_id = started.result(_START_SECONDS)
+        app_id = f"hermes stream {query_id}"
+        attempts = path / "data" / f"query={query_id}" / f"batch={number}"
+        table = open_table(path)
+        last = None if table is None else table.transaction_version(app_id)
+        if last is None or last < number:
+            directory = attempts / f"attempt={secrets.token_hex(4)}"
+            _write_files(batch, directory, partition_by)
+            schema = to_arrow_schema(batch.schema, timezone="UTC")
+            metadata = {"hermes.query": query_id, "hermes.batch": number}
+            files = new_files(path, directory)
+            sync_files(path, files)
+            add_files(path, files, schema, partition_by, app_id, number, metadata)
+        _remove_others(path, attempts)
+
+    return write
+
+
+def _write_files(batch: DataFrame, directory: Path, partition_by: tuple[str, ...]) -> None:
+    writer = batch.write.mode("append").option(
+        "mapreduce.fileoutputcommitter.marksuccessfuljobs", "false"
+    )
+    writer.partitionBy(*partition_by).parquet(f"file://{directory}")
+
+
+def _remove_others(path: Path, attempts: Path) -> None:
+    """Remove what attempts at a batch left behind, now that another one of them is committed."""
+    found = sorted(attempts.glob("attempt=*"))
+    if len(found) < 2:
+        return
+    table = open_table(path)
+    used = {path / name for name, _ in table_files(table)} if table is not None else set()
+    counting = [each for each in found if any(each in file.parents for file in used)]
+    if counting:  # else its files were compacted meanwhile, and nothing is known for sure
+        for each in set(found) - set(counting):
+            shutil.rmtree(each, ignore_errors=True)
+
+
+def _check_folders(schema: StructType, partition_by: Sequence[str]) -> None:
+    types = {field.name: field.dataType for field in schema.fields}
+    for each in partition_by:
+        if each not in types:
+            raise ConfigError("partition_by", f"there is no column {each!r}: {', '.join(types)}")
+        if not isinstance(types[each], _FOLDER_TYPES):
+            raise ConfigError(
+                "partition_by",
+                f"expected strings, dates or whole numbers, but {each!r} is "
+                f"{types[each].simpleString()}",
+            )

@@ -1,0 +1,228 @@
+"""Delta tables without a jar: files that Spark has written, committed by `deltalake`, exactly once.
+
+The driver adds files to a table in one atomic commit, which also carries the version of an
+application transaction: the number of a load, or of a micro-batch. What is committed already is
+seen by that and not committed again, whoever tries, however often.
+"""
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from hermes.errors import LoadError, LoadTargetError
+
+try:
+    from deltalake import DeltaTable, Schema
+    from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+    from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
+except ModuleNotFoundError as missing:
+    raise LoadError(
+        "Delta tables need another package: pip install 'hermes-log[spark,delta]'"
+    ) from missing
+
+__all__ = [
+    "DeltaTable",
+    "NewFile",
+    "add_files",
+    "new_files",
+    "open_table",
+    "sync_files",
+    "table_files",
+]
+
+# How often others may come first with commits of their own before this gives up.
+_TURNS: Final = 100
+_NULL: Final = "__HIVE_DEFAULT_PARTITION__"
+
+
+@dataclass(frozen=True, slots=True)
+class NewFile:
+    """A file that is to be added to a table.
+
+    Attributes:
+        path: relative to the table.
+        size_bytes: how large it is.
+        rows: how many rows it holds.
+        modified_ms: when it was written, in ms since 1970.
+        partition_values: the columns that are not in the file, as text; None for null.
+    """
+
+    path: str
+    size_bytes: int
+    rows: int
+    modified_ms: int
+    partition_values: Mapping[str, str | None]
+
+
+def open_table(path: Path) -> DeltaTable | None:
+    """Open the current version of a table; None when there is no table.
+
+    Raises:
+        LoadTargetError: its log is damaged.
+    """
+    try:
+        return DeltaTable(str(path))
+    except TableNotFoundError:
+        return None
+    except DeltaError as error:
+        raise LoadTargetError(
+            f"{path}: the Delta log can't be read ({error}): restore _delta_log from a copy"
+        ) from error
+
+
+def new_files(path: Path, directory: Path) -> list[NewFile]:
+    """Describe what Spark has written into a directory of a table.
+
+    Args:
+        path: the table.
+        directory: below it; folders in it hold the partition values, as `day=2026-11-24`.
+    """
+    return list(_described(path, directory))
+
+
+def _described(path: Path, directory: Path) -> Iterator[NewFile]:
+    for each in sorted(directory.rglob("*.parquet")):
+        folders = (folder.partition("=") for folder in each.relative_to(directory).parts[:-1])
+        values = {name: unquote(text) for name, _, text in folders}
+        status = each.stat()
+        yield NewFile(
+            each.relative_to(path).as_posix(),
+            status.st_size,
+            pq.read_metadata(each).num_rows,
+            int(status.st_mtime * 1000),
+            {name: None if text == _NULL else text for name, text in values.items()},
+        )
+
+
+def table_files(table: DeltaTable) -> list[tuple[str, dict[str, Any]]]:
+    """The files of a table's version: path, relative to the table, and partition values."""
+    actions = pa.table(table.get_add_actions())
+    if "partition" not in actions.column_names:
+        return [(unquote(path), {}) for path in actions["path"].to_pylist()]
+    pairs = zip(actions["path"].to_pylist(), actions["partition"].to_pylist(), strict=True)
+    return [(unquote(path), values or {}) for path, values in pairs]
+
+
+def add_files(
+    path: Path,
+    files: Sequence[NewFile],
+    schema: pa.Schema,
+    partition_by: Sequence[str],
+    app_id: str,
+    version: int,
+    metadata: Mapping[str, Any],
+) -> bool:
+    """Add files to a table, made if need be, in one commit.
+
+    Args:
+        path: the table.
+        files: what to add; on the disk already.
+        schema: all columns of the table.
+        partition_by: which of them are not in the files.
+        app_id: who commits.
+        version: of the application, 0 or more; each is committed once, in ascending order.
+        metadata: what else stands in the commit; values that JSON can hold.
+
+    Returns:
+        Whether it was committed; False when this version, or a later one, was there already.
+
+    Raises:
+        LoadError: the table has other columns, or the commit failed.
+    """
+    table = open_table(path) or _made(path, schema, partition_by)
+    _check_columns(path, table, schema, partition_by)
+    actions: list[AddAction | RemoveAction] = [_action(each) for each in files]
+    properties = CommitProperties(
+        dict(metadata), max_commit_retries=0, app_transactions=[Transaction(app_id, version)]
+    )
+    for _ in range(_TURNS):
+        last = table.transaction_version(app_id)
+        if last is not None and last >= version:
+            return False
+        # The commit is for this very version of the table: it fails when another came meanwhile.
+        before = table.version()
+        try:
+            table.create_write_transaction(
+                actions, "append", table.schema(), list(partition_by), commit_properties=properties
+            )
+        except CommitFailedError as error:
+            table = open_table(path) or table
+            if table.version() == before:
+                raise LoadError(f"{path}: the commit failed: {error}") from error
+        except (DeltaError, OSError) as error:
+            raise LoadError(f"{path}: the commit failed: {error}") from error
+        else:
+            _sync_log(path)
+            return True
+    raise LoadError(f"{path}: others commit so often that there is no turn for this; try again")
+
+
+def _made(path: Path, schema: pa.Schema, partition_by: Sequence[str]) -> DeltaTable:
+    """Make a table, or open the one that another run has just made."""
+    try:
+        return DeltaTable.create(str(path), Schema.from_arrow(schema), "error", list(partition_by))
+    except DeltaError as error:
+        table = open_table(path)
+        if table is None:
+            raise LoadError(f"{path}: no Delta table can be made: {error}") from error
+        return table
+
+
+def _check_columns(
+    path: Path, table: DeltaTable, schema: pa.Schema, partition_by: Sequence[str]
+) -> None:
+    there = [(each.name, str(each.type)) for each in table.schema().fields]
+    wanted = [(each.name, str(each.type)) for each in Schema.from_arrow(schema).fields]
+    if there != wanted:
+        odd = sorted({name for name, _ in set(there) ^ set(wanted)}) or ["their order"]
+        raise LoadError(
+            f"{path}: the table has other columns, see {', '.join(odd)}: write to another one"
+        )
+    if table.metadata().partition_columns != list(partition_by):
+        by = ", ".join(table.metadata().partition_columns) or "nothing"
+        raise LoadError(f"{path}: the table is partitioned by {by}, and keeps to that")
+
+
+def _action(file: NewFile) -> AddAction:
+    return AddAction(
+        file.path,
+        file.size_bytes,
+        file.partition_values,
+        file.modified_ms,
+        True,
+        json.dumps({"numRecords": file.rows}),
+    )
+
+
+def _sync_log(path: Path) -> None:
+    """Flush the log to the disk, which the package leaves to the system."""
+    log = path / "_delta_log"
+    newest = max(log.glob("*.json"), default=log)
+    for each in (newest, log, path):
+        _sync(each)
+
+
+def sync_files(path: Path, files: Sequence[NewFile]) -> None:
+    """Flush files that are to be added, and the folders that they are in, to the disk."""
+    folders: set[Path] = set()
+    for each in files:
+        place = path / each.path
+        _sync(place)
+        folders.update(place.parents[: len(Path(each.path).parts)])
+    for folder in folders:
+        _sync(folder)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,80 @@
+"""Commits loads to a Delta table, which is the target itself.
+
+A load is committed if the table's application transaction says so. The commit's own metadata hold
+the manifest, offsets included. Needs the extra `delta`.
+"""
+
+from typing import Any, Final
+
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from hermes.errors import LoadTargetError
+from hermes.spark.delta.table import DeltaTable, add_files, new_files, open_table
+from hermes.spark.load.manifests import Manifest
+from hermes.spark.load.sinks import Committed
+from hermes.spark.load.source import FOLDERS, loaded_schema
+from hermes.spark.load.target import LoadTarget
+from hermes.spark.offsets import unnested
+
+__all__ = ["DeltaSink"]
+
+_APP_ID: Final = "hermes load"
+_KEY: Final = "hermes.load"
+
+
+class DeltaSink:
+    """Commits to a Delta table; as `sinks.Sink`.
+
+    Args:
+        target: the table.
+    """
+
+    def __init__(self, target: LoadTarget) -> None:
+        self._target = target
+
+    def last(self) -> Committed:
+        """As `Sink.last`."""
+        table = open_table(self._target.path)
+        number = 0 if table is None else table.transaction_version(_APP_ID) or 0
+        if table is None or not number:
+            return Committed(0, {})
+        limit = 1
+        while True:
+            manifests = _manifests(table, limit)
+            if number in manifests:
+                return Committed(number, unnested(manifests[number]["offsets"]))
+            if limit > table.version():
+                break
+            limit *= 10
+        plan = self._target.plan(number)  # the commit has expired from the log
+        if plan is None:
+            raise LoadTargetError(
+                f"{self._target.path}: the offsets of load {number} are neither in the Delta log "
+                f"nor in {self._target.plan_path(number)}: restore that file from a copy"
+            )
+        return Committed(number, plan.offsets)
+
+    def commit(self, manifest: Manifest) -> bool:
+        """As `Sink.commit`."""
+        by = self._target.settings.partition_by
+        return add_files(
+            self._target.path,
+            new_files(self._target.path, self._target.path / manifest.directory),
+            to_arrow_schema(loaded_schema(by), timezone="UTC"),
+            FOLDERS[by],
+            _APP_ID,
+            manifest.number,
+            {_KEY: manifest.document()},
+        )
+
+    def directories(self) -> dict[int, str]:
+        """As `Sink.directories`."""
+        table = open_table(self._target.path)
+        found = {} if table is None else _manifests(table, None)
+        return {number: str(each["directory"]) for number, each in found.items()}
+
+
+def _manifests(table: DeltaTable, limit: int | None) -> dict[int, dict[str, Any]]:
+    """The manifests in the newest commits, by the number of the load."""
+    documents = [each[_KEY] for each in table.history(limit) if _KEY in each]
+    return {each["number"]: each for each in documents}

@@ -1,0 +1,159 @@
+"""A file system that ends the program at any step, and forgets what was not flushed."""
+
+import os
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from hermes.spark.load.files import Files
+from hermes.spark.load.plans import Piece, Plan
+from hermes.spark.load.sinks import Committed
+from hermes.spark.load.target import LoadTarget, TargetSettings
+from hermes.spark.offsets import TopicPartition
+
+CLICKS = TopicPartition("clicks", 0, 0)
+
+
+class Killed(BaseException):
+    """The end of the program: no clean-up of the code under test may see it as an error."""
+
+
+class MortalFiles(Files):
+    """Ends the program at a step, or fails it.
+
+    Attributes:
+        steps: how many steps were begun.
+        last_step: the step to end at, counted from 1; 0 for none.
+        is_after: whether to end behind that step, not before.
+        failure: what to raise there.
+    """
+
+    def __init__(self) -> None:
+        self.steps = 0
+        self.last_step = 0
+        self.is_after = False
+        self.failure: BaseException = Killed()
+        self._unsynced: set[Path] = set()
+        self._unsynced_links: set[Path] = set()
+
+    def lose_power(self) -> None:
+        """Forget what was not flushed: half the content of files, and all of their new names."""
+        for path in self._unsynced:
+            if path.exists():
+                path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+        for path in self._unsynced_links:
+            path.unlink(missing_ok=True)
+        self._unsynced.clear()
+        self._unsynced_links.clear()
+
+    def write(self, path: Path, content: bytes) -> None:
+        self._unsynced.add(path)
+        self._step(super().write, path, content)
+
+    def sync(self, path: Path) -> None:
+        self._step(super().sync, path)
+        self._unsynced.discard(path)
+        self._unsynced_links -= {each for each in self._unsynced_links if each.parent == path}
+
+    def link(self, source: Path, target: Path) -> None:
+        self._step(self._link, source, target)
+
+    def unlink(self, path: Path) -> None:
+        self._step(super().unlink, path)
+        self._unsynced.discard(path)
+
+    def make_directories(self, path: Path) -> None:
+        self._step(super().make_directories, path)
+
+    def remove_tree(self, path: Path) -> None:
+        self._step(super().remove_tree, path)
+
+    def note_unsynced(self, path: Path) -> None:
+        """A file that others wrote, and did not flush."""
+        self._unsynced.add(path)
+
+    def _link(self, source: Path, target: Path) -> None:
+        super().link(source, target)
+        self._unsynced_links.add(target)
+        if source in self._unsynced:
+            self._unsynced.add(target)
+
+    def _step(self, action: Callable[..., None], *arguments: Any) -> None:
+        self.steps += 1
+        is_last = self.steps == self.last_step
+        if is_last and not self.is_after:
+            raise self.failure
+        action(*arguments)
+        if is_last:
+            raise self.failure
+
+
+class Topic:
+    """A topic of one partition whose messages are numbers; each is 10 bytes of the log."""
+
+    def __init__(self, files: MortalFiles) -> None:
+        self.count = 0
+        self.now_ms = 1_700_000_000_000
+        self._files = files
+
+    def plan(self, last: Committed) -> Plan | None:
+        """As `make_plan`, with a folder for each message that is a multiple of 3."""
+        start, end = last.offsets.get(CLICKS, 0) // 10, self.count
+        if start == end:
+            return None
+        cuts = sorted({start, end, *(n for n in range(start, end) if n % 3 == 0)})
+        pieces = tuple(
+            Piece(CLICKS, a * 10, b * 10, f"2023-11-{self.now_ms % 20 + 1:02}")
+            for a, b in pairwise(cuts)
+        )
+        return Plan(last.number + 1, self.now_ms, "day", pieces, {CLICKS: end * 10})
+
+    def write(self, plan: Plan, directory: Path) -> None:
+        """As Spark's tasks: a file for each piece, none of them flushed."""
+        for number, piece in enumerate(plan.pieces):
+            folder = directory / f"topic=clicks/day={piece.period}"
+            self._files.make_directories(folder)
+            messages = list(range(piece.start // 10, piece.end // 10))
+            path = folder / f"part-{number}.parquet"
+            self._files.note_unsynced(path)
+            pq.write_table(pa.table({"message": messages}), path)
+
+
+@pytest.fixture
+def files() -> MortalFiles:
+    return MortalFiles()
+
+
+@pytest.fixture
+def topic(files: MortalFiles) -> Topic:
+    return Topic(files)
+
+
+@pytest.fixture
+def target(tmp_path: Path, files: MortalFiles) -> LoadTarget:
+    return LoadTarget(tmp_path / "target", TargetSettings(), files)
+
+
+@pytest.fixture
+def loaded() -> Callable[[LoadTarget, list[str]], list[int]]:
+    """Reads the messages in the given directories, sorted."""
+
+    def read(target: LoadTarget, directories: list[str]) -> list[int]:
+        found: list[int] = []
+        for directory in directories:
+            for folder, _, names in os.walk(target.path / directory):
+                for name in names:
+                    found += pq.ParquetFile(Path(folder, name)).read()["message"].to_pylist()
+        return sorted(found)
+
+    return read
+
+
+@pytest.fixture
+def killed() -> type[Killed]:
+    return Killed
