@@ -36,7 +36,7 @@ PLACES = [
 # Session timeout and two backoffs, and what a busy machine takes for its turns.
 BACKOFF_SECONDS = ConsumerConfig(group="g", zookeeper_connect="any").seconds("rebalance_backoff")
 ORPHAN_SECONDS = SESSION_SECONDS + 2 * BACKOFF_SECONDS
-BUSY_SECONDS = float(os.environ.get("HERMES_SOAK_BUSY_SECONDS", "1"))
+BUSY_SECONDS = float(os.environ.get("HERMES_SOAK_BUSY_SECONDS", "0.5"))
 
 
 def test_churn(tmp_path: Path) -> None:
