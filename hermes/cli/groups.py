@@ -77,7 +77,7 @@ def describe(
         for member in state.members:
             write_line(f"member {member}")
         headings = ("topic", "partition", "offset", "end", "lag", "owner")
-        table = [[row[key] for key in headings] for row in rows]
+        table = [[*(row[key] for key in headings[:-1]), row["owner"] or "-"] for row in rows]
         write_table([each.upper() for each in headings], table)
     for text in unknown:
         note(text)
