@@ -21,6 +21,12 @@ And of a writing:
                 rows become messages, with ids inside their values
     sink        what Spark knows, and what a task does: sends, and waits for acknowledgements
 
+And of what is done with rows, on DataFrames of any source:
+
+    decoding    JSON, Avro and text become columns; what can't be decoded is told
+    streams     windows, joins, ranking, de-duplication
+    arguments   what they check before Spark plans
+
 Needs the extra `spark`. docs/spark.md is the guide.
 """
 

@@ -90,6 +90,20 @@ def test_a_stream_is_split_and_counted(spark: Any, tmp_path: Path) -> None:
         read_counts(query, "x")
 
 
+def test_a_watermark_outlasts_decoding(spark: Any) -> None:
+    rate = spark.readStream.format("rate").load().withWatermark("timestamp", "1 minute")
+    df = rate.select("timestamp", sf.lit("a").alias("value"))
+    assert df.schema["timestamp"].metadata
+    for decoded in (
+        decode_json(df, "i int"),
+        decode_avro(df, CLICK),
+        decode_pattern(df, "(.)", "c string", encoding="cp1252"),
+    ):
+        good, dead = split_dead_letters(count_dead_letters(decoded, "clicks"))
+        assert good.schema["timestamp"].metadata == df.schema["timestamp"].metadata
+        assert dead.schema["timestamp"].metadata == df.schema["timestamp"].metadata
+
+
 def test_wrong_arguments(spark: Any) -> None:
     df = values(spark)
     with pytest.raises(ConfigError, match=r"^dead_letter: there is no column 'dead_letter'; this"):
