@@ -1,6 +1,8 @@
 """`hermes load`: topics into Parquet or Delta, each message once, from cron or by hand."""
 
+from collections.abc import Callable
 from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +13,8 @@ from hermes.cli.spark_session import require_spark, spark_session
 from hermes.cli.terminal import format_bytes, note, progress, write_json, write_line, write_table
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from hermes.spark.load import LoadProgress, LoadResult
 
 __all__ = ["command"]
@@ -107,14 +111,14 @@ def command(
         return
     options = _options(**chosen)
     spark_settings = dict(_setting(each) for each in settings)
-    with require_spark():
-        _check(options)
-        with spark_session(master, spark_settings) as session:
-            again = True
-            while again:
-                result = _load(session, target, options, chosen)
-                _report(result, target, as_json)
-                again = result.repeated and result.committed
+    with require_spark(), ExitStack() as stack:
+        # Spark takes seconds to start; often there is nothing new, or something is wrong.
+        session = cache(lambda: stack.enter_context(spark_session(master, spark_settings)))
+        again = True
+        while again:
+            result = _load(session, target, options, chosen)
+            _report(result, target, as_json)
+            again = result.repeated and result.committed
 
 
 def _options(
@@ -151,15 +155,11 @@ def _setting(text: str) -> tuple[str, str]:
     return key, value
 
 
-def _check(options: dict[str, str]) -> None:
-    """Refuse wrong options before Spark is started, which takes seconds."""
-    from hermes.spark.load.options import parse_load_options
-
-    parse_load_options(options)
-
-
 def _load(
-    session: Any, target: Path, options: dict[str, str], chosen: dict[str, Any]
+    session: "Callable[[], SparkSession]",
+    target: Path,
+    options: dict[str, str],
+    chosen: dict[str, Any],
 ) -> "LoadResult":
     from hermes.spark.load import load
 
@@ -187,13 +187,7 @@ def _load(
 
 def _report(result: "LoadResult", target: Path, as_json: bool) -> None:
     ranges = [
-        {
-            "topic": each.topic,
-            "partition": each.name,
-            "from": start,
-            "to": end,
-            "bytes": end - start,
-        }
+        {"topic": each.topic, "partition": each.name, "from": start, "to": end}
         for each, (start, end) in sorted(result.ranges.items())
     ]
     if as_json:

@@ -3,7 +3,7 @@
 import re
 from typing import Final
 
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 
 __all__ = ["SPARK_FAILURES", "failure_text"]

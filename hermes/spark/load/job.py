@@ -46,7 +46,7 @@ Progress: TypeAlias = Callable[[LoadProgress], object]
 
 
 def load(
-    spark: SparkSession,
+    spark: SparkSession | Callable[[], SparkSession],
     target: str | Path,
     options: Mapping[str, str],
     *,
@@ -73,7 +73,8 @@ def load(
         print(result.messages, result.ranges)
 
     Args:
-        spark: runs the tasks; workers must see the target under the same path.
+        spark: runs the tasks; workers must see the target under the same path. Or a function
+            that starts it, called only if there is something to copy.
         target: a directory, new or of earlier loads.
         options: as the source has them: how the brokers are found, which topics or partitions,
             minPartitions, failOnDataLoss, groupId, retries and maxFetchBytes.
@@ -134,7 +135,7 @@ def open_sink(target: LoadTarget) -> Sink:
 
 
 def _write(
-    spark: SparkSession,
+    started: SparkSession | Callable[[], SparkSession],
     target: LoadTarget,
     parsed: SourceOptions,
     options: Mapping[str, str],
@@ -143,6 +144,7 @@ def _write(
     directory: Path,
 ) -> None:
     """Have Spark copy a plan's messages into a directory."""
+    spark = started if isinstance(started, SparkSession) else started()
     # A session of its own, for settings and a format that the caller's should not have.
     session = spark.newSession()
     session.conf.set("spark.sql.session.timeZone", "UTC")

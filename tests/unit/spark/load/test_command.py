@@ -1,0 +1,84 @@
+"""`hermes load` as far as it gets without Spark: it is not even started."""
+
+import json
+import sys
+
+import pytest
+from click.testing import CliRunner
+
+from hermes import Producer, ProducerConfig
+from hermes.cli import program
+from hermes.testing import running_broker
+
+
+def hermes(*arguments: object):
+    return CliRunner().invoke(program, ["load", *map(str, arguments)])
+
+
+@pytest.fixture(scope="module")
+def broker():
+    with running_broker() as running:
+        with Producer(ProducerConfig(broker_list=running.broker_list, acks="flushed")) as producer:
+            producer.send("clicks", [b"one", b"two"])
+        yield f"{running.host}:{running.port}"
+
+
+def test_a_dry_run_tells_what_would_be_copied(broker, tmp_path) -> None:
+    ran = hermes("--to", tmp_path / "t", "-b", broker, "--dry-run", "clicks")
+    assert ran.exit_code == 0
+    assert ran.stdout == (
+        f"load 1 would copy 26 B of the logs to {tmp_path / 't'}\n"
+        "TOPIC   PARTITION  FROM  TO\n"
+        "clicks  0-0           0  26\n"
+    )
+    assert not (tmp_path / "t").exists()
+
+
+def test_json_for_programs(broker, tmp_path) -> None:
+    ran = hermes("--to", tmp_path / "t", "-b", broker, "--dry-run", "--json", "clicks")
+    told = json.loads(ran.stdout)
+    assert (told["number"], told["committed"], told["log_bytes"]) == (1, False, 26)
+    assert told["ranges"] == [{"topic": "clicks", "partition": "0-0", "from": 0, "to": 26}]
+
+
+def test_nothing_new_is_no_failure(broker, tmp_path) -> None:
+    ran = hermes("--to", tmp_path / "t", "-b", broker, "--pattern", "none.*")
+    assert (ran.exit_code, ran.stdout) == (0, "nothing new\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["-b", "127.0.0.1:1"], 2, "name topics, or give --pattern"),
+        (["-b", "127.0.0.1:1", "--pattern", "a", "clicks"], 2, "name topics, or give --pattern"),
+        (["clicks"], 2, "give --bootstrap-servers or --zookeeper"),
+        (["-b", "here", "clicks"], 1, "hermes.bootstrap.servers: expected HOST:PORT"),
+        (["-b", "BROKER", "--group", "g", "clicks"], 1, "groupId: progress is published in Zoo"),
+        (["-b", "BROKER", "clack"], 1, "there is no topic 'clack' on the brokers; there are: cl"),
+        (["-b", "BROKER", "--conf", "x", "clicks"], 2, "--conf: expected KEY=VALUE, got 'x'"),
+        (["-b", "BROKER", "--clean-up", "clicks"], 1, "nothing was ever loaded into this"),
+    ],
+)
+def test_mistakes_are_said_in_one_line(broker, tmp_path, arguments, code, says) -> None:
+    given = [broker if each == "BROKER" else each for each in arguments]
+    ran = hermes("--to", tmp_path / "t", *given)
+    assert ran.exit_code == code
+    assert says in ran.stderr
+    assert ran.stderr.count("\n") == 1
+    assert not (tmp_path / "t").exists()
+
+
+def test_a_foreign_directory_is_left_alone(broker, tmp_path) -> None:
+    (tmp_path / "notes").write_text("mine")
+    ran = hermes("--to", tmp_path, "-b", broker, "clicks")
+    assert (ran.exit_code, "holds something else (notes)" in ran.stderr) == (1, True)
+    assert [each.name for each in tmp_path.iterdir()] == ["notes"]
+
+
+def test_without_spark_it_says_what_to_install(broker, tmp_path, monkeypatch) -> None:
+    for name in [name for name in sys.modules if name.startswith("hermes.spark")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    monkeypatch.setitem(sys.modules, "pyspark.sql", None)
+    ran = hermes("--to", tmp_path / "t", "-b", broker, "clicks")
+    assert (ran.exit_code, "pip install 'hermes-log[spark]'" in ran.stderr) == (1, True)
