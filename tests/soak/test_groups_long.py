@@ -1,4 +1,8 @@
-"""Eight members, 32 partitions on 3 brokers, five minutes of kills, stops, joins and leaves."""
+"""Eight members, 32 partitions on 3 brokers, five minutes of kills, stops, joins and leaves.
+
+HERMES_SOAK_SECONDS, HERMES_SOAK_SEED and HERMES_SOAK_SERVER (zookeeper or embedded) change how
+long, how, and on what.
+"""
 
 import itertools
 import json
@@ -13,10 +17,10 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+from coordination_servers import KINDS
 from group_history import disorder, late_hand_outs, repetitions, unreleased_takes
 from group_member import SESSION_SECONDS, MemberProcess
 from owners_watch import OwnersWatch
-from zookeeper_process import ZooKeeperProcess
 
 from hermes.client import Producer, ProducerConfig, SyncProducer
 from hermes.client.groups import ConsumerConfig
@@ -43,7 +47,7 @@ def test_churn(tmp_path: Path) -> None:
     seed = int(os.environ.get("HERMES_SOAK_SEED", time.time_ns() % 100_000))
     print(f"HERMES_SOAK_SEED={seed}")  # noqa: T201, so that a failure can be run again
     chance = random.Random(seed)
-    zookeeper = ZooKeeperProcess(tmp_path / "zookeeper")
+    zookeeper = KINDS[os.environ.get("HERMES_SOAK_SERVER", "zookeeper")](tmp_path / "server")
     with ExitStack() as stack:
         zookeeper.start()
         stack.callback(zookeeper.kill)

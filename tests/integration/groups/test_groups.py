@@ -370,6 +370,32 @@ def test_nothing_is_handed_out_while_zookeeper_is_out_of_reach(
         eventually(all_came)
 
 
+def test_a_server_that_restarts_changes_nothing_for_anybody(
+    own_server: ServerProcess, make_session: Any, eventually: Any
+) -> None:
+    with ExitStack() as stack:
+        cluster = Cluster(own_server.address, stack)
+        cluster.broker()
+        cluster.send("clicks", range(20))
+        reader = Reader(cluster.consumer().create_message_streams({"clicks": 1})["clicks"][0])
+        eventually(lambda: len(reader.found) == 20)
+        own_server.kill()
+        cluster.send("clicks", range(20, 40))  # brokers are known
+        own_server.start()
+        later = Reader(cluster.consumer().create_message_streams({"clicks": 1})["clicks"][0])
+        cluster.send("clicks", range(40, 60))
+        readers = (reader, later)
+
+        def values() -> Counter[int]:
+            return Counter(each.message for one in readers for each in list(one.found))
+
+        eventually(lambda: set(values()) == set(range(60)))
+        session = make_session(own_server.address)
+        eventually(lambda: len(session.children("/consumers/g/ids")) == 2)
+        eventually(lambda: session.children("/brokers/ids") == ["0"])
+        eventually(lambda: len(session.children("/consumers/g/owners/clicks")) == 4)
+
+
 def test_shutting_down_without_zookeeper_ends(own_server: ServerProcess) -> None:
     with ExitStack() as stack:
         cluster = Cluster(own_server.address, stack)
