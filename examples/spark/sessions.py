@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Finds the visits of members in the topic `clicks`: clicks at most half an hour apart.
 
-    python examples/spark/sessions.py --sample 2000 --once
+    python examples/spark/sessions.py --sample 2000 --gap 5m --once
 
 A visit comes when the latest click is forty minutes past its last one: the half hour that ends it,
 and ten minutes for clicks that come late. Needs `pip install 'hermes-log[spark]'`, Java, and a
