@@ -1,8 +1,11 @@
+from pathlib import Path
+
 import pytest
 
 from hermes.errors import ConfigError
 from hermes.spark.offsets import TopicPartition
-from hermes.spark.options import SOURCE_OPTIONS, SourceOptions
+from hermes.spark.options import SOURCE_OPTIONS, Option, SourceOptions
+from hermes.spark.sink_options import SINK_OPTIONS
 
 ADDRESS = {"hermes.bootstrap.servers": "localhost:9092"}
 LEAST = {**ADDRESS, "subscribe": "clicks"}
@@ -105,3 +108,12 @@ def test_the_table_has_every_option_once_and_says_what_it_means() -> None:
     names = [option.name.lower() for option in SOURCE_OPTIONS]
     assert len(set(names)) == len(names)
     assert all(option.doc and option.uses for option in SOURCE_OPTIONS)
+
+
+@pytest.mark.parametrize("option", [*SOURCE_OPTIONS, *SINK_OPTIONS], ids=lambda each: each.name)
+def test_the_guide_has_every_option_with_its_meaning(option: Option) -> None:
+    guide = Path(__file__).parents[3] / "docs" / "spark.md"
+    rows = [
+        line for line in guide.read_text().splitlines() if line.startswith(f"| `{option.name}`")
+    ]
+    assert any(line.endswith(f"| {option.doc} |") for line in rows)
