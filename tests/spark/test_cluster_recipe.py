@@ -1,0 +1,52 @@
+"""examples/spark-cluster does what its README says, and `format("hermes")` needs no registering."""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+RECIPE = Path(__file__).parents[2] / "examples" / "spark-cluster" / "run.py"
+DEADLINE_SECONDS = 300.0
+
+
+def processes_of(folder: Path) -> Iterator[str]:
+    """The command lines that name a folder."""
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            command = file.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue  # it has just ended
+        if str(folder) in command:
+            yield command
+
+
+def test_both_workers_read_and_nothing_is_left(tmp_path: Path) -> None:
+    ran = subprocess.run(
+        [sys.executable, str(RECIPE), "--messages", "10000"],
+        cwd=tmp_path,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_SECONDS,
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    read = re.findall(r"^(work-\d) +(\d+) messages", ran.stdout, re.MULTILINE)
+    assert {worker for worker, _ in read} == {"work-0", "work-1"}
+    assert sum(int(count) for _, count in read) == 10_000
+    assert not list(tmp_path.iterdir())
+    assert not list(processes_of(tmp_path))
+
+
+def test_a_session_finds_the_format_without_registering(spark: "SparkSession") -> None:
+    # Looking up a format is all of the session's own: nothing in the tests registers it.
+    reader = spark.newSession().read.format("hermes").option("subscribe", "clicks")
+    df = reader.option("hermes.bootstrap.servers", "127.0.0.1:1").load()
+    assert df.columns[0] == "topic"
+    assert df.columns[-1] == "value"
