@@ -65,9 +65,12 @@ def _ranges(cluster: Cluster, loaded: Offsets, options: SourceOptions) -> tuple[
     away = [each for each in wanted if each.broker_id not in brokers]
     for each in away:
         _log.warning("%s: its broker is away; the load goes on without it", each)
-    partitions = selected_partitions(cluster, options.selection, away)
-    for each in set(wanted) - set(away) - set(partitions):
-        _lose(f"{each} was loaded up to offset {loaded[each]}, and is gone", options)
+    partitions = selected_partitions(cluster, options.selection, wanted)
+    for each in sorted(set(wanted) - set(away) - set(partitions)):
+        if cluster.has(each):
+            partitions.append(each)  # its broker has started just now, and is registering
+        else:
+            _lose(f"{each} was loaded up to offset {loaded[each]}, and is gone", options)
     end = {each: cluster.latest(each) for each in partitions}
     start = {}
     for each in partitions:

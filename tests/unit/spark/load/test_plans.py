@@ -31,12 +31,16 @@ class FakeCluster:
         self._earliest, self._latest, self._times = earliest, latest, times
         self._hermes = hermes
         self.questions = 0
+        self.unregistered = set()
 
     def brokers(self):
         return {each.broker_id: ("h", 1) for each in self._latest}
 
     def partitions(self, topic):
         return sorted(each for each in self._latest if each.topic == topic)
+
+    def has(self, partition):
+        return partition in self._latest or partition in self.unregistered
 
     def earliest(self, partition):
         return self._earliest[partition]
@@ -100,6 +104,15 @@ def test_brokers_of_kafka_are_loaded_by_the_time_of_planning() -> None:
     cluster = FakeCluster({A: 0}, {A: 90}, hermes=False)
     (piece,) = planned(cluster).pieces
     assert (piece.period, cluster.questions) == ("2025-11-26", 0)
+
+
+def test_a_broker_that_has_yet_to_register_its_topics_has_lost_nothing() -> None:
+    cluster = FakeCluster({A: 0, B: 0}, {A: 100, B: 100})
+    cluster.partitions = lambda topic: [A]
+    cluster.unregistered = {B}
+    options = parse_load_options({**ADDRESS, "subscribe": "clicks"})
+    plan = make_plan(cluster, Committed(1, {A: 50, B: 70}), options, "day", NOW_MS)
+    assert plan.ranges == {A: (50, 100), B: (70, 100)}
 
 
 def test_a_broker_that_is_away_is_waited_for(caplog) -> None:
