@@ -110,7 +110,8 @@ class Session:
         """Connect.
 
         Raises:
-            CoordinationUnavailableError: no server answered in time; nothing remains.
+            CoordinationUnavailableError: no server answered in time; nothing remains. With a server
+                that takes the connection and says nothing, that may take the session's timeout.
         """
         try:
             self._client.start(self._connection_timeout)

@@ -1,5 +1,6 @@
 """Sessions on both servers: what may be relied on, and what is found again."""
 
+import socket
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -116,6 +117,17 @@ def test_no_server_is_a_clear_error() -> None:
     session = Session(f"127.0.0.1:{free_port()}", connection_timeout_seconds=0.2)
     with pytest.raises(CoordinationUnavailableError, match=r"did not answer within 0\.2 s"):
         session.start()
+
+
+def test_a_server_that_says_nothing_is_a_clear_error() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        session = Session(
+            f"127.0.0.1:{silent.getsockname()[1]}",
+            session_timeout_seconds=0.5,
+            connection_timeout_seconds=0.2,
+        )
+        with pytest.raises(CoordinationUnavailableError, match=r"did not answer within 0\.2 s"):
+            session.start()
 
 
 @pytest.mark.parametrize("connect", ["", "host:port"])
