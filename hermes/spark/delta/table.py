@@ -73,7 +73,8 @@ def open_table(path: Path) -> DeltaTable | None:
         return None
     except DeltaError as error:
         raise LoadTargetError(
-            f"{path}: the Delta log can't be read ({error}): restore _delta_log from a copy"
+            f"{path}: the Delta log can't be read ({_first_line(error)}): restore _delta_log from "
+            "a copy"
         ) from error
 
 
@@ -155,9 +156,9 @@ def add_files(
         except CommitFailedError as error:
             table = open_table(path) or table
             if table.version() == before:
-                raise LoadError(f"{path}: the commit failed: {error}") from error
+                raise LoadError(f"{path}: the commit failed: {_first_line(error)}") from error
         except (DeltaError, OSError) as error:
-            raise LoadError(f"{path}: the commit failed: {error}") from error
+            raise LoadError(f"{path}: the commit failed: {_first_line(error)}") from error
         else:
             _sync_log(path)
             return True
@@ -171,7 +172,7 @@ def _made(path: Path, schema: pa.Schema, partition_by: Sequence[str]) -> DeltaTa
     except DeltaError as error:
         table = open_table(path)
         if table is None:
-            raise LoadError(f"{path}: no Delta table can be made: {error}") from error
+            raise LoadError(f"{path}: no Delta table can be made: {_first_line(error)}") from error
         return table
 
 
@@ -226,3 +227,8 @@ def _sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _first_line(error: Exception) -> str:
+    """What an error of the package says, without the stack that it appends."""
+    return str(error).partition("\n")[0]

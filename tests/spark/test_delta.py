@@ -1,0 +1,147 @@
+"""Delta tables: commits that count once, streams into them, and reading them without a jar."""
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+from deltalake.transaction import CommitProperties, Transaction
+
+from hermes import Producer, ProducerConfig
+from hermes.errors import ConfigError, LoadError, LoadTargetError
+from hermes.spark.delta import read_delta, write_stream_to_delta
+from hermes.spark.delta import table as tables
+from hermes.spark.delta.table import add_files, new_files
+from hermes.testing import running_broker
+
+SCHEMA = pa.schema([("number", pa.int64()), ("day", pa.string())])
+
+
+def written(path: Path, name: str, numbers: list[int], day: str = "2025-11-26"):
+    folder = path / "data" / name
+    (folder / f"day={day}").mkdir(parents=True)
+    pq.write_table(pa.table({"number": numbers}), folder / f"day={day}" / "part-0.parquet")
+    return new_files(path, folder)
+
+
+def numbers_in(path: Path) -> list[int]:
+    return sorted(DeltaTable(str(path)).to_pyarrow_table()["number"].to_pylist())
+
+
+def test_a_version_is_committed_once(tmp_path) -> None:
+    commit = (SCHEMA, ["day"], "app")
+    assert add_files(tmp_path, written(tmp_path, "a", [1, 2]), *commit, 0, {"note": [1]})
+    assert not add_files(tmp_path, written(tmp_path, "b", [1, 2]), *commit, 0, {})
+    assert add_files(tmp_path, written(tmp_path, "c", [3]), *commit, 1, {})
+    assert not add_files(tmp_path, written(tmp_path, "d", [1, 2]), *commit, 0, {})
+    assert add_files(tmp_path, written(tmp_path, "e", [4]), *commit[:2], "other", 0, {})
+    assert numbers_in(tmp_path) == [1, 2, 3, 4]
+    table = DeltaTable(str(tmp_path))
+    assert (table.transaction_version("app"), table.count()) == (1, 4)
+    assert table.history()[-2]["note"] == [1]
+
+
+@pytest.mark.parametrize(("app", "version"), [("app", 1), ("other", 7)])
+def test_a_commit_that_comes_in_between_is_seen(tmp_path, monkeypatch, app, version) -> None:
+    """Another commits after this one has looked, and before it commits itself."""
+    commit = (SCHEMA, ["day"])
+    add_files(tmp_path, written(tmp_path, "a", [1]), *commit, "app", 0, {})
+    late = DeltaTable(str(tmp_path))
+    monkeypatch.setattr(
+        tables,
+        "open_table",
+        lambda path, opened=[late]: opened.pop() if opened else DeltaTable(str(path)),
+    )
+    other = tables._action(written(tmp_path, "b", [2])[0])
+    DeltaTable(str(tmp_path)).create_write_transaction(
+        [other],
+        "append",
+        late.schema(),
+        ["day"],
+        commit_properties=CommitProperties(app_transactions=[Transaction(app, version)]),
+    )
+    ours = written(tmp_path, "c", [3])
+    was_first = app != "app"
+    assert add_files(tmp_path, ours, *commit, "app", 1, {}) == was_first
+    assert numbers_in(tmp_path) == ([1, 2, 3] if was_first else [1, 2])
+
+
+def test_other_columns_are_refused(tmp_path) -> None:
+    add_files(tmp_path, written(tmp_path, "a", [1]), SCHEMA, ["day"], "app", 0, {})
+    more = SCHEMA.append(pa.field("hour", pa.int32()))
+    with pytest.raises(LoadError, match="the table has other columns, see hour"):
+        add_files(tmp_path, [], more, ["day"], "app", 1, {})
+    with pytest.raises(LoadError, match="is partitioned by day"):
+        add_files(tmp_path, [], SCHEMA, [], "app", 1, {})
+
+
+def test_a_damaged_log_is_named(tmp_path, spark) -> None:
+    with pytest.raises(LoadTargetError, match="there is no Delta table"):
+        read_delta(spark, tmp_path)
+    add_files(tmp_path, written(tmp_path, "a", [1]), SCHEMA, ["day"], "app", 0, {})
+    (tmp_path / "_delta_log" / f"{1:020d}.json").write_text("{")
+    with pytest.raises(LoadTargetError, match=r"log can't be read \(.*\): restore"):
+        read_delta(spark, tmp_path)
+
+
+def test_reading_knows_what_others_did_to_a_table(spark, tmp_path) -> None:
+    for version, day in enumerate(["2025-11-26", "a:b %", "2025-11-26"]):
+        files = written(tmp_path, f"{version}", [version], day)
+        add_files(tmp_path, files, SCHEMA, ["day"], "app", version, {})
+    before = read_delta(spark, tmp_path)
+    DeltaTable(str(tmp_path)).optimize.compact()
+    DeltaTable(str(tmp_path)).delete("number = 0")
+    expected = {(1, "a:b %"), (2, "2025-11-26")}
+    assert {tuple(row) for row in read_delta(spark, tmp_path).collect()} == expected
+    assert before.count() == 3, "a DataFrame stays at its version"
+
+
+def test_a_stream_that_is_started_again_writes_each_batch_once(spark, tmp_path) -> None:
+    path, checkpoint = tmp_path / "table", tmp_path / "checkpoint"
+    with running_broker(settings={"num_partitions": 2}) as broker:
+        sent = [b"%d" % n for n in range(300)]
+        with Producer(ProducerConfig(broker_list=broker.broker_list, acks="flushed")) as producer:
+            for value in sent[:200]:
+                producer.send("clicks", [value])
+        reader = spark.readStream.format("hermes").option("subscribe", "clicks")
+        reader = reader.option("hermes.bootstrap.servers", f"{broker.host}:{broker.port}")
+        stream = reader.options(startingOffsets="earliest", maxBytesPerTrigger="1kB").load()
+
+        def run() -> int:
+            query = write_stream_to_delta(
+                stream, path, checkpoint, partition_by=["topic"], trigger={"availableNow": True}
+            )
+            query.awaitTermination()
+            return len(query.recentProgress)
+
+        assert run() > 1
+        # As after a crash between the table's commit and the checkpoint's.
+        commits = checkpoint / "commits"
+        newest = max(int(each.name) for each in commits.iterdir() if each.name.isdecimal())
+        for name in (f"{newest}", f".{newest}.crc"):
+            (commits / name).unlink(missing_ok=True)
+        (batch,) = (path / "data").glob(f"query=*/batch={newest}")
+        (batch / "attempt=00000000").mkdir()
+        run()
+        assert len(list(batch.iterdir())) == 1, "what a crash left behind was not removed"
+        with Producer(ProducerConfig(broker_list=broker.broker_list, acks="flushed")) as producer:
+            producer.send("clicks", sent[200:])
+        run()
+    found = Counter(bytes(row.value) for row in read_delta(spark, path).collect())
+    assert found == Counter(sent)
+    table = DeltaTable(str(path))
+    assert table.count() == 300
+    query_id = json.loads((checkpoint / "metadata").read_text())["id"]
+    assert table.transaction_version(f"hermes stream {query_id}") > newest
+
+
+def test_what_is_no_stream_is_refused(spark, tmp_path) -> None:
+    with pytest.raises(ConfigError, match="expected a stream"):
+        write_stream_to_delta(spark.range(3), tmp_path, tmp_path / "c")
+    stream = spark.readStream.format("rate").load()
+    for columns, text in (["nope"], "no column 'nope'"), (["timestamp"], "'timestamp' is time"):
+        with pytest.raises(ConfigError, match=text):
+            write_stream_to_delta(stream, tmp_path, tmp_path / "c", partition_by=columns)

@@ -1,0 +1,13 @@
+"""Drivers killed with -9 in the midst of streams and loads: nothing is lost, nothing is twice."""
+
+import random
+
+from driver_kills import check_exactly_once
+
+from hermes.testing import running_broker
+
+
+def test_three_kills_of_the_driver(spark, tmp_path) -> None:
+    seed = random.getrandbits(32)  # pytest-randomly makes it the same for the same seed
+    with running_broker(settings={"num_partitions": 2}) as broker:
+        check_exactly_once(spark, broker, tmp_path, seed, kills=3)
