@@ -107,7 +107,7 @@ def test_brokers_of_kafka_are_loaded_by_the_time_of_planning() -> None:
 
 
 def test_a_broker_that_has_yet_to_register_its_topics_has_lost_nothing() -> None:
-    cluster = FakeCluster({A: 0, B: 0}, {A: 100, B: 100})
+    cluster = FakeCluster({A: 0, B: 0}, {A: 100, B: 100}, [(100, NOW_MS)])
     cluster.partitions = lambda topic: [A]
     cluster.unregistered = {B}
     options = parse_load_options({**ADDRESS, "subscribe": "clicks"})
