@@ -11,7 +11,7 @@ import random
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
@@ -46,66 +46,59 @@ BUSY_SECONDS = float(os.environ.get("HERMES_SOAK_BUSY_SECONDS", "0.5"))
 def test_churn(tmp_path: Path) -> None:
     seed = int(os.environ.get("HERMES_SOAK_SEED", time.time_ns() % 100_000))
     print(f"HERMES_SOAK_SEED={seed}")  # noqa: T201, so that a failure can be run again
-    chance = random.Random(seed)
-    zookeeper = KINDS[os.environ.get("HERMES_SOAK_SERVER", "zookeeper")](tmp_path / "server")
+    server = KINDS[os.environ.get("HERMES_SOAK_SERVER", "zookeeper")](tmp_path / "server")
+    members: list[MemberProcess] = []
     with ExitStack() as stack:
-        zookeeper.start()
-        stack.callback(zookeeper.kill)
-        members: list[MemberProcess] = []
-        numbers = itertools.count()
-        for broker_id, count in PARTITIONS.items():
-            settings = {
-                "broker_id": broker_id,
-                "num_partitions": count,
-                "coordination": "zookeeper",
-                "zookeeper_connect": zookeeper.address,
-            }
-            broker = stack.enter_context(running_broker(None, settings))
-            with SyncProducer(broker.host, broker.port) as creator:  # on every broker
-                payload = b"%d" % next(numbers)
-                creator.send_acknowledged(
-                    [ProduceRequest("clicks", 0, encode_message_set([payload]))]
-                )
+        server.start()
+        stack.callback(server.kill)
+        send, numbers = _cluster(stack, server.address)
         stack.callback(lambda: [m.end(signal.SIGKILL) for m in members if m.runs])
-        config = ProducerConfig(
-            zookeeper_connect=zookeeper.address,
-            acks="flushed",
-            partitioner="round-robin",
-            num_retries=20,
-        )
-        producer = stack.enter_context(Producer(config))
-
-        def send(count: int) -> None:
-            for number in itertools.islice(numbers, count):
-                producer.send("clicks", b"%d" % number)
 
         def join() -> MemberProcess:
-            members.append(MemberProcess(zookeeper.address, "g", "clicks", tmp_path))
+            members.append(MemberProcess(server.address, "g", "clicks", tmp_path))
             return members[-1]
 
         send(2000)
         alive = [join() for _ in range(8)]
         _wait(lambda: all(each.has_joined for each in alive), "they did not join")
-        watch = OwnersWatch(zookeeper.address, "g", "clicks", PLACES)
+        watch = OwnersWatch(server.address, "g", "clicks", PLACES)
         for each in alive:
             watch.count_in(each.consumer_id)
         watch.start()
         stack.callback(_keep, tmp_path / "accounts.json", members, watch)
-        deeds = _churn(chance, alive, join, send, watch)
+        deeds = _churn(random.Random(seed), alive, join, send, watch)
         sent = next(numbers)
         _wait(lambda: len(_values(members)) >= sent, "messages were lost")
         watch.end()
-        assert set(_values(members)) == set(range(sent))
-    _check(members, watch)
-    causes, unexplained = repetitions([each.history for each in members])
-    longest, _ = max(watch.orphaned.values())
-    losses = sum(len(each.history.losses()) for each in members)
+    assert set(_values(members)) == set(range(sent))
     print(f"{sent} messages to {len(members)} members; {dict(deeds)}")  # noqa: T201
-    print(f"came again, by what explains it: {dict(causes)}")  # noqa: T201
-    print(f"{losses} sessions heard of their end")  # noqa: T201
-    print(f"orphaned for {longest} ms at most, {watch.looks} looks")  # noqa: T201
-    assert not unexplained
-    assert longest < (ORPHAN_SECONDS + BUSY_SECONDS) * 1000
+    _check(members, watch)
+
+
+def _cluster(stack: ExitStack, connect: str) -> tuple[Callable[[int], None], Iterator[int]]:
+    """Start the brokers; what sends so many numbers, and those that are still to be sent."""
+    numbers = itertools.count()
+    for broker_id, count in PARTITIONS.items():
+        settings = {
+            "broker_id": broker_id,
+            "num_partitions": count,
+            "coordination": "zookeeper",
+            "zookeeper_connect": connect,
+        }
+        broker = stack.enter_context(running_broker(None, settings))
+        with SyncProducer(broker.host, broker.port) as creator:  # on every broker
+            message_set = encode_message_set([b"%d" % next(numbers)])
+            creator.send_acknowledged([ProduceRequest("clicks", 0, message_set)])
+    config = ProducerConfig(
+        zookeeper_connect=connect, acks="flushed", partitioner="round-robin", num_retries=20
+    )
+    producer = stack.enter_context(Producer(config))
+
+    def send(count: int) -> None:
+        for number in itertools.islice(numbers, count):
+            producer.send("clicks", b"%d" % number)
+
+    return send, numbers
 
 
 def _keep(path: Path, members: list[MemberProcess], watch: OwnersWatch) -> None:
@@ -117,11 +110,20 @@ def _keep(path: Path, members: list[MemberProcess], watch: OwnersWatch) -> None:
 
 
 def _check(members: list[MemberProcess], watch: OwnersWatch) -> None:
+    """Hold what happened against what a group promises."""
     histories = [each.history for each in members]
+    causes, unexplained = repetitions(histories)
+    longest, _ = max(watch.orphaned.values())
+    losses = sum(len(each.losses()) for each in histories)
+    print(f"came again, by what explains it: {dict(causes)}")  # noqa: T201
+    print(f"{losses} sessions heard of their end")  # noqa: T201
+    print(f"orphaned for {longest} ms at most, {watch.looks} looks")  # noqa: T201
     assert not unreleased_takes(histories)
     assert not {who: n for who, n in late_hand_outs(histories).items() if n > 1}
     assert not disorder(histories)
     assert not watch.rewound
+    assert not unexplained
+    assert longest < (ORPHAN_SECONDS + BUSY_SECONDS) * 1000
 
 
 def _churn(
