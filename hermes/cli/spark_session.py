@@ -1,6 +1,7 @@
 """A Spark session for a command, without the noise that Spark makes while it starts."""
 
 import os
+import re
 import sys
 import threading
 from collections.abc import Iterator, Mapping
@@ -62,7 +63,7 @@ def spark_session(master: str, settings: Mapping[str, str]) -> Iterator["SparkSe
         session = errors.caught(builder)
     except Exception as error:
         raise HermesError(
-            f"Spark can't be started: {errors.last_line() or error} (it needs Java 17 or later; "
+            f"Spark can't be started: {errors.cause() or error} (it needs Java 17 or later; "
             "HERMES_DEBUG=1 shows more)"
         ) from error
     if not debugging():
@@ -110,9 +111,10 @@ class _Stderr:
         self._is_started = True
         return session
 
-    def last_line(self) -> str:
-        """The last thing that it wrote while it started."""
-        return self._lines[-1].decode(errors="replace").strip() if self._lines else ""
+    def cause(self) -> str:
+        """What it wrote about its end while it started; "" when it wrote nothing of the kind."""
+        told = (line.decode(errors="replace").strip() for line in self._lines)
+        return next((line for line in told if re.search("Exception|Error|error:", line)), "")
 
     def join(self) -> None:
         """Wait until everything was passed on: the JVM has ended."""

@@ -21,6 +21,12 @@ And of a writing:
                 rows become messages, with ids inside their values
     sink        what Spark knows, and what a task does: sends, and waits for acknowledgements
 
+And of what copies topics to files, each message once:
+
+    load        batches that any crash or race leaves whole, to Parquet or Delta
+    delta       streams into Delta tables, and reading these without a jar
+    failures    Spark's errors in one line
+
 And of what is done with rows, on DataFrames of any source:
 
     decoding    JSON, Avro and text become columns; what can't be decoded is told
