@@ -12,11 +12,14 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
+from embedded_coordination_process import EmbeddedCoordinationProcess
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from stalling_proxy import StallingProxy
 
 from hermes import Producer, ProducerConfig
 from hermes.cli import program
+from hermes.coordination.group_state import read_group
+from hermes.coordination.sessions import Session
 from hermes.errors import DataLossError, LoadConflictError, LoadError
 from hermes.spark.load import clean_up, load, read_loaded
 from hermes.spark.load.files import Files
@@ -251,6 +254,26 @@ def wait_until_gone(topics: Topics) -> None:
         (end,) = consumer.get_offsets_before("clicks", 0, LATEST)
         while consumer.get_offsets_before("clicks", 0, EARLIEST)[-1] <= end:
             topics.send("clicks", 50)
+
+
+def test_a_group_is_told_how_far_loads_have_come(spark, tmp_path) -> None:
+    server = EmbeddedCoordinationProcess(tmp_path / "coordination")
+    server.start()
+    try:
+        settings = {"coordination": "zookeeper", "zookeeper_connect": server.address}
+        with running_broker(settings=settings) as broker:
+            topics = Topics(broker)
+            topics.send("clicks", 100)
+            options = {"hermes.zookeeper": server.address, "subscribe": "clicks", "groupId": "g"}
+            result = load(spark, tmp_path / "target", options)
+            session = Session(server.address)
+            session.start()
+            stored = read_group(session, "g").offsets
+            session.stop()
+    finally:
+        server.stop()
+    assert list(stored.values()) == [end for _, end in result.ranges.values()]
+    assert rows_of(read_loaded(spark, tmp_path / "target")) == topics.sent
 
 
 def test_the_command_loads_and_cleans_up(spark, topics, tmp_path, monkeypatch) -> None:
