@@ -14,6 +14,9 @@ from hermes.client.groups import Connector, Consumer, ConsumerConfig, MessageStr
 from hermes.coordination.sessions import Session
 from hermes.testing import running_broker
 
+# Longer than any election takes, so that no session ends.
+SESSION_TIMEOUT = "30s"
+
 
 @pytest.fixture
 def ensemble(tmp_path: Path) -> Iterator[ZooKeeperEnsemble]:
@@ -65,6 +68,7 @@ def test_everything_goes_on_without_the_server_of_a_client_and_without_the_leade
                 "num_partitions": 2,
                 "coordination": "zookeeper",
                 "zookeeper_connect": connect,
+                "zookeeper_session_timeout": SESSION_TIMEOUT,
             }
             broker = stack.enter_context(running_broker(None, settings))
             with SyncProducer(broker.host, broker.port) as creator:  # on both brokers
@@ -75,7 +79,9 @@ def test_everything_goes_on_without_the_server_of_a_client_and_without_the_leade
         producer = stack.enter_context(Producer(config))
 
         def join() -> tuple[Connector, Reader]:
-            config = ConsumerConfig(group="g", zookeeper_connect=connect)
+            config = ConsumerConfig(
+                group="g", zookeeper_connect=connect, zookeeper_session_timeout=SESSION_TIMEOUT
+            )
             connector = stack.enter_context(Consumer.create(config))
             return connector, Reader(connector)
 
@@ -86,6 +92,7 @@ def test_everything_goes_on_without_the_server_of_a_client_and_without_the_leade
 
         first, reader = join()
         readers = [reader]
+        session_id = first._session.session_id
 
         def all_came() -> bool:
             last = send()
@@ -100,7 +107,8 @@ def test_everything_goes_on_without_the_server_of_a_client_and_without_the_leade
             eventually(all_came)
             eventually(lambda: all(each.stream.partitions() for each in readers))
             eventually(lambda: sum(len(each.stream.partitions()) for each in readers) == 4)
-            assert first._session.session_id is not None
+            eventually(lambda: first._session.session_id)
+            assert first._session.session_id == session_id, "it goes on at another server"
             lost.start()
         brokers = first._session.children("/brokers/ids")
         assert brokers == ["0", "1"]
