@@ -5,9 +5,10 @@ import signal
 import socket
 import subprocess
 from abc import ABC, abstractmethod
+from contextlib import ExitStack
 from pathlib import Path
 
-__all__ = ["DEADLINE_SECONDS", "ServerProcess", "free_port"]
+__all__ = ["DEADLINE_SECONDS", "ServerProcess", "free_port", "free_ports"]
 
 #: How long anything may take before a test fails.
 DEADLINE_SECONDS = 60.0
@@ -71,6 +72,13 @@ class ServerProcess(ABC):
 
 def free_port() -> int:
     """A port of the loopback interface that nobody listens on just now."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
+    return free_ports(1)[0]
+
+
+def free_ports(count: int) -> list[int]:
+    """So many of them, all different."""
+    with ExitStack() as stack:
+        listeners = [
+            stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)
+        ]
+        return [listener.getsockname()[1] for listener in listeners]

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from server_process import DEADLINE_SECONDS, ServerProcess, free_port
+from server_process import DEADLINE_SECONDS, ServerProcess, free_ports
 
 __all__ = [
     "ZOOKEEPER_JAR",
@@ -109,8 +109,9 @@ class ZooKeeperEnsemble:
     """
 
     def __init__(self, directory: Path, count: int = 3) -> None:
+        ports = free_ports(2 * count)
         peers = {
-            f"server.{number + 1}": f"127.0.0.1:{free_port()}:{free_port()}"
+            f"server.{number + 1}": f"127.0.0.1:{ports[2 * number]}:{ports[2 * number + 1]}"
             for number in range(count)
         }
         more = {"initLimit": 100, "syncLimit": 50, **peers}

@@ -20,12 +20,17 @@ SESSION_TIMEOUT = "30s"
 
 @pytest.fixture
 def ensemble(tmp_path: Path) -> Iterator[ZooKeeperEnsemble]:
-    servers = ZooKeeperEnsemble(tmp_path / "ensemble")
-    try:
-        servers.start()
-        yield servers
-    finally:
-        servers.kill()
+    for attempt in range(3):
+        servers = ZooKeeperEnsemble(tmp_path / f"ensemble-{attempt}")
+        try:
+            servers.start()
+            break
+        except RuntimeError:  # one of its nine ports was taken meanwhile, by any connection
+            servers.kill()
+    else:
+        pytest.fail("no ensemble of ZooKeeper starts")
+    yield servers
+    servers.kill()
 
 
 class Reader(threading.Thread):
