@@ -82,3 +82,11 @@ def test_without_spark_it_says_what_to_install(broker, tmp_path, monkeypatch) ->
     monkeypatch.setitem(sys.modules, "pyspark.sql", None)
     ran = hermes("--to", tmp_path / "t", "-b", broker, "clicks")
     assert (ran.exit_code, "pip install 'hermes-log[spark]'" in ran.stderr) == (1, True)
+
+
+def test_without_deltalake_it_says_what_to_install(broker, tmp_path, monkeypatch) -> None:
+    for name in [name for name in sys.modules if "hermes.spark" in name and "delta" in name]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "deltalake", None)
+    ran = hermes("--to", tmp_path / "t", "-b", broker, "--sink", "delta", "clicks")
+    assert (ran.exit_code, "pip install 'hermes-log[spark,delta]'" in ran.stderr) == (1, True)

@@ -1,0 +1,33 @@
+"""Spark's errors in one line."""
+
+import pytest
+
+from hermes.spark.failures import failure_text
+
+PYTHON = """[PYTHON_DATA_SOURCE_ERROR] Failed to plan: Traceback (most recent call last):
+  File "hermes/spark/source.py", line 75, in partitions
+    raise DataLossError(text)
+hermes.errors.DataLossError: topic 'clicks' partition 0-0: offset 5 was wanted
+ SQLSTATE: 38000"""
+JAVA = """An error occurred while calling o247.parquet.
+: org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 27.0 failed
+\tat org.apache.spark.scheduler.DAGScheduler.abortStage(DAGScheduler.scala:4568)
+Caused by: java.io.IOException: No space left on device
+\tat org.apache.hadoop.fs.ChecksumFileSystem.create(ChecksumFileSystem.java:774)
+\t... 1 more"""
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (PYTHON, "topic 'clicks' partition 0-0: offset 5 was wanted"),
+        (JAVA, "No space left on device"),
+        (
+            "[PATH_NOT_FOUND] Path does not exist: /x.\nmore",
+            "[PATH_NOT_FOUND] Path does not exist: /x.",
+        ),
+        ("", "RuntimeError"),
+    ],
+)
+def test_the_cause_is_told(text: str, expected: str) -> None:
+    assert failure_text(RuntimeError(text)) == expected
