@@ -36,7 +36,7 @@ class Settings:
     big_log_gigabytes: Annotated[float, "how large the large log is"] = 20.0
     figure_messages: Annotated[float, "per curve of the figures, in millions"] = 1.0
     peer_messages: Annotated[float, "the same for RabbitMQ and ActiveMQ, in millions"] = 0.1
-    spark_messages: Annotated[float, "read by Spark per run, in millions"] = 2.0
+    spark_messages: Annotated[float, "read by Spark per run, in millions"] = 5.0
     spark_gigabytes: Annotated[float, "what Spark's query reads while the memory is watched"] = 10.0
 
     @contextmanager

@@ -1,11 +1,12 @@
 """Message sets as Arrow record batches: the loop that every message read by Spark goes through.
 
-A row per message costs some 0.3 us here; what a row of Python objects would cost on its way to the
-JVM is several times that. So nothing is made per message but the copy of its value and the number
-of its position; all other columns are computed for a whole batch.
+A row per message costs some 0.4 us here; what a row of Python objects would cost on its way to the
+JVM is several times that. So nothing is made per message but the copy of its value; all other
+columns are computed for a whole batch, positions from the lengths of the values.
 """
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any, Final, NamedTuple
 from zlib import crc32
 
@@ -13,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from hermes.errors import ExpandedTooLargeError, InvalidMessageError
-from hermes.protocol import MessageSet
+from hermes.protocol import DEFAULT_MAX_EXPANDED_BYTES, MessageSet
 from hermes.protocol.messages import PLAIN, PLAIN_FLAGS, SIZE
 from hermes.spark.offsets import TopicPartition
 from hermes.spark.rows import ARROW_SCHEMA
@@ -30,16 +31,20 @@ class Batch(NamedTuple):
     Attributes:
         rows: as `hermes.spark.rows` describes them.
         next_offset: where to go on behind them.
-        skipped: how many damaged stretches were stepped over.
+        skipped: the damaged stretches that were stepped over: (start, end) offsets.
     """
 
     rows: pa.RecordBatch
     next_offset: int
-    skipped: int
+    skipped: tuple[tuple[int, int], ...]
 
 
 def record_batches(
-    partition: TopicPartition, fetched: MessageSet, *, skip_damaged: bool = False
+    partition: TopicPartition,
+    fetched: MessageSet,
+    *,
+    skip_damaged: bool = False,
+    max_expanded_bytes: int = DEFAULT_MAX_EXPANDED_BYTES,
 ) -> Iterator[Batch]:
     """Turn what was fetched into record batches.
 
@@ -47,6 +52,7 @@ def record_batches(
         partition: where it was fetched from.
         fetched: the message set; an incomplete message at its end is ignored.
         skip_damaged: whether damaged messages are stepped over.
+        max_expanded_bytes: what one compressed set may expand to.
 
     Yields:
         Batches that together hold every message once; none when there is no whole message. One
@@ -59,14 +65,14 @@ def record_batches(
     """
     position, failure = 0, None
     while failure is None and position < len(fetched):
-        rows = _Rows(fetched.data, position, fetched.base_offset)
+        rows = _Rows(fetched.data, position, fetched.base_offset, max_expanded_bytes)
         try:
             rows.collect(skip_damaged)
         except InvalidMessageError as error:
             failure = error
         if rows.position > position:
             next_offset = fetched.base_offset + rows.position
-            yield Batch(rows.record_batch(partition), next_offset, rows.skipped)
+            yield Batch(rows.record_batch(partition), next_offset, tuple(rows.skipped))
         elif failure is None:
             return  # an incomplete message is left
         position = rows.position
@@ -79,18 +85,22 @@ class _Rows:
 
     Attributes:
         position: how far it came in the data.
-        skipped: how many damaged stretches it stepped over.
+        skipped: the damaged stretches that it stepped over: (start, end) offsets.
     """
 
-    def __init__(self, data: bytes, position: int, base_offset: int) -> None:
+    def __init__(
+        self, data: bytes, position: int, base_offset: int, max_expanded_bytes: int
+    ) -> None:
         self._data = data
         self._base_offset = base_offset
+        self._max_expanded_bytes = max_expanded_bytes
         self._values: list[bytes] = []
-        self._starts: list[int] = []
+        # Where ordinary messages follow one another: the first row, and where its message starts.
+        self._runs: list[tuple[int, int]] = []
         # Rows that aren't ordinary: the first, how many, where their message starts and ends.
         self._unusual: list[tuple[int, int, int, int]] = []
         self.position = position
-        self.skipped = 0
+        self.skipped: list[tuple[int, int]] = []
 
     def collect(self, skip_damaged: bool) -> None:
         """Take messages until the batch is full or the data ends.
@@ -101,10 +111,11 @@ class _Rows:
             InvalidMessageError: at a damaged message; those before it have been taken.
         """
         data, end = self._data, len(self._data)
-        unpack, add_value, add_start = PLAIN.unpack_from, self._values.append, self._starts.append
+        unpack, add_value = PLAIN.unpack_from, self._values.append
         last, room = end - PLAIN.size, MAX_BATCH_BYTES
         position = self.position
         while room > 0:
+            self._runs.append((len(self._values), position))
             while position <= last:
                 size, flags, crc = unpack(data, position)
                 following = position + 4 + size
@@ -112,7 +123,6 @@ class _Rows:
                 if flags != PLAIN_FLAGS or following > end or crc32(value) != crc or size < 6:
                     break
                 add_value(value)
-                add_start(position)
                 position = following
             self.position = position
             taken = self._take_unusual(skip_damaged)
@@ -132,7 +142,9 @@ class _Rows:
         if end is None:
             # The next fetch starts here, and so has more to look at.
             return 0 if start else self._take_damaged(skip_damaged)
-        whole = MessageSet(self._data[start:end], base + start)
+        whole = MessageSet(
+            self._data[start:end], base + start, max_expanded_bytes=self._max_expanded_bytes
+        )
         try:
             inner = [message.payload for message, _ in whole]
         except InvalidMessageError as error:
@@ -157,19 +169,18 @@ class _Rows:
         else:
             message, next_offset = found
             self.position = next_offset - base - len(message.encode())
-        self.skipped += rest.skipped_count
         if inside is not None and self.position == start:  # a sound message, but for its contents
             if not skip or isinstance(inside, ExpandedTooLargeError):
                 raise inside
-            self.skipped += 1
             self.position = end
+        if self.position > start:
+            self.skipped.append((base + start, base + self.position))
         return 0
 
     def _add(self, values: list[bytes], start: int, end: int) -> int:
         """Add the messages of one set, or the one of another format than the usual."""
         self._unusual.append((len(self._values), len(values), start, end))
         self._values += values
-        self._starts += [start] * len(values)
         self.position = end
         return sum(map(len, values))
 
@@ -178,10 +189,15 @@ class _Rows:
         count = len(self._values)
         values = pa.array(self._values, pa.binary())
         ends = np.frombuffer(values.buffers()[1], np.int32, count + 1)
-        offsets = np.array(self._starts, np.int64)
-        next_offsets = offsets + PLAIN.size + np.diff(ends)
+        # Where each would start and end if all were ordinary and the first one started at 0.
+        places = ends + PLAIN.size * np.arange(count + 1, dtype=np.int64)
+        offsets = np.empty(count, np.int64)
+        for (first, start), (behind, _) in pairwise([*self._runs, (count, 0)]):
+            offsets[first:behind] = places[first:behind] + (start - places[first])
+        next_offsets = offsets + np.diff(places)
         indexes = np.zeros(count, np.int32)
-        for first, length, _, end in self._unusual:
+        for first, length, start, end in self._unusual:
+            offsets[first : first + length] = start
             next_offsets[first : first + length] = end
             indexes[first : first + length] = np.arange(length)
         columns = [

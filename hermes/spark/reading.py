@@ -23,8 +23,11 @@ from hermes.client import (
     SimpleConsumer,
 )
 from hermes.errors import (
+    BrokerUnavailableError,
     DataLossError,
+    ExpandedTooLargeError,
     HermesError,
+    InvalidMessageError,
     OffsetOutOfRangeBrokerError,
 )
 from hermes.protocol import AppendTimesRequest
@@ -145,34 +148,30 @@ class _RangeReader:
 
     def fetch(self) -> Iterator[pa.RecordBatch]:
         """Fetch once and yield what came."""
+        topic, number = self._partition.topic, self._partition.partition
+        size = min(self._end - self._offset, FETCH_BYTES)
         try:
-            fetched = self._connected().fetch(
-                FetchRequest(
-                    self._partition.topic,
-                    self._partition.partition,
-                    self._offset,
-                    min(self._end - self._offset, FETCH_BYTES),
-                )
-            )
+            fetched = self._connected().fetch(FetchRequest(topic, number, self._offset, size))
+            if not len(fetched):
+                raise OffsetOutOfRangeBrokerError(f"nothing is there at {self._offset}")
+            yield from self._batches(fetched)
         except OffsetOutOfRangeBrokerError:
             self._step_over_loss()
-            return
-        if not len(fetched):
-            self._step_over_loss()
-        else:
-            yield from self._batches(fetched)
+        except InvalidMessageError as error:
+            self._step_over_damage(error)
 
     def _batches(self, fetched: MessageSet) -> Iterator[pa.RecordBatch]:
         before = self._offset
-        skip = not self._rules.fail_on_data_loss
-        for batch in record_batches(self._partition, fetched, skip_damaged=skip):
-            if batch.skipped:
-                _log.warning(
-                    "data loss: %s: stepped over damaged messages between offsets %d and %d",
-                    self._partition,
-                    self._offset,
-                    batch.next_offset,
-                )
+        if fetched.base_offset > before:  # the consumer has stepped over the first one
+            self._warn_of_damage(before, fetched.base_offset)
+        for batch in record_batches(
+            self._partition,
+            fetched,
+            skip_damaged=not self._rules.fail_on_data_loss,
+            max_expanded_bytes=self._rules.max_fetch_bytes,
+        ):
+            for start, end in batch.skipped:
+                self._warn_of_damage(start, end)
             rows = self._timed(self._within(batch), batch.next_offset)
             self._offset = batch.next_offset
             if rows.num_rows:
@@ -220,8 +219,11 @@ class _RangeReader:
         consumer = self._connected()
         earliest = next(iter(consumer.get_offsets_before(topic, number, EARLIEST)), 0)
         latest = next(iter(consumer.get_offsets_before(topic, number, LATEST)), 0)
-        if earliest <= self._offset < latest:
-            return  # it came back, as after a broker's restart
+        if earliest <= self._offset < latest:  # as right after a broker's restart
+            raise BrokerUnavailableError(
+                f"{self._partition}: nothing came from offset {self._offset}, although {earliest} "
+                f"to {latest} are there"
+            )
         text = (
             f"{self._partition}: offset {self._offset} was wanted (up to {self._end}), {earliest} "
             f"to {latest} are available"
@@ -234,12 +236,35 @@ class _RangeReader:
         _log.warning("data loss: %s", text)
         self._offset = earliest if self._offset < earliest < self._end else self._end
 
+    def _step_over_damage(self, error: InvalidMessageError) -> None:
+        """A message is damaged: fail, or go on with the next good one, if one can be found."""
+        if isinstance(error, ExpandedTooLargeError):
+            raise type(error)(
+                f"{self._partition}: {error}; raise maxFetchBytes to read it", offset=error.offset
+            ) from error
+        if self._rules.fail_on_data_loss:
+            raise type(error)(
+                f"{self._partition}: {error}; set failOnDataLoss to false to step over it",
+                offset=error.offset,
+                next_offset=error.next_offset,
+            ) from error
+        behind = self._end if error.next_offset is None else min(error.next_offset, self._end)
+        self._warn_of_damage(self._offset, behind)
+        self._offset = behind
+
+    def _warn_of_damage(self, start: int, end: int) -> None:
+        _log.warning(
+            "data loss: %s: stepped over damage from offset %d to %d", self._partition, start, end
+        )
+
     # -- the connection -------------------------------------------------------------------------
 
     def _connected(self) -> SimpleConsumer:
         if self._consumer is None:
             self._consumer = SimpleConsumer(
-                *self._address, max_fetch_bytes=max(self._rules.max_fetch_bytes, FETCH_BYTES)
+                *self._address,
+                max_fetch_bytes=max(self._rules.max_fetch_bytes, FETCH_BYTES),
+                on_corrupt="raise" if self._rules.fail_on_data_loss else "skip",
             )
         return self._consumer
 
