@@ -10,7 +10,6 @@ that the schema doesn't have, and values that the columns can't hold.
 import functools
 import io
 import struct
-import sys
 from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple, SupportsIndex
 
@@ -117,12 +116,15 @@ class _Branches(list[Any]):
     """A union's types or an enum's symbols, which have no place before the first.
 
     In damaged bytes an index may be negative; fastavro would count from the end and return a null,
-    or a symbol, that nobody wrote. Compiled code adds the length before it asks, so the length is
-    one that no index gets back from.
+    or a symbol, that nobody wrote. Compiled code adds the length before it asks. With any other
+    length than none, some index would come to a place that there is.
     """
 
     def __len__(self) -> int:
-        return sys.maxsize
+        return 0
+
+    def __bool__(self) -> bool:
+        return True
 
     def __getitem__(self, index: SupportsIndex | slice) -> Any:
         if isinstance(index, int) and index < 0:

@@ -7,7 +7,7 @@ from typing import Any
 import fastavro
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from hermes.spark.decoding.avro_columns import AvroFormat, decode_batch
@@ -83,6 +83,9 @@ def test_a_value_cut_short_or_with_more_behind_it_is_a_dead_letter(good: Any, da
 
 
 @given(st.integers(-(2**63), 2**63 - 1).filter(lambda index: not 0 <= index < 3))
+@example(-(2**63))
+@example(-(2**63) + 1)
+@example(-1)
 def test_an_index_that_the_schema_does_not_have(index: int) -> None:
     """In enums and unions; negative ones too, which fastavro lets pass."""
     buffer = io.BytesIO()
