@@ -37,7 +37,8 @@ Needs the extra `spark`. docs/spark.md is the guide.
 """
 
 from hermes.spark.envelope import split_id
+from hermes.spark.offsets import TopicPartition, format_offsets
 from hermes.spark.rows import SCHEMA
 from hermes.spark.source import HermesDataSource
 
-__all__ = ["SCHEMA", "HermesDataSource", "split_id"]
+__all__ = ["SCHEMA", "HermesDataSource", "TopicPartition", "format_offsets", "split_id"]

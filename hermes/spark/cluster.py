@@ -4,8 +4,9 @@ One `Cluster` serves one planning, or one stream for as long as it runs. Brokers
 ZooKeeper, or are all listed; what one can't answer within the retries is the caller's error.
 """
 
+import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from types import TracebackType
 from typing import Final, NamedTuple, Self, TypeVar
@@ -30,7 +31,10 @@ __all__ = ["DEFAULT_RETRIES", "Cluster", "Retries", "can_be_tried_again"]
 
 T = TypeVar("T")
 
-_UNAVAILABLE: Final = (BrokerUnavailableError, BrokerTimeoutError, CoordinationUnavailableError)
+_log = logging.getLogger(__name__)
+
+_SILENT: Final = (BrokerUnavailableError, BrokerTimeoutError)
+_UNAVAILABLE: Final = (*_SILENT, CoordinationUnavailableError)
 
 
 class Retries(NamedTuple):
@@ -142,6 +146,8 @@ class Cluster:
 
     def offset_at(self, partition: TopicPartition, time_ms: int) -> int:
         """Where what was appended at a time (ms since 1970) or later begins."""
+        if time_ms <= 0:
+            return self.earliest(partition)  # the time before would be one of the special ones
         found = self._offset_before(partition, time_ms - 1)
         return self.earliest(partition) if found is None else found
 
@@ -162,6 +168,39 @@ class Cluster:
     def ask(self, broker_id: int, question: Callable[[SimpleConsumer], T]) -> T:
         """Ask a broker something that changes nothing, again if need be."""
         return self._retried(lambda: question(self._consumer(broker_id)))
+
+    def answers(
+        self, partitions: Iterable[TopicPartition], question: Callable[[TopicPartition], T]
+    ) -> dict[TopicPartition, T]:
+        """Ask about each partition, and do without those whose broker is away.
+
+        ZooKeeper lists a broker that was killed until its session times out. It is asked with one
+        round of retries, not one for each of its partitions.
+
+        Args:
+            partitions: of any brokers.
+            question: asks a partition's broker, through this cluster.
+
+        Returns:
+            The answers, without any of a broker that did not give all of them.
+
+        Raises:
+            BrokerUnavailableError, BrokerTimeoutError: a broker does not answer, and the brokers
+                are listed: then all of them are needed.
+        """
+        found: dict[TopicPartition, T] = {}
+        silent: set[int] = set()
+        for each in partitions:
+            if each.broker_id in silent:
+                continue
+            try:
+                found[each] = question(each)
+            except _SILENT as error:
+                if not self._address.zookeeper:
+                    raise
+                _log.warning("broker %d is registered, but away: %s", each.broker_id, error)
+                silent.add(each.broker_id)
+        return {each: found[each] for each in found if each.broker_id not in silent}
 
     def zookeeper(self) -> Session:
         """The session with ZooKeeper, for clusters whose address is one."""

@@ -354,6 +354,9 @@ class SourceOptions:
         values = parse_options(given, SOURCE_OPTIONS, use)
         _exclude(values, given, "startingTimestamp", "startingOffsets")
         _exclude(values, given, "endingTimestamp", "endingOffsets")
+        first, last = values["startingTimestamp"], values["endingTimestamp"]
+        if first is not None and last is not None and first > last:
+            raise ConfigError("endingTimestamp", f"it is before startingTimestamp, {first}")
         starting: StartingPoint = values["startingOffsets"] or (
             "latest" if use == "stream" else "earliest"
         )

@@ -9,7 +9,12 @@ from collections.abc import Collection, Iterable, Mapping
 from itertools import pairwise
 from typing import Final
 
-from hermes.errors import ConfigError, DataLossError, UnknownTopicError
+from hermes.errors import (
+    ConfigError,
+    DataLossError,
+    OffsetOutOfRangeBrokerError,
+    UnknownTopicError,
+)
 from hermes.spark.cluster import Cluster
 from hermes.spark.offsets import EARLIEST_OFFSET, LATEST_OFFSET, Offsets, TopicPartition
 from hermes.spark.options import Selection, SourceOptions, StartingPoint
@@ -18,8 +23,10 @@ from hermes.spark.reading import ReadRange
 __all__ = [
     "capped",
     "check_available",
+    "cuts",
     "ending_offsets",
     "plan",
+    "present_partitions",
     "selected_partitions",
     "starting_offsets",
 ]
@@ -42,25 +49,40 @@ def selected_partitions(
         UnknownTopicError: a topic that was named is on none of the brokers.
         ConfigError: a partition that was assigned is not there.
     """
+    found = _found(cluster, selection)
+    known_topics = {each.topic for each in known}
+    for topic, partitions in found.items():
+        if not partitions and selection.pattern is None and topic not in known_topics:
+            raise UnknownTopicError(_unknown_topic(cluster, topic))
+    for each in selection.partitions:
+        if each not in found[each.topic] and each not in known:
+            there = ", ".join(other.name for other in found[each.topic])
+            raise ConfigError("assign", f"there is no {each}; the topic has {there}")
+    return _wanted(found, selection)
+
+
+def present_partitions(cluster: Cluster, selection: Selection) -> list[TopicPartition]:
+    """The partitions that are read, as there are now, sorted; it is no error if there are none."""
+    return _wanted(_found(cluster, selection), selection)
+
+
+def _found(cluster: Cluster, selection: Selection) -> dict[str, list[TopicPartition]]:
+    """The partitions that there are, by topics that are wanted."""
     if selection.pattern is not None:
         matches = selection.pattern.fullmatch
         topics: Iterable[str] = [topic for topic in cluster.topics() if matches(topic)]
     else:
         topics = selection.topics or dict.fromkeys(each.topic for each in selection.partitions)
-    found: list[TopicPartition] = []
-    known_topics = {each.topic for each in known}
-    for topic in topics:
-        partitions = cluster.partitions(topic)
-        if not partitions and selection.pattern is None and topic not in known_topics:
-            raise UnknownTopicError(_unknown_topic(cluster, topic))
-        found += partitions
+    return {topic: cluster.partitions(topic) for topic in topics}
+
+
+def _wanted(
+    found: Mapping[str, list[TopicPartition]], selection: Selection
+) -> list[TopicPartition]:
+    there = sorted(each for partitions in found.values() for each in partitions)
     if not selection.partitions:
-        return sorted(found)
-    for each in selection.partitions:
-        if each not in found and each not in known:
-            there = ", ".join(other.name for other in found if other.topic == each.topic)
-            raise ConfigError("assign", f"there is no {each}; the topic has {there}")
-    return [each for each in selection.partitions if each in found]
+        return there
+    return [each for each in there if each in selection.partitions]
 
 
 def starting_offsets(
@@ -202,7 +224,10 @@ def _boundary_behind(
 ) -> int:
     """The last boundary within `size` bytes from `start`; behind the first message at least."""
     while start + size < last:
-        boundary = cluster.boundary(partition, start + size)
+        try:
+            boundary = cluster.boundary(partition, start + size)
+        except OffsetOutOfRangeBrokerError:
+            return start  # retention was quicker; who plans the next batch will see what it did
         if boundary is None:
             _log.warning("%s is on a broker of Kafka 0.7: no limit in bytes", partition)
             return last
@@ -232,8 +257,7 @@ def plan(
     ranges = []
     for each, count in counts.items():
         host, port = brokers.get(each.broker_id, ("", 0))
-        cuts = _cuts(cluster, each, start[each], end[each], count)
-        for first, last in pairwise(cuts):
+        for first, last in pairwise(cuts(cluster, each, start[each], end[each], count)):
             ranges.append(ReadRange(each, host, port, first, last))
     return ranges
 
@@ -250,13 +274,30 @@ def _pieces(sizes: Mapping[TopicPartition, int], least: int) -> dict[TopicPartit
     return counts
 
 
-def _cuts(
+def cuts(
     cluster: Cluster, partition: TopicPartition, start: int, end: int, count: int
 ) -> list[int]:
-    """The boundaries that cut a range into about equal pieces, `start` and `end` included."""
+    """Where a range can be cut into about equal pieces.
+
+    Args:
+        cluster: finds the boundaries of messages.
+        partition: of the range.
+        start: a boundary.
+        end: a boundary.
+        count: how many pieces are wanted; there are fewer when messages are larger than them.
+
+    Returns:
+        Boundaries in order, `start` and `end` included; none when the range is empty. What is not
+        there any more is not cut: the task will tell.
+    """
+    if start >= end:
+        return []
     found = {start, end}
     for number in range(1, count):
-        boundary = cluster.boundary(partition, start + (end - start) * number // count)
+        try:
+            boundary = cluster.boundary(partition, start + (end - start) * number // count)
+        except OffsetOutOfRangeBrokerError:
+            break
         if boundary is None:
             _log.warning("%s is on a broker of Kafka 0.7: it is not split", partition)
             break

@@ -32,7 +32,10 @@ def check_group(session: Session, group: str) -> None:
 
 
 def publish(session: Session, group: str, offsets: Offsets) -> None:
-    """Store how far a stream has come. What can't be stored is logged: the next time will do."""
+    """Store how far a stream has come, unless the group has members by now.
+
+    What can't be stored is logged: the next time will do.
+    """
     places = {
         (each.topic, BrokerPartition(each.broker_id, each.partition)): offset
         for each, offset in offsets.items()

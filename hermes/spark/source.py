@@ -12,6 +12,7 @@ from pyspark.sql.types import StructType
 
 from hermes.errors import ConfigError
 from hermes.spark.cluster import Cluster, Retries
+from hermes.spark.offsets import Offsets
 from hermes.spark.options import SourceOptions
 from hermes.spark.planning import (
     check_available,
@@ -97,12 +98,8 @@ class BatchReader(DataSourceReader):
             partitions = selected_partitions(cluster, options.selection)
             start = starting_offsets(cluster, partitions, options)
             end = ending_offsets(cluster, partitions, options)
+            _check_order(start, end, options)
             start = check_available(cluster, start, options)
-            for each in partitions:
-                if start[each] > end[each] and options.starting_ms is None:
-                    raise ConfigError(
-                        "endingOffsets", f"{each} would end at {end[each]}, before {start[each]}"
-                    )
             return list(plan(cluster, start, end, options.min_partitions))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -110,3 +107,19 @@ class BatchReader(DataSourceReader):
         if not isinstance(partition, ReadRange):
             return iter(())  # Spark asks once, with nothing, when there are no ranges
         return read_range(partition, ReadRules.of(self._options))
+
+
+def _check_order(start: Offsets, end: Offsets, options: SourceOptions) -> None:
+    """Refuse options by which a partition would end before it starts.
+
+    Raises:
+        ConfigError: they contradict each other; the text names them.
+    """
+    first = "startingOffsets" if options.starting_ms is None else "startingTimestamp"
+    last = "endingOffsets" if options.ending_ms is None else "endingTimestamp"
+    for each in start:
+        if start[each] > end[each]:
+            raise ConfigError(
+                last,
+                f"{each} would end at {end[each]}, before {start[each]}, where {first} starts it",
+            )

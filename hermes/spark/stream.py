@@ -6,8 +6,9 @@ this object remembers is only for convenience; a new one, made from the checkpoi
 
 Partitions come and go. A new one enters an `end` at its earliest offset, where it has nothing to
 read; only the next batch reads it. Thus the beginning of every range stands in the checkpoint, and
-a repeated batch reads exactly what it read before. A partition whose broker is away keeps its
-offset, and is read on when the broker is back.
+a repeated batch reads exactly what it read before. With `failOnDataLoss=false` one that was made
+anew enters in the same way: its `end` lies before its start, and nothing of it is read between
+these. A partition whose broker is away keeps its offset, and is read on when the broker is back.
 """
 
 import logging
@@ -31,6 +32,7 @@ from hermes.spark.planning import (
     capped,
     check_available,
     plan,
+    present_partitions,
     selected_partitions,
     starting_offsets,
 )
@@ -75,29 +77,35 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Where the next batch ends."""
         begun = unnested(start)
-        available = self._target if self._target is not None else self._available(begun)
-        self._seen = available
-        end = {}
+        cluster = self._connected()
+        available = self._seen = self._available(begun)
+        ends: Offsets = {}
+        entering = []  # they start with nothing, see the module's description
         for each, offset in available.items():
-            if each in begun and offset < begun[each]:
+            if each not in begun:
+                if self._target is None or each in self._target:
+                    entering.append(each)
+            elif offset < begun[each]:
                 self._shrunk(each, begun[each], offset)
-            end[each] = max(offset, begun.get(each, offset))
-        known = {each: offset for each, offset in end.items() if each in begun}
+                entering.append(each)
+            else:
+                ends[each] = max(begun[each], self._settled(each, offset))
         if isinstance(limit, ReadMaxBytes):
-            known = capped(self._connected(), begun, known, limit.max_bytes)
-        # New ones start with nothing, see the module's description.
-        new = {each: self._connected().earliest(each) for each in end if each not in begun}
-        return nested({**begun, **known, **new})
+            ends = self._capped(begun, ends, limit.max_bytes)
+        return nested({**begun, **ends, **cluster.answers(entering, cluster.earliest)})
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """The ends of the partitions as they were last seen, for the query's progress."""
         return nested(self._seen) or None
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Settle what `Trigger.AvailableNow` reads."""
+        """Settle where `Trigger.AvailableNow` ends.
+
+        Where the query begins isn't known here, nor so what is missing: `latestOffset` looks.
+        """
         cluster = self._connected()
-        partitions = selected_partitions(cluster, self._options.selection)
-        self._target = {each: cluster.latest(each) for each in partitions}
+        partitions = present_partitions(cluster, self._options.selection)
+        self._target = cluster.answers(partitions, cluster.latest)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Share a batch out to tasks."""
@@ -140,21 +148,37 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._cluster
 
     def _available(self, begun: Offsets) -> Offsets:
-        """The ends of the partitions that are there now."""
+        """The ends of the partitions that are there now, and whose brokers answer."""
         cluster = self._connected()
         brokers = cluster.brokers()
-        away = {each for each in begun if each.broker_id not in brokers}
-        partitions = selected_partitions(cluster, self._options.selection, begun)
-        for each in begun:
-            if each in away:
+        listed = selected_partitions(cluster, self._options.selection, begun)
+        there = {each for each in begun if each.broker_id in brokers}
+        missing = there.difference(listed)
+
+        def ask(partition: TopicPartition) -> int | None:
+            if partition in missing and not cluster.has(partition):
+                return None
+            return cluster.latest(partition)
+
+        ends = cluster.answers([*listed, *sorted(missing)], ask)
+        for each, offset in begun.items():
+            if each not in ends:
                 _log.warning("%s: its broker is away; the stream goes on without it", each)
-            elif each in partitions:
-                continue
-            elif cluster.has(each):
-                partitions.append(each)
-            else:
-                self._shrunk(each, begun[each], None)
-        return {each: cluster.latest(each) for each in partitions}
+            elif ends[each] is None:
+                self._shrunk(each, offset, None)
+        return {each: end for each, end in ends.items() if end is not None}
+
+    def _settled(self, partition: TopicPartition, end: int) -> int:
+        """The end of a partition, or where `Trigger.AvailableNow` stops before."""
+        return end if self._target is None else min(end, self._target.get(partition, 0))
+
+    def _capped(self, begun: Offsets, ends: Offsets, max_bytes: int) -> Offsets:
+        """Bring ends nearer, counting from where the messages begin that retention has left."""
+        cluster = self._connected()
+        starts = {each: begun[each] for each in ends}
+        starts = check_available(cluster, starts, self._options)
+        ends = {each: max(starts[each], end) for each, end in ends.items()}
+        return capped(cluster, starts, ends, max_bytes)
 
     def _shrunk(self, partition: TopicPartition, wanted: int, end: int | None) -> None:
         """Treat a partition that ends before where the stream is, or is gone."""

@@ -15,12 +15,11 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import DateType, IntegerType, LongType, StructType
 
-from hermes.errors import OffsetOutOfRangeBrokerError
 from hermes.spark.cluster import Cluster, Retries
 from hermes.spark.load.plans import Granularity, Piece, Plan
 from hermes.spark.offsets import Offsets
 from hermes.spark.options import SourceOptions
-from hermes.spark.planning import check_available
+from hermes.spark.planning import check_available, cuts
 from hermes.spark.reading import ReadRange, ReadRules, read_range
 from hermes.spark.rows import spark_schema
 
@@ -138,7 +137,8 @@ def tasks(cluster: Cluster, plan: Plan, starts: Offsets, task_bytes: int) -> Ite
         for piece in pieces:
             first = max(piece.start, starts[piece.partition])
             host, port = brokers.get(piece.partition.broker_id, ("", 0))
-            for start, end in pairwise(_cuts(cluster, piece, first, task_bytes)):
+            count = -(-(piece.end - first) // task_bytes)
+            for start, end in pairwise(cuts(cluster, piece.partition, first, piece.end, count)):
                 if waiting and end - start > room:
                     yield _task(plan, piece, waiting)
                     waiting, room = [], task_bytes
@@ -154,25 +154,6 @@ def _folder(piece: Piece) -> tuple[str, str]:
 
 def _task(plan: Plan, piece: Piece, ranges: list[ReadRange]) -> LoadTask:
     return LoadTask(plan.number, piece.day, piece.hour, tuple(ranges))
-
-
-def _cuts(cluster: Cluster, piece: Piece, first: int, task_bytes: int) -> list[int]:
-    """The boundaries of messages that cut what there is of a piece, both ends included."""
-    if first >= piece.end:
-        return []
-    count = -(-(piece.end - first) // task_bytes)
-    found = {first, piece.end}
-    for number in range(1, count):
-        place = first + (piece.end - first) * number // count
-        try:
-            boundary = cluster.boundary(piece.partition, place)
-        except OffsetOutOfRangeBrokerError:
-            break  # the task will tell
-        if boundary is None:
-            break  # a broker of Kafka 0.7, which can't be asked
-        if first < boundary < piece.end:
-            found.add(boundary)
-    return sorted(found)
 
 
 def _with_folder(batch: pa.RecordBatch, task: LoadTask) -> pa.RecordBatch:

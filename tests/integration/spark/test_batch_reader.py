@@ -148,6 +148,17 @@ def test_times_choose_a_part(
     assert sorted(values(before)) == sorted(PAYLOADS[:10])
 
 
+@pytest.mark.parametrize("time_ms", [0, 1])
+def test_times_before_everything(
+    time_ms: int, broker: RunningBroker, options: Options, read_all: ReadAll, send: Send
+) -> None:
+    """The times right before these are the protocol's words for the latest, and so on."""
+    send(broker, "clicks", PAYLOADS)
+    rows = read_all(options(broker, subscribe="clicks", startingTimestamp=time_ms))
+    assert sorted(values(rows)) == sorted(PAYLOADS)
+    assert read_all(options(broker, subscribe="clicks", endingTimestamp=time_ms)) == []
+
+
 def timed(broker: RunningBroker, options: Options, read_all: ReadAll) -> list[dict[str, Any]]:
     return read_all(options(broker, subscribe="clicks", includeTimestamp="true"))
 
@@ -294,6 +305,41 @@ def test_an_offset_within_a_message_is_refused(
     start = json.dumps({"clicks": {"0-0": 5, "0-1": 0}})
     with pytest.raises(ConfigError, match="the last one before starts at 0"):
         read_all(options(broker, subscribe="clicks", startingOffsets=start))
+
+
+BEGINNING = json.dumps({"clicks": {"0-0": 0, "0-1": 0}})
+SECOND = json.dumps({"clicks": {"0-0": 20, "0-1": 0}})
+FUTURE = str(1 << 50)
+
+
+@pytest.mark.parametrize(
+    ("starting", "ending"),
+    [
+        ({"startingOffsets": SECOND}, {"endingOffsets": BEGINNING}),
+        ({"startingOffsets": SECOND}, {"endingTimestamp": "1"}),
+        ({"startingTimestamp": FUTURE}, {"endingOffsets": BEGINNING}),
+    ],
+)
+def test_options_that_would_end_before_the_start_are_refused_by_name(
+    starting: dict[str, str],
+    ending: dict[str, str],
+    broker: RunningBroker,
+    options: Options,
+    read_all: ReadAll,
+    send: Send,
+) -> None:
+    send(broker, "clicks", [b"ten bytes."] * 8)
+    (first,), (last,) = starting, ending
+    text = rf"^{last}: topic 'clicks' partition 0-0 would end at 0, before \d+, where {first} "
+    with pytest.raises(ConfigError, match=text):
+        read_all(options(broker, subscribe="clicks", **starting, **ending))
+
+
+def test_a_time_to_come_is_no_contradiction(
+    broker: RunningBroker, options: Options, read_all: ReadAll, send: Send
+) -> None:
+    send(broker, "clicks", PAYLOADS)
+    assert read_all(options(broker, subscribe="clicks", startingTimestamp=FUTURE)) == []
 
 
 @pytest.mark.parametrize(

@@ -1,20 +1,36 @@
 """What a stream plans: offsets for micro-batches, as Spark asks for them."""
 
 import json
+import logging
+import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes
 
 from hermes.client import SimpleConsumer
 from hermes.coordination.group_state import read_group
-from hermes.coordination.layout import BrokerPartition
+from hermes.coordination.layout import (
+    BrokerPartition,
+    broker_path,
+    format_broker,
+    format_number,
+    topic_path,
+)
 from hermes.coordination.sessions import Session
-from hermes.errors import ConfigError, DataLossError, GroupActiveError
-from hermes.spark.options import SourceOptions
+from hermes.errors import (
+    BrokerUnavailableError,
+    ConfigError,
+    DataLossError,
+    GroupActiveError,
+    UnknownTopicError,
+)
+from hermes.spark.cluster import Cluster
+from hermes.spark.offsets import TopicPartition
+from hermes.spark.options import ClusterAddress, SourceOptions
 from hermes.spark.stream import StreamReader
 from hermes.testing import RunningBroker, running_broker
 
@@ -98,11 +114,48 @@ def test_available_now_ends_where_it_stood_at_the_start(
     start = stream.initialOffset()
     stream.prepareForTriggerAvailableNow()
     send(broker, "clicks", PAYLOADS[50:])
-    found = []
-    while (end := stream.latestOffset(start, stream.getDefaultReadLimit())) != start:
-        found += batch(stream, start, end)
-        start = end
+    found = follow(stream, start, stream.getDefaultReadLimit())
     assert sorted(found) == sorted(PAYLOADS[:50])
+
+
+def test_available_now_reads_new_topics_of_its_start_and_none_that_come_later(
+    broker: RunningBroker, options: Options, send: Send, open_stream: Open
+) -> None:
+    stream = open_stream(options(broker, "stream", subscribePattern="clicks.*"))
+    start = stream.initialOffset()
+    send(broker, "clicks-a", PAYLOADS[:10])
+    stream.prepareForTriggerAvailableNow()
+    send(broker, "clicks-b", PAYLOADS[10:])
+    assert sorted(follow(stream, start)) == sorted(PAYLOADS[:10])
+
+
+@pytest.mark.parametrize("limit", [EVERYTHING, ReadMaxBytes(100)])
+def test_available_now_notices_a_topic_that_is_gone(
+    limit: ReadLimit, broker: RunningBroker, options: Options, send: Send, open_stream: Open
+) -> None:
+    given = {"subscribePattern": "clicks.*", "startingOffsets": "latest"}
+    send(broker, "clicks", PAYLOADS)
+    send(broker, "clicks.other", PAYLOADS[:1])
+    start = open_stream(options(broker, "stream", **given)).initialOffset()
+    with SimpleConsumer(broker.host, broker.port) as consumer:
+        consumer.delete_topic("clicks")
+    send(broker, "clicks.other", PAYLOADS[100:110])
+    strict = open_stream(options(broker, "stream", **given))
+    strict.prepareForTriggerAvailableNow()
+    with pytest.raises(DataLossError, match=r"topic 'clicks' partition 0-\d: .*partition is gone"):
+        strict.latestOffset(start, limit)
+    lenient = open_stream(options(broker, "stream", **given, failOnDataLoss="false"))
+    lenient.prepareForTriggerAvailableNow()
+    assert sorted(follow(lenient, start, limit)) == sorted(PAYLOADS[100:110])
+
+
+def test_available_now_does_not_take_an_unknown_topic_for_an_empty_one(
+    broker: RunningBroker, options: Options, open_stream: Open
+) -> None:
+    stream = open_stream(options(broker, "stream", subscribe="klicks"))
+    stream.prepareForTriggerAvailableNow()
+    with pytest.raises(UnknownTopicError, match="no topic 'klicks'"):
+        stream.latestOffset({}, EVERYTHING)
 
 
 def test_topics_that_come_later_are_read_from_their_beginning(
@@ -116,10 +169,12 @@ def test_topics_that_come_later_are_read_from_their_beginning(
     assert sorted(found) == sorted(PAYLOADS[10:])
 
 
-def follow(stream: StreamReader, start: dict[str, Any]) -> list[bytes]:
+def follow(
+    stream: StreamReader, start: dict[str, Any], limit: ReadLimit = EVERYTHING
+) -> list[bytes]:
     """Everything up to where nothing new comes."""
     found = []
-    while (end := stream.latestOffset(start, EVERYTHING)) != start:
+    while (end := stream.latestOffset(start, limit)) != start:
         found += batch(stream, start, end)
         start = end
     return found
@@ -162,6 +217,87 @@ def test_brokers_come_and_go_while_it_runs(
             assert sorted(batch(stream, away, back)) == sorted(PAYLOADS[20:30])
 
 
+def test_available_now_does_without_a_topic_whose_brokers_are_all_away(
+    tmp_path: Path, zookeeper: str, options: Options, send: Send, open_stream: Open
+) -> None:
+    given = {"zookeeper": zookeeper, "subscribe": "clicks,views", "startingOffsets": "earliest"}
+    with registered(tmp_path, zookeeper, 1) as one:
+        send(one, "views", PAYLOADS[:10])
+        with registered(tmp_path, zookeeper, 2) as two:
+            send(two, "clicks", PAYLOADS[10:20])
+            start = open_stream(options(None, "stream", **given)).initialOffset()
+        stream = open_stream(options(None, "stream", **given))
+        stream.prepareForTriggerAvailableNow()
+        end = stream.latestOffset(start, EVERYTHING)
+        assert end["clicks"] == start["clicks"]
+        assert sorted(batch(stream, start, end)) == sorted(PAYLOADS[:10])
+        with registered(tmp_path, zookeeper, 2):
+            assert stream.latestOffset(end, EVERYTHING) == end, "it was not there at the start"
+            again = open_stream(options(None, "stream", **given))
+            again.prepareForTriggerAvailableNow()
+            assert sorted(follow(again, end)) == sorted(PAYLOADS[10:20])
+
+
+@contextmanager
+def left_behind(zookeeper: str, broker_id: int) -> Iterator[None]:
+    """What a broker that was killed leaves in ZooKeeper until its session times out."""
+    session = Session(zookeeper)
+    session.start()
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))  # and does not listen: nobody else gets the port
+        port = silent.getsockname()[1]
+        session.create_ephemeral(broker_path(broker_id), format_broker("127.0.0.1", port, 0))
+        session.create_ephemeral(topic_path("clicks", broker_id), format_number(3))
+        try:
+            yield
+        finally:
+            session.stop()
+
+
+def test_a_broker_that_was_killed_is_away_though_it_is_registered(
+    tmp_path: Path,
+    zookeeper: str,
+    options: Options,
+    send: Send,
+    open_stream: Open,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    given: dict[str, Any] = {"subscribe": "clicks", "startingOffsets": "earliest"}
+    given["fetchOffset.retryIntervalMs"] = 1
+    stream = open_stream(options(None, "stream", zookeeper=zookeeper, **given))
+    with registered(tmp_path, zookeeper, 1) as one:
+        send(one, "clicks", PAYLOADS[:10])
+        with registered(tmp_path, zookeeper, 2) as two:
+            send(two, "clicks", PAYLOADS[10:20])
+            start = stream.initialOffset()
+        with left_behind(zookeeper, 2):
+            with caplog.at_level(logging.WARNING, "hermes.spark.cluster"):
+                end = stream.latestOffset(start, EVERYTHING)
+            assert caplog.text.count("broker 2 is registered, but away") == 1, "for 3 partitions"
+            stays = {name: start["clicks"][name] for name in ("2-0", "2-1")}
+            assert {name: end["clicks"].get(name) for name in ("2-0", "2-1", "2-2")} == {
+                **stays,
+                "2-2": None,
+            }
+            assert sorted(batch(stream, start, end)) == sorted(PAYLOADS[:10])
+            stream.prepareForTriggerAvailableNow()
+            assert stream.latestOffset(end, EVERYTHING) == end
+        again = open_stream(options(None, "stream", zookeeper=zookeeper, **given))
+        with registered(tmp_path, zookeeper, 2):
+            assert sorted(follow(again, end)) == sorted(PAYLOADS[10:20])
+
+
+def test_a_broker_of_a_list_is_needed() -> None:
+    def silent(partition: TopicPartition) -> int:
+        raise BrokerUnavailableError(f"{partition}: nobody answers")
+
+    with (
+        Cluster(ClusterAddress(bootstrap=(("localhost", 9092),))) as cluster,
+        pytest.raises(BrokerUnavailableError, match="nobody answers"),
+    ):
+        cluster.answers([TopicPartition("clicks", 0, 0)], silent)
+
+
 @pytest.mark.parametrize("anew", [False, True])
 def test_a_topic_that_was_deleted_or_made_anew_is_data_loss(
     anew: bool, broker: RunningBroker, options: Options, send: Send, open_stream: Open
@@ -180,7 +316,107 @@ def test_a_topic_that_was_deleted_or_made_anew_is_data_loss(
     with pytest.raises(DataLossError, match=rf"topic 'clicks' partition 0-\d: .*{reason}"):
         stream.latestOffset(start, EVERYTHING)
     send(broker, "clicks.other", PAYLOADS[100:110])
-    assert sorted(follow(lenient, start)) == sorted(PAYLOADS[100:110])
+    left = PAYLOADS[:2] if anew else []
+    assert sorted(follow(lenient, start)) == sorted(left + PAYLOADS[100:110])
+
+
+@pytest.mark.parametrize("limit", [EVERYTHING, ReadMaxBytes(100)])
+def test_a_topic_made_anew_is_read_from_its_beginning(
+    limit: ReadLimit, broker: RunningBroker, options: Options, send: Send, open_stream: Open
+) -> None:
+    given = options(broker, "stream", subscribe="clicks", failOnDataLoss="false")
+    send(broker, "clicks", PAYLOADS)
+    stream = open_stream(given)
+    start = stream.initialOffset()
+    with SimpleConsumer(broker.host, broker.port) as consumer:
+        consumer.delete_topic("clicks")
+    send(broker, "clicks", PAYLOADS[:150])
+    end = stream.latestOffset(start, limit)
+    assert end == {"clicks": {"0-0": 0, "0-1": 0}}
+    send(broker, "clicks", PAYLOADS[150:])
+    for reader in (stream, open_stream(given)):
+        assert reader.partitions(start, end) == [], "nothing, also when it is planned once more"
+    assert sorted(follow(stream, end, limit)) == sorted(PAYLOADS)
+
+
+# -- retention ----------------------------------------------------------------------------------
+
+
+class Overtaken:
+    """A broker that can be made to lose its oldest segments, at one address."""
+
+    def __init__(self, log_dir: Path) -> None:
+        self._log_dir = log_dir
+        self._settings = {"segment_bytes": 1000, "listen": "tcp:0:interface=127.0.0.1"}
+
+    @contextmanager
+    def running(self) -> Iterator[RunningBroker]:
+        with running_broker(self._log_dir, self._settings) as broker:
+            self._settings["listen"] = f"tcp:{broker.port}:interface=127.0.0.1"
+            yield broker
+
+    def lose(self, before: int) -> int:
+        """Delete, while it is down, the segments that start before an offset; how many bytes."""
+        logs = sorted((self._log_dir / "clicks-0").glob("*.kafka"))
+        starts = [int(each.stem) for each in logs]
+        for each, start in zip(logs, starts, strict=True):
+            if start < before:
+                each.unlink()
+        return min(start for start in starts if start >= before)
+
+
+@pytest.fixture
+def overtaken(tmp_path: Path) -> Overtaken:
+    return Overtaken(tmp_path / "log")
+
+
+def send_singly(send: Send, broker: RunningBroker, payloads: list[bytes]) -> None:
+    """In requests of their own, so that segments roll between them."""
+    for payload in payloads:
+        send(broker, "clicks", [payload])
+
+
+def test_a_limited_stream_that_retention_has_overtaken(
+    overtaken: Overtaken, options: Options, send: Send, open_stream: Open
+) -> None:
+    with overtaken.running() as broker:
+        send_singly(send, broker, PAYLOADS)
+    earliest = overtaken.lose(before=1)
+    start = {"clicks": {"0-0": 0}}
+    limit = ReadMaxBytes(100)
+    with overtaken.running() as broker:
+        strict = open_stream(options(broker, "stream", subscribe="clicks"))
+        text = rf"topic 'clicks' partition 0-0: offset 0 was wanted, {earliest} to \d+ are availab"
+        with pytest.raises(DataLossError, match=text):
+            strict.latestOffset(start, limit)
+        lenient = open_stream(options(broker, "stream", subscribe="clicks", failOnDataLoss="false"))
+        first = lenient.latestOffset(start, limit)
+        assert earliest < first["clicks"]["0-0"] <= earliest + 100
+        found = follow(lenient, start, limit)
+    assert 0 < len(found) < len(PAYLOADS)
+    assert found == PAYLOADS[-len(found) :]
+
+
+def test_available_now_ends_where_retention_has_overtaken_its_end(
+    overtaken: Overtaken, options: Options, send: Send, open_stream: Open
+) -> None:
+    with overtaken.running() as broker:
+        given = {"subscribe": "clicks", "startingOffsets": "earliest", "failOnDataLoss": "false"}
+        stream = open_stream(options(broker, "stream", **given))
+        send_singly(send, broker, PAYLOADS[:100])
+        start = stream.initialOffset()
+        stream.prepareForTriggerAvailableNow()
+        target = stream.latestOffset(start, EVERYTHING)["clicks"]["0-0"]
+        send_singly(send, broker, PAYLOADS[100:])
+    earliest = overtaken.lose(before=target + 1)
+    with overtaken.running():
+        end = stream.latestOffset(start, ReadMaxBytes(100))
+        assert end == {"clicks": {"0-0": earliest}}
+        assert stream.partitions(start, end) == []
+        assert stream.latestOffset(end, ReadMaxBytes(100)) == end
+
+
+# -- groups -------------------------------------------------------------------------------------
 
 
 def test_progress_is_published_for_a_group(
@@ -207,6 +443,32 @@ def test_progress_is_published_for_a_group(
             taken.initialOffset()
     finally:
         session.stop()
+
+
+def test_progress_is_not_published_once_the_group_has_members(
+    tmp_path: Path,
+    zookeeper: str,
+    options: Options,
+    send: Send,
+    open_stream: Open,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The offsets are those of the members then, who joined while the stream was running."""
+    session = Session(zookeeper)
+    session.start()
+    try:
+        with registered(tmp_path, zookeeper, 1) as broker:
+            send(broker, "clicks", PAYLOADS)
+            given = {"zookeeper": zookeeper, "subscribe": "clicks", "groupId": "watched"}
+            stream = open_stream(options(None, "stream", **given))
+            start = stream.initialOffset()
+            session.create_ephemeral("/consumers/watched/ids/somebody", b'{ "clicks": 1 }')
+            with caplog.at_level(logging.WARNING, "hermes.spark.progress"):
+                stream.commit(start)
+        assert read_group(session, "watched").offsets == {}
+    finally:
+        session.stop()
+    assert "of group 'watched' is not published: somebody has joined" in caplog.text
 
 
 def test_wrong_options_for_a_stream(options: Options, broker: RunningBroker) -> None:

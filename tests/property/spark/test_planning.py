@@ -8,9 +8,10 @@ from typing import cast
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hermes.errors import OffsetOutOfRangeBrokerError
 from hermes.spark.cluster import Cluster
 from hermes.spark.offsets import Offsets, TopicPartition
-from hermes.spark.planning import capped, plan
+from hermes.spark.planning import capped, cuts, plan
 
 LOGS = st.dictionaries(
     st.builds(TopicPartition, st.just("clicks"), st.integers(0, 2), st.integers(0, 3)),
@@ -32,6 +33,8 @@ class FakeCluster:
 
     def boundary(self, partition: TopicPartition, offset: int) -> int | None:
         starts = self._logs[partition]
+        if offset < starts[0]:
+            raise OffsetOutOfRangeBrokerError
         return None if self._is_kafka else starts[bisect_right(starts, offset) - 1]
 
 
@@ -100,3 +103,20 @@ def test_a_broker_of_kafka_is_read_whole() -> None:
     assert capped(cluster, {partition: 0}, {partition: 100}, 10) == {partition: 100}
     (whole,) = plan(cluster, {partition: 0}, {partition: 100}, 4)
     assert (whole.start, whole.end) == (0, 100)
+
+
+def test_what_retention_takes_while_it_is_planned_is_not_cut() -> None:
+    """Who reads it, or plans the next batch, tells what is gone."""
+    partition = TopicPartition("clicks", 0, 0)
+    cluster = fake({partition: [600, 700, 800]})
+    assert cuts(cluster, partition, 0, 800, 2) == [0, 800]
+    assert cuts(cluster, partition, 0, 800, 8) == [0, 800]
+    assert cuts(cluster, partition, 600, 800, 2) == [600, 700, 800]
+    assert capped(cluster, {partition: 0}, {partition: 800}, 100) == {partition: 0}
+
+
+def test_an_empty_range_has_no_cuts() -> None:
+    partition = TopicPartition("clicks", 0, 0)
+    cluster = fake({partition: [0, 100]})
+    assert cuts(cluster, partition, 100, 100, 3) == []
+    assert cuts(cluster, partition, 100, 0, 3) == []

@@ -83,6 +83,10 @@ def test_every_option_is_read() -> None:
             "expected at most one",
         ),
         ({**LEAST, "endingTimestamp": "1", "endingoffsets": "latest"}, "expected at most one"),
+        (
+            {**LEAST, "startingTimestamp": "8", "endingTimestamp": "7"},
+            "endingTimestamp: it is before startingTimestamp, 8",
+        ),
         ({**LEAST, "minPartitions": "0"}, "minPartitions: expected a whole number >= 1"),
         ({**LEAST, "failOnDataLoss": "no"}, "failOnDataLoss: expected true or false, got 'no'"),
         ({**LEAST, "maxFetchBytes": "64k"}, "maxFetchBytes: expected a size"),
