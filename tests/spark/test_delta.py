@@ -1,6 +1,8 @@
 """Delta tables: commits that count once, streams into them, and reading them without a jar."""
 
 import json
+import os
+import shutil
 from collections import Counter
 from pathlib import Path
 
@@ -9,12 +11,14 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 from deltalake.transaction import CommitProperties, Transaction
+from pyspark.errors import StreamingQueryException
 
 from hermes import Producer, ProducerConfig
 from hermes.errors import ConfigError, LoadError, LoadTargetError
-from hermes.spark.delta import read_delta, write_stream_to_delta
+from hermes.spark.delta import read_delta, streaming, write_stream_to_delta
 from hermes.spark.delta import table as tables
 from hermes.spark.delta.table import add_files, new_files
+from hermes.spark.load.parquet import data_files, write_parquet
 from hermes.testing import running_broker
 
 SCHEMA = pa.schema([("number", pa.int64()), ("day", pa.string())])
@@ -136,6 +140,117 @@ def test_a_stream_that_is_started_again_writes_each_batch_once(spark, tmp_path) 
     assert table.count() == 300
     query_id = json.loads((checkpoint / "metadata").read_text())["id"]
     assert table.transaction_version(f"hermes stream {query_id}") > newest
+
+
+class Flushed:
+    """Knows which files and names were flushed, and forgets the others."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._paths: set[Path] = set()
+        fsync = os.fsync
+
+        def noted(descriptor: int) -> None:
+            fsync(descriptor)
+            self._paths.add(Path(os.readlink(f"/proc/self/fd/{descriptor}")))
+
+        monkeypatch.setattr(os, "fsync", noted)
+
+    def lose_power(self, directory: Path) -> None:
+        for folder, inner, names in os.walk(directory, topdown=False):
+            for name in (*names, *inner):
+                path = Path(folder, name)
+                if {path, path.parent} <= self._paths or not path.exists():
+                    continue
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def test_a_stream_whose_power_goes_loses_no_batch(spark, tmp_path, monkeypatch) -> None:
+    """The table has flushed a batch; what Spark has in its checkpoint may be gone."""
+    path, checkpoint = tmp_path / "table", tmp_path / "checkpoint"
+    flushed = Flushed(monkeypatch)
+
+    def committed_last(*arguments) -> bool:
+        add_files(*arguments)
+        raise RuntimeError("the power goes")
+
+    with running_broker(settings={"num_partitions": 1}) as broker:
+        sent = [b"%d" % n for n in range(90)]
+        reader = spark.readStream.format("hermes").option("subscribe", "clicks")
+        reader = reader.option("hermes.bootstrap.servers", f"{broker.host}:{broker.port}")
+        stream = reader.options(startingOffsets="earliest").load()
+        for part, commit in ((0, committed_last), (30, committed_last), (60, add_files)):
+            with Producer(ProducerConfig(broker_list=broker.broker_list, acks="flushed")) as to:
+                to.send("clicks", sent[part : part + 30])
+            monkeypatch.setattr(streaming, "add_files", commit)
+            query = write_stream_to_delta(stream, path, checkpoint, trigger={"availableNow": True})
+            if commit is add_files:
+                query.awaitTermination()
+            else:
+                with pytest.raises(StreamingQueryException, match="the power goes"):
+                    query.awaitTermination()
+                flushed.lose_power(tmp_path)
+    found = Counter(DeltaTable(str(path)).to_pyarrow_table()["value"].to_pylist())
+    assert found == Counter(sent)
+
+
+def test_rows_that_the_driver_does_not_find_are_not_committed(spark, tmp_path, monkeypatch) -> None:
+    def write_elsewhere(rows, directory: Path, folders) -> int:
+        written = write_parquet(rows, directory, folders)
+        next(directory.rglob("*.parquet")).unlink()  # it is on a worker's own disk
+        return written
+
+    path, source = tmp_path / "table", tmp_path / "source"
+    spark.range(10).repartition(2).write.parquet(f"{source}")
+    stream = spark.readStream.schema("id long").parquet(f"{source}")
+    arguments = (stream, path, tmp_path / "checkpoint")
+    monkeypatch.setattr(streaming, "write_parquet", write_elsewhere)
+    query = write_stream_to_delta(*arguments, trigger={"availableNow": True})
+    with pytest.raises(StreamingQueryException, match="must see the target under one path"):
+        query.awaitTermination()
+    assert not (path / "_delta_log").exists()
+    monkeypatch.setattr(streaming, "write_parquet", write_parquet)
+    write_stream_to_delta(*arguments, trigger={"availableNow": True}).awaitTermination()
+    assert DeltaTable(str(path)).count() == 10
+
+
+def test_rows_of_tasks_that_were_repeated_are_counted_once(spark, tmp_path) -> None:
+    failed = tmp_path / "failed"
+
+    def fail_once(batches):
+        yield from batches
+        try:
+            failed.touch(exist_ok=False)
+        except FileExistsError:
+            return
+        raise RuntimeError("once")
+
+    rows = spark.newSession().range(0, 5000, 1, 3).mapInArrow(fail_once, "id long")
+    assert write_parquet(rows.selectExpr("id", "id % 2 AS half"), tmp_path / "t", ["half"]) == 5000
+    assert failed.exists()
+    assert sum(pq.read_metadata(each).num_rows for each in data_files(tmp_path / "t")) == 5000
+    assert write_parquet(spark.newSession().range(0), tmp_path / "none", []) == 0
+
+
+def test_times_of_all_years_are_kept(spark, tmp_path) -> None:
+    source = tmp_path / "source"
+    times = ["0001-01-02 00:00:00", "2300-01-01 00:00:00.000001", "9999-12-30 23:59:59.999999"]
+    texts = spark.createDataFrame([(each,) for each in times], "time string")
+    texts.write.parquet(f"{source}")
+    stream = spark.readStream.schema("time string").parquet(f"{source}")
+    rows = stream.selectExpr("CAST(time AS timestamp) AS time")
+    arguments = (rows, f"file://{tmp_path}/table", f"file://{tmp_path}/checkpoint")
+    write_stream_to_delta(*arguments, trigger={"availableNow": True}).awaitTermination()
+    read = read_delta(spark, f"file://{tmp_path}/table").selectExpr("CAST(time AS string) AS time")
+    assert sorted(row.time for row in read.collect()) == times
+    assert spark.conf.get("spark.sql.parquet.outputTimestampType") == "INT96"
+
+
+def test_addresses_are_no_tables(spark, tmp_path) -> None:
+    stream = spark.readStream.format("rate").load()
+    with pytest.raises(LoadTargetError, match=r"s3://b/t: expected a directory"):
+        write_stream_to_delta(stream, "s3://b/t", tmp_path)
+    with pytest.raises(LoadTargetError, match=r"s3://b/t: expected a directory"):
+        read_delta(spark, "s3://b/t")
 
 
 def test_what_is_no_stream_is_refused(spark, tmp_path) -> None:

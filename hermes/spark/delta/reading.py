@@ -18,6 +18,7 @@ from pyspark.sql.types import StructType
 
 from hermes.errors import LoadTargetError
 from hermes.spark.delta.table import DeltaTable, open_table, table_files
+from hermes.spark.load.target import target_path
 
 __all__ = ["DeltaSource", "read_delta"]
 
@@ -36,9 +37,10 @@ def read_delta(spark: SparkSession, path: str | Path) -> DataFrame:
         path: the table, on a file system that the workers have too.
 
     Raises:
-        LoadTargetError: there is no table, or one that needs more than this can do.
+        LoadTargetError: there is no table, or one that needs more than this can do, or `path` is
+            the address of something else than a directory.
     """
-    place = Path(path).absolute()
+    place = target_path(path)
     table = _opened(place)
     spark.dataSource.register(DeltaSource)
     reader = spark.read.format(DeltaSource.name())

@@ -4,6 +4,10 @@ Spark hands a batch over again when it can't know whether it was written. So the
 batch's number as the version of an application transaction, with the query's own id as the
 application; a batch whose number is there is passed over. Workers write the files, into a fresh
 directory; the driver sees only their names.
+
+Which offsets a batch has stands in the checkpoint, which Spark writes but doesn't flush. When the
+power goes, it must not be the table alone that knows of a batch: Spark would give its number to
+other offsets, and the table pass them over. So the checkpoint is flushed before the table commits.
 """
 
 import secrets
@@ -19,7 +23,17 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import DateType, IntegerType, LongType, ShortType, StringType, StructType
 
 from hermes.errors import ConfigError
-from hermes.spark.delta.table import add_files, new_files, open_table, sync_files, table_files
+from hermes.spark.delta.table import (
+    add_files,
+    new_files,
+    open_table,
+    sync_all,
+    sync_files,
+    table_files,
+)
+from hermes.spark.load.files import above
+from hermes.spark.load.parquet import check_rows, write_parquet
+from hermes.spark.load.target import is_address, target_path
 
 __all__ = ["write_stream_to_delta"]
 
@@ -59,12 +73,15 @@ def write_stream_to_delta(
 
     Raises:
         ConfigError: `df` is no stream, or can't be partitioned so.
+        LoadTargetError: `path` is the address of something else than a directory.
     """
     if not df.isStreaming:
         raise ConfigError("df", "expected a stream: load a batch with hermes.spark.load")
     _check_folders(df.schema, partition_by)
     started: Future[str] = Future()
-    write = _batch_writer(Path(path).absolute(), tuple(partition_by), started)
+    write = _batch_writer(
+        target_path(path), _local_checkpoint(checkpoint), tuple(partition_by), started
+    )
     writer = df.writeStream.option("checkpointLocation", str(checkpoint)).foreachBatch(write)
     writer = writer.trigger(**trigger) if trigger else writer
     query = (writer.queryName(name) if name else writer).start()
@@ -73,7 +90,10 @@ def write_stream_to_delta(
 
 
 def _batch_writer(
-    path: Path, partition_by: tuple[str, ...], started: "Future[str]"
+    path: Path,
+    checkpoint: Path | None,
+    partition_by: tuple[str, ...],
+    started: "Future[str]",
 ) -> Callable[[DataFrame, int], None]:
     def write(batch: DataFrame, number: int) -> None:
         query_id = started.result(_START_SECONDS)
@@ -83,22 +103,31 @@ def _batch_writer(
         last = None if table is None else table.transaction_version(app_id)
         if last is None or last < number:
             directory = attempts / f"attempt={secrets.token_hex(4)}"
-            _write_files(batch, directory, partition_by)
+            written = write_parquet(batch, directory, partition_by)
             schema = to_arrow_schema(batch.schema, timezone="UTC")
             metadata = {"hermes.query": query_id, "hermes.batch": number}
             files = new_files(path, directory)
+            check_rows(directory, written, sum(each.rows for each in files))
             sync_files(path, files)
+            if checkpoint is not None:
+                _sync_checkpoint(checkpoint, number)
             add_files(path, files, schema, partition_by, app_id, number, metadata)
         _remove_others(path, attempts)
 
     return write
 
 
-def _write_files(batch: DataFrame, directory: Path, partition_by: tuple[str, ...]) -> None:
-    writer = batch.write.mode("append").option(
-        "mapreduce.fileoutputcommitter.marksuccessfuljobs", "false"
-    )
-    writer.partitionBy(*partition_by).parquet(f"file://{directory}")
+def _local_checkpoint(checkpoint: str | Path) -> Path | None:
+    """The directory of a checkpoint; None when it is kept by something else, which flushes it."""
+    return None if is_address(checkpoint) else target_path(checkpoint)
+
+
+def _sync_checkpoint(checkpoint: Path, number: int) -> None:
+    """Flush what Spark goes by after a crash: the query's id, and the offsets of a batch."""
+    offsets = checkpoint / "offsets"
+    files = [checkpoint / "metadata", offsets / str(number)]
+    checksums = [each.with_name(f".{each.name}.crc") for each in files]
+    sync_all([*files, *checksums, offsets, checkpoint, *above(checkpoint)])
 
 
 def _remove_others(path: Path, attempts: Path) -> None:

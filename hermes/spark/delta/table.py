@@ -7,7 +7,7 @@ seen by that and not committed again, whoever tries, however often.
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -17,6 +17,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from hermes.errors import LoadError, LoadTargetError
+from hermes.spark.load.files import above
+from hermes.spark.load.parquet import data_files
 
 try:
     from deltalake import DeltaTable, Schema
@@ -33,6 +35,7 @@ __all__ = [
     "add_files",
     "new_files",
     "open_table",
+    "sync_all",
     "sync_files",
     "table_files",
 ]
@@ -89,7 +92,7 @@ def new_files(path: Path, directory: Path) -> list[NewFile]:
 
 
 def _described(path: Path, directory: Path) -> Iterator[NewFile]:
-    for each in sorted(directory.rglob("*.parquet")):
+    for each in data_files(directory):
         folders = (folder.partition("=") for folder in each.relative_to(directory).parts[:-1])
         values = {name: unquote(text) for name, _, text in folders}
         status = each.stat()
@@ -146,6 +149,7 @@ def add_files(
     for _ in range(_TURNS):
         last = table.transaction_version(app_id)
         if last is not None and last >= version:
+            _sync_log(path)  # it may be our own, although it told otherwise
             return False
         # The commit is for this very version of the table: it fails when another came meanwhile.
         before = table.version()
@@ -203,30 +207,39 @@ def _action(file: NewFile) -> AddAction:
 
 
 def _sync_log(path: Path) -> None:
-    """Flush the log to the disk, which the package leaves to the system."""
+    """Flush the log to the disk, which the package leaves to the system.
+
+    All that a reader needs is flushed, also what others have committed: since the last checkpoint.
+    """
     log = path / "_delta_log"
-    newest = max(log.glob("*.json"), default=log)
-    for each in (newest, log, path):
-        _sync(each)
+    last = log / "_last_checkpoint"
+    start = json.loads(last.read_bytes())["version"] if last.exists() else 0
+    names = [each for each in log.glob("[0-9]*") if each.name >= f"{start:020d}"]
+    sync_all([*names, last, log, path, *above(path)])
 
 
 def sync_files(path: Path, files: Sequence[NewFile]) -> None:
     """Flush files that are to be added, and the folders that they are in, to the disk."""
-    folders: set[Path] = set()
-    for each in files:
-        place = path / each.path
-        _sync(place)
-        folders.update(place.parents[: len(Path(each.path).parts)])
-    for folder in folders:
-        _sync(folder)
+    places = [path / each.path for each in files]
+    folders = {
+        folder
+        for place in places
+        for folder in place.parents[: len(place.relative_to(path).parts) + 1]
+    }
+    sync_all([*places, *folders])
 
 
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def sync_all(paths: Iterable[Path]) -> None:
+    """Flush files, and the names in directories, to the disk; those that are there."""
+    for path in paths:
+        try:
+            descriptor = os.open(path, os.O_RDONLY)
+        except FileNotFoundError:
+            continue
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def _first_line(error: Exception) -> str:

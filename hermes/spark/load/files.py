@@ -5,14 +5,25 @@ its own name. A link fails when the name is taken, so of several writers exactly
 name, once there, always stands for the whole content.
 """
 
+import errno
 import os
 import secrets
 import shutil
 from pathlib import Path
+from typing import Final
 
 from hermes.errors import LoadTargetError
 
-__all__ = ["Files", "publish"]
+__all__ = ["Files", "above", "publish"]
+
+# How file systems say that they have no hard links.
+_NO_LINKS: Final = {
+    errno.EPERM,
+    errno.EOPNOTSUPP,
+    errno.ENOTSUP,
+    errno.ENOSYS,
+    errno.EXDEV,
+}
 
 
 class Files:
@@ -62,6 +73,20 @@ class Files:
         shutil.rmtree(path, ignore_errors=True)
 
 
+def above(path: Path) -> list[Path]:
+    """The directories above one that may have been made for it, and so are to be flushed.
+
+    That is up to the mount point, as far as this user may open them.
+    """
+    found = []
+    for each in path.parents:
+        if os.access(each, os.R_OK):
+            found.append(each)
+        if os.path.ismount(each):
+            break
+    return found
+
+
 def publish(files: Files, path: Path, content: bytes) -> bool:
     """Write a file whole and durably, unless there is one of its name.
 
@@ -71,23 +96,26 @@ def publish(files: Files, path: Path, content: bytes) -> bool:
         content: what it holds.
 
     Returns:
-        Whether it was written; False when the name was taken: that file is left as it is.
+        Whether a file of this content has the name now; False when another content has it: that
+        file is left as it is.
 
     Raises:
         OSError: the disk is full or fails. Before the name was given, nothing is left behind.
-        LoadTargetError: this file system has no hard links.
+        LoadTargetError: this file system has no hard links, or doesn't permit this one.
     """
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
     try:
         files.write(temporary, content)
         files.sync(temporary)
         _link(files, temporary, path)
-    except FileExistsError:
-        return False
-    except FileNotFoundError:
-        if files.read(path) is None:
+    except (FileExistsError, FileNotFoundError):
+        # The name may be taken, or a clean-up about, which removes leftovers of what is settled.
+        # Or the link was made, but NFS lost the answer and asked again: then the content is ours.
+        there = files.read(path)
+        if there is None:
             raise
-        return False  # a clean-up was about, which removes leftovers of what is settled
+        if there != content:
+            return False
     finally:
         files.unlink(temporary)
     files.sync(path.parent)
@@ -99,8 +127,14 @@ def _link(files: Files, source: Path, target: Path) -> None:
         files.link(source, target)
     except (FileExistsError, FileNotFoundError):
         raise
-    except PermissionError as error:
-        raise LoadTargetError(
-            f"{target}: this file system has no hard links ({error.strerror}), by which one of "
-            "several loads wins: choose a target on another one"
-        ) from error
+    except OSError as error:
+        if error.errno in _NO_LINKS:
+            raise LoadTargetError(
+                f"{target}: this file system has no hard links ({error.strerror}), by which one of "
+                "several loads wins: choose a target on another one"
+            ) from error
+        if error.errno == errno.EACCES:
+            raise LoadTargetError(
+                f"{target}: {error.strerror}: a load writes to its target, and needs the right to"
+            ) from error
+        raise

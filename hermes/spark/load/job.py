@@ -8,13 +8,14 @@ from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from hermes.errors import LoadError
 from hermes.spark.cluster import Cluster, Retries
 from hermes.spark.failures import SPARK_FAILURES, failure_text
 from hermes.spark.load.files import Files
 from hermes.spark.load.options import parse_load_options
+from hermes.spark.load.parquet import write_parquet
 from hermes.spark.load.planning import make_plan
 from hermes.spark.load.plans import Granularity, Plan
 from hermes.spark.load.run import LoadResult, run_load
@@ -80,7 +81,8 @@ def load(
             minPartitions, failOnDataLoss, groupId, retries and maxFetchBytes.
         partition_by: whether a folder holds a day or an hour of the broker's append time (UTC);
             of messages whose time isn't known, of the time at which the load was planned.
-        sink: "parquet", or "delta" for a Delta table (needs `pip install 'hermes-log[delta]'`).
+        sink: "parquet", or "delta" for a Delta table, which needs
+            `pip install 'hermes-log[spark,delta]'`.
         dry_run: only tell what would be copied; writes nothing.
         progress: called from a thread of its own now and then while tasks run.
         files: the file system; for tests.
@@ -142,13 +144,12 @@ def _write(
     progress: Progress | None,
     plan: Plan,
     directory: Path,
-) -> None:
-    """Have Spark copy a plan's messages into a directory."""
+) -> int:
+    """Have Spark copy a plan's messages into a directory; tell how many they were."""
     spark = started if isinstance(started, SparkSession) else started()
     # A session of its own, for settings and a format that the caller's should not have.
     session = spark.newSession()
     session.conf.set("spark.sql.session.timeZone", "UTC")
-    session.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
     # A task writes to one folder alone; Spark can't know, and would sort its messages.
     session.conf.set("spark.sql.maxConcurrentOutputFileWriters", "8")
     session.dataSource.register(LoadSource)
@@ -163,18 +164,9 @@ def _write(
         if target.settings.sink == "parquet":
             rows = rows.drop("load")  # its directory says it
         with _reported(spark, progress):
-            _write_parquet(rows, directory, FOLDERS[plan.partition_by])
+            return write_parquet(rows, directory, FOLDERS[plan.partition_by])
     except SPARK_FAILURES as error:
         raise LoadError(failure_text(error)) from error
-
-
-def _write_parquet(rows: DataFrame, directory: Path, folders: tuple[str, ...]) -> None:
-    (
-        rows.write.mode("append")  # into the directory, which is empty
-        .option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
-        .partitionBy(*folders)
-        .parquet(f"file://{directory}")
-    )
 
 
 def _task_bytes(spark: SparkSession, plan: Plan, min_partitions: int | None) -> int:

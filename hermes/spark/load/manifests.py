@@ -16,9 +16,9 @@ from hermes.errors import LoadTargetError
 from hermes.spark.load.plans import Plan, Ranges, format_ranges, parse_document, parse_ranges
 from hermes.spark.offsets import Offsets, nested, unnested
 
-__all__ = ["MANIFEST_FORMAT", "Manifest"]
+__all__ = ["Manifest"]
 
-MANIFEST_FORMAT: Final = "hermes load manifest"
+_FORMAT: Final = "hermes load manifest"
 _COUNTS: Final = ("number", "planned_ms", "messages", "files", "file_bytes", "log_bytes")
 
 
@@ -68,7 +68,7 @@ class Manifest:
     def document(self) -> dict[str, Any]:
         """The JSON object."""
         return {
-            "format": MANIFEST_FORMAT,
+            "format": _FORMAT,
             "version": 1,
             **{key: getattr(self, key) for key in _COUNTS},
             "directory": self.directory,
@@ -87,7 +87,7 @@ class Manifest:
         Raises:
             LoadTargetError: it is something else, or damaged.
         """
-        document = parse_document(content, MANIFEST_FORMAT, source, advice)
+        document = parse_document(content, _FORMAT, source, advice)
         try:
             return cls(
                 **{key: int(document[key]) for key in _COUNTS},

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 
 from hermes.errors import HermesError, LoadConflictError, LoadError
 from hermes.spark.load.manifests import Manifest
+from hermes.spark.load.parquet import check_rows, data_files
 from hermes.spark.load.plans import Plan, Ranges
 from hermes.spark.load.sinks import Committed, Sink
 from hermes.spark.load.target import LoadTarget
@@ -25,8 +26,8 @@ __all__ = ["LoadResult", "Planner", "Writer", "run_load"]
 #: Makes the next plan from how far the target has come; None when there is nothing new.
 Planner: TypeAlias = Callable[[Committed], Plan | None]
 
-#: Writes the messages of a plan into a directory, as Parquet.
-Writer: TypeAlias = Callable[[Plan, Path], None]
+#: Writes the messages of a plan into a directory, as Parquet; tells how many rows were written.
+Writer: TypeAlias = Callable[[Plan, Path], int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +73,7 @@ def run_load(
     Raises:
         LoadConflictError: another run committed the same load first.
         LoadTargetError: something in the target is damaged.
+        LoadError: what was written isn't what is found in the target.
         HermesError: whatever planner and writer raise.
     """
     last = sink.last()
@@ -98,14 +100,14 @@ def _carry_out(
     directory = target.new_attempt(plan.number)
     relative = directory.relative_to(target.path).as_posix()
     try:
-        writer(plan, directory)
+        written = writer(plan, directory)
         manifest = _manifest(plan, directory, relative)
+        check_rows(directory, written, manifest.messages)
         target.sync_attempt(directory)
         won = sink.commit(manifest)
     except (Exception, KeyboardInterrupt) as error:
         _give_up(target, sink, plan, directory, repeated, error)
-    if not won:
-        target.remove_attempt(directory)
+    if not won and not _is_settled(target, sink, plan, directory):
         raise _conflict(plan)
     return LoadResult(
         plan.number,
@@ -129,19 +131,30 @@ def _give_up(
     error: BaseException,
 ) -> NoReturn:
     """Remove what an attempt wrote, unless it may count, and say what happened."""
-    is_committed = sink.last().number >= plan.number
-    relative = directory.relative_to(target.path).as_posix()
-    if is_committed and sink.directories().get(plan.number) == relative:
-        raise error  # it counts, only not flushed for sure
-    target.remove_attempt(directory)
-    if is_committed:
+    if sink.last().number >= plan.number:
+        if _is_settled(target, sink, plan, directory):
+            raise error  # it counts, only not flushed for sure
         raise _conflict(plan) from error
+    target.remove_attempt(directory)
     if repeated and isinstance(error, HermesError):
         raise LoadError(
             f"load {plan.number} was planned by an earlier run, in "
             f"{target.plan_path(plan.number)}, and can't be carried out: {error}"
         ) from error
     raise error
+
+
+def _is_settled(target: LoadTarget, sink: Sink, plan: Plan, directory: Path) -> bool:
+    """Whether a load that is committed is this attempt at it; if not, its data are removed.
+
+    A commit may have been made although it told otherwise: a file server's answer got lost.
+    """
+    committed = sink.directories().get(plan.number)
+    if committed == directory.relative_to(target.path).as_posix():
+        return True
+    if committed is not None:  # else nobody knows any more, and data are not to be lost
+        target.remove_attempt(directory)
+    return False
 
 
 def _conflict(plan: Plan) -> LoadConflictError:
@@ -154,7 +167,7 @@ def _conflict(plan: Plan) -> LoadConflictError:
 def _manifest(plan: Plan, directory: Path, relative: str) -> Manifest:
     """Describe what was written, from the files themselves."""
     messages = files = file_bytes = 0
-    for path in directory.rglob("*.parquet"):
+    for path in data_files(directory):
         messages += pq.read_metadata(path).num_rows
         files += 1
         file_bytes += path.stat().st_size

@@ -18,10 +18,18 @@ from pathlib import Path
 from typing import Final, Literal, TypeAlias, get_args
 
 from hermes.errors import ConfigError, LoadTargetError
-from hermes.spark.load.files import Files, publish
+from hermes.spark.load.files import Files, above, publish
 from hermes.spark.load.plans import Granularity, Plan, parse_document
 
-__all__ = ["ATTEMPTS", "LoadTarget", "SinkName", "TargetSettings", "numbered", "target_path"]
+__all__ = [
+    "ATTEMPTS",
+    "LoadTarget",
+    "SinkName",
+    "TargetSettings",
+    "is_address",
+    "numbered",
+    "target_path",
+]
 
 SinkName: TypeAlias = Literal["parquet", "delta"]
 
@@ -57,16 +65,24 @@ class TargetSettings:
 def target_path(text: str | Path) -> Path:
     """The absolute path of a target.
 
+    Args:
+        text: a path, or a URL of the kind `file:`.
+
     Raises:
         LoadTargetError: it is the address of something else than a directory of this machine.
     """
-    plain = str(text).removeprefix("file://")
-    if "://" in plain:
+    if is_address(text):
         raise LoadTargetError(
-            f"{text}: a load needs a directory with hard links, on this machine or mounted by it "
-            "and by all workers"
+            f"{text}: expected a directory with hard links, on this machine or mounted by it and "
+            "by all workers"
         )
-    return Path(plain).absolute()
+    return Path(re.sub("^file:/(//)?", "/", str(text))).absolute()
+
+
+def is_address(text: str | Path) -> bool:
+    """Whether a text is a URL of something else than a directory of this machine."""
+    scheme = re.match("([A-Za-z][A-Za-z0-9+.-]+):/", str(text))  # a Path has made one of its two /
+    return scheme is not None and scheme[1] != "file"
 
 
 def numbered(name: str) -> int | None:
@@ -128,7 +144,7 @@ class LoadTarget:
             "sink": self.settings.sink,
             "partition_by": self.settings.partition_by,
         }
-        for each in (self.path.parent, self.path, records):
+        for each in (records, self.path, *above(self.path)):
             self.files.sync(each)
         if not publish(self.files, path, json.dumps(document).encode() + b"\n"):
             self.require(_parse_settings(self.files.read(path) or b"", path), self.settings)

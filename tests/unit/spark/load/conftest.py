@@ -1,20 +1,25 @@
 """A file system that ends the program at any step, and forgets what was not flushed."""
 
 import os
+import shutil
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from hermes.spark.load.delta_sink import DeltaSink
 from hermes.spark.load.files import Files
+from hermes.spark.load.manifests import Manifest
 from hermes.spark.load.plans import Piece, Plan
-from hermes.spark.load.sinks import Committed
+from hermes.spark.load.sinks import Committed, ParquetSink, Sink
 from hermes.spark.load.target import LoadTarget, TargetSettings
 from hermes.spark.offsets import TopicPartition
+
+Result = TypeVar("Result")
 
 CLICKS = TopicPartition("clicks", 0, 0)
 
@@ -38,59 +43,81 @@ class MortalFiles(Files):
         self.last_step = 0
         self.is_after = False
         self.failure: BaseException = Killed()
-        self._unsynced: set[Path] = set()
-        self._unsynced_links: set[Path] = set()
+        self._unsynced_content: set[Path] = set()
+        self._unsynced_names: set[Path] = set()
 
     def lose_power(self) -> None:
-        """Forget what was not flushed: half the content of files, and all of their new names."""
-        for path in self._unsynced:
+        """Forget what was not flushed: half the content of files, and names in directories."""
+        for path in self._unsynced_content:
             if path.exists():
                 path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-        for path in self._unsynced_links:
-            path.unlink(missing_ok=True)
-        self._unsynced.clear()
-        self._unsynced_links.clear()
+        for path in self._unsynced_names:
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
+        self._unsynced_content.clear()
+        self._unsynced_names.clear()
 
     def write(self, path: Path, content: bytes) -> None:
-        self._unsynced.add(path)
-        self._step(super().write, path, content)
+        self.note_unsynced(path)
+        self.step(super().write, path, content)
 
     def sync(self, path: Path) -> None:
-        self._step(super().sync, path)
-        self._unsynced.discard(path)
-        self._unsynced_links -= {each for each in self._unsynced_links if each.parent == path}
+        self.step(super().sync, path)
+        self._unsynced_content.discard(path)
+        self._unsynced_names -= {each for each in self._unsynced_names if each.parent == path}
 
     def link(self, source: Path, target: Path) -> None:
-        self._step(self._link, source, target)
+        self.step(self._link, source, target)
 
     def unlink(self, path: Path) -> None:
-        self._step(super().unlink, path)
-        self._unsynced.discard(path)
+        self.step(super().unlink, path)
+        self._unsynced_content.discard(path)
+        self._unsynced_names.discard(path)
 
     def make_directories(self, path: Path) -> None:
-        self._step(super().make_directories, path)
+        missing = {each for each in (path, *path.parents) if not each.exists()}
+        self.step(super().make_directories, path)
+        self._unsynced_names |= missing
 
     def remove_tree(self, path: Path) -> None:
-        self._step(super().remove_tree, path)
+        self.step(super().remove_tree, path)
 
     def note_unsynced(self, path: Path) -> None:
-        """A file that others wrote, and did not flush."""
-        self._unsynced.add(path)
+        """A file that is new, and not flushed."""
+        self._unsynced_content.add(path)
+        self._unsynced_names.add(path)
 
-    def _link(self, source: Path, target: Path) -> None:
-        super().link(source, target)
-        self._unsynced_links.add(target)
-        if source in self._unsynced:
-            self._unsynced.add(target)
-
-    def _step(self, action: Callable[..., None], *arguments: Any) -> None:
+    def step(self, action: Callable[..., Result], *arguments: Any) -> Result:
+        """Do something that the program may end before, or after."""
         self.steps += 1
         is_last = self.steps == self.last_step
         if is_last and not self.is_after:
             raise self.failure
-        action(*arguments)
+        result = action(*arguments)
         if is_last:
             raise self.failure
+        return result
+
+    def _link(self, source: Path, target: Path) -> None:
+        super().link(source, target)
+        self._unsynced_names.add(target)
+        if source in self._unsynced_content:
+            self._unsynced_content.add(target)
+
+
+class MortalDeltaSink(DeltaSink):
+    """The commit, which the files know nothing of, is a step as well."""
+
+    def __init__(self, target: LoadTarget) -> None:
+        super().__init__(target)
+        self._files = target.files
+
+    def commit(self, manifest: Manifest) -> bool:
+        if isinstance(self._files, MortalFiles):
+            return self._files.step(super().commit, manifest)
+        return super().commit(manifest)
 
 
 class Topic:
@@ -113,8 +140,9 @@ class Topic:
         )
         return Plan(last.number + 1, self.now_ms, "day", pieces, {CLICKS: end * 10})
 
-    def write(self, plan: Plan, directory: Path) -> None:
+    def write(self, plan: Plan, directory: Path) -> int:
         """As Spark's tasks: a file for each piece, none of them flushed."""
+        count = 0
         for number, piece in enumerate(plan.pieces):
             folder = directory / f"topic=clicks/day={piece.period}"
             self._files.make_directories(folder)
@@ -122,6 +150,8 @@ class Topic:
             path = folder / f"part-{number}.parquet"
             self._files.note_unsynced(path)
             pq.write_table(pa.table({"message": messages}), path)
+            count += len(messages)
+        return count
 
 
 @pytest.fixture
@@ -137,6 +167,14 @@ def topic(files: MortalFiles) -> Topic:
 @pytest.fixture
 def target(tmp_path: Path, files: MortalFiles) -> LoadTarget:
     return LoadTarget(tmp_path / "target", TargetSettings(), files)
+
+
+@pytest.fixture
+def sink_of() -> Callable[[LoadTarget], Sink]:
+    """Gives the sink of a target."""
+    return lambda target: (
+        ParquetSink(target) if target.settings.sink == "parquet" else MortalDeltaSink(target)
+    )
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 import datetime
 import json
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -225,6 +226,8 @@ def test_options_that_mean_nothing_here_are_refused() -> None:
 
 
 def test_targets_are_directories() -> None:
-    assert str(target_path("file:///a/b")) == "/a/b"
-    with pytest.raises(LoadTargetError, match="s3://bucket: a load needs a directory"):
-        target_path("s3://bucket")
+    assert target_path("file:///a/b") == target_path("file:/a/b") == Path("/a/b")
+    assert target_path(Path("a:b/c")) == Path("a:b/c").absolute()
+    for each in ("s3://bucket/clicks", Path("s3://bucket/clicks"), "hdfs:/clicks"):
+        with pytest.raises(LoadTargetError, match="expected a directory with hard links"):
+            target_path(each)

@@ -1,31 +1,41 @@
 """A load that ends at any step, on its own or with the power; and two loads at once."""
 
+import errno
+import os
 import threading
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
+from deltalake.exceptions import CommitFailedError, DeltaError
 
 from hermes.errors import DataLossError, LoadConflictError, LoadError, LoadTargetError
+from hermes.spark.delta.table import new_files
 from hermes.spark.load.cleaning import clean_up
 from hermes.spark.load.files import Files
+from hermes.spark.load.parquet import data_files
 from hermes.spark.load.run import LoadResult, run_load
 from hermes.spark.load.sinks import ParquetSink
 from hermes.spark.load.target import LoadTarget, TargetSettings
 
+SINKS = ["parquet", "delta"]
 
-def run(target: LoadTarget, topic, writer=None, **how) -> LoadResult:
+
+def run(target: LoadTarget, topic, writer=None, sink_of=ParquetSink, **how) -> LoadResult:
     """A load as a new program would do it."""
     there = LoadTarget.find(target.path, target.files)
-    target = there or LoadTarget(target.path, TargetSettings(), target.files)
-    return run_load(target, ParquetSink(target), topic.plan, writer or topic.write, **how)
+    target = there or LoadTarget(target.path, target.settings, target.files)
+    return run_load(target, sink_of(target), topic.plan, writer or topic.write, **how)
 
 
-def committed(target: LoadTarget) -> list[str]:
-    return list(ParquetSink(target).directories().values())
+def committed(target: LoadTarget, sink_of=ParquetSink) -> list[str]:
+    return list(sink_of(target).directories().values())
 
 
-def pending_folders(target: LoadTarget) -> list[str]:
-    plan = target.plan(ParquetSink(target).last().number + 1)
+def pending_folders(target: LoadTarget, sink_of=ParquetSink) -> list[str]:
+    plan = target.plan(sink_of(target).last().number + 1)
     return [piece.period for piece in plan.pieces] if plan else []
 
 
@@ -49,47 +59,138 @@ def test_a_dry_run_touches_nothing(target, topic) -> None:
     assert not target.path.exists()
 
 
+@pytest.mark.parametrize("sink", SINKS)
 @pytest.mark.parametrize("power", ["stays", "goes"])
 @pytest.mark.parametrize("is_after", [False, True], ids=["before", "after"])
 def test_a_load_killed_at_any_step_is_done_once(
-    tmp_path, files, topic, loaded, killed, is_after, power
+    tmp_path, files, topic, loaded, killed, sink_of, is_after, power, sink
 ) -> None:
     step, was_killed = 0, True
     while was_killed:
         step += 1
-        target = LoadTarget(tmp_path / f"{step}", TargetSettings(), files)
+        settings = TargetSettings(sink)
+        target = LoadTarget(tmp_path / f"{step}" / "new" / "too", settings, files)
         files.steps, files.last_step, files.is_after = 0, step, is_after
         was_killed = False
         for count in (4, 7):
             topic.count, topic.now_ms = count, topic.now_ms + 1
             try:
-                run(target, topic)
+                run(target, topic, sink_of=sink_of)
             except killed:
                 was_killed = True
                 if power == "goes":
                     files.lose_power()
-                folders = pending_folders(target)
+                folders = pending_folders(target, sink_of)
                 topic.now_ms += 1  # so a plan made now would name other folders
-                result = run(target, topic)
+                result = run(target, topic, sink_of=sink_of)
                 assert result.repeated == bool(folders)
                 if folders:
                     assert sorted(p.name for p in result.directory.rglob("day=*")) == sorted(
                         {f"day={each}" for each in folders}
                     )
-        assert loaded(target, committed(target)) == list(range(7)), f"step {step}"
+        if power == "goes":
+            files.lose_power()
+        assert loaded(target, committed(target, sink_of)) == list(range(7)), f"step {step}"
         clean_up(target.path)
-        assert len(target.attempts()) == len(committed(target))
+        assert len(target.attempts()) == len(committed(target, sink_of))
         assert not list(target.path.rglob("*.tmp"))
     assert step > 35
+
+
+@pytest.mark.parametrize("error", [FileExistsError(17, "File exists"), FileNotFoundError(2, "No")])
+def test_a_link_whose_answer_was_lost_is_ours(target, topic, loaded, monkeypatch, error) -> None:
+    """As over NFS: the server made the link, and when it was asked again the name was taken."""
+    link = target.files.link
+
+    def link_and_fail(source: Path, name: Path) -> None:
+        link(source, name)
+        raise error
+
+    monkeypatch.setattr(target.files, "link", link_and_fail)
+    topic.count = 5
+    result = run(target, topic)
+    assert (result.committed, result.repeated) == (True, False)
+    target.files.lose_power()
+    assert loaded(target, committed(target)) == list(range(5))
+
+
+@pytest.mark.parametrize("error", [CommitFailedError("it is there"), DeltaError("who knows")])
+def test_a_delta_commit_whose_answer_was_lost_is_ours(
+    tmp_path, files, topic, loaded, sink_of, monkeypatch, error
+) -> None:
+    target = LoadTarget(tmp_path / "table", TargetSettings("delta"), files)
+    commit = DeltaTable.create_write_transaction
+
+    def commit_and_fail(*arguments, **more) -> None:
+        commit(*arguments, **more)
+        raise error
+
+    monkeypatch.setattr(DeltaTable, "create_write_transaction", commit_and_fail)
+    topic.count = 5
+    if isinstance(error, CommitFailedError):
+        assert run(target, topic, sink_of=sink_of).committed
+    else:  # nothing tells whether it is on the disk
+        with pytest.raises(LoadError, match="who knows"):
+            run(target, topic, sink_of=sink_of)
+    assert loaded(target, committed(target, sink_of)) == list(range(5))
+    assert run(target, topic, sink_of=sink_of) == LoadResult()
+
+
+def test_data_of_which_nothing_is_known_are_left_alone(target, topic) -> None:
+    """Another commit of the same load has expired from a table's log: it may have been ours."""
+
+    class Forgetful(ParquetSink):
+        def commit(self, manifest) -> bool:
+            super().commit(manifest)
+            return False
+
+        def directories(self) -> dict[int, str]:
+            return {}
+
+    topic.count = 5
+    with pytest.raises(LoadConflictError):
+        run(target, topic, sink_of=Forgetful)
+    assert len(target.attempts()) == 1
+
+
+def test_rows_that_the_driver_does_not_find_are_not_committed(target, topic, loaded) -> None:
+    """Workers wrote them to disks of their own, all or some of them."""
+    topic.count = 5
+
+    def write(plan, directory: Path) -> int:
+        count = topic.write(plan, directory)
+        next(directory.rglob("*.parquet")).unlink()
+        return count
+
+    with pytest.raises(LoadError, match="must see the target under one path"):
+        run(target, topic, write)
+    with pytest.raises(LoadError, match="5 rows, but the driver finds 0"):
+        run(target, topic, lambda plan, directory: 5)
+    assert (committed(target), target.attempts()) == ([], [])
+    run(target, topic)
+    assert loaded(target, committed(target)) == list(range(5))
+
+
+def test_files_that_spark_has_not_finished_do_not_count(tmp_path) -> None:
+    directory = tmp_path / "_target" / "attempt=00"
+    names = ["_temporary/0/_temporary/a/day=1/x.parquet", "day=1/.x.parquet", "day=1/x.parquet"]
+    for name in (*names, "_x.parquet", ".day=1/x.parquet", "day=_1/x.parquet"):
+        (directory / name).parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(pa.table({"number": [1]}), directory / name)
+    counting = ["day=1/x.parquet", "day=_1/x.parquet"]
+    assert [each.relative_to(directory).as_posix() for each in data_files(directory)] == counting
+    described = [each.path for each in new_files(tmp_path, directory)]
+    assert described == [f"_target/attempt=00/{each}" for each in counting]
 
 
 def test_of_two_loads_at_once_exactly_one_wins(target, topic, loaded) -> None:
     topic.count = 5
     both_wrote = threading.Barrier(2)
 
-    def write(plan, directory: Path) -> None:
-        topic.write(plan, directory)
+    def write(plan, directory: Path) -> int:
+        count = topic.write(plan, directory)
         both_wrote.wait(60)
+        return count
 
     outcomes: list[object] = []
 
@@ -236,13 +337,23 @@ def test_foreign_directories_are_refused(tmp_path) -> None:
         LoadTarget.find(tmp_path / "notes.txt", Files())
 
 
-def test_a_file_system_without_links_is_refused(target, topic) -> None:
+@pytest.mark.parametrize(
+    ("number", "says"),
+    [
+        (errno.EPERM, "this file system has no hard links"),
+        (errno.EOPNOTSUPP, "this file system has no hard links"),
+        (errno.ENOSYS, "this file system has no hard links"),
+        (errno.EXDEV, "this file system has no hard links"),
+        (errno.EACCES, "Permission denied: a load writes to its target"),
+    ],
+)
+def test_a_file_system_without_links_is_refused(target, topic, number, says) -> None:
     class Fat(Files):
         def link(self, source: Path, target: Path) -> None:
-            raise PermissionError(1, "Operation not permitted")
+            raise OSError(number, os.strerror(number))
 
     topic.count = 5
     target.files = Fat()
-    with pytest.raises(LoadTargetError, match="this file system has no hard links"):
+    with pytest.raises(LoadTargetError, match=says):
         run(target, topic)
     assert not list(target.path.rglob("*.tmp"))
