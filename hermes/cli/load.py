@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from hermes.cli.options import JSON_OPTION, TOPIC
 from hermes.cli.spark_session import require_spark, spark_session
 from hermes.cli.terminal import format_bytes, note, progress, write_json, write_line, write_table
+from hermes.errors import DataLossError, LoadError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -136,11 +138,18 @@ def _options(
         raise click.UsageError("name topics, or give --pattern")
     if not (bootstrap_servers or zookeeper):
         raise click.UsageError("give --bootstrap-servers or --zookeeper")
+    if bootstrap_servers and zookeeper:
+        source = click.get_current_context().get_parameter_source("zookeeper")
+        if source is not ParameterSource.ENVIRONMENT:
+            raise click.UsageError("--bootstrap-servers and --zookeeper exclude each other")
+        zookeeper = None  # it is set for all commands, and this one is given the brokers
+    if group is not None and not zookeeper:
+        raise click.UsageError("--group needs --zookeeper")
     given = {
         "subscribe": ",".join(topics) or None,
         "subscribePattern": pattern,
         "hermes.bootstrap.servers": bootstrap_servers,
-        "hermes.zookeeper": None if bootstrap_servers else zookeeper,
+        "hermes.zookeeper": zookeeper,
         "groupId": group,
         "minPartitions": min_partitions,
         "failOnDataLoss": "false" if allow_data_loss else None,
@@ -174,15 +183,20 @@ def _load(
             bar[0](state.done - done)
             done = state.done
 
-        return load(
-            session,
-            target,
-            options,
-            partition_by=chosen["partition_by"],
-            sink=chosen["sink"],
-            dry_run=chosen["dry_run"],
-            progress=show,
-        )
+        try:
+            return load(
+                session,
+                target,
+                options,
+                partition_by=chosen["partition_by"],
+                sink=chosen["sink"],
+                dry_run=chosen["dry_run"],
+                progress=show,
+            )
+        except (DataLossError, LoadError) as error:
+            # The library names its own option.
+            text = str(error).replace("set failOnDataLoss to false", "give --allow-data-loss")
+            raise type(error)(text) from error
 
 
 def _report(result: "LoadResult", target: Path, as_json: bool) -> None:

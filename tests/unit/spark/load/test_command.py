@@ -8,6 +8,11 @@ from click.testing import CliRunner
 
 from hermes import Producer, ProducerConfig
 from hermes.cli import program
+from hermes.spark.load.files import Files
+from hermes.spark.load.manifests import Manifest
+from hermes.spark.load.sinks import ParquetSink
+from hermes.spark.load.target import LoadTarget, TargetSettings
+from hermes.spark.offsets import TopicPartition
 from hermes.testing import running_broker
 
 
@@ -53,7 +58,8 @@ def test_nothing_new_is_no_failure(broker, tmp_path) -> None:
         (["-b", "127.0.0.1:1", "--pattern", "a", "clicks"], 2, "name topics, or give --pattern"),
         (["clicks"], 2, "give --bootstrap-servers or --zookeeper"),
         (["-b", "here", "clicks"], 1, "hermes.bootstrap.servers: expected HOST:PORT"),
-        (["-b", "BROKER", "--group", "g", "clicks"], 1, "groupId: progress is published in Zoo"),
+        (["-b", "BROKER", "--group", "g", "clicks"], 2, "--group needs --zookeeper"),
+        (["-b", "BROKER", "-z", "127.0.0.1:1", "clicks"], 2, "exclude each other"),
         (["-b", "BROKER", "clack"], 1, "there is no topic 'clack' on the brokers; there are: cl"),
         (["-b", "BROKER", "--conf", "x", "clicks"], 2, "--conf: expected KEY=VALUE, got 'x'"),
         (["-b", "BROKER", "--clean-up", "clicks"], 1, "nothing was ever loaded into this"),
@@ -66,6 +72,27 @@ def test_mistakes_are_said_in_one_line(broker, tmp_path, arguments, code, says) 
     assert says in ran.stderr
     assert ran.stderr.count("\n") == 1
     assert not (tmp_path / "t").exists()
+
+
+def test_brokers_that_are_named_come_before_the_environment(broker, tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("HERMES_ZOOKEEPER", "127.0.0.1:1")
+    ran = hermes("--to", tmp_path / "t", "-b", broker, "--dry-run", "clicks")
+    assert (ran.exit_code, "would copy 26 B" in ran.stdout) == (0, True)
+
+
+def test_lost_data_name_the_option_of_the_command(tmp_path) -> None:
+    with running_broker(settings={"num_partitions": 1}) as running:
+        with Producer(ProducerConfig(broker_list=running.broker_list, acks="flushed")) as producer:
+            producer.send("clicks", [b"one", b"two"])
+        target = LoadTarget(tmp_path / "t", TargetSettings(), Files())
+        target.make()
+        partition = TopicPartition("clicks", 0, 0)
+        directory = f"data/load={1:020d}/attempt=00000000"
+        done = Manifest(1, 0, 9, 1, 9, 500, directory, {partition: (0, 500)}, {partition: 500})
+        assert ParquetSink(target).commit(done)
+        ran = hermes("--to", tmp_path / "t", "-b", f"{running.host}:{running.port}", "clicks")
+    assert ran.exit_code == 1
+    assert "give --allow-data-loss to load what there is" in ran.stderr
 
 
 def test_a_foreign_directory_is_left_alone(broker, tmp_path) -> None:
