@@ -90,6 +90,14 @@ class SparkProcess:
             raise RuntimeError(f"{self._log.name} does not start:\n{''.join(self._lines[-40:])}")
         return found.group(1)
 
+    def wait_for_executors(self) -> None:
+        """Wait until the executors that a worker has started are gone, or don't go."""
+        started, ended = "Asked to launch executor", r"Executor \S+ finished with state"
+        with self._said:
+            self._said.wait_for(
+                lambda: self._ended or self._count(started) <= self._count(ended), STOP_SECONDS
+            )
+
     def stop(self) -> None:
         """Stop it, and wait until it has."""
         self.process.terminate()
@@ -102,6 +110,9 @@ class SparkProcess:
 
     def _find(self, pattern: str) -> re.Match[str] | None:
         return next(filter(None, (re.search(pattern, line) for line in self._lines)), None)
+
+    def _count(self, pattern: str) -> int:
+        return sum(re.search(pattern, line) is not None for line in self._lines)
 
     def _read(self) -> None:
         assert self.process.stdout is not None
@@ -162,6 +173,7 @@ def running_cluster(folder: Path, workers: int = 2) -> Iterator[str]:
         ]
         for worker in started:
             worker.wait_for(r"(Successfully registered with master)")
+            stack.callback(worker.wait_for_executors)  # a worker would not wait for them
         yield address
 
 
