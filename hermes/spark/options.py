@@ -252,7 +252,8 @@ SOURCE_OPTIONS: Final = (
         "maxFetchBytes",
         _bytes,
         64 * 1024 * 1024,
-        "the largest message, or compressed set of messages, that can be read",
+        "the largest message, or compressed set of messages, that can be read; a set also when it "
+        "is expanded",
     ),
 )
 
