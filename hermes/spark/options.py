@@ -80,6 +80,12 @@ class Selection(NamedTuple):
     pattern: re.Pattern[str] | None = None
     partitions: tuple[TopicPartition, ...] = ()
 
+    def includes(self, partition: TopicPartition) -> bool:
+        """Whether a partition is to be read, if it is there."""
+        if self.pattern is not None:
+            return self.pattern.fullmatch(partition.topic) is not None
+        return partition.topic in self.topics or partition in self.partitions
+
 
 def parse_flag(text: str) -> bool:
     """Read `true` or `false`. Raises ValueError."""

@@ -23,6 +23,7 @@ from hermes.spark.reading import ReadRange
 __all__ = [
     "capped",
     "check_available",
+    "check_planned",
     "cuts",
     "ending_offsets",
     "plan",
@@ -175,6 +176,32 @@ def check_available(
     return checked
 
 
+def check_planned(
+    cluster: Cluster, end: Mapping[TopicPartition, int], options: SourceOptions
+) -> Offsets:
+    """Compare where planned reads end with what there is by now.
+
+    Returns:
+        The ends, without those of partitions that are gone or end before: they are others now, and
+        read from their beginning by who notices it next.
+
+    Raises:
+        DataLossError: there are such, and that is to be an error.
+    """
+    checked = {}
+    for each, offset in end.items():
+        latest = cluster.latest(each) if cluster.has(each) else None
+        if latest is not None and latest >= offset:
+            checked[each] = offset
+            continue
+        there = "the partition is gone" if latest is None else f"it ends at {latest}"
+        text = f"{each}: a read up to offset {offset} was planned, but {there} (made anew?)"
+        if options.fail_on_data_loss:
+            raise DataLossError(f"{text}; set failOnDataLoss to false to go on without it")
+        _log.warning("data loss: %s", text)
+    return checked
+
+
 def _lost(
     partition: TopicPartition,
     wanted: int,
@@ -227,7 +254,11 @@ def _boundary_behind(
         try:
             boundary = cluster.boundary(partition, start + size)
         except OffsetOutOfRangeBrokerError:
-            return start  # retention was quicker; who plans the next batch will see what it did
+            earliest = cluster.earliest(partition)
+            if earliest <= start + size:
+                return last  # it isn't retention: this ends later than was believed
+            start = earliest  # retention was quicker; who shares out the tasks will tell
+            continue
         if boundary is None:
             _log.warning("%s is on a broker of Kafka 0.7: no limit in bytes", partition)
             return last

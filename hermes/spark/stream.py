@@ -4,15 +4,19 @@ Spark keeps the offsets: it writes the end of a batch to its checkpoint before t
 after a crash asks for the same (start, end) again. So an end that was handed out is final. What
 this object remembers is only for convenience; a new one, made from the checkpoint, does as well.
 
-Partitions come and go. A new one enters an `end` at its earliest offset, where it has nothing to
-read; only the next batch reads it. Thus the beginning of every range stands in the checkpoint, and
-a repeated batch reads exactly what it read before. With `failOnDataLoss=false` one that was made
-anew enters in the same way: its `end` lies before its start, and nothing of it is read between
-these. A partition whose broker is away keeps its offset, and is read on when the broker is back.
+The checkpoint has ends alone: to repeat the first batch Spark asks for the initial offsets again,
+when they may have become others. So the first batch is empty, and its end tells where the stream
+begins. Likewise for partitions, which come and go: a new one enters an `end` at its earliest
+offset, where it has nothing to read; only the next batch reads it. Thus the beginning of every
+range stands in the checkpoint, and a repeated batch reads exactly what it read before. With
+`failOnDataLoss=false` one that was made anew enters in the same way, and one that is gone at 0: its
+`end` lies before its start, and nothing of it is read between these. A partition whose broker is
+away keeps its offset, and is read on when the broker is back.
 """
 
 import logging
 from collections.abc import Iterator, Sequence
+from enum import Enum, auto
 from typing import Any
 
 import pyarrow as pa
@@ -24,13 +28,14 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from hermes.errors import DataLossError
+from hermes.errors import DataLossError, OffsetOutOfRangeBrokerError
 from hermes.spark.cluster import Cluster, Retries
 from hermes.spark.offsets import Offsets, TopicPartition, nested, unnested
 from hermes.spark.options import SourceOptions
 from hermes.spark.planning import (
     capped,
     check_available,
+    check_planned,
     plan,
     present_partitions,
     selected_partitions,
@@ -42,6 +47,14 @@ from hermes.spark.reading import ReadRange, ReadRules, read_range
 __all__ = ["StreamReader"]
 
 _log = logging.getLogger(__name__)
+
+
+class _Beginning(Enum):
+    """How far Spark is with the first batch; a query that goes on from its checkpoint is `PAST`."""
+
+    SETTLED = auto()
+    PLANNED = auto()
+    PAST = auto()
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -56,6 +69,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._cluster: Cluster | None = None
         self._target: Offsets | None = None
         self._seen: Offsets = {}
+        self._beginning = _Beginning.PAST
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy for the workers: connections stay here."""
@@ -64,7 +78,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # -- offsets, beside the driver -------------------------------------------------------------
 
     def initialOffset(self) -> dict[str, Any]:
-        """Where a query without checkpoint starts."""
+        """Where a query starts whose checkpoint has no batch that was done."""
+        self._beginning = _Beginning.SETTLED
         cluster = self._connected()
         partitions = selected_partitions(cluster, self._options.selection)
         return nested(starting_offsets(cluster, partitions, self._options))
@@ -76,10 +91,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Where the next batch ends."""
+        if self._beginning is _Beginning.SETTLED:
+            return start
+        self._beginning = _Beginning.PAST
         begun = unnested(start)
         cluster = self._connected()
-        available = self._seen = self._available(begun)
-        ends: Offsets = {}
+        available, gone = self._available(begun)
+        self._seen = available
+        ends: Offsets = dict.fromkeys(gone, 0)
         entering = []  # they start with nothing, see the module's description
         for each, offset in available.items():
             if each not in begun:
@@ -91,7 +110,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             else:
                 ends[each] = max(begun[each], self._settled(each, offset))
         if isinstance(limit, ReadMaxBytes):
-            ends = self._capped(begun, ends, limit.max_bytes)
+            ends |= self._capped(begun, ends, limit.max_bytes)
         return nested({**begun, **ends, **cluster.answers(entering, cluster.earliest)})
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
@@ -109,11 +128,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Share a batch out to tasks."""
-        first, last = unnested(start), unnested(end)
+        if self._beginning is not _Beginning.PAST:
+            self._beginning = _Beginning.PLANNED
+            return []
         cluster = self._connected()
-        work = {each: first[each] for each in last if each in first and last[each] > first[each]}
-        begun = check_available(cluster, work, self._options)
-        ends = {each: last[each] for each in work}
+        first, last = unnested(start), unnested(end)
+        ends = {each: last[each] for each in first if last.get(each, 0) > first[each]}
+        ends = check_planned(cluster, ends, self._options)
+        begun = check_available(cluster, {each: first[each] for each in ends}, self._options)
         return list(plan(cluster, begun, ends, self._options.min_partitions))
 
     def commit(self, end: dict[str, Any]) -> None:
@@ -140,20 +162,29 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _connected(self) -> Cluster:
         if self._cluster is None:
             options = self._options
-            self._cluster = Cluster(
-                options.address, Retries(options.retries, options.retry_seconds)
-            )
+            cluster = Cluster(options.address, Retries(options.retries, options.retry_seconds))
             if options.group is not None:
-                check_group(self._cluster.zookeeper(), options.group)
+                try:
+                    check_group(cluster.zookeeper(), options.group)
+                except BaseException:
+                    cluster.close()
+                    raise
+            self._cluster = cluster
         return self._cluster
 
-    def _available(self, begun: Offsets) -> Offsets:
-        """The ends of the partitions that are there now, and whose brokers answer."""
+    def _available(self, begun: Offsets) -> tuple[Offsets, list[TopicPartition]]:
+        """What there is of the partitions that are read.
+
+        Returns:
+            The ends of those that are there now, and whose brokers answer; and those of `begun`
+            that are gone.
+        """
         cluster = self._connected()
         brokers = cluster.brokers()
-        listed = selected_partitions(cluster, self._options.selection, begun)
-        there = {each for each in begun if each.broker_id in brokers}
-        missing = there.difference(listed)
+        selection = self._options.selection
+        listed = selected_partitions(cluster, selection, begun)
+        wanted = [each for each in begun if selection.includes(each)]
+        missing = {each for each in wanted if each.broker_id in brokers}.difference(listed)
 
         def ask(partition: TopicPartition) -> int | None:
             if partition in missing and not cluster.has(partition):
@@ -161,23 +192,35 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return cluster.latest(partition)
 
         ends = cluster.answers([*listed, *sorted(missing)], ask)
-        for each, offset in begun.items():
+        gone = []
+        for each in wanted:
             if each not in ends:
                 _log.warning("%s: its broker is away; the stream goes on without it", each)
             elif ends[each] is None:
-                self._shrunk(each, offset, None)
-        return {each: end for each, end in ends.items() if end is not None}
+                self._shrunk(each, begun[each], None)
+                gone.append(each)
+        return {each: end for each, end in ends.items() if end is not None}, gone
 
     def _settled(self, partition: TopicPartition, end: int) -> int:
         """The end of a partition, or where `Trigger.AvailableNow` stops before."""
-        return end if self._target is None else min(end, self._target.get(partition, 0))
+        if self._target is None:
+            return end
+        target = self._target.get(partition, 0)
+        if not 0 < target < end:
+            return min(target, end)
+        # In a topic made anew meanwhile a message may begin elsewhere.
+        try:
+            boundary = self._connected().boundary(partition, target)
+        except OffsetOutOfRangeBrokerError:
+            return target  # all before it is gone, and nothing to be read
+        return target if boundary is None else boundary
 
     def _capped(self, begun: Offsets, ends: Offsets, max_bytes: int) -> Offsets:
         """Bring ends nearer, counting from where the messages begin that retention has left."""
         cluster = self._connected()
-        starts = {each: begun[each] for each in ends}
+        starts = {each: begun[each] for each, end in ends.items() if end > begun[each]}
         starts = check_available(cluster, starts, self._options)
-        ends = {each: max(starts[each], end) for each, end in ends.items()}
+        ends = {each: max(start, ends[each]) for each, start in starts.items()}
         return capped(cluster, starts, ends, max_bytes)
 
     def _shrunk(self, partition: TopicPartition, wanted: int, end: int | None) -> None:
@@ -188,4 +231,5 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise DataLossError(
                 f"{text} Start the query with a new checkpoint, or set failOnDataLoss to false"
             )
-        _log.warning("data loss: %s", text)
+        if wanted:  # else it was told when it went
+            _log.warning("data loss: %s", text)

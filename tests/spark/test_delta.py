@@ -82,6 +82,30 @@ def test_other_columns_are_refused(tmp_path) -> None:
         add_files(tmp_path, [], SCHEMA, [], "app", 1, {})
 
 
+def test_nulls_are_kept_out_of_columns_that_take_none(tmp_path) -> None:
+    required = pa.schema([pa.field("number", pa.int64(), nullable=False), ("day", pa.string())])
+    add_files(tmp_path, written(tmp_path, "a", [1]), required, ["day"], "app", 0, {})
+    with pytest.raises(LoadError, match="the table takes no null in number: "):
+        add_files(tmp_path, written(tmp_path, "b", [2]), SCHEMA, ["day"], "app", 1, {})
+    assert numbers_in(tmp_path) == [1]
+    required = pa.schema([("number", pa.int64()), pa.field("day", pa.string(), nullable=False)])
+    path = tmp_path / "by day"
+    files = written(path, "a", [1], "__HIVE_DEFAULT_PARTITION__")  # an empty string, to Spark
+    with pytest.raises(LoadError, match="the commit failed: "):
+        add_files(path, files, required, ["day"], "app", 0, {})
+
+
+def test_names_with_signs(spark, tmp_path) -> None:
+    with pytest.raises(LoadTargetError, match="a%20b: deltalake takes a % with two digits"):
+        read_delta(spark, tmp_path / "a%20b")
+    rows = spark.createDataFrame([(1, "x")], "number long, `a:b` string")
+    write_parquet(rows, tmp_path / "data", ["a:b"])
+    files = new_files(tmp_path, tmp_path / "data")
+    schema = pa.schema([("number", pa.int64()), ("a:b", pa.string())])
+    add_files(tmp_path, files, schema, ["a:b"], "app", 0, {})
+    assert [tuple(row) for row in read_delta(spark, tmp_path).collect()] == [(1, "x")]
+
+
 def test_a_damaged_log_is_named(tmp_path, spark) -> None:
     with pytest.raises(LoadTargetError, match="there is no Delta table"):
         read_delta(spark, tmp_path)
@@ -191,6 +215,32 @@ def test_a_stream_whose_power_goes_loses_no_batch(spark, tmp_path, monkeypatch) 
                 flushed.lose_power(tmp_path)
     found = Counter(DeltaTable(str(path)).to_pyarrow_table()["value"].to_pylist())
     assert found == Counter(sent)
+
+
+@pytest.mark.parametrize("batches", [1, 2])
+def test_an_older_copy_of_a_checkpoint_is_refused(spark, tmp_path, batches) -> None:
+    """Spark gives the numbers of batches that the table has to other offsets."""
+    path, checkpoint, copy = tmp_path / "table", tmp_path / "checkpoint", tmp_path / "copy"
+    with running_broker(settings={"num_partitions": 1}) as broker:
+        reader = spark.readStream.format("hermes").option("subscribe", "clicks")
+        reader = reader.option("hermes.bootstrap.servers", f"{broker.host}:{broker.port}")
+        stream = reader.options(startingOffsets="earliest").load()
+
+        def send_and_run(value: bytes) -> None:
+            with Producer(ProducerConfig(broker_list=broker.broker_list, acks="flushed")) as to:
+                to.send("clicks", value)
+            query = write_stream_to_delta(stream, path, checkpoint, trigger={"availableNow": True})
+            query.awaitTermination()
+
+        send_and_run(b"one")
+        shutil.copytree(checkpoint, copy)
+        for number in range(batches):
+            send_and_run(b"%d" % number)
+        shutil.rmtree(checkpoint)
+        copy.rename(checkpoint)
+        with pytest.raises(StreamingQueryException, match="is the checkpoint an older copy"):
+            send_and_run(b"last")
+    assert DeltaTable(str(path)).count() == 1 + batches
 
 
 def test_rows_that_the_driver_does_not_find_are_not_committed(spark, tmp_path, monkeypatch) -> None:

@@ -247,6 +247,37 @@ def test_what_is_gone_stops_a_load_unless_allowed(spark, tmp_path) -> None:
     assert loaded.keys() < topics.sent.keys()
 
 
+@pytest.mark.parametrize("count", [0, 20])
+def test_a_topic_made_anew_under_a_plan_is_loaded_once(spark, tmp_path, count) -> None:
+    """The plan was of a topic that is no more; what there is now belongs to the next load."""
+    from hermes import SimpleConsumer
+
+    with running_broker(settings={"num_partitions": 1}) as broker:
+        options = {**Topics(broker).options, "subscribePattern": "clicks.*"}
+        Topics(broker).send("clicks", 50)
+        Topics(broker).send("clicks.other", 1)
+
+        class Ended(Files):
+            def sync(self, path: Path) -> None:
+                if path.suffix == ".parquet":
+                    raise KeyboardInterrupt
+                super().sync(path)
+
+        with pytest.raises(KeyboardInterrupt):
+            load(spark, tmp_path, options, files=Ended())
+        with SimpleConsumer(broker.host, broker.port) as consumer:
+            consumer.delete_topic("clicks")
+        if count:
+            Topics(broker).send("clicks", count)
+        there = "it ends at" if count else "the partition is gone"
+        with pytest.raises(LoadError, match=f"can't be carried out: .*was planned, but {there}"):
+            load(spark, tmp_path, options)
+        allowed = {**options, "failOnDataLoss": "false"}
+        assert load(spark, tmp_path, allowed).messages == 1
+        assert load(spark, tmp_path, allowed).messages == count
+    assert set(rows_of(read_loaded(spark, tmp_path)).values()) == {1}
+
+
 def wait_until_gone(topics: Topics) -> None:
     """Send until the broker has removed all that there was before."""
     from hermes import SimpleConsumer

@@ -26,13 +26,18 @@ def say(text: str) -> None:
 class Teller(StreamingQueryListener):
     """Says which batches were done."""
 
+    def __init__(self) -> None:
+        self.is_going = threading.Event()
+
     def onQueryStarted(self, event) -> None: ...
 
     def onQueryIdle(self, event) -> None: ...
 
-    def onQueryTerminated(self, event) -> None: ...
+    def onQueryTerminated(self, event) -> None:
+        self.is_going.set()
 
     def onQueryProgress(self, event) -> None:
+        self.is_going.set()
         if event.progress.numInputRows:
             say(f"batch {event.progress.batchId}")
 
@@ -53,7 +58,8 @@ def main(settings: dict[str, str], is_last: bool) -> None:
     }.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
-    spark.streams.addListener(Teller())
+    teller = Teller()
+    spark.streams.addListener(teller)
     options = {"hermes.bootstrap.servers": settings["servers"], "subscribe": "clicks"}
     reader = spark.readStream.format("hermes").options(**options)
     limit = {} if is_last else {"maxBytesPerTrigger": "20kB"}
@@ -64,6 +70,9 @@ def main(settings: dict[str, str], is_last: bool) -> None:
         .trigger(**trigger)
         .start(settings["parquet"], checkpointLocation=settings["parquet"] + "-checkpoint")
     )
+    # Streams that start at the same moment can break a map of Spark's that they share, see
+    # docs/spark.md.
+    assert teller.is_going.wait(120)
     to_delta = write_stream_to_delta(
         stream, settings["delta"], settings["delta"] + "-checkpoint", trigger=trigger
     )

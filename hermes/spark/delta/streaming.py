@@ -7,9 +7,11 @@ directory; the driver sees only their names.
 
 Which offsets a batch has stands in the checkpoint, which Spark writes but doesn't flush. When the
 power goes, it must not be the table alone that knows of a batch: Spark would give its number to
-other offsets, and the table pass them over. So the checkpoint is flushed before the table commits.
+other offsets. So the checkpoint is flushed before the table commits; and where it was replaced by
+an older copy all the same, the commit tells that it was of another batch.
 """
 
+import hashlib
 import secrets
 import shutil
 from collections.abc import Callable, Mapping, Sequence
@@ -22,8 +24,9 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import DateType, IntegerType, LongType, ShortType, StringType, StructType
 
-from hermes.errors import ConfigError
+from hermes.errors import ConfigError, LoadError
 from hermes.spark.delta.table import (
+    DeltaTable,
     add_files,
     new_files,
     open_table,
@@ -40,6 +43,11 @@ __all__ = ["write_stream_to_delta"]
 # Types whose values are the same text as a folder of Spark's and as a partition value of Delta's.
 _FOLDER_TYPES: Final = (StringType, DateType, IntegerType, LongType, ShortType)
 _START_SECONDS: Final = 600
+
+# What stands in a commit.
+_QUERY: Final = "hermes.query"
+_BATCH: Final = "hermes.batch"
+_OFFSETS: Final = "hermes.offsets"
 
 
 def write_stream_to_delta(
@@ -64,7 +72,8 @@ def write_stream_to_delta(
         df: the stream.
         path: the table, made if need be, on a file system that the workers have too.
         checkpoint: a directory for Spark's records, of this query alone.
-        partition_by: columns that become folders: strings, dates or whole numbers.
+        partition_by: columns that become folders: strings, dates or whole numbers. As everywhere
+            in Spark, an empty string becomes null.
         trigger: as for `DataStreamWriter.trigger`, such as `{"availableNow": True}`.
         name: the query's name.
 
@@ -101,11 +110,14 @@ def _batch_writer(
         attempts = path / "data" / f"query={query_id}" / f"batch={number}"
         table = open_table(path)
         last = None if table is None else table.transaction_version(app_id)
-        if last is None or last < number:
+        offsets = None if checkpoint is None else _digest(checkpoint, number)
+        if table is not None and last is not None and last >= number:
+            _check_same(path, table, query_id, number, last, offsets)
+        else:
             directory = attempts / f"attempt={secrets.token_hex(4)}"
             written = write_parquet(batch, directory, partition_by)
             schema = to_arrow_schema(batch.schema, timezone="UTC")
-            metadata = {"hermes.query": query_id, "hermes.batch": number}
+            metadata = {_QUERY: query_id, _BATCH: number, _OFFSETS: offsets}
             files = new_files(path, directory)
             check_rows(directory, written, sum(each.rows for each in files))
             sync_files(path, files)
@@ -120,6 +132,31 @@ def _batch_writer(
 def _local_checkpoint(checkpoint: str | Path) -> Path | None:
     """The directory of a checkpoint; None when it is kept by something else, which flushes it."""
     return None if is_address(checkpoint) else target_path(checkpoint)
+
+
+def _digest(checkpoint: Path, number: int) -> str:
+    """What tells a batch from others of its number: Spark writes this file once, before it runs."""
+    return hashlib.sha256((checkpoint / "offsets" / str(number)).read_bytes()).hexdigest()
+
+
+def _check_same(
+    path: Path, table: DeltaTable, query_id: str, number: int, last: int, offsets: str | None
+) -> None:
+    """Make sure that a batch whose number is in the table is one that was handed over again.
+
+    Raises:
+        LoadError: it is another one, as after the checkpoint was replaced by an older copy.
+    """
+    if last == number:
+        commits = (each for each in table.history() if each.get(_QUERY) == query_id)
+        there = [each.get(_OFFSETS) for each in commits if each.get(_BATCH) == number]
+        if offsets is None or there in ([], [None], [offsets]):
+            return  # the same, or nobody knows any more
+    raise LoadError(
+        f"{path}: batch {last} of this query is in the table already, and batch {number} that "
+        "comes now is another: is the checkpoint an older copy? Bring the newest one back, or "
+        "start with a new checkpoint, and with startingOffsets behind what the table has"
+    )
 
 
 def _sync_checkpoint(checkpoint: Path, number: int) -> None:

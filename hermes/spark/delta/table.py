@@ -68,8 +68,13 @@ def open_table(path: Path) -> DeltaTable | None:
     """Open the current version of a table; None when there is no table.
 
     Raises:
-        LoadTargetError: its log is damaged.
+        LoadTargetError: its log is damaged, or the package would look elsewhere.
     """
+    if unquote(str(path)) != str(path):
+        raise LoadTargetError(
+            f"{path}: deltalake takes a % with two digits for another character: choose another "
+            "name"
+        )
     try:
         return DeltaTable(str(path))
     except TableNotFoundError:
@@ -94,7 +99,7 @@ def new_files(path: Path, directory: Path) -> list[NewFile]:
 def _described(path: Path, directory: Path) -> Iterator[NewFile]:
     for each in data_files(directory):
         folders = (folder.partition("=") for folder in each.relative_to(directory).parts[:-1])
-        values = {name: unquote(text) for name, _, text in folders}
+        values = {unquote(name): unquote(text) for name, _, text in folders}
         status = each.stat()
         yield NewFile(
             each.relative_to(path).as_posix(),
@@ -161,7 +166,7 @@ def add_files(
             table = open_table(path) or table
             if table.version() == before:
                 raise LoadError(f"{path}: the commit failed: {_first_line(error)}") from error
-        except (DeltaError, OSError) as error:
+        except (DeltaError, OSError, ValueError) as error:
             raise LoadError(f"{path}: the commit failed: {_first_line(error)}") from error
         else:
             _sync_log(path)
@@ -189,6 +194,12 @@ def _check_columns(
         odd = sorted({name for name, _ in set(there) ^ set(wanted)}) or ["their order"]
         raise LoadError(
             f"{path}: the table has other columns, see {', '.join(odd)}: write to another one"
+        )
+    required = {each.name for each in table.schema().fields if not each.nullable}
+    if nullable := sorted(required.intersection(each.name for each in schema if each.nullable)):
+        raise LoadError(
+            f"{path}: the table takes no null in {', '.join(nullable)}: drop rows with nulls and "
+            "declare the columns so, or write to another table"
         )
     if table.metadata().partition_columns != list(partition_by):
         by = ", ".join(table.metadata().partition_columns) or "nothing"

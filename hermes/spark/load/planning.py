@@ -14,7 +14,7 @@ from hermes.spark.cluster import Cluster
 from hermes.spark.load.plans import Granularity, Piece, Plan, period_at, period_length_ms
 from hermes.spark.load.sinks import Committed
 from hermes.spark.offsets import Offsets, TopicPartition
-from hermes.spark.options import Selection, SourceOptions
+from hermes.spark.options import SourceOptions
 from hermes.spark.planning import check_available, selected_partitions
 
 __all__ = ["make_plan"]
@@ -61,16 +61,19 @@ def make_plan(
 def _ranges(cluster: Cluster, loaded: Offsets, options: SourceOptions) -> tuple[Offsets, Offsets]:
     """Where each partition starts and ends."""
     brokers = cluster.brokers()
-    wanted = [each for each in loaded if _is_selected(each, options.selection)]
+    wanted = [each for each in loaded if options.selection.includes(each)]
     away = [each for each in wanted if each.broker_id not in brokers]
     for each in away:
         _log.warning("%s: its broker is away; the load goes on without it", each)
     partitions = selected_partitions(cluster, options.selection, wanted)
+    gone = []
     for each in sorted(set(wanted) - set(away) - set(partitions)):
         if cluster.has(each):
             partitions.append(each)  # its broker has started just now, and is registering
         else:
-            _lose(f"{each} was loaded up to offset {loaded[each]}, and is gone", options)
+            if loaded[each]:
+                _lose(f"{each} was loaded up to offset {loaded[each]}, and is gone", options)
+            gone.append(each)
     end = {each: cluster.latest(each) for each in partitions}
     start = {}
     for each in partitions:
@@ -82,13 +85,9 @@ def _ranges(cluster: Cluster, loaded: Offsets, options: SourceOptions) -> tuple[
                 options,
             )
             start[each] = cluster.earliest(each)
-    return check_available(cluster, start, options), end
-
-
-def _is_selected(partition: TopicPartition, selection: Selection) -> bool:
-    if selection.pattern is not None:
-        return selection.pattern.fullmatch(partition.topic) is not None
-    return partition.topic in selection.topics or partition in selection.partitions
+    # Should it come again, it will be another.
+    nothing = dict.fromkeys(gone, 0)
+    return {**check_available(cluster, start, options), **nothing}, {**end, **nothing}
 
 
 def _lose(text: str, options: SourceOptions) -> None:

@@ -19,7 +19,7 @@ from hermes.spark.cluster import Cluster, Retries
 from hermes.spark.load.plans import Granularity, Piece, Plan
 from hermes.spark.offsets import Offsets
 from hermes.spark.options import SourceOptions
-from hermes.spark.planning import check_available, cuts
+from hermes.spark.planning import check_available, check_planned, cuts
 from hermes.spark.reading import ReadRange, ReadRules, read_range
 from hermes.spark.rows import spark_schema
 
@@ -103,8 +103,10 @@ class LoadReader(DataSourceReader):
         """Share the pieces out to tasks; reads no messages."""
         options = self._options
         with Cluster(options.address, Retries(options.retries, options.retry_seconds)) as cluster:
-            starts: Offsets = {each: start for each, (start, _) in self._plan.ranges.items()}
-            starts = check_available(cluster, starts, options)
+            ends: Offsets = {each: end for each, (_, end) in self._plan.ranges.items()}
+            there = check_planned(cluster, ends, options)
+            starts: Offsets = {each: self._plan.ranges[each][0] for each in there}
+            starts = {**ends, **check_available(cluster, starts, options)}
             return list(tasks(cluster, self._plan, starts, self._task_bytes))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

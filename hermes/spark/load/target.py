@@ -31,6 +31,8 @@ __all__ = [
     "target_path",
 ]
 
+_FILE_URL: Final = re.compile("file:/(//|/localhost/)?(?!/)")
+
 SinkName: TypeAlias = Literal["parquet", "delta"]
 
 _FORMAT: Final = "hermes load target"
@@ -76,13 +78,13 @@ def target_path(text: str | Path) -> Path:
             f"{text}: expected a directory with hard links, on this machine or mounted by it and "
             "by all workers"
         )
-    return Path(re.sub("^file:/(//)?", "/", str(text))).absolute()
+    return Path(_FILE_URL.sub("/", str(text))).absolute()
 
 
 def is_address(text: str | Path) -> bool:
     """Whether a text is a URL of something else than a directory of this machine."""
     scheme = re.match("([A-Za-z][A-Za-z0-9+.-]+):/", str(text))  # a Path has made one of its two /
-    return scheme is not None and scheme[1] != "file"
+    return scheme is not None and _FILE_URL.match(str(text)) is None
 
 
 def numbered(name: str) -> int | None:

@@ -55,6 +55,17 @@ def open_stream() -> Iterator[Open]:
         reader.stop()
 
 
+def begin(stream: StreamReader) -> dict[str, Any]:
+    """What Spark does for the first batch: it writes down where the stream begins."""
+    start = stream.initialOffset()
+    end = stream.latestOffset(start, EVERYTHING)
+    assert end == start
+    for _ in range(2):
+        assert stream.partitions(stream.initialOffset(), end) == []
+        assert stream.partitions(start, end) == []
+    return end
+
+
 def batch(stream: StreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[bytes]:
     ranges = stream.partitions(start, end)
     rows = [row for each in ranges for rows in stream.read(each) for row in rows.to_pylist()]
@@ -66,7 +77,7 @@ def test_a_stream_starts_at_the_end_unless_told_otherwise(
 ) -> None:
     send(broker, "clicks", PAYLOADS[:10])
     stream = open_stream(options(broker, "stream", subscribe="clicks"))
-    start = stream.initialOffset()
+    start = begin(stream)
     send(broker, "clicks", PAYLOADS[10:])
     end = stream.latestOffset(start, EVERYTHING)
     assert sorted(batch(stream, start, end)) == sorted(PAYLOADS[10:])
@@ -82,7 +93,7 @@ def test_a_limit_in_bytes_moves_on_by_whole_messages(
     given = {"subscribe": "clicks", "startingOffsets": "earliest", "maxBytesPerTrigger": limit}
     stream = open_stream(options(broker, "stream", **given))
     assert stream.getDefaultReadLimit() == ReadMaxBytes(limit)
-    found, start = [], stream.initialOffset()
+    found, start = [], begin(stream)
     while (end := stream.latestOffset(start, ReadMaxBytes(limit))) != start:
         size = sum(end["clicks"][name] - start["clicks"][name] for name in end["clicks"])
         assert size <= max(limit, 2 * 21)  # at least one message of each partition
@@ -98,7 +109,7 @@ def test_a_planned_batch_is_the_same_again(
     given = options(broker, "stream", subscribe="clicks", startingOffsets="earliest")
     send(broker, "clicks", PAYLOADS[:50])
     first = open_stream(given)
-    start = first.initialOffset()
+    start = begin(first)
     end = first.latestOffset(start, EVERYTHING)
     read = batch(first, start, end)
     send(broker, "clicks", PAYLOADS[50:])
@@ -111,7 +122,7 @@ def test_available_now_ends_where_it_stood_at_the_start(
     send(broker, "clicks", PAYLOADS[:50])
     given = {"subscribe": "clicks", "startingOffsets": "earliest", "maxBytesPerTrigger": 200}
     stream = open_stream(options(broker, "stream", **given))
-    start = stream.initialOffset()
+    start = begin(stream)
     stream.prepareForTriggerAvailableNow()
     send(broker, "clicks", PAYLOADS[50:])
     found = follow(stream, start, stream.getDefaultReadLimit())
@@ -122,7 +133,7 @@ def test_available_now_reads_new_topics_of_its_start_and_none_that_come_later(
     broker: RunningBroker, options: Options, send: Send, open_stream: Open
 ) -> None:
     stream = open_stream(options(broker, "stream", subscribePattern="clicks.*"))
-    start = stream.initialOffset()
+    start = begin(stream)
     send(broker, "clicks-a", PAYLOADS[:10])
     stream.prepareForTriggerAvailableNow()
     send(broker, "clicks-b", PAYLOADS[10:])
@@ -136,7 +147,7 @@ def test_available_now_notices_a_topic_that_is_gone(
     given = {"subscribePattern": "clicks.*", "startingOffsets": "latest"}
     send(broker, "clicks", PAYLOADS)
     send(broker, "clicks.other", PAYLOADS[:1])
-    start = open_stream(options(broker, "stream", **given)).initialOffset()
+    start = begin(open_stream(options(broker, "stream", **given)))
     with SimpleConsumer(broker.host, broker.port) as consumer:
         consumer.delete_topic("clicks")
     send(broker, "clicks.other", PAYLOADS[100:110])
@@ -163,7 +174,7 @@ def test_topics_that_come_later_are_read_from_their_beginning(
 ) -> None:
     send(broker, "clicks-a", PAYLOADS[:10])
     stream = open_stream(options(broker, "stream", subscribePattern="clicks-.*"))
-    start = stream.initialOffset()
+    start = begin(stream)
     send(broker, "clicks-b", PAYLOADS[10:])
     found = follow(stream, start)
     assert sorted(found) == sorted(PAYLOADS[10:])
@@ -199,7 +210,7 @@ def test_brokers_come_and_go_while_it_runs(
     stream = open_stream(options(None, "stream", **given))
     with registered(tmp_path, zookeeper, 1) as one:
         send(one, "clicks", PAYLOADS[:10])
-        start = stream.initialOffset()
+        start = begin(stream)
         with registered(tmp_path, zookeeper, 2) as two:
             send(two, "clicks", PAYLOADS[10:20])
             new = stream.latestOffset(start, EVERYTHING)
@@ -217,6 +228,38 @@ def test_brokers_come_and_go_while_it_runs(
             assert sorted(batch(stream, away, back)) == sorted(PAYLOADS[20:30])
 
 
+def test_a_first_batch_that_is_repeated_begins_where_it_began(
+    tmp_path: Path, zookeeper: str, options: Options, send: Send, open_stream: Open
+) -> None:
+    """Spark asks for the initial offsets again; by then a broker is away, and there is more."""
+    given = {"zookeeper": zookeeper, "subscribe": "clicks", "startingOffsets": "earliest"}
+    with registered(tmp_path, zookeeper, 1) as one:
+        send(one, "clicks", PAYLOADS[:10])
+        with registered(tmp_path, zookeeper, 2) as two:
+            send(two, "clicks", PAYLOADS[10:20])
+            first = open_stream(options(None, "stream", **given))
+            end = first.latestOffset(first.initialOffset(), EVERYTHING)
+        again = open_stream(options(None, "stream", **given))
+        assert again.partitions(again.initialOffset(), end) == []
+        with registered(tmp_path, zookeeper, 2):
+            assert sorted(follow(again, end)) == sorted(PAYLOADS[:20])
+
+
+def test_topics_that_are_no_longer_subscribed_are_left_alone(
+    broker: RunningBroker, options: Options, send: Send, open_stream: Open
+) -> None:
+    send(broker, "clicks", PAYLOADS[:10])
+    send(broker, "views", PAYLOADS[10:20])
+    given = {"startingOffsets": "earliest"}
+    start = begin(open_stream(options(broker, "stream", subscribe="clicks,views", **given)))
+    stream = open_stream(options(broker, "stream", subscribe="clicks", **given))
+    end = stream.latestOffset(start, EVERYTHING)
+    assert end["views"] == start["views"]
+    assert sorted(batch(stream, start, end)) == sorted(PAYLOADS[:10])
+    both = open_stream(options(broker, "stream", subscribe="clicks,views", **given))
+    assert sorted(follow(both, end)) == sorted(PAYLOADS[10:20])
+
+
 def test_available_now_does_without_a_topic_whose_brokers_are_all_away(
     tmp_path: Path, zookeeper: str, options: Options, send: Send, open_stream: Open
 ) -> None:
@@ -225,7 +268,7 @@ def test_available_now_does_without_a_topic_whose_brokers_are_all_away(
         send(one, "views", PAYLOADS[:10])
         with registered(tmp_path, zookeeper, 2) as two:
             send(two, "clicks", PAYLOADS[10:20])
-            start = open_stream(options(None, "stream", **given)).initialOffset()
+            start = begin(open_stream(options(None, "stream", **given)))
         stream = open_stream(options(None, "stream", **given))
         stream.prepareForTriggerAvailableNow()
         end = stream.latestOffset(start, EVERYTHING)
@@ -269,7 +312,7 @@ def test_a_broker_that_was_killed_is_away_though_it_is_registered(
         send(one, "clicks", PAYLOADS[:10])
         with registered(tmp_path, zookeeper, 2) as two:
             send(two, "clicks", PAYLOADS[10:20])
-            start = stream.initialOffset()
+            start = begin(stream)
         with left_behind(zookeeper, 2):
             with caplog.at_level(logging.WARNING, "hermes.spark.cluster"):
                 end = stream.latestOffset(start, EVERYTHING)
@@ -307,7 +350,7 @@ def test_a_topic_that_was_deleted_or_made_anew_is_data_loss(
     given = {"subscribePattern": "clicks.*", "startingOffsets": "latest"}
     stream = open_stream(options(broker, "stream", **given))
     lenient = open_stream(options(broker, "stream", **given, failOnDataLoss="false"))
-    start = stream.initialOffset()
+    start = begin(stream)
     with SimpleConsumer(broker.host, broker.port) as consumer:
         consumer.delete_topic("clicks")
     if anew:
@@ -327,7 +370,7 @@ def test_a_topic_made_anew_is_read_from_its_beginning(
     given = options(broker, "stream", subscribe="clicks", failOnDataLoss="false")
     send(broker, "clicks", PAYLOADS)
     stream = open_stream(given)
-    start = stream.initialOffset()
+    start = begin(stream)
     with SimpleConsumer(broker.host, broker.port) as consumer:
         consumer.delete_topic("clicks")
     send(broker, "clicks", PAYLOADS[:150])
@@ -337,6 +380,64 @@ def test_a_topic_made_anew_is_read_from_its_beginning(
     for reader in (stream, open_stream(given)):
         assert reader.partitions(start, end) == [], "nothing, also when it is planned once more"
     assert sorted(follow(stream, end, limit)) == sorted(PAYLOADS)
+
+
+@pytest.mark.parametrize("count", [0, 20])
+def test_a_batch_that_was_planned_before_its_topic_was_made_anew(
+    count: int, broker: RunningBroker, options: Options, send: Send, open_stream: Open
+) -> None:
+    """What the topic holds now belongs to later batches; read once, not twice."""
+    given = {"subscribePattern": "clicks.*", "startingOffsets": "earliest"}
+    send(broker, "clicks", PAYLOADS)
+    send(broker, "clicks.other", PAYLOADS[:1])
+    first = open_stream(options(broker, "stream", **given))
+    start = begin(first)
+    end = first.latestOffset(start, EVERYTHING)
+    with SimpleConsumer(broker.host, broker.port) as consumer:
+        consumer.delete_topic("clicks")
+    send(broker, "clicks", PAYLOADS[:count])
+    strict = open_stream(options(broker, "stream", **given))
+    there = r"it ends at \d+" if count else "the partition is gone"
+    with pytest.raises(DataLossError, match=rf"offset \d+ was planned, but {there} \(made anew"):
+        strict.partitions(start, end)
+    lenient = open_stream(options(broker, "stream", **given, failOnDataLoss="false"))
+    assert batch(lenient, start, end) == PAYLOADS[:1], "of the other topic"
+    assert sorted(follow(lenient, end)) == sorted(PAYLOADS[:count])
+
+
+def test_a_topic_that_was_gone_is_read_from_its_beginning_however_long_it_is(
+    broker: RunningBroker, options: Options, send: Send, open_stream: Open
+) -> None:
+    given = options(broker, "stream", subscribe="clicks", failOnDataLoss="false")
+    send(broker, "clicks", PAYLOADS[:50])
+    stream = open_stream(given)
+    start = begin(stream)
+    with SimpleConsumer(broker.host, broker.port) as consumer:
+        consumer.delete_topic("clicks")
+    gone = stream.latestOffset(start, EVERYTHING)
+    assert stream.partitions(start, gone) == []
+    assert stream.latestOffset(gone, ReadMaxBytes(100)) == gone
+    send(broker, "clicks", PAYLOADS)
+    assert sorted(follow(open_stream(given), gone)) == sorted(PAYLOADS)
+
+
+def test_available_now_ends_between_messages_of_a_topic_made_anew(
+    broker: RunningBroker, options: Options, send: Send, open_stream: Open
+) -> None:
+    given = options(broker, "stream", subscribe="clicks", failOnDataLoss="false")
+    send(broker, "clicks", PAYLOADS[:50])
+    stream = open_stream(given)
+    stream.prepareForTriggerAvailableNow()
+    start = {"clicks": {"0-0": 0, "0-1": 0}}
+    with SimpleConsumer(broker.host, broker.port) as consumer:
+        consumer.delete_topic("clicks")
+    longer = [payload + b" and more" for payload in PAYLOADS]
+    send(broker, "clicks", longer)
+    end = stream.latestOffset(start, EVERYTHING)
+    found = batch(stream, start, end)
+    assert 0 < len(found) < len(PAYLOADS)
+    strict = open_stream(options(broker, "stream", subscribe="clicks"))
+    assert sorted(found + follow(strict, end)) == sorted(longer)
 
 
 # -- retention ----------------------------------------------------------------------------------
@@ -404,7 +505,7 @@ def test_available_now_ends_where_retention_has_overtaken_its_end(
         given = {"subscribe": "clicks", "startingOffsets": "earliest", "failOnDataLoss": "false"}
         stream = open_stream(options(broker, "stream", **given))
         send_singly(send, broker, PAYLOADS[:100])
-        start = stream.initialOffset()
+        start = begin(stream)
         stream.prepareForTriggerAvailableNow()
         target = stream.latestOffset(start, EVERYTHING)["clicks"]["0-0"]
         send_singly(send, broker, PAYLOADS[100:])
@@ -426,7 +527,7 @@ def test_progress_is_published_for_a_group(
     with registered(tmp_path, zookeeper, 1) as broker:
         send(broker, "clicks", PAYLOADS)
         stream = open_stream(options(None, "stream", **given, groupId="watched"))
-        start = stream.initialOffset()
+        start = begin(stream)
         end = stream.latestOffset(start, EVERYTHING)
         stream.commit(end)
     session = Session(zookeeper)
@@ -440,7 +541,7 @@ def test_progress_is_published_for_a_group(
         session.create_ephemeral("/consumers/taken/ids/somebody", b'{ "clicks": 1 }')
         taken = open_stream(options(None, "stream", **given, groupId="taken"))
         with pytest.raises(GroupActiveError, match="group 'taken' has members"):
-            taken.initialOffset()
+            begin(taken)
     finally:
         session.stop()
 
@@ -461,7 +562,7 @@ def test_progress_is_not_published_once_the_group_has_members(
             send(broker, "clicks", PAYLOADS)
             given = {"zookeeper": zookeeper, "subscribe": "clicks", "groupId": "watched"}
             stream = open_stream(options(None, "stream", **given))
-            start = stream.initialOffset()
+            start = begin(stream)
             session.create_ephemeral("/consumers/watched/ids/somebody", b'{ "clicks": 1 }')
             with caplog.at_level(logging.WARNING, "hermes.spark.progress"):
                 stream.commit(start)
@@ -483,5 +584,5 @@ def test_offsets_are_json(broker: RunningBroker, options: Options, open_stream: 
     with SimpleConsumer(broker.host, broker.port) as consumer:
         consumer.metadata(["clicks"])
     stream = open_stream(options(broker, "stream", subscribePattern=".*"))
-    start = stream.initialOffset()
+    start = begin(stream)
     assert json.loads(json.dumps(start)) == start == {}

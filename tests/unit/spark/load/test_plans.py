@@ -101,6 +101,16 @@ def test_a_load_goes_on_where_the_last_one_ended_and_takes_new_partitions_whole(
     assert planned(FakeCluster({A: 0}, {A: 90}), {A: 90}) is None
 
 
+def test_a_partition_that_is_gone_would_come_again_as_another() -> None:
+    gone = TopicPartition("clicks", A.broker_id, 7)
+    cluster = FakeCluster({A: 0}, {A: 90}, [(90, NOW_MS)])
+    with pytest.raises(DataLossError, match="0-7 was loaded up to offset 70, and is gone"):
+        planned(cluster, {A: 0, gone: 70})
+    plan = planned(cluster, {A: 0, gone: 70}, failOnDataLoss="false")
+    assert plan.offsets == {A: 90, gone: 0}
+    assert plan.ranges == {A: (0, 90)}
+
+
 def test_brokers_of_kafka_are_loaded_by_the_time_of_planning() -> None:
     cluster = FakeCluster({A: 0}, {A: 90}, hermes=False)
     (piece,) = planned(cluster).pieces
@@ -227,7 +237,8 @@ def test_options_that_mean_nothing_here_are_refused() -> None:
 
 def test_targets_are_directories() -> None:
     assert target_path("file:///a/b") == target_path("file:/a/b") == Path("/a/b")
+    assert target_path("file://localhost/a/b") == Path("/a/b")
     assert target_path(Path("a:b/c")) == Path("a:b/c").absolute()
-    for each in ("s3://bucket/clicks", Path("s3://bucket/clicks"), "hdfs:/clicks"):
+    for each in ("s3://bucket/clicks", Path("s3://bucket/clicks"), "hdfs:/clicks", "file://nas/a"):
         with pytest.raises(LoadTargetError, match="expected a directory with hard links"):
             target_path(each)
