@@ -31,9 +31,12 @@ class FakeCluster:
     def brokers(self) -> dict[int, tuple[str, int]]:
         return {each.broker_id: ("localhost", each.broker_id) for each in self._logs}
 
+    def earliest(self, partition: TopicPartition) -> int:
+        return self._logs[partition][0]
+
     def boundary(self, partition: TopicPartition, offset: int) -> int | None:
         starts = self._logs[partition]
-        if offset < starts[0]:
+        if not starts[0] <= offset <= starts[-1]:
             raise OffsetOutOfRangeBrokerError
         return None if self._is_kafka else starts[bisect_right(starts, offset) - 1]
 
@@ -106,13 +109,16 @@ def test_a_broker_of_kafka_is_read_whole() -> None:
 
 
 def test_what_retention_takes_while_it_is_planned_is_not_cut() -> None:
-    """Who reads it, or plans the next batch, tells what is gone."""
+    """Who reads it, or shares it out to tasks, tells what is gone."""
     partition = TopicPartition("clicks", 0, 0)
     cluster = fake({partition: [600, 700, 800]})
     assert cuts(cluster, partition, 0, 800, 2) == [0, 800]
     assert cuts(cluster, partition, 0, 800, 8) == [0, 800]
     assert cuts(cluster, partition, 600, 800, 2) == [600, 700, 800]
-    assert capped(cluster, {partition: 0}, {partition: 800}, 100) == {partition: 0}
+    assert capped(cluster, {partition: 0}, {partition: 800}, 100) == {partition: 700}
+    assert capped(cluster, {partition: 0}, {partition: 600}, 100) == {partition: 600}
+    # The topic was made anew, and isn't so long yet.
+    assert capped(cluster, {partition: 700}, {partition: 2000}, 900) == {partition: 2000}
 
 
 def test_an_empty_range_has_no_cuts() -> None:
