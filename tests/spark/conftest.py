@@ -58,3 +58,16 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
     gateway.shutdown()
     gateway.proc.stdin.close()
     gateway.proc.wait(60)
+
+
+@pytest.fixture(autouse=True)
+def _session_kept(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Others share the session: no test changes its settings or leaves a query in it."""
+    if "spark" not in request.fixturenames:
+        yield
+        return
+    session = request.getfixturevalue("spark")
+    before = dict(session.conf.getAll)
+    yield
+    assert dict(session.conf.getAll) == before
+    assert not session.streams.active

@@ -98,7 +98,7 @@ def test_nulls_are_kept_out_of_columns_that_take_none(tmp_path) -> None:
 def test_names_with_signs(spark, tmp_path) -> None:
     with pytest.raises(LoadTargetError, match="a%20b: deltalake takes a % with two digits"):
         read_delta(spark, tmp_path / "a%20b")
-    rows = spark.createDataFrame([(1, "x")], "number long, `a:b` string")
+    rows = spark.newSession().createDataFrame([(1, "x")], "number long, `a:b` string")
     write_parquet(rows, tmp_path / "data", ["a:b"])
     files = new_files(tmp_path, tmp_path / "data")
     schema = pa.schema([("number", pa.int64()), ("a:b", pa.string())])
