@@ -188,6 +188,23 @@ class Flushed:
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
+def test_directories_above_a_table_need_not_be_readable(tmp_path, monkeypatch) -> None:
+    closed, access, opened = tmp_path / "closed", os.access, os.open
+
+    def refuse(path, *arguments) -> int:
+        if path == closed:
+            raise PermissionError(13, "Permission denied", str(path))
+        return opened(path, *arguments)
+
+    monkeypatch.setattr(os, "access", lambda path, mode: path != closed and access(path, mode))
+    monkeypatch.setattr(os, "open", refuse)
+    path = closed / "table"
+    files = written(path, "a", [1])
+    tables.sync_files(path, files)
+    assert add_files(path, files, SCHEMA, ["day"], "app", 0, {})
+    assert numbers_in(path) == [1]
+
+
 def test_a_stream_whose_power_goes_loses_no_batch(spark, tmp_path, monkeypatch) -> None:
     """The table has flushed a batch; what Spark has in its checkpoint may be gone."""
     path, checkpoint = tmp_path / "table", tmp_path / "checkpoint"

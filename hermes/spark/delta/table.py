@@ -6,8 +6,8 @@ seen by that and not committed again, whoever tries, however often.
 """
 
 import json
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from hermes.errors import LoadError, LoadTargetError
-from hermes.spark.load.files import above
+from hermes.spark.load.files import Files, above
 from hermes.spark.load.parquet import data_files
 
 try:
@@ -233,24 +233,17 @@ def sync_files(path: Path, files: Sequence[NewFile]) -> None:
     """Flush files that are to be added, and the folders that they are in, to the disk."""
     places = [path / each.path for each in files]
     folders = {
-        folder
-        for place in places
-        for folder in place.parents[: len(place.relative_to(path).parts) + 1]
+        folder for place in places for folder in place.parents if folder.is_relative_to(path)
     }
     sync_all([*places, *folders])
 
 
 def sync_all(paths: Iterable[Path]) -> None:
     """Flush files, and the names in directories, to the disk; those that are there."""
+    files = Files()
     for path in paths:
-        try:
-            descriptor = os.open(path, os.O_RDONLY)
-        except FileNotFoundError:
-            continue
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        with suppress(FileNotFoundError):
+            files.sync(path)
 
 
 def _first_line(error: Exception) -> str:
