@@ -9,13 +9,9 @@ from collections.abc import Collection, Iterable, Mapping
 from itertools import pairwise
 from typing import Final
 
-from hermes.errors import (
-    ConfigError,
-    DataLossError,
-    OffsetOutOfRangeBrokerError,
-    UnknownTopicError,
-)
+from hermes.errors import ConfigError, OffsetOutOfRangeBrokerError, UnknownTopicError
 from hermes.spark.cluster import Cluster
+from hermes.spark.loss import data_lost
 from hermes.spark.offsets import EARLIEST_OFFSET, LATEST_OFFSET, Offsets, TopicPartition
 from hermes.spark.options import Selection, SourceOptions, StartingPoint
 from hermes.spark.reading import ReadRange
@@ -196,9 +192,8 @@ def check_planned(
             continue
         there = "the partition is gone" if latest is None else f"it ends at {latest}"
         text = f"{each}: a read up to offset {offset} was planned, but {there} (made anew?)"
-        if options.fail_on_data_loss:
-            raise DataLossError(f"{text}; set failOnDataLoss to false to go on without it")
-        _log.warning("data loss: %s", text)
+        advice = "; set failOnDataLoss to false to go on without it"
+        data_lost(_log, text, options.fail_on_data_loss, advice)
     return checked
 
 
@@ -214,12 +209,7 @@ def _lost(
         f"{option + ': ' if option else ''}{partition}: offset {wanted} was wanted, {earliest} to "
         f"{latest} are available"
     )
-    if options.fail_on_data_loss:
-        raise DataLossError(
-            f"{text}; start from an offset that is there, or set failOnDataLoss to false to go on "
-            "with what is left"
-        )
-    _log.warning("data loss: %s", text)
+    data_lost(_log, text, options.fail_on_data_loss)
 
 
 def capped(cluster: Cluster, start: Offsets, end: Offsets, max_bytes: int) -> Offsets:

@@ -33,6 +33,7 @@ from hermes.errors import (
 from hermes.protocol import AppendTimesRequest
 from hermes.spark.batches import Batch, record_batches
 from hermes.spark.cluster import DEFAULT_RETRIES, Cluster, Retries, can_be_tried_again
+from hermes.spark.loss import data_lost
 from hermes.spark.offsets import TopicPartition
 from hermes.spark.options import ClusterAddress, SourceOptions
 from hermes.spark.rows import arrow_schema
@@ -228,12 +229,7 @@ class _RangeReader:
             f"{self._partition}: offset {self._offset} was wanted (up to {self._end}), {earliest} "
             f"to {latest} are available"
         )
-        if self._rules.fail_on_data_loss:
-            raise DataLossError(
-                f"{text}; start from an offset that is there, or set failOnDataLoss to false to go "
-                "on with what is left"
-            )
-        _log.warning("data loss: %s", text)
+        data_lost(_log, text, self._rules.fail_on_data_loss)
         self._offset = earliest if self._offset < earliest < self._end else self._end
 
     def _step_over_damage(self, error: InvalidMessageError) -> None:

@@ -28,8 +28,9 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from hermes.errors import DataLossError, OffsetOutOfRangeBrokerError
+from hermes.errors import OffsetOutOfRangeBrokerError
 from hermes.spark.cluster import Cluster, Retries
+from hermes.spark.loss import data_lost
 from hermes.spark.offsets import Offsets, TopicPartition, nested, unnested
 from hermes.spark.options import SourceOptions
 from hermes.spark.planning import (
@@ -227,9 +228,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Treat a partition that ends before where the stream is, or is gone."""
         there = "the partition is gone" if end is None else f"it ends at {end}"
         text = f"{partition}: offset {wanted} was wanted, but {there}: was the topic made anew?"
-        if self._options.fail_on_data_loss:
-            raise DataLossError(
-                f"{text} Start the query with a new checkpoint, or set failOnDataLoss to false"
-            )
-        if wanted:  # else it was told when it went
-            _log.warning("data loss: %s", text)
+        fail = self._options.fail_on_data_loss
+        if fail or wanted:  # else it was told when it went
+            advice = " Start the query with a new checkpoint, or set failOnDataLoss to false"
+            data_lost(_log, text, fail, advice)

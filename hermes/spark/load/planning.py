@@ -8,11 +8,11 @@ import logging
 from collections.abc import Iterable, Iterator
 
 from hermes.client import AppendTime, SimpleConsumer
-from hermes.errors import DataLossError
 from hermes.protocol import AppendTimesRequest
 from hermes.spark.cluster import Cluster
 from hermes.spark.load.plans import Granularity, Piece, Plan, period_at, period_length_ms
 from hermes.spark.load.sinks import Committed
+from hermes.spark.loss import data_lost
 from hermes.spark.offsets import Offsets, TopicPartition
 from hermes.spark.options import SourceOptions
 from hermes.spark.planning import check_available, selected_partitions
@@ -91,12 +91,8 @@ def _ranges(cluster: Cluster, loaded: Offsets, options: SourceOptions) -> tuple[
 
 
 def _lose(text: str, options: SourceOptions) -> None:
-    if options.fail_on_data_loss:
-        raise DataLossError(
-            f"{text}; set failOnDataLoss to false to load what there is, or load into another "
-            "directory"
-        )
-    _log.warning("data loss: %s", text)
+    advice = "; set failOnDataLoss to false to load what there is, or load into another directory"
+    data_lost(_log, text, options.fail_on_data_loss, advice)
 
 
 def _cut(
