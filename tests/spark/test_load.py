@@ -16,8 +16,9 @@ from embedded_coordination_process import EmbeddedCoordinationProcess
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from stalling_proxy import StallingProxy
 
-from hermes import Producer, ProducerConfig
+from hermes import Producer, ProducerConfig, SimpleConsumer
 from hermes.cli import program
+from hermes.client import EARLIEST, LATEST
 from hermes.coordination.group_state import read_group
 from hermes.coordination.sessions import Session
 from hermes.errors import DataLossError, LoadConflictError, LoadError
@@ -214,6 +215,19 @@ def children_of(pid: int, command: str) -> list[int]:
     return found
 
 
+def end_before_the_commit(spark, path: Path, options: dict[str, str]) -> None:
+    """Run a load that ends when it has written; its plan stays."""
+
+    class Ended(Files):
+        def sync(self, path: Path) -> None:
+            if path.suffix == ".parquet":
+                raise KeyboardInterrupt
+            super().sync(path)
+
+    with pytest.raises(KeyboardInterrupt):
+        load(spark, path, options, files=Ended())
+
+
 def test_what_is_gone_stops_a_load_unless_allowed(spark, tmp_path) -> None:
     """Retention passes the plan of a load that crashed, and then the place where the last ended."""
     settings = {"num_partitions": 1, "segment_bytes": 4096, "retention_bytes": 8192}
@@ -222,15 +236,7 @@ def test_what_is_gone_stops_a_load_unless_allowed(spark, tmp_path) -> None:
         topics = Topics(broker)
         options = {**topics.options, "subscribe": "clicks"}
         topics.send("clicks", 50)
-
-        class Ended(Files):
-            def sync(self, path: Path) -> None:
-                if path.suffix == ".parquet":
-                    raise KeyboardInterrupt
-                super().sync(path)
-
-        with pytest.raises(KeyboardInterrupt):
-            load(spark, tmp_path, options, files=Ended())
+        end_before_the_commit(spark, tmp_path, options)
         wait_until_gone(topics)
         with pytest.raises(LoadError, match=r"can't be carried out: .*offset 0 was wanted") as told:
             load(spark, tmp_path, options)
@@ -250,21 +256,11 @@ def test_what_is_gone_stops_a_load_unless_allowed(spark, tmp_path) -> None:
 @pytest.mark.parametrize("count", [0, 20])
 def test_a_topic_made_anew_under_a_plan_is_loaded_once(spark, tmp_path, count) -> None:
     """The plan was of a topic that is no more; what there is now belongs to the next load."""
-    from hermes import SimpleConsumer
-
     with running_broker(settings={"num_partitions": 1}) as broker:
         options = {**Topics(broker).options, "subscribePattern": "clicks.*"}
         Topics(broker).send("clicks", 50)
         Topics(broker).send("clicks.other", 1)
-
-        class Ended(Files):
-            def sync(self, path: Path) -> None:
-                if path.suffix == ".parquet":
-                    raise KeyboardInterrupt
-                super().sync(path)
-
-        with pytest.raises(KeyboardInterrupt):
-            load(spark, tmp_path, options, files=Ended())
+        end_before_the_commit(spark, tmp_path, options)
         with SimpleConsumer(broker.host, broker.port) as consumer:
             consumer.delete_topic("clicks")
         if count:
@@ -280,9 +276,6 @@ def test_a_topic_made_anew_under_a_plan_is_loaded_once(spark, tmp_path, count) -
 
 def wait_until_gone(topics: Topics) -> None:
     """Send until the broker has removed all that there was before."""
-    from hermes import SimpleConsumer
-    from hermes.client import EARLIEST, LATEST
-
     with SimpleConsumer(topics.broker.host, topics.broker.port) as consumer:
         (end,) = consumer.get_offsets_before("clicks", 0, LATEST)
         while consumer.get_offsets_before("clicks", 0, EARLIEST)[-1] <= end:

@@ -72,6 +72,11 @@ def batch(stream: StreamReader, start: dict[str, Any], end: dict[str, Any]) -> l
     return [row["value"] for row in rows]
 
 
+def delete_clicks(broker: RunningBroker) -> None:
+    with SimpleConsumer(broker.host, broker.port) as consumer:
+        consumer.delete_topic("clicks")
+
+
 def test_a_stream_starts_at_the_end_unless_told_otherwise(
     broker: RunningBroker, options: Options, send: Send, open_stream: Open
 ) -> None:
@@ -148,8 +153,7 @@ def test_available_now_notices_a_topic_that_is_gone(
     send(broker, "clicks", PAYLOADS)
     send(broker, "clicks.other", PAYLOADS[:1])
     start = begin(open_stream(options(broker, "stream", **given)))
-    with SimpleConsumer(broker.host, broker.port) as consumer:
-        consumer.delete_topic("clicks")
+    delete_clicks(broker)
     send(broker, "clicks.other", PAYLOADS[100:110])
     strict = open_stream(options(broker, "stream", **given))
     strict.prepareForTriggerAvailableNow()
@@ -351,8 +355,7 @@ def test_a_topic_that_was_deleted_or_made_anew_is_data_loss(
     stream = open_stream(options(broker, "stream", **given))
     lenient = open_stream(options(broker, "stream", **given, failOnDataLoss="false"))
     start = begin(stream)
-    with SimpleConsumer(broker.host, broker.port) as consumer:
-        consumer.delete_topic("clicks")
+    delete_clicks(broker)
     if anew:
         send(broker, "clicks", PAYLOADS[:2])
     reason = "it ends at" if anew else "the partition is gone"
@@ -371,8 +374,7 @@ def test_a_topic_made_anew_is_read_from_its_beginning(
     send(broker, "clicks", PAYLOADS)
     stream = open_stream(given)
     start = begin(stream)
-    with SimpleConsumer(broker.host, broker.port) as consumer:
-        consumer.delete_topic("clicks")
+    delete_clicks(broker)
     send(broker, "clicks", PAYLOADS[:150])
     end = stream.latestOffset(start, limit)
     assert end == {"clicks": {"0-0": 0, "0-1": 0}}
@@ -393,8 +395,7 @@ def test_a_batch_that_was_planned_before_its_topic_was_made_anew(
     first = open_stream(options(broker, "stream", **given))
     start = begin(first)
     end = first.latestOffset(start, EVERYTHING)
-    with SimpleConsumer(broker.host, broker.port) as consumer:
-        consumer.delete_topic("clicks")
+    delete_clicks(broker)
     send(broker, "clicks", PAYLOADS[:count])
     strict = open_stream(options(broker, "stream", **given))
     there = r"it ends at \d+" if count else "the partition is gone"
@@ -412,8 +413,7 @@ def test_a_topic_that_was_gone_is_read_from_its_beginning_however_long_it_is(
     send(broker, "clicks", PAYLOADS[:50])
     stream = open_stream(given)
     start = begin(stream)
-    with SimpleConsumer(broker.host, broker.port) as consumer:
-        consumer.delete_topic("clicks")
+    delete_clicks(broker)
     gone = stream.latestOffset(start, EVERYTHING)
     assert stream.partitions(start, gone) == []
     assert stream.latestOffset(gone, ReadMaxBytes(100)) == gone
@@ -429,8 +429,7 @@ def test_available_now_ends_between_messages_of_a_topic_made_anew(
     stream = open_stream(given)
     stream.prepareForTriggerAvailableNow()
     start = {"clicks": {"0-0": 0, "0-1": 0}}
-    with SimpleConsumer(broker.host, broker.port) as consumer:
-        consumer.delete_topic("clicks")
+    delete_clicks(broker)
     longer = [payload + b" and more" for payload in PAYLOADS]
     send(broker, "clicks", longer)
     end = stream.latestOffset(start, EVERYTHING)
