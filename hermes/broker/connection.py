@@ -12,6 +12,9 @@ keeps the order and the bounds between them:
 - A refused request ends the connection, once the answers before it have left. Produce requests
   that had arrived whole before the peer closed are still carried out: a producer may send and
   leave.
+
+One class, though long: all its methods change the same state, and each of these bounds holds only
+as long as all of them keep it.
 """
 
 import socket

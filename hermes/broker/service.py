@@ -5,7 +5,8 @@ that nobody is served before everything is readable, then the registration in Zo
 there is one; last one line with the actual addresses and the ready file. Stop: the registration
 taken back, so that clients go elsewhere, ports closed, answers under way finished, logs flushed,
 the clean-shutdown marker written, the lock released. Nothing acknowledged is lost at any point;
-what `stop_timeout` cuts off was not acknowledged.
+what `stop_timeout` cuts off was not acknowledged. It is all in one class, though that is long: what
+starts and what stops it are only seen to match when they stand together.
 """
 
 import json

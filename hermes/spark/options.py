@@ -5,6 +5,7 @@ an error, so that a slip of the pen doesn't read something else; names that Kafk
 and that mean another thing here get a text of their own.
 
 Spark gives options without regard to case; the table has them as the documentation writes them.
+It is most of this module, and reads best in one piece, beside the parsers that it names.
 """
 
 import re
