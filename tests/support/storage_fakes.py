@@ -102,7 +102,8 @@ class FaultyFiles(WatchedFiles):
         error: the errno to raise; None makes a write short instead (other calls pass).
         stays: whether all later calls in `only` fail as well.
         only: the names of the calls that count.
-        path_part: only calls on paths (or descriptors opened by paths) that contain this count.
+        path_part: only calls on a file or directory of this name or suffix count, and on what is
+            directly in a directory of this name. What lies further above is the machine's choice.
     """
 
     def __init__(
@@ -125,7 +126,7 @@ class FaultyFiles(WatchedFiles):
         self._paths: dict[int, str] = {}
 
     def before(self, name: str, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-        if name not in self.only or self.path_part not in self._path(arguments):
+        if name not in self.only or not self._concerns(self._path(arguments)):
             return arguments
         number, self.counted = self.counted, self.counted + 1
         if (
@@ -145,6 +146,10 @@ class FaultyFiles(WatchedFiles):
     def after(self, name: str, arguments: tuple[Any, ...], result: Any) -> None:
         if name.startswith("open_"):
             self._paths[result] = arguments[0]
+
+    def _concerns(self, path: str) -> bool:
+        *_, directory, name = ("", *path.split(os.sep))
+        return self.path_part in ("", directory, name, os.path.splitext(name)[1])
 
     def _path(self, arguments: tuple[Any, ...]) -> str:
         first = arguments[0]

@@ -42,11 +42,10 @@ class FaultyFiles(FileLayer):
         self.write_error: int | None = None
         self.sync_error: int | None = None
         self.partition = "t-0"
-        self._names: dict[int, str] = {}
 
     def _mine(self, descriptor: int) -> bool:
         """Whether a file belongs to the partition that the test is cruel to."""
-        return self.partition in str(Path(f"/proc/self/fd/{descriptor}").readlink())
+        return Path(f"/proc/self/fd/{descriptor}").readlink().parent.name == self.partition
 
     def pwritev(self, descriptor: int, buffers: Any, position: int) -> int:  # type: ignore[override]
         if self.write_error is not None and self._mine(descriptor):
