@@ -42,10 +42,10 @@ _SCHEMA: Final = (
     f"PRAGMA user_version = {_FORMAT}",
 )
 
-# Everything is given in the order of the change's fields.
+# Values stand in the order of `_values`: by position, which is why no placeholder has a name.
 _STATEMENTS: Final[dict[type[Change], str]] = {
     NodeWritten: "INSERT OR REPLACE INTO nodes VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-    ChildrenChanged: "UPDATE nodes SET created_children = ?2, pzxid = ?3 WHERE path = ?1",
+    ChildrenChanged: "UPDATE nodes SET created_children = ?, pzxid = ? WHERE path = ?",
     NodeDeleted: "DELETE FROM nodes WHERE path = ?",
     SessionOpened: "INSERT OR REPLACE INTO sessions VALUES (?, ?, ?)",
     SessionClosed: "DELETE FROM sessions WHERE session_id = ?",
@@ -104,8 +104,7 @@ class Store:
         assert self._database is not None
         with self._errors(), _transaction(self._database) as database:
             for change in changes:
-                values = _row(change) if isinstance(change, NodeWritten) else change
-                database.execute(_STATEMENTS[type(change)], values)
+                database.execute(_STATEMENTS[type(change)], _values(change))
             database.execute("UPDATE counters SET value = ? WHERE name = 'zxid'", (zxid,))
 
     def close(self) -> None:
@@ -171,9 +170,15 @@ def _read(database: sqlite3.Connection) -> Stored:
     return Stored(nodes, sessions, zxid)
 
 
-def _row(node: NodeWritten) -> tuple[object, ...]:
-    path, data, acl, *numbers = node
-    return (path, data, json.dumps(acl), *numbers)
+def _values(change: Change) -> tuple[object, ...]:
+    """What a change's statement is given, in its order."""
+    match change:
+        case NodeWritten(path, data, acl):
+            return (path, data, json.dumps(acl), *change[3:])
+        case ChildrenChanged(path, created_children, pzxid):
+            return (created_children, pzxid, path)
+        case _:
+            return change
 
 
 def _decode_acl(text: str) -> tuple[Acl, ...]:
