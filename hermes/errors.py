@@ -120,7 +120,14 @@ class CorruptLogError(StorageError):
 
 
 class LogOfflineError(StorageError):
-    """An I/O error took this one partition out of service until it is re-opened and recovered."""
+    """This one partition is out of service until it is re-opened and recovered.
+
+    An I/O error took it out, or its files are not those that were opened.
+    """
+
+
+class UncertainAppendError(LogOfflineError):
+    """The disk failed in the middle of an append: its bytes may or may not be there later."""
 
 
 class DiskFullError(StorageError):
@@ -195,7 +202,10 @@ class InvalidTopicBrokerError(BrokerError):
 
 
 class StorageUnavailableError(BrokerError):
-    """Code 67: the disk is full or failing. Nothing was written; try again later."""
+    """Code 67: the broker can't store it now; nothing was written. Try again later.
+
+    Its disk is full or failing, the partition is out of service, or it has no file descriptor left.
+    """
 
     code = 67
     retriable = True
@@ -207,8 +217,12 @@ class UnsupportedRequestVersionError(BrokerError):
     code = 68
 
 
-class RequestTimedOutError(BrokerError):
-    """Code 69: the outcome was not known in time; the messages may or may not be stored."""
+class OutcomeUnknownError(BrokerError):
+    """Code 69: the messages may or may not be stored.
+
+    They were appended, but were not on disk in time, or the flush failed, or the topic was deleted
+    meanwhile. Sending them again may store them twice.
+    """
 
     code = 69
     retriable = True
@@ -219,6 +233,19 @@ class BrokerStoppingError(BrokerError):
 
     code = 70
     retriable = True
+
+
+class TopicBeingDeletedError(BrokerError):
+    """Code 71: the topic is being deleted; nothing was written. Try again when that is over."""
+
+    code = 71
+    retriable = True
+
+
+class TooManyTopicsError(BrokerError):
+    """Code 72: the broker has as many topics as it may; nothing was written, none was created."""
+
+    code = 72
 
 
 # -- client -------------------------------------------------------------------------------------

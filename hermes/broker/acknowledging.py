@@ -3,6 +3,9 @@
 Appending is over when this begins. With acks=written the answer is complete at once; with
 acks=flushed each log that was appended to is asked for a group commit, and the answer leaves when
 all of them are on disk, have failed, or the client's time is up.
+
+What was appended is answered with its offset or with "outcome unknown", never with a code that
+says that nothing was written: after a failed flush the bytes may still be kept by re-opening.
 """
 
 from collections.abc import Sequence
@@ -13,7 +16,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 
 from hermes.broker.flushing import FlushScheduler
-from hermes.protocol import ErrorCode, ProducedEntry, code_for, encode_acknowledged_produce_response
+from hermes.protocol import ErrorCode, ProducedEntry, encode_acknowledged_produce_response
 from hermes.storage import Log
 
 __all__ = ["Appended", "answer_when_flushed"]
@@ -70,7 +73,7 @@ def answer_when_flushed(
     for log in pending:
         flusher.flush_now(log).addCallbacks(
             lambda _, log=log: settle(log, ErrorCode.NONE),
-            lambda failure, log=log: settle(log, code_for(failure.value)),
+            lambda _, log=log: settle(log, ErrorCode.OUTCOME_UNKNOWN),
         )
     if timeout_ms > 0 and not answer.called:
         timer = clock.callLater(timeout_ms / 1000, lambda: None if answer.called else finish())
@@ -80,7 +83,6 @@ def answer_when_flushed(
 def _entry(appended: Appended, codes: dict[Log, ErrorCode | None]) -> ProducedEntry:
     if appended.log is None:
         return appended.entry
-    code = codes[appended.log]
-    if code is ErrorCode.NONE:
+    if codes[appended.log] is ErrorCode.NONE:
         return appended.entry
-    return replace(appended.entry, error=ErrorCode.TIMED_OUT if code is None else code, offset=-1)
+    return replace(appended.entry, error=ErrorCode.OUTCOME_UNKNOWN, offset=-1)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from hermes.config import BrokerConfig
 from hermes.errors import (
     BrokerStoppingError,
-    StorageUnavailableError,
+    TopicBeingDeletedError,
     UnknownTopicError,
     WrongPartitionError,
 )
@@ -103,7 +103,7 @@ class TopicRegistry:
             InvalidTopicError: the name is not allowed, or can't be stored.
             WrongPartitionError: there is no such partition.
             UnknownTopicError: it does not exist and may not be created by producing.
-            StorageUnavailableError: the topic is being deleted.
+            TopicBeingDeletedError: the topic is being deleted.
             BrokerStoppingError: the broker stops.
             StorageError: the disk refused.
         """
@@ -122,10 +122,10 @@ class TopicRegistry:
 
         Raises:
             UnknownTopicError: there is no such topic.
-            StorageUnavailableError: it is being deleted already.
+            TopicBeingDeletedError: it is being deleted already.
         """
         if topic in self._deleting:
-            raise StorageUnavailableError(f"topic {topic!r} is being deleted")
+            raise TopicBeingDeletedError(f"topic {topic!r} is being deleted")
         if topic not in self._counts:
             raise UnknownTopicError(f"there is no topic {topic!r}")
         logs = self.partitions(topic)
@@ -146,7 +146,7 @@ class TopicRegistry:
         if self.stopping:
             raise BrokerStoppingError("the broker is stopping")
         if topic in self._deleting:
-            raise StorageUnavailableError(f"topic {topic!r} is being deleted; try again")
+            raise TopicBeingDeletedError(f"topic {topic!r} is being deleted; try again")
         check_topic_name(topic, self._config.max_topic_name_length)
         self._check_partition(topic, partition)
         new = topic not in self._counts

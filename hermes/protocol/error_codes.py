@@ -10,19 +10,21 @@ from typing import Final
 from hermes.errors import (
     BrokerError,
     BrokerStoppingError,
-    DiskFullError,
     InvalidFetchSizeError,
     InvalidMessageBrokerError,
     InvalidMessageError,
     InvalidTopicBrokerError,
     InvalidTopicError,
-    LogOfflineError,
     MessageTooLargeBrokerError,
     MessageTooLargeError,
     OffsetOutOfRangeBrokerError,
     OffsetOutOfRangeError,
-    RequestTimedOutError,
+    OutcomeUnknownError,
+    StorageError,
     StorageUnavailableError,
+    TooManyTopicsError,
+    TopicBeingDeletedError,
+    UncertainAppendError,
     UnknownBrokerError,
     UnknownTopicError,
     UnsupportedRequestVersionError,
@@ -46,8 +48,10 @@ class ErrorCode(IntEnum):
     INVALID_TOPIC = 66
     STORAGE_UNAVAILABLE = 67
     UNSUPPORTED_VERSION = 68
-    TIMED_OUT = 69
+    OUTCOME_UNKNOWN = 69
     STOPPING = 70
+    TOPIC_BEING_DELETED = 71
+    TOO_MANY_TOPICS = 72
 
 
 _ERRORS: Final[dict[ErrorCode, tuple[type[BrokerError], str]]] = {
@@ -67,27 +71,36 @@ _ERRORS: Final[dict[ErrorCode, tuple[type[BrokerError], str]]] = {
     ErrorCode.INVALID_TOPIC: (InvalidTopicBrokerError, "the topic's name is not allowed"),
     ErrorCode.STORAGE_UNAVAILABLE: (
         StorageUnavailableError,
-        "the broker's disk is full or failing; nothing was written",
+        "the broker's disk is full or failing, or its descriptors are used up; nothing was written",
     ),
     ErrorCode.UNSUPPORTED_VERSION: (
         UnsupportedRequestVersionError,
         "the broker does not know this version of the request",
     ),
-    ErrorCode.TIMED_OUT: (
-        RequestTimedOutError,
-        "the outcome was not known in time; the messages may or may not be stored",
+    ErrorCode.OUTCOME_UNKNOWN: (
+        OutcomeUnknownError,
+        "the outcome is not known; the messages may or may not be stored",
     ),
     ErrorCode.STOPPING: (BrokerStoppingError, "the broker is stopping; nothing was written"),
+    ErrorCode.TOPIC_BEING_DELETED: (
+        TopicBeingDeletedError,
+        "the topic is being deleted; nothing was written",
+    ),
+    ErrorCode.TOO_MANY_TOPICS: (
+        TooManyTopicsError,
+        "the broker has as many topics as it may; nothing was written",
+    ),
 }
 
-# What a broker meets on its own side. A BrokerError names its code itself.
+# What a broker meets on its own side, the special before the general. A BrokerError names its code
+# itself.
 _CODES: Final[tuple[tuple[type[BaseException], ErrorCode], ...]] = (
     (OffsetOutOfRangeError, ErrorCode.OFFSET_OUT_OF_RANGE),
     (MessageTooLargeError, ErrorCode.MESSAGE_TOO_LARGE),
     (InvalidMessageError, ErrorCode.INVALID_MESSAGE),
     (InvalidTopicError, ErrorCode.INVALID_TOPIC),
-    (DiskFullError, ErrorCode.STORAGE_UNAVAILABLE),
-    (LogOfflineError, ErrorCode.STORAGE_UNAVAILABLE),
+    (UncertainAppendError, ErrorCode.OUTCOME_UNKNOWN),
+    (StorageError, ErrorCode.STORAGE_UNAVAILABLE),
 )
 
 

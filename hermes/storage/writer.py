@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from errno import EMFILE, ENFILE
 
-from hermes.errors import DiskFullError, LogOfflineError, StorageError
+from hermes.errors import DiskFullError, LogOfflineError, StorageError, UncertainAppendError
 from hermes.storage.files import IOV_MAX, Buffer, is_no_room, storage_error, write_all
 from hermes.storage.segment import SEGMENT_SUFFIX, Segment, SegmentView, segment_name
 from hermes.storage.state import NEVER_MS, NO_ENTRY_MS, LogState
@@ -59,6 +59,7 @@ class LogWriter(LogState):
 
         Raises:
             DiskFullError: nothing of it remains; the same append may succeed later.
+            UncertainAppendError: the disk failed on the way, and some of it may come back.
             LogOfflineError: nothing was appended; `reopen` must come first.
             StorageError: no descriptor could be had; nothing was appended, try again later.
         """
@@ -180,14 +181,16 @@ class LogWriter(LogState):
 
     def _undo_append(self, error: OSError, position: int) -> StorageError:
         """Under the lock: cut a failed append off; say what to raise."""
-        what = f"{self.name}: append at offset {self._end}"
-        if is_no_room(error):
-            with suppress(OSError):
-                self._files.ftruncate(self._descriptor, position)
-                return DiskFullError(f"{what}: {error.strerror}")
-        reason = f"{what}: {error.strerror or error}"
+        reason = f"{self.name}: append at offset {self._end}: {error.strerror or error}"
+        failure: type[LogOfflineError] = UncertainAppendError
+        # What was written of it may be whole messages, which a later start would take for good.
+        with suppress(OSError):
+            self._files.ftruncate(self._descriptor, position)
+            if is_no_room(error):
+                return DiskFullError(reason)
+            failure = LogOfflineError
         self._go_offline(reason)
-        return LogOfflineError(reason)
+        return failure(reason)
 
     # -- flush ----------------------------------------------------------------------------------
 

@@ -17,8 +17,10 @@ from hermes.protocol import ErrorCode, code_for, error_for
         (66, errors.InvalidTopicBrokerError),
         (67, errors.StorageUnavailableError),
         (68, errors.UnsupportedRequestVersionError),
-        (69, errors.RequestTimedOutError),
+        (69, errors.OutcomeUnknownError),
         (70, errors.BrokerStoppingError),
+        (71, errors.TopicBeingDeletedError),
+        (72, errors.TooManyTopicsError),
     ],
 )
 def test_codes_and_classes_map_both_ways(number, kind):
@@ -62,6 +64,8 @@ def test_an_unknown_code_is_carried_along():
         (errors.InvalidTopicError("a/b"), ErrorCode.INVALID_TOPIC),
         (errors.DiskFullError("full"), ErrorCode.STORAGE_UNAVAILABLE),
         (errors.LogOfflineError("offline"), ErrorCode.STORAGE_UNAVAILABLE),
+        (errors.UncertainAppendError("half"), ErrorCode.OUTCOME_UNKNOWN),
+        (errors.StorageError("no descriptor"), ErrorCode.STORAGE_UNAVAILABLE),
         (errors.WrongPartitionError("no"), ErrorCode.WRONG_PARTITION),
         (errors.BrokerStoppingError("bye"), ErrorCode.STOPPING),
         (errors.RemoteProtocolError("what"), ErrorCode.UNKNOWN),
@@ -70,3 +74,11 @@ def test_an_unknown_code_is_carried_along():
 )
 def test_what_a_broker_meets_has_a_code(error, code):
     assert code_for(error) is code
+
+
+def test_only_what_may_succeed_later_is_retriable():
+    retriable = {
+        code for code in ErrorCode if code is not ErrorCode.NONE and error_for(code).retriable
+    }
+
+    assert retriable == {67, 69, 70, 71}
