@@ -25,7 +25,6 @@ from twisted.logger import Logger
 from hermes._version import __version__
 from hermes.broker.acknowledging import Appended, answer_when_flushed
 from hermes.broker.flushing import FlushScheduler
-from hermes.broker.limits import RateLimit
 from hermes.broker.metrics import Metrics
 from hermes.broker.sends import FileSend, MessageSetSend, MultiMessageSetSend, WaitingFetchSend
 from hermes.broker.topics import TopicRegistry
@@ -44,6 +43,7 @@ from hermes.errors import (
     StorageError,
     WrongPartitionError,
 )
+from hermes.limited_log import LimitedLog
 from hermes.protocol import (
     REQUEST_VERSIONS,
     AcknowledgedProduceRequest,
@@ -79,6 +79,7 @@ from hermes.protocol import (
     encode_metadata_response,
     encode_offsets_response,
 )
+from hermes.quoting import quoted
 from hermes.storage import DataDirectory, Log, LogSlice
 
 __all__ = ["Broker", "CloseConnection", "Later", "Outcome"]
@@ -170,7 +171,7 @@ class Broker:
         self._clock = clock
         self._now_ms = now_ms
         self._in_thread = in_thread
-        self._rate = RateLimit(clock.seconds)
+        self._lines = LimitedLog(self._log, clock.seconds)
         self._checking = DeferredSemaphore(CONCURRENT_CHECKS)
         self.topics = topics
         self.metrics = Metrics()
@@ -324,28 +325,24 @@ class Broker:
 
     def _drop_oversized(self, produce: ProduceRequest, error: MessageTooLargeError) -> None:
         self.metrics.oversized_sets += 1
-        suppressed = self._rate.allow("oversized")
-        if suppressed is not None:
-            self._log.warn(
-                "dropped a message set for {topic}-{partition}: {error} "
-                "({suppressed} more such lines suppressed)",
-                topic=produce.topic,
-                partition=produce.partition,
-                error=str(error),
-                suppressed=suppressed,
-            )
+        self._lines.warn(
+            "oversized",
+            "dropped a message set for {topic}-{partition}: {error}",
+            topic=produce.topic,
+            partition=produce.partition,
+            error=error,
+        )
 
     def _refusal(self, topic: str, partition: int, error: Exception) -> CloseConnection:
         if isinstance(error, StorageError):
-            kind = "full" if isinstance(error, DiskFullError) else "storage"
-            if self._rate.allow(kind) is not None:
-                self._log.error(
-                    "could not append to {topic}-{partition}: {error}",
-                    topic=topic,
-                    partition=partition,
-                    error=str(error),
-                )
-        return CloseConnection(f"produce to {topic!r} partition {partition}: {error}")
+            self._lines.error(
+                "full" if isinstance(error, DiskFullError) else "storage",
+                "could not append to {topic}-{partition}: {error}",
+                topic=topic,
+                partition=partition,
+                error=error,
+            )
+        return CloseConnection(f"produce to {quoted(topic)} partition {partition}: {error}")
 
     def _acknowledged_produce(self, request: AcknowledgedProduceRequest) -> Outcome:
         if request.acks not in (Acks.WRITTEN, Acks.FLUSHED):
@@ -419,12 +416,13 @@ class Broker:
             return ErrorCode.OFFSET_OUT_OF_RANGE
         if isinstance(error, WrongPartitionError):
             return ErrorCode.WRONG_PARTITION
-        if not isinstance(error, InvalidTopicError) and self._rate.allow("fetch") is not None:
-            self._log.error(
+        if not isinstance(error, InvalidTopicError):
+            self._lines.error(
+                "fetch",
                 "could not read {topic}-{partition}: {error}",
                 topic=request.topic,
                 partition=request.partition,
-                error=str(error),
+                error=error,
             )
         return ErrorCode.UNKNOWN
 
@@ -482,7 +480,7 @@ class Broker:
         try:
             log = self.topics.for_fetch(request.topic, request.partition)
         except HermesError as error:
-            raise CloseConnection(f"offsets of {request.topic!r}: {error}") from error
+            raise CloseConnection(f"offsets of {quoted(request.topic)}: {error}") from error
         if log is None:
             offsets = [0] if request.time in (-1, -2) else []
             return encode_offsets_response(offsets[: request.max_offsets])
@@ -577,11 +575,14 @@ class Broker:
             code = ErrorCode.NONE
             if error := getattr(result, "value", None):
                 code = code_for(error)
-                self._log.error(
-                    "deleting {topic} failed: {error}", topic=request.topic, error=error
+                self._lines.error(
+                    "not deleted",
+                    "deleting {topic} failed: {error}",
+                    topic=request.topic,
+                    error=error,
                 )
             else:
-                self._log.info("deleted topic {topic}", topic=request.topic)
+                self._lines.info("deleted", "deleted topic {topic}", topic=request.topic)
             return encode_error_response(code)
 
         return Later(deleted.addBoth(ended))

@@ -30,7 +30,7 @@ from twisted.python.failure import Failure
 from hermes.broker.broker import CloseConnection, Later
 from hermes.broker.carriers import Carrier, SendfileCarrier, carrier_for
 from hermes.broker.sends import TURN_BYTES, FileSend
-from hermes.errors import RemoteProtocolError
+from hermes.errors import HermesError
 from hermes.protocol import (
     AcknowledgedProduceRequest,
     MultiProduceRequest,
@@ -181,8 +181,11 @@ class BrokerConnection(Protocol):
         self._processing = True
         try:
             self._take_all()
-        except (RemoteProtocolError, CloseConnection) as refusal:
+        except (HermesError, CloseConnection) as refusal:
             self._refuse(str(refusal))
+        except Exception:
+            self._report_fault(Failure())  # type: ignore[no-untyped-call]
+            self._refuse("a fault of Hermes")
         finally:
             self._processing = False
         self._send_small()
@@ -278,8 +281,8 @@ class BrokerConnection(Protocol):
             self._ordered, self._ordered_bytes = None, 0
         self._slots.remove(slot)
         if not isinstance(failure.value, CancelledError):
-            if not isinstance(failure.value, CloseConnection):
-                self.factory.log.failure("serving {peer} failed", failure, peer=self._peer())
+            if not isinstance(failure.value, (CloseConnection, HermesError)):
+                self._report_fault(failure)
             self._refuse(failure.getErrorMessage())
 
     def _send_ready(self) -> None:
@@ -339,10 +342,14 @@ class BrokerConnection(Protocol):
     def _sending_failed(self, error: Exception) -> None:
         """A peer that left is no news; a segment that can't be read is."""
         if not isinstance(error, ConnectionError):
-            self.factory.log.error(
-                "sending to {peer} failed: {error}", peer=self._peer(), error=str(error)
+            self.factory.lines.error(
+                "sending", "sending to {peer} failed: {error}", peer=self._peer(), error=error
             )
         self._abort()
+
+    def _report_fault(self, failure: Failure) -> None:
+        """What no request should ever cause: log where it came from."""
+        self.factory.lines.failure("fault", "serving {peer} failed", failure, peer=self._peer())
 
     def _refuse(self, reason: str) -> None:
         """Close because of what the peer did, once the answers before it have left."""

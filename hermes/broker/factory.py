@@ -1,7 +1,5 @@
 """All connections of one broker: their number, their budget, the sweep for idle ones."""
 
-from typing import Any
-
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IAddress, IReactorTime
 from twisted.internet.protocol import Factory
@@ -9,9 +7,10 @@ from twisted.logger import Logger
 
 from hermes.broker.broker import Broker
 from hermes.broker.connection import BrokerConnection
-from hermes.broker.limits import RateLimit, RequestMemory
+from hermes.broker.limits import RequestMemory
 from hermes.broker.pages import PageCache
 from hermes.config import BrokerConfig
+from hermes.limited_log import LimitedLog
 
 __all__ = ["BrokerFactory"]
 
@@ -25,9 +24,10 @@ class BrokerFactory(Factory):
         clock: the reactor, or a test's `Clock`.
         pages: keeps cold pages off the reactor.
         memory: the budget of requests that are being received.
+        lines: takes the log lines that clients cause.
     """
 
-    log = Logger(namespace="hermes.broker")
+    _log = Logger(namespace="hermes.broker")
     noisy = False
 
     def __init__(
@@ -38,7 +38,7 @@ class BrokerFactory(Factory):
         self.clock = clock
         self.pages = pages
         self.memory = RequestMemory(config.request_memory_bytes)
-        self._rate = RateLimit(clock.seconds)
+        self.lines = LimitedLog(self._log, clock.seconds)
         self._connections: set[BrokerConnection] = set()
         self._drained: Deferred[None] | None = None
 
@@ -48,7 +48,7 @@ class BrokerFactory(Factory):
         """Serve a new connection, or refuse it when there are too many."""
         if len(self._connections) >= self.config.max_connections:
             self.broker.metrics.connections_refused += 1
-            self._warn(
+            self.lines.warn(
                 "connections",
                 "refused a connection: max_connections={limit} are open",
                 limit=self.config.max_connections,
@@ -74,7 +74,7 @@ class BrokerFactory(Factory):
     def refused(self, peer: str, reason: str) -> None:
         """A connection is being closed for what its peer did: count and, at times, log it."""
         self.broker.metrics.requests_refused += 1
-        self._warn(
+        self.lines.warn(
             "refused", "closing the connection of {peer}: {reason}", peer=peer, reason=reason
         )
 
@@ -104,9 +104,3 @@ class BrokerFactory(Factory):
         """Cut what did not drain in time."""
         for connection in list(self._connections):
             connection.give_up("the broker stops")
-
-    def _warn(self, kind: str, message: str, **fields: Any) -> None:
-        suppressed = self._rate.allow(kind)
-        if suppressed is not None:
-            note = " ({suppressed} more such lines suppressed)" if suppressed else ""
-            self.log.warn(message + note, suppressed=suppressed, **fields)

@@ -20,6 +20,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from hermes.errors import LogOfflineError, StorageError
+from hermes.quoting import printable
 from hermes.storage import Log
 
 __all__ = ["GROUP_WINDOW_SECONDS", "FlushPolicy", "FlushScheduler"]
@@ -199,7 +200,7 @@ class FlushScheduler:
         self._log.critical(
             "flushing {partition} failed: {error}; it takes no more messages until it has been "
             "re-opened and recovered",
-            partition=name,
+            partition=printable(name),
             error=failure.getErrorMessage(),
         )
         error = failure.value

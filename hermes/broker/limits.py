@@ -16,9 +16,8 @@ waiting one that has nothing in the kernel either. So clients that claim request
 them can't hold up those that do.
 """
 
-from collections.abc import Callable
 from itertools import islice
-from typing import Any, Protocol
+from typing import Protocol
 
 __all__ = [
     "ELDERS",
@@ -26,7 +25,6 @@ __all__ = [
     "READ_BYTES",
     "SMALL_BYTES",
     "TIGHT_READ_BYTES",
-    "RateLimit",
     "Reader",
     "RequestMemory",
 ]
@@ -255,36 +253,3 @@ class RequestMemory:
         if not held:
             reader.set_read_size(READ_BYTES if part.allowed else TIGHT_READ_BYTES)
         reader.hold_reading(held)
-
-
-class RateLimit:
-    """Lets through a few events per period and counts the rest; for log lines that a peer causes.
-
-    Each kind of event has an allowance of its own, so that a noisy kind can't hide another.
-    """
-
-    def __init__(
-        self, seconds: Callable[[], float], allowed: int = 5, period: float = 10.0
-    ) -> None:
-        """Args: seconds: a monotonic clock; allowed: events of a kind per `period` seconds."""
-        self._seconds = seconds
-        self._allowed = allowed
-        self._period = period
-        self._kinds: dict[Any, list[float]] = {}  # kind -> [period start, let through, suppressed]
-
-    def allow(self, kind: str) -> int | None:
-        """Say whether an event may be logged.
-
-        Returns:
-            None when it may not; else how many of its kind were suppressed since the last one.
-        """
-        now = self._seconds()
-        state = self._kinds.setdefault(kind, [now, 0, 0])
-        if now - state[0] >= self._period:
-            state[0], state[1] = now, 0
-        if state[1] >= self._allowed:
-            state[2] += 1
-            return None
-        state[1] += 1
-        suppressed, state[2] = int(state[2]), 0
-        return suppressed

@@ -11,6 +11,7 @@ from twisted.internet.defer import Deferred, inlineCallbacks
 from twisted.logger import Logger
 
 from hermes.interfaces import IRetentionPolicy
+from hermes.quoting import printable
 from hermes.storage import DataDirectory, Log, apply_retention
 
 __all__ = ["Maintenance"]
@@ -80,4 +81,4 @@ class Maintenance:
 
 
 def _name(log: Log) -> str:
-    return f"{log.topic}-{log.partition}"
+    return printable(f"{log.topic}-{log.partition}")

@@ -42,6 +42,7 @@ from hermes.interfaces import IRetentionPolicy
 from hermes.listening import Address, Listener
 from hermes.plugins import load_plugin
 from hermes.protocol import check_new_topic_name
+from hermes.quoting import printable
 from hermes.storage import DataDirectory, LogSettings, OpenReport
 
 __all__ = ["BrokerService", "raise_descriptor_limit"]
@@ -328,23 +329,23 @@ class BrokerService(Service):
         for (topic, partition), reason in report.offline.items():
             self._log.error(
                 "{topic}-{partition} is out of service: {reason}",
-                topic=topic,
+                topic=printable(topic),
                 partition=partition,
-                reason=reason,
+                reason=printable(reason),
             )
         for (topic, partition), recovery in report.recovered.items():
             if recovery.dropped_bytes or recovery.bad_ranges:
                 self._log.warn(
                     "recovered {topic}-{partition}: dropped {dropped} bytes behind offset {end}; "
                     "damaged messages kept at {bad}",
-                    topic=topic,
+                    topic=printable(topic),
                     partition=partition,
                     dropped=recovery.dropped_bytes,
                     end=recovery.valid_end,
                     bad=list(recovery.bad_ranges),
                 )
         for name in report.strange:
-            self._log.warn("{name} is no part of a log; it is left alone", name=name)
+            self._log.warn("{name} is no part of a log; it is left alone", name=printable(name))
 
     def _log_metrics(self) -> None:
         assert self.broker is not None

@@ -8,6 +8,7 @@ import re
 from typing import Final
 
 from hermes.errors import InvalidTopicError
+from hermes.quoting import quoted
 
 __all__ = ["check_new_topic_name", "check_topic_name"]
 
@@ -33,13 +34,13 @@ def check_topic_name(name: str, max_length: int = 255) -> None:
     length = len(name) + sum(character > "\uffff" for character in name)
     if length > max_length:
         raise InvalidTopicError(
-            f"the topic name {name[:40]!r}... has {length} characters, {max_length} are allowed"
+            f"the topic name {quoted(name)} has {length} characters, {max_length} are allowed"
         )
     if name in (".", ".."):
         raise InvalidTopicError(f"a topic can't be called {name!r}")
     if illegal := _ILLEGAL.search(name):
         raise InvalidTopicError(
-            f"the topic name {name!r} holds U+{ord(illegal[0]):04X}, which is not allowed"
+            f"the topic name {quoted(name)} holds U+{ord(illegal[0]):04X}, which is not allowed"
         )
 
 
@@ -58,11 +59,11 @@ def check_new_topic_name(name: str, max_length: int = 255, longest_suffix: int =
     check_topic_name(name, max_length)
     if refused := _REFUSED_BY_ZOOKEEPER.search(name):
         raise InvalidTopicError(
-            f"the topic name {name!r} holds U+{ord(refused[0]):04X}, which ZooKeeper refuses"
+            f"the topic name {quoted(name)} holds U+{ord(refused[0]):04X}, which ZooKeeper refuses"
         )
     length = len(name.encode()) + longest_suffix
     if length > _MAX_FILE_NAME_BYTES:
         raise InvalidTopicError(
-            f"the topic name {name[:40]!r}... makes directory names of {length} bytes, "
+            f"the topic name {quoted(name)} makes directory names of {length} bytes, "
             f"file systems allow {_MAX_FILE_NAME_BYTES}"
         )

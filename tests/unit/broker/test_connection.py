@@ -2,67 +2,28 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
+from broker_bench import BrokerBench
 from hermes_testkit import fetch, message, produce, waiting_fetch
-from twisted.internet.defer import maybeDeferred
-from twisted.internet.task import Clock
-from twisted.internet.testing import StringTransport
 
-from hermes.broker.broker import MAX_WAIT_MS, Broker
+from hermes.broker.broker import MAX_WAIT_MS
 from hermes.broker.carriers import COPY_BYTES
-from hermes.broker.connection import BrokerConnection
-from hermes.broker.factory import BrokerFactory
-from hermes.broker.flushing import FlushPolicy, FlushScheduler
-from hermes.broker.pages import PageCache
-from hermes.broker.topics import TopicRegistry
-from hermes.config import parse_broker_config
-from hermes.storage import DataDirectory, LogSettings
 
 STORED = message(bytes(190)) * 5000
 
 
-class Bench:
-    """A broker whose threads run at once; connections are strings."""
-
-    def __init__(self, directory: Path) -> None:
-        self.clock = Clock()
-        config = parse_broker_config({"broker_id": 0, "log_dir": str(directory)})
-        self.directory = DataDirectory(directory, lambda topic: LogSettings())
-        self.directory.open(0)
-        self.flusher = FlushScheduler(self.clock, maybeDeferred, lambda topic: FlushPolicy(1, 1000))
-        broker = Broker(
-            config,
-            self.directory,
-            TopicRegistry(self.directory, config),
-            self.flusher,
-            clock=self.clock,
-            now_ms=lambda: 1_800_000_000_000,
-            in_thread=maybeDeferred,
-        )
-        self.factory = BrokerFactory(broker, config, self.clock, PageCache(maybeDeferred))
-
-    def connect(self) -> tuple[BrokerConnection, Any]:
-        connection = self.factory.buildProtocol(None)
-        assert connection is not None
-        transport = StringTransport()
-        connection.makeConnection(transport)
-        return connection, transport
-
-
 @pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
-    made = Bench(tmp_path)
+def bench(tmp_path: Path) -> Iterator[BrokerBench]:
+    made = BrokerBench(tmp_path)
     connection, _ = made.connect()
     connection.dataReceived(produce("t", 0, STORED))
     made.clock.advance(1)
     yield made
-    made.flusher.stop()
-    made.directory.close()
+    made.close()
 
 
-def test_a_reader_that_gets_on_is_not_idle(bench: Bench) -> None:
+def test_a_reader_that_gets_on_is_not_idle(bench: BrokerBench) -> None:
     connection, transport = bench.connect()
     connection.dataReceived(fetch("t", 0, 0))
     assert not connection.was_idle()
@@ -72,7 +33,7 @@ def test_a_reader_that_gets_on_is_not_idle(bench: Bench) -> None:
     assert connection.was_idle(), "nothing has moved since"
 
 
-def test_silence_while_an_outcome_is_awaited_is_not_the_peers(bench: Bench) -> None:
+def test_silence_while_an_outcome_is_awaited_is_not_the_peers(bench: BrokerBench) -> None:
     connection, transport = bench.connect()
     connection.dataReceived(waiting_fetch(("t", 0, len(STORED), 100), max_wait_ms=60_000))
     assert [connection.was_idle() for _ in range(3)] == [False] * 3
@@ -81,14 +42,14 @@ def test_silence_while_an_outcome_is_awaited_is_not_the_peers(bench: Bench) -> N
     assert [connection.was_idle() for _ in range(2)] == [True] * 2
 
 
-def test_a_peer_that_asks_to_wait_for_ever_is_answered_in_time(bench: Bench) -> None:
+def test_a_peer_that_asks_to_wait_for_ever_is_answered_in_time(bench: BrokerBench) -> None:
     connection, transport = bench.connect()
     connection.dataReceived(waiting_fetch(("t", 0, len(STORED), 100), max_wait_ms=2**31 - 1))
     bench.clock.advance(MAX_WAIT_MS / 1000)
     assert len(transport.value()) == 22
 
 
-def test_small_answers_on_a_transport_that_buffers_are_bounded(bench: Bench) -> None:
+def test_small_answers_on_a_transport_that_buffers_are_bounded(bench: BrokerBench) -> None:
     """A client over TLS, say, that asks and asks and never reads."""
     connection, transport = bench.connect()
     bad = fetch("t", 7, 0)
@@ -107,7 +68,7 @@ def test_small_answers_on_a_transport_that_buffers_are_bounded(bench: Bench) -> 
     assert answered == asked
 
 
-def test_whole_requests_that_wait_count_against_the_budget(bench: Bench) -> None:
+def test_whole_requests_that_wait_count_against_the_budget(bench: BrokerBench) -> None:
     connection, _ = bench.connect()
     connection.dataReceived(waiting_fetch(("t", 0, len(STORED), 100)))
     connection.dataReceived(fetch("t", 0, 0) * 100)
@@ -118,7 +79,7 @@ def test_whole_requests_that_wait_count_against_the_budget(bench: Bench) -> None
     )
 
 
-def test_a_drained_connection_takes_nothing_more(bench: Bench) -> None:
+def test_a_drained_connection_takes_nothing_more(bench: BrokerBench) -> None:
     connection, transport = bench.connect()
     connection.drain()
     assert transport.disconnecting

@@ -8,7 +8,6 @@ from hermes.broker.limits import (
     READ_BYTES,
     SMALL_BYTES,
     TIGHT_READ_BYTES,
-    RateLimit,
     RequestMemory,
 )
 
@@ -209,13 +208,3 @@ def test_the_sums_are_right_whatever_happens() -> None:
     for reader in readers:
         memory.remove(reader)
     assert (memory.used_bytes, memory._reserved_bytes, memory.tight) == (0, 0, False)
-
-
-def test_rate_limit_counts_what_it_suppressed() -> None:
-    now = [0.0]
-    rate = RateLimit(lambda: now[0], allowed=2, period=10.0)
-    assert [rate.allow("a") for _ in range(5)] == [0, 0, None, None, None]
-    assert rate.allow("b") == 0, "each kind has an allowance of its own"
-    now[0] = 10.0
-    assert rate.allow("a") == 3
-    assert rate.allow("a") == 0

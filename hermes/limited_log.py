@@ -1,0 +1,108 @@
+"""Log lines that a peer can cause: few per period, short, and with nothing of its own making.
+
+Everything that a client can make a server say goes through a `LimitedLog`. Each kind of line has
+an allowance, and the next one that is let through says how many were suppressed; every value in a
+line is shortened and escaped, so that a name can neither fill the log nor forge a line of it.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from twisted.logger import Logger, LogLevel
+from twisted.python.failure import Failure
+
+from hermes.quoting import printable
+
+__all__ = ["LimitedLog", "RateLimit"]
+
+#: How many characters of one value are shown: a reason that quotes a name fits.
+_VALUE_LENGTH: Final = 200
+
+_NOTE: Final = " ({suppressed} more such lines suppressed)"
+
+
+class RateLimit:
+    """Lets through a few events per period and counts the rest.
+
+    Each kind of event has an allowance of its own, so that a noisy kind can't hide another. Kinds
+    are named by the code, never by a peer: their number is what bounds this object.
+    """
+
+    def __init__(
+        self, seconds: Callable[[], float], allowed: int = 5, period: float = 10.0
+    ) -> None:
+        """Args: seconds: a monotonic clock; allowed: events of a kind per `period` seconds."""
+        self._seconds = seconds
+        self._allowed = allowed
+        self._period = period
+        self._kinds: dict[Any, list[float]] = {}  # kind -> [period start, let through, suppressed]
+
+    def allow(self, kind: str) -> int | None:
+        """Say whether an event may be logged.
+
+        Returns:
+            None when it may not; else how many of its kind were suppressed since the last one.
+        """
+        now = self._seconds()
+        state = self._kinds.setdefault(kind, [now, 0, 0])
+        if now - state[0] >= self._period:
+            state[0], state[1] = now, 0
+        if state[1] >= self._allowed:
+            state[2] += 1
+            return None
+        state[1] += 1
+        suppressed, state[2] = int(state[2]), 0
+        return suppressed
+
+
+class LimitedLog:
+    """A logger for lines that a peer can cause.
+
+    Args:
+        logger: where the lines go.
+        seconds: a clock that only goes forward, for instance the reactor's.
+    """
+
+    def __init__(self, logger: Logger, seconds: Callable[[], float]) -> None:
+        self._logger = logger
+        self._rate = RateLimit(seconds)
+
+    def info(self, kind: str, template: str, **values: object) -> None:
+        """Log a line of ordinary work that peers can cause at will; see `warn`."""
+        self._emit(LogLevel.info, kind, template, values)
+
+    def warn(self, kind: str, template: str, **values: object) -> None:
+        """Log what a peer did wrong, if its kind has something left of its allowance.
+
+        Args:
+            kind: what shares an allowance; one of a few fixed words.
+            template: the line, as Twisted's `Logger` takes it.
+            values: what the template names; text is shortened and escaped.
+        """
+        self._emit(LogLevel.warn, kind, template, values)
+
+    def error(self, kind: str, template: str, **values: object) -> None:
+        """Log what went wrong on our side at a peer's request; see `warn`."""
+        self._emit(LogLevel.error, kind, template, values)
+
+    def failure(self, kind: str, template: str, failure: Failure, **values: object) -> None:
+        """Log a fault of Hermes with its traceback; see `warn`."""
+        self._emit(LogLevel.critical, kind, template, {**values, "log_failure": failure})
+
+    def _emit(self, level: Any, kind: str, template: str, values: dict[str, Any]) -> None:
+        suppressed = self._rate.allow(kind)
+        if suppressed is None:
+            return
+        if suppressed:
+            template += _NOTE
+            values["suppressed"] = suppressed
+        self._logger.emit(
+            level, template, **{name: _shown(value) for name, value in values.items()}
+        )
+
+
+def _shown(value: Any) -> Any:
+    """A value as a line may hold it; numbers stay numbers, for `log_format: json`."""
+    if isinstance(value, int | float | Failure | None):
+        return value
+    return printable(str(value), _VALUE_LENGTH)

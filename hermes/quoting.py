@@ -1,0 +1,53 @@
+"""How foreign text is shown to people: shortened, and with nothing in it that a terminal obeys.
+
+Names, payloads and nodes come from anybody. In a log line, an error or a table they must not begin
+a line of their own, move the cursor, turn the reading direction around or hide a character; and a
+megabyte of them tells no more than their first words. Imports nothing of Hermes.
+"""
+
+__all__ = ["QUOTED_LENGTH", "printable", "quoted"]
+
+#: How much of a foreign value an error quotes: enough to recognise it.
+QUOTED_LENGTH = 80
+
+
+def printable(text: str, max_length: int | None = None) -> str:
+    """Make text harmless for terminals and logs.
+
+    Args:
+        text: any text.
+        max_length: the most characters of it that are shown; None shows all.
+
+    Returns:
+        The text, with an escape (`\\n`, `\\x1b`, `\\u202e`) for every character that Unicode
+        doesn't count as printable: controls, directions, zero widths, lone surrogates. What was
+        cut is said behind it.
+    """
+    shown = text if max_length is None else text[:max_length]
+    if not shown.isprintable():
+        shown = "".join(c if c.isprintable() else _escape(c) for c in shown)
+    cut = len(text) - max_length if max_length is not None else 0
+    return f"{shown}... ({cut} more)" if cut > 0 else shown
+
+
+def quoted(value: object, max_length: int = QUOTED_LENGTH) -> str:
+    """Quote a foreign value in an error: as `repr` does, but shortened.
+
+    Args:
+        value: text or bytes; anything else is shown by its `repr`, which a caller bounds himself
+            where that can be huge.
+        max_length: the most characters or bytes of it that are shown.
+
+    Returns:
+        Printable text; what was cut is said behind it.
+    """
+    if not isinstance(value, str | bytes | bytearray | memoryview):
+        return printable(repr(value), max_length)
+    shown = value[:max_length]
+    cut = len(value) - len(shown)
+    text = repr(bytes(shown) if isinstance(shown, memoryview | bytearray) else shown)
+    return f"{text}... ({cut} more)" if cut else text
+
+
+def _escape(character: str) -> str:
+    return character.encode("unicode_escape").decode()

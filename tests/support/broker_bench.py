@@ -1,0 +1,114 @@
+"""A broker without sockets: real files, threads that run at once, a clock that the test moves."""
+
+import struct
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.internet.task import Clock
+from twisted.internet.testing import StringTransport
+from twisted.logger import LogEvent, eventAsText, globalLogPublisher
+
+from hermes.broker.broker import Broker
+from hermes.broker.connection import BrokerConnection
+from hermes.broker.factory import BrokerFactory
+from hermes.broker.flushing import FlushPolicy, FlushScheduler
+from hermes.broker.pages import PageCache
+from hermes.broker.topics import TopicRegistry
+from hermes.config import parse_broker_config
+from hermes.storage import DataDirectory, LogSettings
+
+__all__ = ["BrokerBench", "answers", "log_lines"]
+
+
+class BrokerBench:
+    """A broker whose connections are strings.
+
+    Args:
+        directory: the data directory.
+        in_thread: runs what belongs into worker threads; at once unless given.
+        settings: of broker.yaml.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        in_thread: "Callable[..., Deferred[Any]]" = maybeDeferred,
+        **settings: Any,
+    ) -> None:
+        self.clock = Clock()
+        config = parse_broker_config({"broker_id": 0, "log_dir": str(directory), **settings})
+        self.directory = DataDirectory(directory, lambda topic: LogSettings())
+        self.directory.open(0)
+        self.flusher = FlushScheduler(self.clock, maybeDeferred, lambda topic: FlushPolicy(1, 1000))
+        self.broker = Broker(
+            config,
+            self.directory,
+            TopicRegistry(self.directory, config),
+            self.flusher,
+            clock=self.clock,
+            now_ms=lambda: 1_800_000_000_000,
+            in_thread=in_thread,
+        )
+        self.factory = BrokerFactory(self.broker, config, self.clock, PageCache(maybeDeferred))
+
+    def connect(self) -> tuple[BrokerConnection, Any]:
+        """A new connection and its transport."""
+        connection = self.factory.buildProtocol(None)
+        assert connection is not None
+        transport = StringTransport()
+        connection.makeConnection(transport)
+        return connection, transport
+
+    def turns(self, transport: Any = None) -> int:
+        """Let the broker finish what it does in turns; how many turns of the reactor it took.
+
+        Args:
+            transport: one that reads whatever it is sent.
+        """
+        count = 0
+        while count < 100_000:
+            if transport is not None and transport.producer is not None:
+                transport.producer.resumeProducing()
+            elif not any(call.getTime() <= self.clock.seconds() for call in self.clock.calls):
+                return count
+            self.clock.advance(0)
+            count += 1
+        raise AssertionError("the broker does not come to an end")
+
+    def close(self) -> None:
+        """Release the files."""
+        self.flusher.stop()
+        self.directory.close()
+
+
+def answers(transport: Any) -> list[bytes]:
+    """What a connection was answered with, without the sizes; clears the transport."""
+    data, position, found = transport.value(), 0, []
+    transport.clear()
+    while position < len(data):
+        (size,) = struct.unpack_from(">i", data, position)
+        found.append(data[position + 4 : position + 4 + size])
+        position += 4 + size
+    return found
+
+
+@contextmanager
+def log_lines() -> Iterator[list[str]]:
+    """Collect what Twisted's log would show, event by event, without times and tracebacks' frames.
+
+    Yields:
+        A list that fills.
+    """
+    lines: list[str] = []
+
+    def observe(event: LogEvent) -> None:
+        lines.append(eventAsText(event, includeTimestamp=False))
+
+    globalLogPublisher.addObserver(observe)
+    try:
+        yield lines
+    finally:
+        globalLogPublisher.removeObserver(observe)
