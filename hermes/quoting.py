@@ -12,14 +12,14 @@ QUOTED_LENGTH = 80
 
 
 def printable(text: str, max_length: int | None = None) -> str:
-    """Make text harmless for terminals and logs.
+    r"""Make text harmless for terminals and logs.
 
     Args:
         text: any text.
         max_length: the most characters of it that are shown; None shows all.
 
     Returns:
-        The text, with an escape (`\\n`, `\\x1b`, `\\u202e`) for every character that Unicode
+        The text, with an escape (`\n`, `\x1b`, `\u202e`) for every character that Unicode
         doesn't count as printable: controls, directions, zero widths, lone surrogates. What was
         cut is said behind it.
     """
