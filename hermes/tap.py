@@ -25,6 +25,7 @@ from twisted.logger import (
 from twisted.python import usage
 
 from hermes.broker import BrokerService
+from hermes.broker.clocks import use_monotonic_clock
 from hermes.config import BrokerConfig, load_broker_config
 from hermes.errors import HermesError
 
@@ -97,6 +98,7 @@ def makeService(options: Options) -> IService:
     """
     from twisted.internet import reactor  # the one place; everything else is handed it
 
+    use_monotonic_clock(reactor)
     try:
         return _ExitingService(options.broker_config, reactor, ready_file=options["ready-file"])
     except HermesError as error:

@@ -120,6 +120,16 @@ ensure_zookeeper() {
     Debian, Ubuntu:  sudo apt-get install zookeeper"
 }
 
+# So do those of a clock that is set while a broker runs.
+ensure_libfaketime() {
+    compgen -G '/usr/lib/*/faketime/libfaketime.so.1' >/dev/null && return
+    if [ -f /etc/debian_version ] && [ "$(id -u)" -eq 0 ]; then
+        apt_install libfaketime && return
+    fi
+    die "The tests need libfaketime. Install it, for instance with
+    Debian, Ubuntu:  sudo apt-get install libfaketime"
+}
+
 prepare_environment() {
     make_venv
     install_hermes "${1:-}"

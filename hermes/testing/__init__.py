@@ -23,6 +23,7 @@ from twisted.internet.defer import maybeDeferred
 from twisted.python.failure import Failure
 
 from hermes.broker import BrokerService
+from hermes.broker.clocks import use_monotonic_clock
 from hermes.config import parse_broker_config
 from hermes.errors import ConfigError, HermesError
 
@@ -103,6 +104,7 @@ class _ReactorThread:
 
     def __init__(self, config: Any) -> None:
         self._reactor = _make_reactor()
+        use_monotonic_clock(self._reactor)
         self.service = BrokerService(config, self._reactor)
         self._started = threading.Event()
         self._failure: BaseException | None = None

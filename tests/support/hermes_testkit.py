@@ -14,8 +14,9 @@ import subprocess
 import sys
 import threading
 import zlib
+from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, Self
 
 import yaml
@@ -46,8 +47,15 @@ class BrokerProcess:
         lines: what it wrote so far.
     """
 
-    def __init__(self, directory: Path, settings: dict[str, Any], wait: bool = True) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        settings: dict[str, Any],
+        wait: bool = True,
+        environment: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         directory.mkdir(parents=True)
+        self._environment = {**os.environ, "PYTHONUNBUFFERED": "1", **environment}
         self.directory = directory
         config = {
             "broker_id": 0,
@@ -73,7 +81,7 @@ class BrokerProcess:
             stderr=subprocess.STDOUT,
             stdin=subprocess.DEVNULL,
             text=True,
-            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+            env=self._environment,
         )
         self._news = threading.Condition()
         self._ended = False
