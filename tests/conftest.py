@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hermes_testkit import BrokerProcess
 from hypothesis import settings
+from left_behind import Guard
 
 VECTORS = Path(__file__).parent / "vectors"
 
@@ -15,6 +16,29 @@ VECTORS = Path(__file__).parent / "vectors"
 # on no other. pytest-randomly prints its seed and gives it to hypothesis too.
 settings.register_profile("hermes", deadline=None, database=None)
 settings.load_profile("hermes")
+
+
+GUARD = pytest.StashKey[Guard]()
+LEFT_BEHIND = pytest.StashKey[list[str]]()
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """From now on, what the tests start ends with them."""
+    session.config.stash[GUARD] = Guard()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A run that leaves processes behind has failed, whatever its tests say."""
+    left = session.config.stash[LEFT_BEHIND] = session.config.stash[GUARD].close()
+    if left:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Name the processes that were left behind."""
+    for command in terminalreporter.config.stash.get(LEFT_BEHIND, []):
+        terminalreporter.write_line(f"left behind, and killed: {command}", red=True)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

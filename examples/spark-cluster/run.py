@@ -5,7 +5,8 @@
 
 It starts a broker with a topic, a master and two workers of Spark's standalone cluster, and a job
 whose tasks say on which worker they ran. Everything listens on the loopback interface, on free
-ports, keeps its files in a temporary directory, and is stopped at the end, whatever happens.
+ports, keeps its files in a temporary directory, and is stopped at the end, whatever happens: when
+this script is killed, a guard ends what it has started.
 
 Needs Java 17 and `pip install 'hermes-log[spark]'`, nothing else.
 """
@@ -14,6 +15,7 @@ Needs Java 17 and `pip install 'hermes-log[spark]'`, nothing else.
 import argparse
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -35,12 +37,29 @@ from hermes.testing import RunningBroker, running_broker
 
 TOPIC = "clicks"
 PARTITIONS = 4
-START_SECONDS = 60.0
-STOP_SECONDS = 20.0
+START_SECONDS = 600.0  # generous: a machine may have much else to do
+STOP_SECONDS = 60.0
 
 MASTER = "org.apache.spark.deploy.master.Master"
 WORKER = "org.apache.spark.deploy.worker.Worker"
 HOST = "127.0.0.1"
+
+
+# The end of its stdin is the end of whoever holds the other end, for whatever reason.
+GUARD = "import os, signal, sys; sys.stdin.read(); os.killpg(0, signal.SIGKILL)"
+
+
+@contextmanager
+def process_group() -> Iterator[int]:
+    """A group of processes that is killed at the end of the context, or of this process.
+
+    Yields:
+        Its id, for `subprocess.Popen`. What its members start belongs to it as well.
+    """
+    with subprocess.Popen(
+        [sys.executable, "-c", GUARD], stdin=subprocess.PIPE, process_group=0
+    ) as guard:
+        yield guard.pid
 
 
 class SparkProcess:
@@ -50,9 +69,12 @@ class SparkProcess:
         arguments: the class to run, and its arguments.
         environment: beside the ordinary one.
         log: where its output goes.
+        group: the process group to start it in.
     """
 
-    def __init__(self, arguments: list[str], environment: Mapping[str, str], log: Path) -> None:
+    def __init__(
+        self, arguments: list[str], environment: Mapping[str, str], log: Path, group: int
+    ) -> None:
         home = Path(pyspark.__file__).parent
         self._log = log
         self._said = threading.Condition()
@@ -67,6 +89,7 @@ class SparkProcess:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
+            process_group=group,
         )
         self._reader = threading.Thread(target=self._read)
         self._reader.start()
@@ -148,9 +171,10 @@ def running_cluster(folder: Path, workers: int = 2) -> Iterator[str]:
     }
     ports = ["--host", HOST, "--port", "0", "--webui-port", "0"]
     with ExitStack() as stack:
+        group = stack.enter_context(process_group())
 
         def start(name: str, *arguments: str) -> SparkProcess:
-            process = SparkProcess([*arguments], environment, folder / f"{name}.log")
+            process = SparkProcess([*arguments], environment, folder / f"{name}.log", group)
             stack.callback(process.stop)
             return process
 
@@ -195,7 +219,7 @@ def session(master: str, folder: Path) -> Iterator[SparkSession]:
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         # Don't begin before both are there, or one might do all the work.
         "spark.scheduler.minRegisteredResourcesRatio": "1.0",
-        "spark.scheduler.maxRegisteredResourcesWaitingTime": "60s",
+        "spark.scheduler.maxRegisteredResourcesWaitingTime": "600s",
         "spark.cores.max": "2",
     }
     for key, value in settings.items():
@@ -268,6 +292,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Shows that both workers of a cluster read.")
     parser.add_argument("--messages", type=int, default=100_000)
     count = parser.parse_args().messages
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # tidy up first
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hermes-cluster-")))
         broker = stack.enter_context(running_broker(settings={"num_partitions": PARTITIONS}))

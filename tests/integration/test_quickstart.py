@@ -1,6 +1,8 @@
 """scripts/quickstart as a newcomer runs it, in the environment that the tests run in."""
 
 import os
+import re
+import select
 import subprocess
 import sys
 from pathlib import Path
@@ -8,15 +10,20 @@ from pathlib import Path
 QUICKSTART = Path(__file__).parents[2] / "scripts" / "quickstart"
 
 
+def environment(temporary: Path) -> dict[str, str]:
+    """With a temporary directory of its own."""
+    temporary.mkdir(exist_ok=True)
+    own = {"HERMES_VENV": sys.prefix, "HERMES_INSTALLED": "1", "TMPDIR": str(temporary)}
+    return os.environ | own
+
+
 def run(tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess[bytes]:
     """Run it with a temporary directory of its own, which must be empty again afterwards."""
     temporary = tmp_path / "tmp"
-    temporary.mkdir(exist_ok=True)
-    environment = {"HERMES_VENV": sys.prefix, "HERMES_INSTALLED": "1", "TMPDIR": str(temporary)}
     ended = subprocess.run(
         [QUICKSTART, *arguments],
         cwd=tmp_path,
-        env=os.environ | environment,
+        env=environment(temporary),
         capture_output=True,
         timeout=240,
     )
@@ -51,3 +58,20 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     assert ended.returncode == 1
     assert ended.stderr == b"quickstart: can't read nothing.log\n"
     assert ended.stdout == b""
+
+
+def test_what_it_started_ends_when_it_is_killed(tmp_path: Path) -> None:
+    temporary = tmp_path / "tmp"
+    with subprocess.Popen(
+        [QUICKSTART], env=environment(temporary), stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        told = (re.search(r"process (\d+) listens", line) for line in process.stdout)
+        broker = os.pidfd_open(int(next(filter(None, told))[1]))
+        process.kill()
+        try:
+            assert select.select([broker], [], [], 60)[0]
+        finally:
+            os.close(broker)
+        process.stdout.read()  # the guard has its other end, until it is done
+    assert list(temporary.iterdir()) == []

@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 RECIPE = Path(__file__).parents[2] / "examples" / "spark-cluster" / "run.py"
-DEADLINE_SECONDS = 300.0
+DEADLINE_SECONDS = 1200.0
 
 
 def processes_of(folder: Path) -> Iterator[str]:
@@ -42,6 +43,24 @@ def test_both_workers_read_and_nothing_is_left(tmp_path: Path) -> None:
     assert sum(int(count) for _, count in read) == 10_000
     assert not list(tmp_path.iterdir())
     assert not list(processes_of(tmp_path))
+
+
+def test_nothing_of_it_outlives_it(tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, str(RECIPE)],
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as recipe:
+        assert recipe.stdout is not None
+        assert recipe.stdout.readline().startswith("master ")
+        assert len(list(processes_of(tmp_path))) >= 3
+        recipe.kill()
+    deadline = time.monotonic() + 60
+    while left := list(processes_of(tmp_path)):
+        assert time.monotonic() < deadline, left
+        time.sleep(0.05)  # between two looks
 
 
 def test_a_session_finds_the_format_without_registering(spark: "SparkSession") -> None:
