@@ -17,7 +17,7 @@ from hermes.client.batching import SendHandle
 from hermes.client.metrics import ProducerMetrics
 from hermes.client.producer import Producer as BlockingProducer
 from hermes.client.producer_config import ProducerConfig
-from hermes.client.producing import SendResult
+from hermes.client.sync_producer import SendResult
 
 __all__ = ["Producer", "ProducerTwin"]
 

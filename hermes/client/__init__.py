@@ -4,14 +4,15 @@ It stands on `hermes.protocol` and, for clusters, on `hermes.coordination`. In t
 reading:
 
     connection      one socket: deadlines, failures, reconnecting
-    conversations, fetching, append_times, producing
+    conversations, fetching, append_times
                     what is said to a broker, without I/O: shared with the asynchronous twins
     channel         conversations over a connection
     simple_consumer, sync_producer
                     one broker, no state
-    producer        many brokers. Its parts, along a message's life: producer_config, payloads
-                    (encoding), batching (items and outcomes), sending_queue, treatment and hooks
-                    (handlers), routing, grouping (message sets), dispatch (retries), metrics
+    producer        many brokers. A message passes sending_queue (of batching's batches), sending
+                    (the only loop of retries) and sync_producer; sending asks grouping for message
+                    sets and routing for their targets. handlers stand around sending when there
+                    are any. Beside the way: producer_config, payloads (encoding), metrics
     discovery       brokers and partitions from ZooKeeper, in place of a list
     groups          consumers that share topics
 
@@ -26,9 +27,8 @@ from hermes.client.fetching import FetchResult
 from hermes.client.metrics import ProducerMetrics
 from hermes.client.producer import Producer
 from hermes.client.producer_config import ProducerConfig
-from hermes.client.producing import SendResult
 from hermes.client.simple_consumer import SimpleConsumer
-from hermes.client.sync_producer import SyncProducer
+from hermes.client.sync_producer import SendResult, SyncProducer
 from hermes.protocol import EARLIEST, LATEST, FetchRequest, Message, MessageAndOffset, MessageSet
 
 __all__ = [

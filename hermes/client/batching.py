@@ -1,8 +1,7 @@
-"""What is on its way, and what became of it: items, batches, message sets, handles. No I/O.
+"""What an application sends and hears: items, the batches they leave in, handles. No I/O.
 
-An application's call is an item. Items are collected in a `Batch`; `grouping` deals their payloads
-into `OutgoingSet`s, one or more for each partition, in order. Whoever sends the sets writes each
-one's outcome into it; the batch then knows what became of every item.
+An application's call is an item. Items are collected in a `Batch`, and whoever sends the batch
+settles it with one outcome per item, in their order.
 """
 
 import logging
@@ -10,18 +9,15 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-from hermes.client.producing import SendResult
-from hermes.errors import BrokerTimeoutError, ClientError
+from hermes.client.sync_producer import SendResult
+from hermes.errors import BrokerTimeoutError
 
 __all__ = [
     "Batch",
-    "OutgoingSet",
-    "Owner",
+    "Outcome",
     "ProducerData",
     "SendHandle",
-    "Target",
     "message_count",
-    "resolve",
 ]
 
 
@@ -50,56 +46,8 @@ def message_count(item: ProducerData) -> int:
     return len(item.messages) if type(item.messages) is list else 1
 
 
-class Target(NamedTuple):
-    """A partition of a broker.
-
-    Attributes:
-        broker_id: the broker.
-        partition: the partition's number on it; -1 lets the broker choose.
-    """
-
-    broker_id: int
-    partition: int
-
-
-class OutgoingSet:
-    """A message set on its way to one partition.
-
-    Attributes:
-        topic: where to.
-        target: where to; may be chosen anew while `has_key` is false, or when it is no more.
-        has_key: whether a key chose the target.
-        key: the first of the keys that did; None if none did.
-        payloads: the messages, in order.
-        size_bytes: what they take in the log, before compression.
-        encoded: the set as bytes.
-        outcome: where it went, or why it didn't; None as long as that is open.
-    """
-
-    __slots__ = (
-        "encoded",
-        "has_key",
-        "key",
-        "outcome",
-        "payloads",
-        "size_bytes",
-        "target",
-        "topic",
-    )
-
-    def __init__(self, topic: str, target: Target, has_key: bool, key: Any = None) -> None:
-        self.topic = topic
-        self.target = target
-        self.has_key = has_key
-        self.key = key
-        self.payloads: list[bytes] = []
-        self.size_bytes = 0
-        self.encoded = b""
-        self.outcome: SendResult | Exception | None = None
-
-
-#: What an item's outcome is made of: the sets that hold it and where in the first, or the outcome.
-Owner: TypeAlias = "tuple[tuple[OutgoingSet, ...], int] | SendResult | Exception"
+#: What became of an item: where it went, or why it failed.
+Outcome: TypeAlias = SendResult | Exception
 
 
 class Batch:
@@ -128,7 +76,7 @@ class Batch:
         self.size_bytes = 0
         self.started = 0.0
         self._lock = threading.Condition()
-        self._outcomes: Sequence[Owner] | None = None
+        self._outcomes: Sequence[Outcome] | None = None
         self._callbacks: list[tuple[Callable[[SendHandle], None], SendHandle]] = []
 
     @property
@@ -136,8 +84,12 @@ class Batch:
         """Whether every outcome is known."""
         return self._outcomes is not None
 
-    def finish(self, outcomes: Sequence[Owner]) -> None:
-        """Settle the outcomes, once, and tell whoever waits. Callbacks run in this thread."""
+    def finish(self, outcomes: Sequence[Outcome]) -> None:
+        """Settle the batch, once, and tell whoever waits. Callbacks run in this thread.
+
+        Args:
+            outcomes: one per item, in order; asked only for those that somebody wants to know.
+        """
         with self._lock:
             self._outcomes = outcomes
             self.items = []
@@ -153,10 +105,10 @@ class Batch:
                 return self._lock.wait_for(lambda: self.is_done, timeout_seconds)
         return True
 
-    def outcome(self, index: int) -> SendResult | Exception:
+    def outcome(self, index: int) -> Outcome:
         """What became of an item of a batch that is done."""
         assert self._outcomes is not None
-        return resolve(self._outcomes[index])
+        return self._outcomes[index]
 
     def call_when_done(
         self, callback: "Callable[[SendHandle], None]", handle: "SendHandle"
@@ -235,18 +187,3 @@ def _call_back(callback: Callable[[SendHandle], None], handle: SendHandle) -> No
         callback(handle)
     except Exception:
         _log.exception("a callback for the outcome of a send failed")
-
-
-def resolve(owner: Owner) -> SendResult | Exception:
-    """What became of an item, from the sets that hold its payloads."""
-    if isinstance(owner, SendResult | Exception):
-        return owner
-    sets, position = owner
-    for each in sets:
-        if not isinstance(each.outcome, SendResult):
-            return each.outcome or ClientError("the messages were not sent")
-    first = sets[0].outcome
-    assert isinstance(first, SendResult)
-    if position and first.offset is not None:
-        return first._replace(offset=first.offset + position)
-    return first

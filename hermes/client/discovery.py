@@ -2,13 +2,9 @@
 
 import logging
 import threading
-from collections.abc import Callable, MutableMapping
 
-from hermes.client.batching import Target
-from hermes.client.routing import Layout
-from hermes.client.sync_producer import SyncProducer
+from hermes.client.routing import Brokers, Layout, Target
 from hermes.coordination.cluster import read_brokers, read_partition_counts
-from hermes.coordination.layout import BrokerNode
 from hermes.coordination.sessions import Session
 from hermes.errors import CoordinationError, RoutingError
 
@@ -24,9 +20,7 @@ class ZooKeeperDirectory:
 
     Args:
         connect: see `Session`.
-        brokers: the producer of each broker by id. It is filled here, and a broker that moved
-            gets a new one; none is taken out, as sets may be on their way to it.
-        make_broker: makes the producer for a host and a port.
+        brokers: told where the brokers are.
         session_timeout_seconds: see `Session`.
         connection_timeout_seconds: see `Session`.
 
@@ -37,15 +31,12 @@ class ZooKeeperDirectory:
     def __init__(
         self,
         connect: str,
-        brokers: MutableMapping[int, SyncProducer],
-        make_broker: Callable[[str, int], SyncProducer],
+        brokers: Brokers,
         *,
         session_timeout_seconds: float,
         connection_timeout_seconds: float,
     ) -> None:
         self._brokers = brokers
-        self._make_broker = make_broker
-        self._addresses: dict[int, tuple[str, int]] = {}
         self._known: dict[str, Layout] = {}
         self._stale: dict[str, Layout] = {}
         self._changes = 0
@@ -103,7 +94,7 @@ class ZooKeeperDirectory:
         brokers = read_brokers(self._session, watch=True)
         counts = read_partition_counts(self._session, topic, watch=True)
         for broker_id, node in brokers.items():
-            self._note_broker(broker_id, node)
+            self._brokers.place(broker_id, node.host, node.port)
         targets = [
             Target(broker_id, number)
             for broker_id, count in counts.items()
@@ -115,14 +106,3 @@ class ZooKeeperDirectory:
         if not targets:
             raise RoutingError(f"no broker is registered in ZooKeeper, for topic {topic!r}")
         return Layout(tuple(targets), is_counted=True)
-
-    def _note_broker(self, broker_id: int, node: BrokerNode) -> None:
-        address = (node.host, node.port)
-        if self._addresses.get(broker_id) == address:
-            return
-        former = self._brokers.get(broker_id)
-        self._brokers[broker_id] = self._make_broker(*address)
-        self._addresses[broker_id] = address
-        if former is not None:
-            _log.info("broker %d is now at %s:%d", broker_id, *address)
-            former.close()

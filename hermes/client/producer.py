@@ -4,24 +4,23 @@ import atexit
 import logging
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Final, Self, overload
 
 from zope.interface import Interface
 
-from hermes.client.batching import Batch, ProducerData, SendHandle, message_count
+from hermes.client.batching import Batch, Outcome, ProducerData, SendHandle, message_count
 from hermes.client.discovery import ZooKeeperDirectory
-from hermes.client.dispatch import MAX_ACKNOWLEDGED_SET_BYTES, MAX_SET_BYTES, Dispatcher
 from hermes.client.grouping import SetRules
-from hermes.client.hooks import Hooks
+from hermes.client.handlers import Handlers, Hooks
 from hermes.client.metrics import ProducerCounters, ProducerMetrics
 from hermes.client.payloads import Payloads
 from hermes.client.producer_config import ProducerConfig
-from hermes.client.routing import Router, StaticDirectory
+from hermes.client.routing import Brokers, Directory, Router, StaticDirectory
+from hermes.client.sending import MAX_ACKNOWLEDGED_SET_BYTES, MAX_SET_BYTES, Sender
 from hermes.client.sending_queue import SendingQueue
 from hermes.client.sync_producer import SyncProducer
-from hermes.client.treatment import Treatment
 from hermes.errors import ClientError, QueueFullError
 from hermes.interfaces import ICallbackHandler, IEncoder, IEventHandler, IPartitioner
 from hermes.plugins.discovery import load_plugin, verify_plugin
@@ -76,29 +75,26 @@ class Producer:
         self._encodes_late = self._hooks is not None or self._event_handler is not None
         passes_bytes = config.encoder == "bytes" and not self._encodes_late
         self._quick_bytes = config.max_message_bytes if passes_bytes else -1
-        self._brokers = {
-            each.broker_id: self._make_broker(each.host, each.port) for each in config.brokers()
-        }
+        self._brokers = Brokers(self._make_broker)
         self._directory = self._make_directory()
-        self._router = Router(self._directory, partitioner)
-        acks = config.required_acks()
-        self._dispatcher = Dispatcher(
-            self._brokers, self._router, acks, config.num_retries, config.seconds("retry_backoff")
+        self._sender = Sender(
+            self._brokers,
+            Router(self._directory, partitioner),
+            SetRules(config.codec_of, _max_set_bytes(config), config.max_message_bytes),
+            config.required_acks(),
+            config.num_retries,
+            config.seconds("retry_backoff"),
         )
-        rules = SetRules(config.codec_of, _max_set_bytes(config), config.max_message_bytes)
-        self._treatment = Treatment(
-            self._payloads,
-            self._router,
-            rules,
-            self._dispatcher,
-            hooks=self._hooks,
-            event_handler=self._event_handler,
-        )
+        self._handlers: Handlers | None = None
+        if self._encodes_late:
+            self._handlers = Handlers(
+                self._payloads, self._sender, self._hooks, self._event_handler
+            )
         self._checked_topics: set[str] = set()
         self._closed = False
         self._queue: SendingQueue | None = None
         if config.producer_type == "async":
-            self._queue = SendingQueue(config, self._treat)
+            self._queue = SendingQueue(config, self._settle)
         self._at_exit = _close_at_exit(self)
 
     @overload
@@ -177,9 +173,7 @@ class Producer:
         """
         if self._queue is not None:
             self._queue.flush(time.monotonic() + self._patience(timeout_seconds))
-        for broker in list(self._brokers.values()):
-            if broker.channel.connection.has_unanswered:
-                broker.barrier()
+        self._brokers.settle()
 
     def close(self, timeout_seconds: float | None = None) -> None:
         """Send what was accepted, then close the connections. Idempotent.
@@ -202,10 +196,8 @@ class Producer:
                 self._drain(self._queue, self._patience(timeout_seconds))
             self.flush(0)
         finally:
-            for broker in list(self._brokers.values()):
-                broker.close()
-            if isinstance(self._directory, ZooKeeperDirectory):
-                self._directory.close()
+            self._brokers.close()
+            self._directory.close()
             if self._event_handler is not None:
                 self._event_handler.close()
             if self._hooks is not None:
@@ -238,8 +230,10 @@ class Producer:
             supports_hermes_requests=self.config.supports_hermes_requests,
         )
 
-    def _make_directory(self) -> StaticDirectory | ZooKeeperDirectory:
+    def _make_directory(self) -> Directory:
         config = self.config
+        for broker_id, host, port in config.brokers():
+            self._brokers.place(broker_id, host, port)
         if not config.zookeeper_connect:
             return StaticDirectory(
                 self._brokers, config.partition_counts, config.seconds("metadata_max_age")
@@ -247,7 +241,6 @@ class Producer:
         return ZooKeeperDirectory(
             config.zookeeper_connect,
             self._brokers,
-            self._make_broker,
             session_timeout_seconds=config.seconds("zookeeper_session_timeout"),
             connection_timeout_seconds=config.seconds("zookeeper_connection_timeout"),
         )
@@ -270,7 +263,7 @@ class Producer:
         batch.items.append(item)
         batch.message_count = count
         batch.started = time.monotonic()
-        self._treat(batch)
+        self._settle(batch)
         outcome = batch.outcome(0)
         if isinstance(outcome, Exception):
             raise outcome
@@ -300,9 +293,15 @@ class Producer:
 
     # -- sending --------------------------------------------------------------------------------
 
-    def _treat(self, batch: Batch) -> None:
-        """Settle a batch: in the caller's thread, or in the sender's."""
-        outcomes, sent = self._treatment.of(batch)
+    def _settle(self, batch: Batch) -> None:
+        """Send a batch and settle it: in the caller's thread, or in the queue's."""
+        outcomes: Sequence[Outcome]
+        if self._handlers is not None:
+            outcomes, sent = self._handlers.send(batch.items)
+        else:
+            outcomes = delivery = self._sender.send(batch.items)
+            sent = delivery.sent_count
+            delivery.forget_messages()
         elapsed = time.monotonic() - batch.started
         self._counters.count_batch(sent, batch.message_count - sent, elapsed)
         batch.finish(outcomes)
@@ -321,9 +320,8 @@ class Producer:
         if queue.join(patience):
             return
         _log.error("%d messages could not be sent in time", queue.queued_count)
-        self._dispatcher.abandon()
-        for broker in list(self._brokers.values()):
-            broker.close()  # ends the call under way; what is left fails at once
+        self._sender.abandon()
+        self._brokers.close()  # ends the call under way; what is left fails at once
         queue.join(self.config.connect_timeout_seconds + 1)
 
 

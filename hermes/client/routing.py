@@ -1,4 +1,4 @@
-"""Which partition of which broker a message goes to.
+"""Which partition of which broker a message goes to, and who sends to that broker.
 
 Partitions of a topic are counted over all brokers, ordered by (broker id, partition), as Kafka
 0.7's producers do; the partitioner chooses by that count. A directory says which partitions there
@@ -9,11 +9,10 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple, Protocol
 
 from hermes.client import conversations
-from hermes.client.batching import Target
 from hermes.client.sync_producer import SyncProducer
 from hermes.errors import (
     BrokerTimeoutError,
@@ -23,13 +22,74 @@ from hermes.errors import (
 )
 from hermes.protocol import ErrorCode, MetadataRequest, error_for
 
-__all__ = ["Directory", "Layout", "Router", "StaticDirectory"]
+__all__ = ["Brokers", "Directory", "Layout", "Router", "StaticDirectory", "Target"]
 
 _log = logging.getLogger(__name__)
 
 # How long messages without a key keep away from a broker that failed, and how long an incomplete
 # layout is used before the brokers are asked again.
 _AVOID_SECONDS: Final = 1.0
+
+
+class Target(NamedTuple):
+    """A partition of a broker.
+
+    Attributes:
+        broker_id: the broker.
+        partition: the partition's number on it; -1 lets the broker choose.
+    """
+
+    broker_id: int
+    partition: int
+
+
+class Brokers:
+    """The producer of each broker, by id. Threads may share it.
+
+    None is taken out, as sets may be on their way to it.
+
+    Args:
+        make: makes the producer for a host and a port.
+    """
+
+    def __init__(self, make: Callable[[str, int], SyncProducer]) -> None:
+        self._make = make
+        self._by_id: dict[int, tuple[tuple[str, int], SyncProducer]] = {}
+
+    def __getitem__(self, broker_id: int) -> SyncProducer:
+        return self._by_id[broker_id][1]
+
+    def __iter__(self) -> Iterator[tuple[int, SyncProducer]]:
+        """The brokers known now, ordered by id."""
+        return ((number, self._by_id[number][1]) for number in sorted(self._by_id))
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def place(self, broker_id: int, host: str, port: int) -> None:
+        """Note where a broker is; one that has moved gets a new producer."""
+        former = self._by_id.get(broker_id)
+        if former is not None and former[0] == (host, port):
+            return
+        self._by_id[broker_id] = (host, port), self._make(host, port)
+        if former is not None:
+            _log.info("broker %d is now at %s:%d", broker_id, host, port)
+            former[1].close()
+
+    def settle(self) -> None:
+        """Make sure that the brokers have read what was sent to them without acknowledgement.
+
+        Raises:
+            BrokerUnavailableError, BrokerTimeoutError: as `SyncProducer.barrier`.
+        """
+        for _, broker in self:
+            if broker.channel.connection.has_unanswered:
+                broker.barrier()
+
+    def close(self) -> None:
+        """Close all connections; calls under way fail. Idempotent."""
+        for _, broker in self:
+            broker.close()
 
 
 class Layout(NamedTuple):
@@ -56,12 +116,15 @@ class Directory(Protocol):
     def forget(self, topic: str) -> None:
         """Learn the topic's partitions anew when they are asked for next."""
 
+    def close(self) -> None:
+        """Release what it holds. Idempotent."""
+
 
 class StaticDirectory:
     """A fixed list of brokers, each asked how many partitions it has for a topic.
 
     Args:
-        brokers: the producer of each broker, by id.
+        brokers: the brokers of the list.
         partition_counts: partitions on each broker by topic, "*" for others; where a topic is
             there, no broker is asked.
         max_age_seconds: after how long brokers are asked again.
@@ -70,12 +133,12 @@ class StaticDirectory:
 
     def __init__(
         self,
-        brokers: Mapping[int, SyncProducer],
+        brokers: Brokers,
         partition_counts: Mapping[str, int],
         max_age_seconds: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._brokers = dict(sorted(brokers.items()))
+        self._brokers = brokers
         self._partition_counts = partition_counts
         self._max_age_seconds = max_age_seconds
         self._clock = clock
@@ -100,10 +163,13 @@ class StaticDirectory:
             if known is not None:
                 self._known[topic] = (known[0], self._clock())
 
+    def close(self) -> None:
+        """See `Directory`: the brokers are not its own."""
+
     def _ask(self, topic: str, before: Layout | None) -> tuple[Layout, float]:
         targets: list[Target] = []
         why_not: Exception | None = None
-        for broker_id, broker in self._brokers.items():
+        for broker_id, broker in self._brokers:
             try:
                 count = self._partition_count(topic, broker)
             except (BrokerUnavailableError, BrokerTimeoutError) as error:

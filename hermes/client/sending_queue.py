@@ -24,11 +24,11 @@ class SendingQueue:
 
     Args:
         config: the queue's limits.
-        treat: called in the sender thread with each batch; settles its outcomes.
+        settle: called in the sender thread with each batch; sends and settles it.
     """
 
-    def __init__(self, config: ProducerConfig, treat: Callable[[Batch], None]) -> None:
-        self._treat = treat
+    def __init__(self, config: ProducerConfig, settle: Callable[[Batch], None]) -> None:
+        self._settle = settle
         self._queue_size = config.queue_size
         self._queue_bytes = config.queue_bytes
         self._batch_size = config.batch_size
@@ -140,7 +140,7 @@ class SendingQueue:
     def _run(self) -> None:
         while (batch := self._take()) is not None:
             try:
-                self._treat(batch)
+                self._settle(batch)
             except Exception as error:
                 # Not even a fault of ours may end the sender, or let a batch vanish.
                 _log.exception("a batch of %d messages failed", batch.message_count)

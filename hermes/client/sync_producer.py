@@ -1,23 +1,52 @@
 """The producer that knows one broker and sends what it is given, at once: no queue, no routing."""
 
 from collections.abc import Sequence
+from functools import partial
 from types import TracebackType
-from typing import Self
+from typing import Final, NamedTuple, Self
 
 from hermes.client import conversations
 from hermes.client.channel import Channel
 from hermes.client.connection import BrokerConnection
-from hermes.client.producing import SendResult, produce_acknowledged
-from hermes.errors import BrokerError
+from hermes.client.conversations import Conversation, Exchange, named
+from hermes.errors import (
+    BrokerError,
+    BrokerTimeoutError,
+    BrokerUnavailableError,
+    RemoteProtocolError,
+)
 from hermes.protocol import (
     AcknowledgedProduceRequest,
     Acks,
     Buffer,
+    ErrorCode,
     MultiProduceRequest,
+    ProducedEntry,
     ProduceRequest,
+    decode_acknowledged_produce_response,
+    error_for,
 )
 
-__all__ = ["SyncProducer"]
+__all__ = ["SendResult", "SyncProducer", "is_retriable"]
+
+# The part of the client's own timeout that the broker gets, so that its answer "not flushed in
+# time" arrives before the client gives up.
+_BROKERS_SHARE: Final = 0.8
+
+
+class SendResult(NamedTuple):
+    """Where messages went.
+
+    Attributes:
+        topic: the topic.
+        partition: the partition; -1 when the broker chose it and did not say.
+        offset: the offset of the first message in the partition's log; None without
+            acknowledgement. Messages of one compressed set share the offset of the set.
+    """
+
+    topic: str
+    partition: int
+    offset: int | None
 
 
 class SyncProducer:
@@ -117,7 +146,7 @@ class SyncProducer:
             self._channel.versions(), AcknowledgedProduceRequest.TYPE, "an acknowledgement"
         )
         timeout = self._channel.connection.timeout_seconds
-        return self._channel.run(produce_acknowledged(produces, acks, timeout))
+        return self._channel.run(_produce(produces, acks, timeout))
 
     def barrier(self) -> None:
         """Return when the broker has read, and carried out, everything sent so far.
@@ -144,3 +173,33 @@ class SyncProducer:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def _produce(
+    produces: Sequence[ProduceRequest], acks: Acks, timeout_seconds: float
+) -> Conversation[list[SendResult | BrokerError]]:
+    """Say what `SyncProducer.send_acknowledged` says."""
+    timeout_ms = max(int(timeout_seconds * 1000 * _BROKERS_SHARE), 1)
+    entries: list[ProducedEntry] = yield Exchange(
+        AcknowledgedProduceRequest(acks, timeout_ms, tuple(produces)).encode(),
+        partial(decode_acknowledged_produce_response, detail="acknowledged produce"),
+        repeatable=False,
+    )
+    if len(entries) != len(produces):
+        raise RemoteProtocolError(
+            f"{len(produces)} message sets were answered with {len(entries)} entries"
+        )
+    return [_outcome(*each) for each in zip(produces, entries, strict=True)]
+
+
+def _outcome(produce: ProduceRequest, entry: ProducedEntry) -> SendResult | BrokerError:
+    if entry.error == ErrorCode.NONE:
+        return SendResult(produce.topic, entry.partition, entry.offset)
+    return error_for(entry.error, named(produce.topic, produce.partition))
+
+
+def is_retriable(error: BaseException | None) -> bool:
+    """Whether sending the same again may succeed."""
+    if isinstance(error, BrokerError):
+        return error.retriable
+    return isinstance(error, BrokerUnavailableError | BrokerTimeoutError)

@@ -7,15 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes.client.batching import (
-    Batch,
-    ProducerData,
-    SendHandle,
-    Target,
-    resolve,
-)
-from hermes.client.grouping import SetRules, build
-from hermes.client.producing import SendResult
+from hermes.client.batching import Batch, ProducerData, SendHandle
+from hermes.client.grouping import Delivery, OutgoingSet, SetRules
+from hermes.client.routing import Target
+from hermes.client.sync_producer import SendResult
 from hermes.errors import BrokerTimeoutError, RoutingError, StorageUnavailableError
 from hermes.protocol import Codec, MessageSet
 
@@ -28,6 +23,11 @@ def by_key(topic: str, key: object) -> Target:
     if key == "nowhere":
         raise RoutingError("nowhere")
     return Target(0, key if isinstance(key, int) else 0)
+
+
+def build(*arguments: object) -> tuple[list[OutgoingSet], Delivery]:
+    delivery = Delivery(*arguments)
+    return delivery.sets, delivery
 
 
 def payloads(data: bytes) -> list[bytes]:
@@ -50,9 +50,9 @@ def test_messages_are_grouped_by_topic_and_partition_in_order() -> None:
 
 def test_each_item_gets_the_offset_of_its_own_first_message() -> None:
     items = [ProducerData("a", [b"x" * 5, b""]), ProducerData("a", b"y"), ProducerData("a", b"z")]
-    sets, owners = build(items, by_key, rules())
+    sets, outcomes = build(items, by_key, rules())
     sets[0].outcome = SendResult("a", 0, 100)
-    assert [resolve(each) for each in owners] == [
+    assert list(outcomes) == [
         SendResult("a", 0, 100),
         SendResult("a", 0, 125),
         SendResult("a", 0, 136),
@@ -61,31 +61,31 @@ def test_each_item_gets_the_offset_of_its_own_first_message() -> None:
 
 def test_messages_of_a_compressed_set_share_its_offset() -> None:
     items = [ProducerData("a", b"1"), ProducerData("a", b"2")]
-    sets, owners = build(items, by_key, rules(Codec.GZIP))
+    sets, outcomes = build(items, by_key, rules(Codec.GZIP))
     sets[0].outcome = SendResult("a", 0, 100)
-    assert [resolve(each) for each in owners] == [SendResult("a", 0, 100)] * 2
+    assert list(outcomes) == [SendResult("a", 0, 100)] * 2
 
 
 def test_what_can_not_be_routed_fails_alone() -> None:
     items = [ProducerData("a", b"1", "nowhere"), ProducerData("a", b"2")]
-    sets, owners = build(items, by_key, rules())
-    assert isinstance(resolve(owners[0]), RoutingError)
+    sets, outcomes = build(items, by_key, rules())
+    assert isinstance(outcomes[0], RoutingError)
     assert payloads(sets[0].encoded) == [b"2"]
 
 
 def test_without_an_outcome_an_item_has_failed() -> None:
-    _, owners = build([ProducerData("a", b"1")], by_key, rules())
-    assert isinstance(resolve(owners[0]), Exception)
+    _, outcomes = build([ProducerData("a", b"1")], by_key, rules())
+    assert isinstance(outcomes[0], Exception)
 
 
 def test_an_item_of_several_sets_fails_with_any_of_them() -> None:
-    sets, owners = build([ProducerData("a", [b"x" * 400] * 4)], by_key, rules())
+    sets, outcomes = build([ProducerData("a", [b"x" * 400] * 4)], by_key, rules())
     assert len(sets) == 2
     failure = StorageUnavailableError("full")
     sets[0].outcome, sets[1].outcome = SendResult("a", 0, 0), failure
-    assert resolve(owners[0]) is failure
+    assert outcomes[0] is failure
     sets[1].outcome = SendResult("a", 0, 820)
-    assert resolve(owners[0]) == SendResult("a", 0, 0)
+    assert outcomes[0] == SendResult("a", 0, 0)
 
 
 def test_a_compressed_message_that_grew_too_large_goes_uncompressed() -> None:
@@ -106,8 +106,8 @@ def test_a_compressed_message_that_grew_too_large_goes_uncompressed() -> None:
 )
 def test_nothing_is_lost_reordered_or_too_large(calls, codec: Codec) -> None:
     items = [ProducerData("a", messages, key) for key, messages in calls]
-    sets, owners = build(items, by_key, rules(codec, 100, 100))
-    assert len(owners) == len(items)
+    sets, outcomes = build(items, by_key, rules(codec, 100, 100))
+    assert len(outcomes) == len(items)
     for partition in range(3):
         expected = [each for key, messages in calls if key == partition for each in messages]
         arrived = b"".join(each.encoded for each in sets if each.target.partition == partition)
@@ -164,8 +164,8 @@ def test_a_failed_handle_raises() -> None:
 @given(st.lists(st.integers(0, 60).map(lambda n: b"p" * n), min_size=2, max_size=40))
 def test_the_quick_way_gives_what_the_other_one_does(messages) -> None:
     items = [ProducerData("a", each) for each in messages]
-    quick_sets, quick_owners = build(items, by_key, rules(), lambda topic: Target(0, 0))
-    sets, owners = build(items, by_key, rules())
+    quick_sets, quick_outcomes = build(items, by_key, rules(), lambda topic: Target(0, 0))
+    sets, outcomes = build(items, by_key, rules())
     assert b"".join(each.encoded for each in quick_sets) == b"".join(e.encoded for e in sets)
     for each in (quick_sets, sets):
         offset = 0
@@ -174,7 +174,7 @@ def test_the_quick_way_gives_what_the_other_one_does(messages) -> None:
             offset += len(one.encoded)
             assert one.size_bytes == len(one.encoded) <= 1000
             assert (one.topic, one.target, one.has_key) == ("a", Target(0, 0), False)
-    assert list(map(resolve, quick_owners)) == list(map(resolve, owners))
+    assert list(quick_outcomes) == list(outcomes)
 
 
 @pytest.mark.parametrize(

@@ -1,27 +1,23 @@
-"""Sends message sets to their brokers, tries again within bounds, and settles every outcome.
+"""The sender: deals items into sets, gets these to their brokers, and tries again within bounds.
 
-Order within a partition is kept: while a set of a partition may still be tried again, none behind
-it is sent.
+The only loop of retries. Order within a partition is kept: while a set of a partition may still be
+tried again, none behind it is sent.
 """
 
 import logging
 import threading
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from hermes.client.batching import OutgoingSet
-from hermes.client.producing import SendResult, is_retriable
-from hermes.client.routing import Router
-from hermes.client.sync_producer import SyncProducer
-from hermes.errors import (
-    BrokerUnavailableError,
-    HermesError,
-    WrongPartitionError,
-)
+from hermes.client.batching import ProducerData
+from hermes.client.grouping import Delivery, OutgoingSet, SetRules
+from hermes.client.routing import Brokers, Router
+from hermes.client.sync_producer import SendResult, SyncProducer, is_retriable
+from hermes.errors import BrokerUnavailableError, HermesError, WrongPartitionError
 from hermes.protocol import Acks, ProduceRequest
 
-__all__ = ["MAX_ACKNOWLEDGED_SET_BYTES", "MAX_SET_BYTES", "Dispatcher"]
+__all__ = ["MAX_ACKNOWLEDGED_SET_BYTES", "MAX_SET_BYTES", "Sender"]
 
 _log = logging.getLogger(__name__)
 
@@ -32,13 +28,14 @@ MAX_ACKNOWLEDGED_SET_BYTES: Final = 8 * 1024 * 1024
 _MAX_REQUEST_SETS: Final = 1000
 
 
-class Dispatcher:
-    """Gets sets to brokers. One thread at a time for each set; threads may share a dispatcher.
+class Sender:
+    """Sends items. Threads may share it, each with items of its own.
 
     Args:
-        brokers: the producer of each broker, by id.
-        router: told about failures; chooses anew for sets without a key, and for those whose
-            partition has gone with its broker.
+        brokers: where to.
+        router: chooses targets, is told about failures, and chooses anew for sets without a key
+            and for those whose partition has gone with its broker.
+        rules: how sets are made.
         acks: the acknowledgement to wait for; None for none.
         num_retries: how many more tries a set has.
         retry_seconds: the wait before each of them.
@@ -46,44 +43,40 @@ class Dispatcher:
 
     def __init__(
         self,
-        brokers: Mapping[int, SyncProducer],
+        brokers: Brokers,
         router: Router,
+        rules: SetRules,
         acks: Acks | None,
         num_retries: int,
         retry_seconds: float,
     ) -> None:
         self._brokers = brokers
         self._router = router
+        self._rules = rules
         self._acks = acks
         self._num_retries = num_retries
         self._retry_seconds = retry_seconds
         self._abandoned = threading.Event()
 
-    def send(self, sets: Sequence[OutgoingSet]) -> None:
-        """Send sets; afterwards each has an outcome."""
-        pending = sets
-        for attempt in range(self._num_retries + 1):
-            if attempt:
-                if not self.pause():
-                    return
-                self._prepare_again(pending, attempt)
+    def send(self, items: Sequence[ProducerData]) -> Delivery:
+        """Send items whose messages are payloads; every one has its outcome afterwards."""
+        delivery = Delivery(items, self._router.choose, self._rules, self._router.steady)
+        pending: Sequence[OutgoingSet] = delivery.sets
+        attempt = 0
+        while True:
             self._attempt(pending)
-            pending = [
-                each
-                for each in pending
-                if isinstance(each.outcome, Exception) and is_retriable(each.outcome)
-            ]
-            if not pending:
-                return
-
-    @property
-    def num_retries(self) -> int:
-        """How many more tries a set has."""
-        return self._num_retries
-
-    def pause(self) -> bool:
-        """Wait as long as before a retry; False when there is to be none."""
-        return not self._abandoned.wait(self._retry_seconds)
+            pending = [each for each in delivery.sets if _may_be_tried_again(each)]
+            unplaced = delivery.unplaced
+            if not pending and not unplaced:
+                return delivery
+            attempt += 1
+            if attempt > self._num_retries or self._abandoned.wait(self._retry_seconds):
+                return delivery
+            self._prepare_again(pending, attempt)
+            if unplaced:
+                known = len(delivery.sets)
+                delivery.place_again(unplaced)
+                pending = [*pending, *delivery.sets[known:]]
 
     def abandon(self) -> None:
         """Let sends end without further tries."""
@@ -157,6 +150,10 @@ class Dispatcher:
                     outcomes = [error] * len(request)
                 for each, outcome in zip(request, outcomes, strict=True):
                     each.outcome = outcome
+
+
+def _may_be_tried_again(each: OutgoingSet) -> bool:
+    return isinstance(each.outcome, Exception) and is_retriable(each.outcome)
 
 
 def _produces(sets: Iterable[OutgoingSet]) -> list[ProduceRequest]:
