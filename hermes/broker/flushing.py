@@ -6,6 +6,9 @@ meanwhile is covered by the next one, so a thousand waiting producers cost one f
 never calls fsync itself. `GROUP_WINDOW_SECONDS` keeps a busy log from flushing back to back: it
 costs a waiting consumer at most that long and saves a thread switch per received chunk.
 
+A flush for which there was no file descriptor has done nothing: it is tried again, and who waits
+for it goes on waiting. Any other failure has taken the log offline, and fails them.
+
 Invariant: `flushed` observers and acknowledgements hear of an offset only after `Log.flush` has
 returned a high watermark at or above it.
 """
@@ -20,6 +23,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from hermes.errors import LogOfflineError, StorageError
+from hermes.limited_log import RateLimit
 from hermes.quoting import printable
 from hermes.storage import Log
 
@@ -27,6 +31,9 @@ __all__ = ["GROUP_WINDOW_SECONDS", "FlushPolicy", "FlushScheduler"]
 
 #: The least time between the starts of two flushes of one log that nobody waits for.
 GROUP_WINDOW_SECONDS = 0.003
+
+#: The pause before a flush for which there was no file descriptor is tried again.
+RETRY_SECONDS = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,13 +88,24 @@ class FlushScheduler:
         self._policy_for = policy_for
         self._states: dict[Log, _LogState] = {}
         self._flushed: list[Callable[[Log], None]] = []
-        self._running = 0
+        self._running: set[_LogState] = set()
+        self._rate = RateLimit(clock.seconds, allowed=1, period=60.0)
         self._idle: list[Deferred[None]] = []
         self.flushes = 0
+
+    @property
+    def flushing(self) -> list[Log]:
+        """The logs that a thread is flushing now, deleted ones included, sorted by name."""
+        return sorted((state.log for state in self._running), key=lambda log: log.name)
 
     def on_flushed(self, observer: Callable[[Log], None]) -> None:
         """Have `observer` called in the reactor whenever a log's high watermark may have moved."""
         self._flushed.append(observer)
+
+    def reopened(self, log: Log) -> None:
+        """A log is back in service: what recovery has kept of it became visible."""
+        for observer in self._flushed:
+            observer(log)
 
     def appended(self, log: Log) -> None:
         """Something was appended to a log: flush it when its policy says so."""
@@ -135,7 +153,8 @@ class FlushScheduler:
 
         Returns:
             A Deferred that fires when no flush is running any more. What is unflushed then stays
-            so: closing the data directory flushes it.
+            so: closing the data directory flushes it. A disk that hangs keeps it from firing;
+            `flushing` says which logs are waited for.
         """
         for state in self._states.values():
             self._cancel_timer(state)
@@ -163,14 +182,14 @@ class FlushScheduler:
         state.running, state.again = True, False
         state.last_start = self._clock.seconds()
         self.flushes += 1
-        self._running += 1
+        self._running.add(state)
         self._in_thread(state.log.flush).addCallbacks(
             self._done, self._failed, callbackArgs=(state,), errbackArgs=(state,)
         )
 
     def _done(self, high_watermark: int, state: _LogState) -> None:
         state.running = False
-        self._running -= 1
+        self._running.discard(state)
         for observer in self._flushed:
             observer(state.log)
         ready = [entry for entry in state.waiting if entry[0] <= high_watermark]
@@ -188,24 +207,41 @@ class FlushScheduler:
 
     def _failed(self, failure: Failure, state: _LogState) -> None:
         state.running = False
-        self._running -= 1
+        self._running.discard(state)
         if self._states.get(state.log) is state:  # else it was deleted meanwhile
-            self._report_failure(failure, state)
+            error = failure.value
+            if isinstance(error, StorageError) and not isinstance(error, LogOfflineError):
+                self._retry(error, state)
+            else:
+                self._give_up(failure, state)
         self._tell_idle()
 
-    def _report_failure(self, failure: Failure, state: _LogState) -> None:
-        name = f"{state.log.topic}-{state.log.partition}"
+    def _retry(self, error: StorageError, state: _LogState) -> None:
+        """Nothing failed but the attempt: have it tried again, unless the broker stops."""
+        if self._idle:
+            self._fail_waiting(state, error)
+            return
+        if self._rate.allow("retry") is not None:
+            self._log.error(
+                "flushing {partition} has to wait, and is tried again: {error}",
+                partition=printable(state.log.name),
+                error=printable(str(error)),
+            )
+        self._start_at(state, self._clock.seconds() + RETRY_SECONDS)
+
+    def _give_up(self, failure: Failure, state: _LogState) -> None:
         self._cancel_timer(state)
         state.again = False
-        self._log.critical(
-            "flushing {partition} failed: {error}; it takes no more messages until it has been "
-            "re-opened and recovered",
-            partition=printable(name),
-            error=failure.getErrorMessage(),
-        )
+        if not state.log.is_closed:  # closed: a delete came first, and took what was appended
+            self._log.critical(
+                "flushing {partition} failed: {error}; it takes no more messages until it has been "
+                "re-opened and recovered",
+                partition=printable(state.log.name),
+                error=printable(failure.getErrorMessage()),
+            )
         error = failure.value
         if not isinstance(error, StorageError):
-            error = LogOfflineError(f"{name}: {failure.getErrorMessage()}")
+            error = LogOfflineError(f"{state.log.name}: {failure.getErrorMessage()}")
         self._fail_waiting(state, error)
 
     @staticmethod

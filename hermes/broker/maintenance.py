@@ -28,6 +28,7 @@ class Maintenance:
         policy_for: Callable[[str], IRetentionPolicy],
         now_ms: Callable[[], int],
         in_thread: Callable[..., "Deferred[Any]"],
+        on_reopened: Callable[[Log], None] = lambda log: None,
     ) -> None:
         """Prepare.
 
@@ -36,11 +37,14 @@ class Maintenance:
             policy_for: the retention policy of a topic.
             now_ms: the wall clock, in ms since 1970.
             in_thread: calls a function in a worker thread and returns its Deferred.
+            on_reopened: called with each log that is back in service.
         """
         self._directory = directory
         self._policy_for = policy_for
         self._now_ms = now_ms
         self._in_thread = in_thread
+        self._on_reopened = on_reopened
+        self._failed_reopens: dict[Log, int] = {}
 
     @inlineCallbacks
     def apply_retention(self) -> "Any":
@@ -71,12 +75,28 @@ class Maintenance:
             try:
                 report = yield self._in_thread(log.reopen, self._now_ms())
             except Exception as error:
-                self._logger.warn("{log} stays offline: {error}", log=_name(log), error=str(error))
+                self._stays_offline(log, error)
                 continue
+            self._failed_reopens.pop(log, None)
+            self._on_reopened(log)
             self._logger.info(
                 "{log} is back in service; recovery dropped {dropped} bytes",
                 log=_name(log),
                 dropped=report.dropped_bytes,
+            )
+
+    def _stays_offline(self, log: Log, error: Exception) -> None:
+        """Say so after 1, 2, 4, 8 ... failed attempts: an operator may take a weekend."""
+        if log.is_closed:
+            self._failed_reopens.pop(log, None)
+            return
+        failures = self._failed_reopens[log] = self._failed_reopens.get(log, 0) + 1
+        if not failures & (failures - 1):
+            self._logger.warn(
+                "{log} stays offline: {error} ({failures} attempts)",
+                log=_name(log),
+                error=printable(str(error)),
+                failures=failures,
             )
 
 

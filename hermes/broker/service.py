@@ -169,7 +169,11 @@ class BrokerService(Service):
         )
         self.factory = BrokerFactory(self.broker, config, self._reactor, PageCache(in_thread))
         self._maintenance = Maintenance(
-            directory, lru_cache(maxsize=None)(self._retention_policy), self._now_ms, in_thread
+            directory,
+            lru_cache(maxsize=None)(self._retention_policy),
+            self._now_ms,
+            in_thread,
+            self._flusher.reopened,
         )
 
     def _listen(self) -> None:

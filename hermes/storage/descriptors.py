@@ -17,14 +17,16 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
-from errno import EMFILE, ENFILE
 from types import TracebackType
+from typing import TypeVar
 
 from hermes.errors import StorageError
-from hermes.storage.files import FileLayer
+from hermes.storage.files import FileLayer, is_no_descriptor
 from hermes.storage.segment import Segment
 
 __all__ = ["DescriptorCache", "LogSlice", "SegmentRetiredError"]
+
+_Result = TypeVar("_Result")
 
 
 class SegmentRetiredError(StorageError):
@@ -69,7 +71,7 @@ class DescriptorCache:
                 return segment.descriptor
         opener = self._files.open_append if writable else self._files.open_read
         try:
-            descriptor = self._open(opener, segment.path)
+            descriptor = self.opening(opener, segment.path)
         except FileNotFoundError:
             if segment.is_retired:
                 raise SegmentRetiredError(f"{segment.path} was deleted") from None
@@ -89,7 +91,7 @@ class DescriptorCache:
             FileExistsError: a file of that name is there; it was not touched.
             OSError: it can't be created.
         """
-        descriptor = self._open(self._files.open_new, segment.path)
+        descriptor = self.opening(self._files.open_new, segment.path)
         segment.index.begin()
         return self._adopt(segment, descriptor)
 
@@ -137,6 +139,27 @@ class DescriptorCache:
             surplus = [self._detach(segment)]
         self._close(surplus)
 
+    def opening(self, call: Callable[[str], _Result], path: str) -> _Result:
+        """Make a call that opens a file; when descriptors run out, give up the idle ones first.
+
+        Args:
+            call: a method of the file layer.
+            path: its argument.
+
+        Returns:
+            What the call returned.
+
+        Raises:
+            OSError: what it raised, the second time where descriptors had run out.
+        """
+        try:
+            return call(path)
+        except OSError as error:
+            if not is_no_descriptor(error):
+                raise
+        self.close_idle()
+        return call(path)
+
     def close_idle(self) -> None:
         """Close every segment that nobody uses; they open again when needed."""
         with self._lock:
@@ -169,16 +192,6 @@ class DescriptorCache:
         descriptor, segment.descriptor = segment.descriptor, -1
         self.open_count -= 1
         return descriptor
-
-    def _open(self, opener: Callable[[str], int], path: str) -> int:
-        """Open a file; when descriptors run out, give up the idle ones first."""
-        try:
-            return opener(path)
-        except OSError as error:
-            if error.errno not in (EMFILE, ENFILE):
-                raise
-        self.close_idle()
-        return opener(path)
 
     def _close(self, descriptors: list[int]) -> None:
         # A close that fails has closed nevertheless, and nothing depends on what it says: what

@@ -15,13 +15,13 @@ empty file); `open`, `delete_topic`, `close` block and belong into a worker thre
 
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from hermes.errors import LogOfflineError, StorageError
+from hermes.errors import StorageError
 from hermes.storage.descriptors import DescriptorCache
 from hermes.storage.files import FileLayer, storage_error
 from hermes.storage.layout import (
@@ -290,21 +290,26 @@ class DataDirectory:
             raise failures[0]
         return deleted_bytes
 
-    def close(self, *, clean: bool = True) -> bool:
+    def close(self, *, clean: bool = True, abandoned: Collection[Log] = ()) -> bool:
         """Flush and close all logs, and give the directory back. Blocks. Again is harmless.
 
         Args:
             clean: False after a start that failed: no marker is written, so the next start
                 recovers; unless `open` found one, and nothing was appended or recovered since.
+            abandoned: logs that are not to be waited for, since a flush of theirs hangs: they are
+                neither flushed nor closed, and no marker is written.
 
         Returns:
             Whether the marker was written: everything is on disk and every log was in service.
         """
         clean = clean or self._ends() == self._clean_ends
-        flushed = [self._flush(log) for log in self._logs.values()]
-        for log in self._logs.values():
+        logs = [log for log in self._logs.values() if log not in abandoned]
+        flushed = [self._flush(log) for log in logs]
+        for log in logs:
             log.close()
-        is_clean = clean and self._is_open and all(flushed)
+        # Until it was closed a log may have been appended to, by whoever was late.
+        flushed += [log.high_watermark == log.end_offset for log in self._logs.values()]
+        is_clean = clean and self._is_open and all(flushed) and not abandoned
         if is_clean:
             is_clean = self._write_marker()
         self._is_open = False
@@ -315,7 +320,7 @@ class DataDirectory:
     def _flush(self, log: Log) -> bool:
         try:
             log.flush()
-        except LogOfflineError:
+        except StorageError:
             return False
         return True
 

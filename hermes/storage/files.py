@@ -10,7 +10,7 @@ Threads: every method may be called from any thread, as the calls beneath may.
 
 import os
 from collections.abc import Sequence
-from errno import EDQUOT, EFBIG, EIO, ENOSPC
+from errno import EDQUOT, EFBIG, EIO, EMFILE, ENFILE, ENOSPC
 
 from hermes.errors import DiskFullError, StorageError
 
@@ -18,6 +18,7 @@ __all__ = [
     "IOV_MAX",
     "Buffer",
     "FileLayer",
+    "is_no_descriptor",
     "is_no_room",
     "read_exactly",
     "storage_error",
@@ -31,6 +32,7 @@ Buffer = bytes | bytearray | memoryview
 IOV_MAX: int = max(16, os.sysconf("SC_IOV_MAX"))
 
 _NO_ROOM = frozenset({ENOSPC, EDQUOT, EFBIG})
+_NO_DESCRIPTOR = frozenset({EMFILE, ENFILE})
 
 
 class FileLayer:
@@ -173,6 +175,18 @@ def is_no_room(error: OSError) -> bool:
         True when the same call may succeed once there is room.
     """
     return error.errno in _NO_ROOM
+
+
+def is_no_descriptor(error: OSError) -> bool:
+    """Say whether an error means that the process, or the machine, has no file descriptor left.
+
+    Args:
+        error: what a call of the file layer raised.
+
+    Returns:
+        True when nothing was done, and the same call may succeed once a file was closed.
+    """
+    return error.errno in _NO_DESCRIPTOR
 
 
 def storage_error(what: str, error: OSError) -> StorageError:

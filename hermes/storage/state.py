@@ -150,6 +150,11 @@ class LogState:
         """Why the log is offline, in words for an operator; None when it isn't."""
         return self._offline_reason
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether the log was closed, or deleted with its topic: it never comes back."""
+        return self._is_closed
+
     def _check_online(self) -> None:
         if self._offline_reason is not None:
             raise LogOfflineError(f"{self.name} is offline: {self._offline_reason}")

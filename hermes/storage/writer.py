@@ -11,10 +11,16 @@ import os
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from errno import EMFILE, ENFILE
 
 from hermes.errors import DiskFullError, LogOfflineError, StorageError, UncertainAppendError
-from hermes.storage.files import IOV_MAX, Buffer, is_no_room, storage_error, write_all
+from hermes.storage.files import (
+    IOV_MAX,
+    Buffer,
+    is_no_descriptor,
+    is_no_room,
+    storage_error,
+    write_all,
+)
 from hermes.storage.segment import SEGMENT_SUFFIX, Segment, SegmentView, segment_name
 from hermes.storage.state import NEVER_MS, NO_ENTRY_MS, LogState
 
@@ -139,7 +145,7 @@ class LogWriter(LogState):
             raise LogOfflineError(f"{self.name}: {error.filename} exists already") from error
         except OSError as error:
             failure = storage_error(f"{self.name}: prepare an append", error)
-            if isinstance(failure, DiskFullError) or error.errno in (EMFILE, ENFILE):
+            if isinstance(failure, DiskFullError) or is_no_descriptor(error):
                 raise failure from error
             self._go_offline(str(failure))
             raise LogOfflineError(str(failure)) from error
@@ -206,6 +212,7 @@ class LogWriter(LogState):
         Raises:
             LogOfflineError: the disk failed (now or before); the high watermark has not moved
                 and nothing of what it covers is lost. `reopen` finds out what is left of the rest.
+            StorageError: no descriptor could be had, and nothing is lost: flush again later.
         """
         with self._flush_lock:
             return self._flush()
@@ -218,10 +225,12 @@ class LogWriter(LogState):
         try:
             self._sync(work)
         except OSError as error:
-            reason = f"{self.name}: flush up to offset {work.end}: {error.strerror or error}"
+            what = f"{self.name}: flush up to offset {work.end}"
             with self._lock:
-                self._pending[:0] = work.entries
-                self._has_new_names |= work.has_new_names
+                self._put_back(work)
+                if is_no_descriptor(error):
+                    raise storage_error(what, error) from error
+                reason = f"{what}: {error.strerror or error}"
                 self._go_offline(reason)
             raise LogOfflineError(reason) from error
         self._tell_index(work)
@@ -244,6 +253,13 @@ class LogWriter(LogState):
         self._flushing_first_ms, self._first_unflushed_ms = self._first_unflushed_ms, None
         return work
 
+    def _put_back(self, work: _FlushWork) -> None:
+        """Under the lock: a flush came to nothing, or not to its end; leave it all for another."""
+        self._pending[:0] = work.entries
+        # It may have made and renamed files.
+        self._has_new_names = True
+        self._first_unflushed_ms, self._flushing_first_ms = self._flushing_first_ms, None
+
     def _sync(self, work: _FlushWork) -> None:
         """Put data on disk, then names, then give `.unflushed` segments their final names."""
         for segment in work.dirty:
@@ -258,15 +274,18 @@ class LogWriter(LogState):
         for segment in drafts:
             self._promise(segment)
         if drafts:
-            self._files.fsync_directory(self.directory)
+            self._sync_directory(self.directory)
 
     def _sync_names(self, *, has_new_names: bool) -> None:
         """Put on disk which files the partition has, and that it exists."""
         if has_new_names:
-            self._files.fsync_directory(self.directory)
+            self._sync_directory(self.directory)
         if self._has_new_directory:
-            self._files.fsync_directory(os.path.dirname(self.directory))
+            self._sync_directory(os.path.dirname(self.directory))
             self._has_new_directory = False
+
+    def _sync_directory(self, path: str) -> None:
+        self._descriptors.opening(self._files.fsync_directory, path)
 
     def _promise(self, segment: Segment) -> None:
         """Call a segment `.kafka`, now that everything before it is on disk."""

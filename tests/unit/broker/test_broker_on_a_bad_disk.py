@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import storage_fakes
+from broker_bench import log_lines
 from hermes_testkit import message
 from twisted.internet.defer import maybeDeferred
 from twisted.internet.task import Clock
 
 from hermes.broker.broker import Broker, CloseConnection, Later
-from hermes.broker.flushing import FlushPolicy, FlushScheduler
+from hermes.broker.flushing import RETRY_SECONDS, FlushPolicy, FlushScheduler
 from hermes.broker.maintenance import Maintenance
 from hermes.broker.sends import MessageSetSend
 from hermes.broker.topics import TopicRegistry
@@ -24,6 +26,7 @@ from hermes.protocol import (
     ErrorCode,
     FetchRequest,
     ProduceRequest,
+    WaitingFetchRequest,
 )
 from hermes.storage import DataDirectory, FileLayer, LogSettings
 
@@ -63,6 +66,9 @@ class FaultyFiles(FileLayer):
         FileLayer.fdatasync(descriptor)
 
 
+OPENS = ("open_new", "open_append", "open_read")
+
+
 class Bench:
     """A broker on real files, whose threads run at once and whose clock is the test's."""
 
@@ -89,6 +95,7 @@ class Bench:
             lambda topic: pytest.fail("no retention here"),
             self.now_ms,
             maybeDeferred,
+            self.flusher.reopened,
         )
 
     def now_ms(self) -> int:
@@ -165,6 +172,80 @@ def test_a_failed_fsync_is_answered_as_such_and_never_taken_for_flushed(bench: B
     assert bench.stored("t") == HELLO * 2, "the unknown one was kept"
     assert bench.acknowledged("t") == (0, 2 * len(HELLO))
     assert bench.stored("t") == HELLO * 3
+
+
+def test_a_waiting_fetch_hears_of_what_reopening_has_kept(bench: Bench) -> None:
+    bench.files.sync_error = errno.EIO
+    assert bench.acknowledged("t") == (ErrorCode.OUTCOME_UNKNOWN, -1)
+    outcome = bench.broker.serve(WaitingFetchRequest(60_000, 1, (FetchRequest("t", 0, 0, 100),)))
+    assert isinstance(outcome, Later)
+    answered: list[Any] = []
+    outcome.outcome.addCallback(answered.append)
+    bench.files.sync_error = None
+    assert answered == []
+    bench.maintenance.reopen_offline()
+    assert len(answered) == 1
+    answered[0].release()
+
+
+def test_a_log_that_stays_offline_is_named_ever_more_rarely(bench: Bench) -> None:
+    bench.files.sync_error = errno.EIO
+    bench.acknowledged("t")
+    with log_lines() as lines:
+        for _ in range(1000):
+            bench.maintenance.reopen_offline()
+    assert len([line for line in lines if "t-0 stays offline: " in line]) == len(lines) == 10
+    bench.files.sync_error = None
+    bench.maintenance.reopen_offline()
+    bench.files.sync_error = errno.EIO
+    bench.acknowledged("t")
+    with log_lines() as lines:
+        bench.maintenance.reopen_offline()
+    assert len(lines) == 1, "it is counted from the start"
+
+
+def test_a_log_deleted_while_it_was_offline_is_not_spoken_of(bench: Bench) -> None:
+    bench.files.sync_error = errno.EIO
+    bench.acknowledged("t")
+    log = bench.directory.logs["t", 0]
+    with log_lines() as lines:
+        bench.maintenance._in_thread = lambda call, *args: (
+            bench.directory.delete_topic("t") or call(*args)
+        )
+        bench.maintenance.reopen_offline()
+    assert log.is_closed
+    assert lines == []
+
+
+def test_without_a_descriptor_a_partition_stays_in_service_and_refusals_are_retriable(
+    tmp_path: Path,
+) -> None:
+    """Opens fail, whatever is opened: first for an append, then for a flush."""
+    files = storage_fakes.FaultyFiles(
+        None, errno.EMFILE, stays=True, only=(*OPENS, "fsync_directory")
+    )
+    bench = Bench(tmp_path / "logs", files)
+    assert bench.acknowledged("t") == (0, 0)
+    log = bench.directory.logs["t", 0]
+    log._descriptors.close_idle()
+    files.fail_at = files.counted
+    assert bench.acknowledged("t") == (ErrorCode.STORAGE_UNAVAILABLE, -1)
+    files.fail_at = None
+    assert bench.acknowledged("t") == (0, len(HELLO)), "nothing was written, as the answer said"
+
+    bench.directory.create("new", 0)
+    files.fail_at = files.counted + 1  # the segment is opened, its directory can't be
+    answered: list[bytes] = []
+    request = AcknowledgedProduceRequest(Acks.FLUSHED, 0, (ProduceRequest("new", 0, HELLO),))
+    bench.broker.serve(request).outcome.addCallback(answered.append)
+    bench.clock.pump([RETRY_SECONDS] * 3)
+    assert answered == []
+    assert not bench.directory.logs["new", 0].is_offline
+    files.fail_at = None
+    bench.clock.advance(RETRY_SECONDS)
+    assert len(answered) == 1
+    assert bench.stored("new") == HELLO
+    bench.directory.close()
 
 
 def test_waiting_fetches_of_others_are_not_disturbed(bench: Bench) -> None:

@@ -4,11 +4,17 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from broker_bench import log_lines
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
-from hermes.broker.flushing import GROUP_WINDOW_SECONDS, FlushPolicy, FlushScheduler
-from hermes.errors import LogOfflineError
+from hermes.broker.flushing import (
+    GROUP_WINDOW_SECONDS,
+    RETRY_SECONDS,
+    FlushPolicy,
+    FlushScheduler,
+)
+from hermes.errors import LogOfflineError, StorageError
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -16,7 +22,8 @@ pytestmark = pytest.mark.filterwarnings("error")
 class FakeLog:
     """As much of a log as the scheduler sees."""
 
-    topic, partition = "t", 0
+    topic, partition, name = "t", 0, "t-0"
+    is_closed = False
 
     def __init__(self) -> None:
         self.end_offset = 0
@@ -178,6 +185,68 @@ def test_a_deleted_log_fails_who_waits_and_its_flush_ends_in_silence() -> None:
     bench.log.failure = OSError("closed")
     bench.threads.run()
     assert len(errors) == 1
+
+
+def test_a_flush_without_a_descriptor_is_tried_again_and_nobody_hears_of_it() -> None:
+    bench = Bench()
+    bench.append()
+    bench.log.failure = StorageError("Too many open files")
+    flushed: list[int] = []
+    bench.scheduler.flush_now(bench.log).addCallback(flushed.append)
+    bench.threads.run()
+    for _ in range(3):
+        assert (flushed, bench.threads.calls) == ([], [])
+        bench.clock.advance(RETRY_SECONDS)
+        bench.threads.run()
+    bench.log.failure = None
+    bench.clock.advance(RETRY_SECONDS)
+    bench.threads.run()
+    assert flushed == [10]
+    assert bench.seen == [10]
+    assert not bench.clock.getDelayedCalls()
+
+
+def test_a_flush_without_a_descriptor_does_not_hold_up_the_stop() -> None:
+    bench = Bench()
+    bench.append()
+    bench.log.failure = StorageError("Too many open files")
+    errors: list[BaseException] = []
+    bench.scheduler.flush_now(bench.log).addErrback(lambda failure: errors.append(failure.value))
+    stopped: list[None] = []
+    bench.scheduler.stop().addCallback(stopped.append)
+    bench.threads.run()
+    assert (len(errors), stopped) == (1, [None])
+    assert not bench.clock.getDelayedCalls()
+
+
+def test_which_logs_are_being_flushed_can_be_told() -> None:
+    bench = Bench()
+    assert bench.scheduler.flushing == []
+    bench.append()
+    assert bench.scheduler.flushing == [bench.log]
+    bench.scheduler.forget(bench.log)
+    assert bench.scheduler.flushing == [bench.log], "deleted, and still in a thread's hands"
+    bench.threads.run()
+    assert bench.scheduler.flushing == []
+
+
+def test_what_was_appended_to_a_topic_while_it_was_deleted_fails_in_silence() -> None:
+    bench = Bench()
+    bench.scheduler.forget(bench.log)
+    bench.append()  # the delete's thread has not come to this log yet
+    bench.log.failure = LogOfflineError("the topic was deleted")
+    bench.log.is_closed = bench.log.is_offline = True
+    with log_lines() as lines:
+        bench.threads.run()
+    assert lines == []
+    assert bench.threads.calls == []
+
+
+def test_a_log_that_comes_back_is_told_to_the_observers() -> None:
+    bench = Bench()
+    bench.log.high_watermark = 7
+    bench.scheduler.reopened(bench.log)
+    assert bench.seen == [7]
 
 
 def test_stop_waits_for_the_flush_that_runs() -> None:

@@ -370,6 +370,38 @@ def test_no_marker_unless_everything_is_on_disk(log_dir: Path, why: str) -> None
     again.close()
 
 
+def test_no_marker_over_an_append_that_came_while_the_logs_were_flushed(log_dir: Path) -> None:
+    files = FaultyFiles(None)
+    directory = made(log_dir, files)
+    directory.open(NOW_MS)
+    late, other = directory.create("a", 0), directory.create("b", 0)
+    append(other, message("x"))
+
+    def before(name: str, arguments: tuple[object, ...]) -> tuple[object, ...]:
+        if name == "fdatasync" and late.end_offset == 0:  # b is being flushed: a was before
+            append(late, message("late"))
+        return arguments
+
+    files.before = before  # type: ignore[method-assign,assignment]
+    assert directory.close() is False
+    assert not (log_dir / CLEAN_SHUTDOWN_MARKER).exists()
+
+
+def test_closing_does_not_wait_for_a_log_whose_flush_hangs(log_dir: Path) -> None:
+    directory = made(log_dir)
+    directory.open(NOW_MS)
+    stuck, other = directory.create("a", 0), directory.create("b", 0)
+    for log in (stuck, other):
+        append(log, message("x"))
+    with stuck._flush_lock:  # as a thread holds it that doesn't come back from fsync
+        assert directory.close(abandoned=[stuck]) is False
+    assert (other.high_watermark, stuck.high_watermark) == (11, 0)
+    assert not (log_dir / CLEAN_SHUTDOWN_MARKER).exists()
+    again = made(log_dir)
+    again.open(NOW_MS)
+    again.close()
+
+
 @pytest.mark.parametrize("since", ["nothing", "appended", "created"])
 def test_a_start_that_fails_after_opening_puts_a_marker_back(log_dir: Path, since: str) -> None:
     write_segments(log_dir / "clicks-0", [message("x")])

@@ -341,6 +341,35 @@ def test_when_descriptors_run_out_idle_ones_are_given_up_first(tmp_path: Path) -
     assert read_all(log) == message("first") + message("second") + message("third")
 
 
+@pytest.mark.parametrize("number", range(3))
+def test_a_flush_without_a_descriptor_is_tried_again(tmp_path: Path, number: int) -> None:
+    """The directory is opened for two segments' names, its parent for its own, and for renames."""
+    files = FaultyFiles(error=EMFILE, only=("fsync_directory",), stays=True)
+    log = Log("clicks", 0, str(tmp_path / "clicks-0"), settings(10), files)
+    (tmp_path / "clicks-0").mkdir()
+    log.open(clean=False, now_ms=NOW_MS, is_new_directory=True)
+    texts = [message(f"number {number}") for number in range(3)]
+    for at, text in enumerate(texts):
+        append(log, text, now_ms=NOW_MS + at)
+    files.fail_at = files.counted + number
+    for _ in range(2):
+        with pytest.raises(StorageError, match="Too many open files") as caught:
+            log.flush()
+        assert not isinstance(caught.value, LogOfflineError)
+    assert (log.is_offline, log.high_watermark, log.unflushed_messages) == (False, 0, 3)
+    assert log.first_unflushed_ms == NOW_MS
+    append(log, message("later"), now_ms=NOW_MS + 3)
+    files.fail_at = None
+    done = len(files.calls)
+
+    assert log.flush() == log.end_offset
+
+    assert "fsync_directory" in files.calls[done:]
+    assert read_all(log) == b"".join(texts) + message("later")
+    assert [info.last_append_ms for info in log.segment_infos()] == [NOW_MS + n for n in range(4)]
+    assert not list((tmp_path / "clicks-0").glob("*.unflushed"))
+
+
 def test_a_read_without_a_descriptor_is_an_error_of_ours(tmp_path: Path) -> None:
     files = FaultyFiles(error=EMFILE, only=("open_append", "open_read"), stays=True)
     log = open_log(tmp_path / "clicks-0", files)
