@@ -5,31 +5,26 @@ before Twisted starts anything, so that a wrong key is one line on stderr and ex
 neither a usage text nor a traceback.
 """
 
-import json
 import logging
 import os
 import signal
 import sys
-from datetime import UTC, datetime
-from typing import Any, NoReturn
+from collections.abc import Callable
+from typing import Any, NoReturn, cast
 
 from twisted.application.service import IService
-from twisted.logger import (
-    FileLogObserver,
-    ILogObserver,
-    LogEvent,
-    Logger,
-    LogLevel,
-    formatEvent,
-)
+from twisted.internet.interfaces import IReactorFromThreads
+from twisted.logger import ILogObserver, Logger, LogLevel
 from twisted.python import usage
+from twisted.python.logfile import LogFile
 
+from hermes import logs
 from hermes.broker import BrokerService
 from hermes.broker.clocks import use_monotonic_clock
 from hermes.config import BrokerConfig, load_broker_config
 from hermes.errors import HermesError
 
-__all__ = ["Options", "json_log_observer", "makeService"]
+__all__ = ["Options", "log_observer", "makeService"]
 
 
 class Options(usage.Options):
@@ -57,37 +52,43 @@ class Options(usage.Options):
         except HermesError as error:
             _exit(str(error))
         parent: Any = self.parent
-        if (
-            self.broker_config.log_format == "json"
-            and parent is not None
-            and not parent.get("logger")
-        ):
-            parent["logger"] = "hermes.tap.json_log_observer"  # twistd wants a name
+        if parent is not None and not parent.get("logger") and not parent.get("syslog"):
+            _log_options.update(
+                logfile=parent.get("logfile"),
+                nodaemon=parent.get("nodaemon"),
+                log_level=self.broker_config.log_level,
+                log_format=self.broker_config.log_format,
+            )
+            parent["logger"] = "hermes.tap.log_observer"  # twistd wants a name
 
 
-def json_log_observer() -> ILogObserver:
-    """Make the observer for `log_format: json`: one object a line on standard output.
+# What `log_observer` needs; twistd calls it by its name, without any argument.
+_log_options: dict[str, Any] = {}
 
-    Each has `time` (ISO 8601, UTC), `level`, `logger`, `message` (as the text format would show
-    it), `traceback` where there is one, and the fields that the message was made from.
+
+def log_observer() -> ILogObserver:
+    """Make the process's log observer, as broker.yaml and twistd's own options want it.
+
+    The file is the one that twistd itself would take, and SIGUSR1 renames it and begins a new one;
+    on standard output there is nothing to rotate, and the signal changes nothing.
     """
-    return FileLogObserver(sys.stdout, _json_line)
+    path, is_daemon = _log_options["logfile"], not _log_options["nodaemon"]
+    file: Any = sys.stdout
+    if path == "-" and is_daemon:
+        _exit("a daemon can't log to standard output: leave --logfile out, or give -n")
+    if path == "-" or not (path or is_daemon):
+        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    else:
+        file = LogFile.fromFullPath(path or "twistd.log")  # type: ignore[no-untyped-call]
+        signal.signal(signal.SIGUSR1, lambda *_: _in_reactor(file.rotate))
+    level, as_json = _log_options["log_level"], _log_options["log_format"] == "json"
+    return logs.log_observer(file, level, as_json=as_json)
 
 
-def _json_line(event: LogEvent) -> str:
-    line: dict[str, Any] = {
-        "time": datetime.fromtimestamp(event["log_time"], UTC).isoformat(timespec="milliseconds"),
-        "level": event["log_level"].name,
-        "logger": event["log_namespace"],
-        "message": formatEvent(event),
-    }
-    if "log_failure" in event:
-        line["traceback"] = event["log_failure"].getTraceback()
-    legacy = ("system", "message", "time", "isError")
-    for name, value in event.items():
-        if not name.startswith("log_") and name not in legacy:
-            line[name] = value
-    return json.dumps(line, default=str) + "\n"
+def _in_reactor(function: Callable[[], object]) -> None:
+    from twisted.internet import reactor
+
+    cast(IReactorFromThreads, reactor).callFromThread(function)
 
 
 def makeService(options: Options) -> IService:

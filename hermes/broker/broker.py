@@ -20,7 +20,6 @@ from typing import Any
 
 from twisted.internet.defer import Deferred, DeferredSemaphore
 from twisted.internet.interfaces import IReactorTime
-from twisted.logger import Logger
 
 from hermes._version import __version__
 from hermes.broker.acknowledging import Appended, answer_when_flushed
@@ -44,6 +43,7 @@ from hermes.errors import (
     WrongPartitionError,
 )
 from hermes.limited_log import LimitedLog
+from hermes.logs import ModuleLogger
 from hermes.protocol import (
     REQUEST_VERSIONS,
     AcknowledgedProduceRequest,
@@ -140,7 +140,7 @@ class Broker:
         waiting: the fetches that wait for more.
     """
 
-    _log = Logger(namespace="hermes.broker")
+    _log = ModuleLogger()
 
     def __init__(
         self,

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from twisted.internet.defer import Deferred, inlineCallbacks, succeed
-from twisted.logger import Logger
 
 from hermes.broker.topics import TopicRegistry
 from hermes.config import BrokerConfig
@@ -22,6 +21,7 @@ from hermes.coordination.embedded import EmbeddedCoordination
 from hermes.coordination.registration import BrokerRegistration
 from hermes.errors import ConfigError, HermesError
 from hermes.listening import Address
+from hermes.logs import ModuleLogger
 
 __all__ = ["EMBEDDED_FILE", "Coordination"]
 
@@ -32,7 +32,7 @@ EMBEDDED_FILE = ".hermes_coordination"
 class Coordination:
     """Starts and stops what `coordination` says. Lives in the reactor's thread."""
 
-    _log = Logger(namespace="hermes.broker")
+    _log = ModuleLogger()
 
     def __init__(
         self,

@@ -3,7 +3,6 @@
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IAddress, IReactorTime
 from twisted.internet.protocol import Factory
-from twisted.logger import Logger
 
 from hermes.broker.broker import Broker
 from hermes.broker.connection import BrokerConnection
@@ -11,6 +10,7 @@ from hermes.broker.limits import RequestMemory
 from hermes.broker.pages import PageCache
 from hermes.config import BrokerConfig
 from hermes.limited_log import LimitedLog
+from hermes.logs import ModuleLogger
 
 __all__ = ["BrokerFactory"]
 
@@ -27,7 +27,7 @@ class BrokerFactory(Factory):
         lines: takes the log lines that clients cause.
     """
 
-    _log = Logger(namespace="hermes.broker")
+    _log = ModuleLogger()
     noisy = False
 
     def __init__(

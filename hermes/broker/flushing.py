@@ -19,11 +19,11 @@ from typing import Any
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
-from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from hermes.errors import LogOfflineError, StorageError
 from hermes.limited_log import RateLimit
+from hermes.logs import ModuleLogger
 from hermes.quoting import printable
 from hermes.storage import Log
 
@@ -68,7 +68,7 @@ class _LogState:
 class FlushScheduler:
     """Schedules the flushes of all logs of one broker; lives in the reactor's thread."""
 
-    _log = Logger(namespace="hermes.broker")
+    _log = ModuleLogger()
 
     def __init__(
         self,

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 from twisted.internet.defer import Deferred, inlineCallbacks
-from twisted.logger import Logger
 
 from hermes.interfaces import IRetentionPolicy
+from hermes.logs import ModuleLogger
 from hermes.quoting import printable
 from hermes.storage import DataDirectory, Log, apply_retention
 
@@ -20,7 +20,7 @@ __all__ = ["Maintenance"]
 class Maintenance:
     """The regular passes over all logs; lives in the reactor's thread."""
 
-    _logger = Logger(namespace="hermes.broker")
+    _logger = ModuleLogger()
 
     def __init__(
         self,

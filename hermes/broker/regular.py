@@ -5,8 +5,9 @@ from typing import Any
 
 from twisted.internet.defer import maybeDeferred
 from twisted.internet.interfaces import IReactorTime
-from twisted.logger import Logger
 from twisted.python.failure import Failure
+
+from hermes.logs import ModuleLogger
 
 __all__ = ["RegularTask"]
 
@@ -18,7 +19,7 @@ class RegularTask:
     reactor of its own, must not. A call that fails is logged, and the next one comes all the same.
     """
 
-    _log = Logger(namespace="hermes.broker")
+    _log = ModuleLogger()
 
     def __init__(
         self, clock: IReactorTime, function: Callable[[], Any], interval: float, first: float

@@ -23,7 +23,6 @@ from twisted.application.service import Service
 from twisted.internet.defer import Deferred, inlineCallbacks
 from twisted.internet.interfaces import IListeningPort
 from twisted.internet.threads import deferToThreadPool
-from twisted.logger import Logger
 from twisted.python.failure import Failure
 from twisted.python.threadpool import ThreadPool
 
@@ -40,6 +39,7 @@ from hermes.config import BrokerConfig
 from hermes.errors import ConfigError, InvalidTopicError
 from hermes.interfaces import IRetentionPolicy
 from hermes.listening import Address, Listener
+from hermes.logs import ModuleLogger
 from hermes.plugins import load_plugin
 from hermes.protocol import check_new_topic_name
 from hermes.quoting import printable
@@ -71,7 +71,7 @@ class BrokerService(Service):
     """
 
     name = "hermes"
-    _log = Logger(namespace="hermes.broker")
+    _log = ModuleLogger()
 
     def __init__(
         self,

@@ -379,6 +379,14 @@ class BrokerConfig:
             _PROCESS,
         ),
     ] = "text"
+    log_level: Annotated[
+        str,
+        Setting(
+            kinds.choice("debug", "info", "warn", "error", "critical"),
+            "The least level that the log gets.",
+            _PROCESS,
+        ),
+    ] = "info"
     ready_file: Annotated[
         Path | None,
         Setting(

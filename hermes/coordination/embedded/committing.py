@@ -14,10 +14,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from twisted.internet.defer import Deferred
-from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from hermes.coordination.embedded.changes import Change
+from hermes.logs import ModuleLogger
 
 __all__ = ["CommitQueue"]
 
@@ -31,7 +31,7 @@ class CommitQueue:
         failed: called once when that fails. The queue is dead from then on.
     """
 
-    _log = Logger()
+    _log = ModuleLogger()
 
     def __init__(
         self,

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final
 from twisted.internet.error import ConnectionDone
 from twisted.internet.interfaces import IAddress, IPushProducer
 from twisted.internet.protocol import Protocol, ServerFactory, connectionDone
-from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
@@ -21,6 +20,7 @@ from hermes.coordination.embedded.requests import ConnectRequest
 from hermes.coordination.embedded.sessions import Session
 from hermes.coordination.embedded.words import ClientReport, Statistics, answer_word
 from hermes.errors import RemoteProtocolError
+from hermes.logs import ModuleLogger
 
 if TYPE_CHECKING:
     from hermes.coordination.embedded.service import EmbeddedCoordination
@@ -44,7 +44,7 @@ class CoordinationConnection(Protocol):
         statistics: counted for `stat`.
     """
 
-    _log = Logger()
+    _log = ModuleLogger()
 
     def __init__(self, owner: "CoordinationFactory", address: IAddress | None) -> None:
         host = getattr(address, "host", None)

@@ -11,8 +11,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from twisted.logger import Logger
-
 from hermes.coordination.embedded.access import authenticate, is_permitted
 from hermes.coordination.embedded.changes import SessionClosed, SessionOpened
 from hermes.coordination.embedded.committing import CommitQueue
@@ -48,6 +46,7 @@ from hermes.coordination.embedded.sessions import Session, SessionTable
 from hermes.coordination.embedded.transaction import NodeEvent, Transaction
 from hermes.coordination.embedded.tree import DataTree
 from hermes.coordination.embedded.watches import Watches
+from hermes.logs import ModuleLogger
 
 __all__ = ["Coordinator", "Peer", "State"]
 
@@ -104,7 +103,7 @@ class Coordinator:
         now_ms: the wall clock, in ms since 1970.
     """
 
-    _log = Logger()
+    _log = ModuleLogger()
 
     def __init__(
         self,

@@ -18,7 +18,6 @@ from twisted.application.service import Service
 from twisted.internet.defer import Deferred, inlineCallbacks
 from twisted.internet.interfaces import IListeningPort
 from twisted.internet.threads import deferToThreadPool
-from twisted.logger import Logger
 from twisted.python.failure import Failure
 from twisted.python.threadpool import ThreadPool
 
@@ -32,6 +31,7 @@ from hermes.coordination.embedded.tree import DataTree
 from hermes.coordination.embedded.words import Report
 from hermes.errors import HermesError
 from hermes.listening import Address, Listener
+from hermes.logs import ModuleLogger
 
 __all__ = ["DEFAULT_LISTEN", "EmbeddedCoordination"]
 
@@ -54,7 +54,7 @@ class EmbeddedCoordination(Service):
     """
 
     name = "coordination"
-    _log = Logger()
+    _log = ModuleLogger()
 
     def __init__(
         self,

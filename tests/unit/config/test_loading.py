@@ -80,6 +80,7 @@ io_threads: 5
 stop_timeout: 11s
 metrics_interval: 0
 log_format: json
+log_level: warn
 ready_file: /run/hermes.ready
 """
     config = load_broker_config(write(tmp_path, text))
@@ -135,6 +136,7 @@ ready_file: /run/hermes.ready
         stop_timeout_ms=11_000,
         metrics_interval_ms=0,
         log_format="json",
+        log_level="warn",
         ready_file=Path("/run/hermes.ready"),
     )
     assert config == expected
