@@ -289,6 +289,21 @@ class QueueFullError(ClientError):
     """The asynchronous producer's queue had no room in time; the message was not accepted."""
 
 
+class DeliveryError(ClientError):
+    """Messages that an asynchronous producer had accepted were not sent, and nobody had looked.
+
+    `flush` and `close` raise it for what failed since the last time, unless a callback handler, or
+    a look at its handle, has told of it. Its cause is what one of the messages failed with.
+
+    Attributes:
+        failed_count: how many messages.
+    """
+
+    def __init__(self, message: str, *, failed_count: int) -> None:
+        super().__init__(message)
+        self.failed_count = failed_count
+
+
 class ConsumerTimeoutError(ClientError):
     """A stream had no message for as long as `consumer_timeout` says; it can be asked again."""
 

@@ -6,7 +6,7 @@ settles it with one outcome per item, in their order.
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from hermes.client.sync_producer import SendResult
@@ -62,8 +62,11 @@ class Batch:
 
     __slots__ = (
         "_callbacks",
+        "_hear",
         "_lock",
         "_outcomes",
+        "_unheard",
+        "_watched",
         "items",
         "message_count",
         "size_bytes",
@@ -78,6 +81,11 @@ class Batch:
         self._lock = threading.Condition()
         self._outcomes: Sequence[Outcome] | None = None
         self._callbacks: list[tuple[Callable[[SendHandle], None], SendHandle]] = []
+        # The items that somebody waits for; and of those that failed and that nobody has looked
+        # at, how many messages each holds.
+        self._watched: set[int] = set()
+        self._unheard: dict[int, int] = {}
+        self._hear: Callable[[int], None] | None = None
 
     @property
     def is_done(self) -> bool:
@@ -98,12 +106,39 @@ class Batch:
         for callback, handle in callbacks:
             _call_back(callback, handle)
 
-    def wait(self, timeout_seconds: float | None) -> bool:
-        """Wait until it is done; whether that came in time."""
-        if self._outcomes is None:
-            with self._lock:
-                return self._lock.wait_for(lambda: self.is_done, timeout_seconds)
-        return True
+    def leave_unheard(self, failed: Mapping[int, int], hear: Callable[[int], None]) -> int:
+        """Keep in mind, before `finish`, which failed items nobody waits for.
+
+        Args:
+            failed: the number of messages by item.
+            hear: called with such a number when somebody looks at the item's outcome after all.
+
+        Returns:
+            How many messages they are.
+        """
+        self._hear = hear
+        self._unheard = {
+            index: count for index, count in failed.items() if index not in self._watched
+        }
+        return sum(self._unheard.values())
+
+    def hear(self, index: int) -> None:
+        """Note that somebody has heard of an item's failure."""
+        count = self._unheard.pop(index, 0)
+        if count and self._hear is not None:
+            self._hear(count)
+
+    def wait(self, index: int, timeout_seconds: float | None) -> bool:
+        """Wait for an item until the batch is done; whether that came in time."""
+        if self._outcomes is not None:
+            return True
+        self._watched.add(index)
+        return self.wait_for_all(timeout_seconds)
+
+    def wait_for_all(self, timeout_seconds: float | None) -> bool:
+        """Wait until the batch is done, without looking at any item."""
+        with self._lock:
+            return self._lock.wait_for(lambda: self.is_done, timeout_seconds)
 
     def outcome(self, index: int) -> Outcome:
         """What became of an item of a batch that is done."""
@@ -114,6 +149,8 @@ class Batch:
         self, callback: "Callable[[SendHandle], None]", handle: "SendHandle"
     ) -> None:
         """Call it with the handle when the batch is done, or now if it is."""
+        self._watched.add(handle[1])
+        self.hear(handle[1])
         with self._lock:
             if self._outcomes is None:
                 self._callbacks.append((callback, handle))
@@ -165,10 +202,13 @@ class SendHandle(tuple[Batch, int]):
             BrokerTimeoutError: as for `result`.
         """
         batch, index = self
-        if not batch.wait(timeout_seconds):
+        if not batch.wait(index, timeout_seconds):
             raise BrokerTimeoutError(f"the outcome is not known after {timeout_seconds} s")
         outcome = batch.outcome(index)
-        return outcome if isinstance(outcome, Exception) else None
+        if isinstance(outcome, SendResult):
+            return None
+        batch.hear(index)
+        return outcome
 
     def add_done_callback(self, callback: "Callable[[SendHandle], None]") -> None:
         """Call it with this handle when the outcome is known, in the sender's thread, or now.

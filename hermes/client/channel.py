@@ -53,13 +53,19 @@ class Channel:
             self._versions = self.run(request_versions())
         return self._versions
 
-    def run(self, conversation: Conversation[R]) -> R:
-        """Hold a conversation and return what it returns, or raise what it raises."""
+    def run(self, conversation: Conversation[R], *, timeout_seconds: float | None = None) -> R:
+        """Hold a conversation and return what it returns, or raise what it raises.
+
+        Args:
+            conversation: what to say.
+            timeout_seconds: the longest that each of its requests may take, above 0; None for the
+                connection's own.
+        """
         try:
             step = next(conversation)
             while True:
                 try:
-                    answer = self._perform(step)
+                    answer = self._perform(step, timeout_seconds)
                 except HermesError as error:
                     step = conversation.throw(error)
                 else:
@@ -86,20 +92,20 @@ class Channel:
     ) -> None:
         self.close()
 
-    def _perform(self, step: Step) -> Any:
+    def _perform(self, step: Step, timeout: float | None) -> Any:
         if isinstance(step, Pause):
             if self._closed.wait(step.seconds):
                 raise ClientError(f"the connection to {self.connection.address} was closed")
             return None
         try:
-            return self._exchange(step)
+            return self._exchange(step, timeout)
         except BrokerUnavailableError:
             if not step.repeatable:
                 raise
-            return self._exchange(step)
+            return self._exchange(step, timeout)
 
-    def _exchange(self, step: Exchange[Any]) -> Any:
-        timeout = self.connection.timeout_seconds + step.extra_seconds
+    def _exchange(self, step: Exchange[Any], timeout: float | None) -> Any:
+        timeout = (timeout or self.connection.timeout_seconds) + step.extra_seconds
         body = self.connection.call(step.request, timeout_seconds=timeout)
         try:
             return step.decode(body)

@@ -6,7 +6,7 @@ import threading
 from hermes.client.routing import Brokers, Layout, Target
 from hermes.coordination.cluster import read_brokers, read_partition_counts
 from hermes.coordination.sessions import Session
-from hermes.errors import CoordinationError, RoutingError
+from hermes.errors import BrokerUnavailableError, CoordinationError
 
 __all__ = ["ZooKeeperDirectory"]
 
@@ -80,7 +80,7 @@ class ZooKeeperDirectory:
             return before  # when the connection is back, `_changed` says so
         try:
             layout = self._read(topic)
-        except (CoordinationError, RoutingError) as error:  # a broker may be restarting
+        except (CoordinationError, BrokerUnavailableError) as error:  # a broker may be restarting
             if before is None:
                 raise
             _log.warning("using the known partitions of topic %r: %s", topic, error)
@@ -104,5 +104,7 @@ class ZooKeeperDirectory:
         if not targets:
             targets = [Target(broker_id, 0) for broker_id in brokers]
         if not targets:
-            raise RoutingError(f"no broker is registered in ZooKeeper, for topic {topic!r}")
+            raise BrokerUnavailableError(
+                f"no broker is registered in ZooKeeper, for topic {topic!r}"
+            )
         return Layout(tuple(targets), is_counted=True)

@@ -12,16 +12,18 @@ from zope.interface import Interface
 
 from hermes.client.batching import Batch, Outcome, ProducerData, SendHandle, message_count
 from hermes.client.discovery import ZooKeeperDirectory
+from hermes.client.failures import Failures
 from hermes.client.grouping import SetRules
 from hermes.client.handlers import Handlers, Hooks
 from hermes.client.metrics import ProducerCounters, ProducerMetrics
 from hermes.client.payloads import Payloads
 from hermes.client.producer_config import ProducerConfig
+from hermes.client.retries import RetryRules
 from hermes.client.routing import Brokers, Directory, Router, StaticDirectory
 from hermes.client.sending import MAX_ACKNOWLEDGED_SET_BYTES, MAX_SET_BYTES, Sender
 from hermes.client.sending_queue import SendingQueue
 from hermes.client.sync_producer import SyncProducer
-from hermes.errors import ClientError, QueueFullError
+from hermes.errors import ClientError, HermesError, QueueFullError
 from hermes.interfaces import ICallbackHandler, IEncoder, IEventHandler, IPartitioner
 from hermes.plugins.discovery import load_plugin, verify_plugin
 from hermes.protocol import check_topic_name
@@ -82,9 +84,14 @@ class Producer:
             Router(self._directory, partitioner),
             SetRules(config.codec_of, _max_set_bytes(config), config.max_message_bytes),
             config.required_acks(),
-            config.num_retries,
-            config.seconds("retry_backoff"),
+            RetryRules(
+                config.seconds("delivery_timeout"),
+                config.seconds("retry_backoff"),
+                config.num_retries,
+            ),
+            may_go_without=config.acks is None,
         )
+        self._failures = Failures()
         self._handlers: Handlers | None = None
         if self._encodes_late:
             self._handlers = Handlers(
@@ -160,13 +167,15 @@ class Producer:
     def flush(self, timeout_seconds: float | None = None) -> None:
         """Wait until everything accepted so far has its outcome.
 
-        Without acknowledgements it also makes sure that the brokers have read what was sent.
-        Failures of messages are reported where they belong, not here. Don't call it in a hook.
+        Without acknowledgements it also makes sure that the brokers have read what was sent. Don't
+        call it in a hook.
 
         Args:
             timeout_seconds: how long to wait; None for as long as all retries may take.
 
         Raises:
+            DeliveryError: messages of an asynchronous producer failed since the last flush. Those
+                count that no callback handler and no look at their handle has told of.
             BrokerTimeoutError: it takes longer; sending goes on.
             BrokerUnavailableError: a broker closed the connection: unacknowledged messages may be
                 lost.
@@ -174,6 +183,7 @@ class Producer:
         if self._queue is not None:
             self._queue.flush(time.monotonic() + self._patience(timeout_seconds))
         self._brokers.settle()
+        self._raise_failures()
 
     def close(self, timeout_seconds: float | None = None) -> None:
         """Send what was accepted, then close the connections. Idempotent.
@@ -181,9 +191,10 @@ class Producer:
         Whatever can't be sent in time fails: handles and hooks hear of it, nothing vanishes.
 
         Args:
-            timeout_seconds: how long to go on sending; None for as long as all retries may take.
+            timeout_seconds: how long to go on sending; None for `delivery_timeout`.
 
         Raises:
+            DeliveryError: as for `flush`. The producer is closed all the same.
             BrokerUnavailableError, BrokerTimeoutError: as for `flush`, when nothing acknowledges
                 the last messages. The producer is closed all the same.
         """
@@ -193,7 +204,8 @@ class Producer:
         self._at_exit()
         try:
             if self._queue is not None:
-                self._drain(self._queue, self._patience(timeout_seconds))
+                patience = self.config.seconds("delivery_timeout")
+                self._drain(self._queue, patience if timeout_seconds is None else timeout_seconds)
             self.flush(0)
         finally:
             self._brokers.close()
@@ -216,7 +228,13 @@ class Producer:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self.close()
+        try:
+            self.close()
+        except HermesError:
+            if error is None:
+                raise
+            # What made the block end matters more, and must not be hidden.
+            _log.exception("closing the producer after another error failed as well")
 
     # -- parts ----------------------------------------------------------------------------------
 
@@ -224,7 +242,9 @@ class Producer:
         return SyncProducer(
             host,
             port,
-            timeout_seconds=self.config.timeout_seconds,
+            timeout_seconds=min(
+                self.config.timeout_seconds, self.config.seconds("delivery_timeout")
+            ),
             connect_timeout_seconds=self.config.connect_timeout_seconds,
             hold_off_seconds=0.0 if len(self.config.brokers()) == 1 else _HOLD_OFF_SECONDS,
             supports_hermes_requests=self.config.supports_hermes_requests,
@@ -304,16 +324,35 @@ class Producer:
             delivery.forget_messages()
         elapsed = time.monotonic() - batch.started
         self._counters.count_batch(sent, batch.message_count - sent, elapsed)
+        # Callers of a synchronous producer hear of failures, and callback handlers do.
+        if self._queue is not None and self._hooks is None:
+            if sent:
+                self._failures.end_burst()
+            if sent != batch.message_count:
+                self._note_failures(batch, outcomes)
         batch.finish(outcomes)
+
+    def _note_failures(self, batch: Batch, outcomes: Sequence[Outcome]) -> None:
+        errors = {
+            index: outcome
+            for index, outcome in enumerate(outcomes)
+            if isinstance(outcome, Exception)
+        }
+        counts = {index: message_count(batch.items[index]) for index in errors}
+        self._failures.note(batch, counts, next(iter(errors.values())))
 
     # -- closing --------------------------------------------------------------------------------
 
     def _patience(self, timeout_seconds: float | None) -> float:
         if timeout_seconds is not None:
             return timeout_seconds
-        a_try = self.config.timeout_seconds + self.config.seconds("retry_backoff")
-        # The batch that is being sent, the one behind it, and for each broker its own tries.
-        return 2 * (self.config.num_retries + 1) * a_try * max(len(self._brokers), 1)
+        # The batch that is being sent and the one behind it; the last request of each may end late.
+        return 2 * (self.config.seconds("delivery_timeout") + self.config.timeout_seconds)
+
+    def _raise_failures(self) -> None:
+        failure = self._failures.take()
+        if failure is not None:
+            raise failure
 
     def _drain(self, queue: SendingQueue, patience: float) -> None:
         queue.refuse()
@@ -356,7 +395,10 @@ def _close_at_exit(producer: Producer) -> Callable[[], None]:
         forgotten = reference()
         if forgotten is not None:
             _log.warning("a producer was not closed; sending what it has accepted")
-            forgotten.close()
+            try:
+                forgotten.close()
+            except HermesError as error:
+                _log.error("a producer that was not closed: %s", error)
 
     atexit.register(close)
     return lambda: atexit.unregister(close)

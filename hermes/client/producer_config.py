@@ -42,7 +42,8 @@ class BrokerAddress(NamedTuple):
 class ProducerConfig:
     """What a `Producer` does. `broker_list` or `zookeeper_connect` is needed, the rest optional.
 
-    Durations are texts ("500ms", "2s") or numbers of milliseconds, as in Kafka 0.7.
+    Durations are texts ("500ms", "2s") or numbers of milliseconds, as in Kafka 0.7; only what is
+    named `..._seconds` is a number of seconds.
 
     Example:
         ProducerConfig(broker_list="0:localhost:9092", producer_type="async", acks="flushed")
@@ -58,10 +59,14 @@ class ProducerConfig:
         producer_type: "sync": `send` returns when the messages have reached what `acks` says.
             "async": it returns at once, a thread sends in batches.
         acks: "none": as Kafka 0.7, nothing comes back. "written": the broker has them.
-            "flushed": they are on its disk.
-        num_retries: how often a failed message set is sent again, 0 or more. What was sent may
-            arrive twice then, when only its answer was lost.
-        retry_backoff: how long to wait before each of these tries.
+            "flushed": they are on its disk. None: "flushed", but "none" with a broker of Kafka 0.7,
+            which can't acknowledge.
+        delivery_timeout: how long an attempt to send and all its retries may take together, above
+            0. What was sent may arrive twice, when only its answer was lost.
+        num_retries: how often a failed message set is sent again at most, 0 or more; None for as
+            often as `delivery_timeout` allows.
+        retry_backoff: how long to wait before the first of these tries. Each further wait is twice
+            as long, up to a second; all are shortened by up to a half, by chance.
         partitioner: a name among the entry points `hermes.partitioners`, or an object that
             provides `IPartitioner`.
         partitioner_options: keyword arguments for the partitioner's factory.
@@ -79,7 +84,8 @@ class ProducerConfig:
         compressed_topics: the topics to compress; empty for all.
         max_message_bytes: larger payloads are refused, 1 or more; the broker has a limit of its
             own (by default the same).
-        timeout_seconds: the longest that one request may take, above 0; each retry has as long.
+        timeout_seconds: the longest that one request may take, above 0 (in seconds, as the name
+            says); each retry has as long, within `delivery_timeout`.
         connect_timeout_seconds: the longest that connecting may take, above 0.
         supports_hermes_requests: whether the brokers answer Hermes' own requests; None finds out.
         metadata_max_age: after how long a topic's partitions are asked for anew.
@@ -100,8 +106,9 @@ class ProducerConfig:
     zookeeper_session_timeout: str | float = "6s"
     zookeeper_connection_timeout: str | float = "6s"
     producer_type: Literal["sync", "async"] = "sync"
-    acks: Literal["none", "written", "flushed"] = "none"
-    num_retries: int = 3
+    acks: Literal["none", "written", "flushed"] | None = None
+    delivery_timeout: str | float = "2m"
+    num_retries: int | None = None
     retry_backoff: str | float = "100ms"
     partitioner: Any = "java-hash"
     partitioner_options: Mapping[str, Any] = field(default_factory=dict)
@@ -128,15 +135,19 @@ class ProducerConfig:
 
     def __post_init__(self) -> None:
         for key, choices in _CHOICES.items():
+            if key == "acks" and self.acks is None:
+                continue
             if getattr(self, key) not in choices:
                 expected = ", ".join(map(repr, choices))
                 raise ConfigError(key, f"expected one of {expected}; got {getattr(self, key)!r}")
-        self._check_number("num_retries", 0)
+        if self.num_retries is not None:
+            self._check_number("num_retries", 0)
         for key in ("max_message_bytes", "queue_size", "queue_bytes", "batch_size"):
             self._check_number(key, 1)
         for key in ("retry_backoff", "metadata_max_age", "queue_time", "enqueue_timeout"):
             self.seconds(key)
-        for key in ("zookeeper_session_timeout", "zookeeper_connection_timeout"):
+        above_0 = ("delivery_timeout", "zookeeper_session_timeout", "zookeeper_connection_timeout")
+        for key in above_0:
             if self.seconds(key) <= 0:
                 raise ConfigError(key, "expected more than 0")
         for topic, count in self.partition_counts.items():
@@ -186,8 +197,8 @@ class ProducerConfig:
         return tuple(found[number] for number in sorted(found))
 
     def required_acks(self) -> Acks | None:
-        """The level to ask the broker for; None for no acknowledgement."""
-        return _ACKS[self.acks]
+        """The level to ask the broker for, if it can; None for no acknowledgement."""
+        return _ACKS[self.acks or "flushed"]
 
     def codec_of(self, topic: str) -> Codec:
         """How the messages of a topic are compressed."""

@@ -6,12 +6,14 @@ tried again, none behind it is sent.
 
 import logging
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from hermes.client.batching import ProducerData
 from hermes.client.grouping import Delivery, OutgoingSet, SetRules
+from hermes.client.retries import Retries, RetryRules
 from hermes.client.routing import Brokers, Router
 from hermes.client.sync_producer import SendResult, SyncProducer, is_retriable
 from hermes.errors import BrokerUnavailableError, HermesError, WrongPartitionError
@@ -26,6 +28,9 @@ MAX_SET_BYTES: Final = 1024 * 1024
 #: ... and one that is: a round trip for each set of a partition, so larger ones are better.
 MAX_ACKNOWLEDGED_SET_BYTES: Final = 8 * 1024 * 1024
 _MAX_REQUEST_SETS: Final = 1000
+# While sending goes on to fail there is one line in so many seconds.
+_SECONDS_BETWEEN_LINES: Final = 10.0
+_LEAST_SECONDS: Final = 0.001
 
 
 class Sender:
@@ -37,8 +42,9 @@ class Sender:
             and for those whose partition has gone with its broker.
         rules: how sets are made.
         acks: the acknowledgement to wait for; None for none.
-        num_retries: how many more tries a set has.
-        retry_seconds: the wait before each of them.
+        retry_rules: what bounds the tries of every call of `send`.
+        may_go_without: whether a broker that can't acknowledge, one of Kafka 0.7, is sent to all
+            the same, as with None.
     """
 
     def __init__(
@@ -47,32 +53,35 @@ class Sender:
         router: Router,
         rules: SetRules,
         acks: Acks | None,
-        num_retries: int,
-        retry_seconds: float,
+        retry_rules: RetryRules,
+        *,
+        may_go_without: bool = False,
     ) -> None:
         self._brokers = brokers
         self._router = router
         self._rules = rules
         self._acks = acks
-        self._num_retries = num_retries
-        self._retry_seconds = retry_seconds
+        self._retry_rules = retry_rules
+        self._may_go_without = may_go_without
         self._abandoned = threading.Event()
+        self._next_line_at = 0.0
 
     def send(self, items: Sequence[ProducerData]) -> Delivery:
         """Send items whose messages are payloads; every one has its outcome afterwards."""
+        retries = Retries(self._retry_rules)
         delivery = Delivery(items, self._router.choose, self._rules, self._router.steady)
         pending: Sequence[OutgoingSet] = delivery.sets
-        attempt = 0
         while True:
-            self._attempt(pending)
+            self._attempt(pending, retries)
             pending = [each for each in delivery.sets if _may_be_tried_again(each)]
             unplaced = delivery.unplaced
             if not pending and not unplaced:
                 return delivery
-            attempt += 1
-            if attempt > self._num_retries or self._abandoned.wait(self._retry_seconds):
+            pause = retries.next_pause()
+            if pause is None or self._abandoned.wait(pause):
                 return delivery
-            self._prepare_again(pending, attempt)
+            self._say_what_failed(pending, [delivery[index] for index in unplaced], retries)
+            self._choose_again(pending)
             if unplaced:
                 known = len(delivery.sets)
                 delivery.place_again(unplaced)
@@ -82,19 +91,24 @@ class Sender:
         """Let sends end without further tries."""
         self._abandoned.set()
 
-    def _prepare_again(self, sets: Iterable[OutgoingSet], attempt: int) -> None:
+    def _say_what_failed(
+        self, sets: Sequence[OutgoingSet], refused: Sequence[object], retries: Retries
+    ) -> None:
+        now = time.monotonic()
+        if now < self._next_line_at:
+            return
+        self._next_line_at = now + _SECONDS_BETWEEN_LINES
+        _log.warning(
+            "%d message sets and %d items without a partition are tried again, for %.0f s more: %s",
+            len(sets),
+            len(refused),
+            retries.seconds_left,
+            sets[0].outcome if sets else refused[0],
+        )
+
+    def _choose_again(self, sets: Sequence[OutgoingSet]) -> None:
         for each in sets:
-            error = each.outcome
-            _log.warning(
-                "%d messages for topic %r, broker %d, are sent again (%d of %d): %s",
-                len(each.payloads),
-                each.topic,
-                each.target.broker_id,
-                attempt,
-                self._num_retries,
-                error,
-            )
-            if isinstance(error, BrokerUnavailableError):
+            if isinstance(each.outcome, BrokerUnavailableError):
                 self._router.avoid(each.target.broker_id)
             if not each.has_key or not self._router.has(each.topic, each.target):
                 try:
@@ -103,25 +117,37 @@ class Sender:
                     # The target of before is as good as any while nothing better is known.
                     _log.debug("no other partition for topic %r: %s", each.topic, failure)
 
-    def _attempt(self, sets: Sequence[OutgoingSet]) -> None:
+    def _attempt(self, sets: Sequence[OutgoingSet], retries: Retries) -> None:
         if len(sets) == 1:
-            self._send_to_broker(sets[0].target.broker_id, sets)
+            self._send_to_broker(sets[0].target.broker_id, sets, retries)
             return
         by_broker: defaultdict[int, list[OutgoingSet]] = defaultdict(list)
         for each in sets:
             by_broker[each.target.broker_id].append(each)
         for broker_id, group in by_broker.items():
-            self._send_to_broker(broker_id, group)
+            self._send_to_broker(broker_id, group, retries)
 
-    def _send_to_broker(self, broker_id: int, sets: Sequence[OutgoingSet]) -> None:
+    def _send_to_broker(
+        self, broker_id: int, sets: Sequence[OutgoingSet], retries: Retries
+    ) -> None:
         broker = self._brokers[broker_id]
-        if self._acks is None:
-            self._send_unanswered(broker, sets)
+        try:
+            acks = self._acks_of(broker)
+        except HermesError as error:
+            for each in sets:
+                each.outcome = error
         else:
-            self._send_acknowledged(broker, sets, self._acks)
+            if acks is None:
+                self._send_unanswered(broker, sets)
+            else:
+                self._send_acknowledged(broker, sets, acks, retries)
         for each in sets:
             if isinstance(each.outcome, WrongPartitionError | BrokerUnavailableError):
                 self._router.forget(each.topic)
+
+    def _acks_of(self, broker: SyncProducer) -> Acks | None:
+        """What to wait for; asks the broker when it matters whether it can."""
+        return None if self._may_go_without and not broker.can_acknowledge() else self._acks
 
     def _send_unanswered(self, broker: SyncProducer, sets: Sequence[OutgoingSet]) -> None:
         failure: HermesError | None = None
@@ -139,13 +165,18 @@ class Sender:
                 each.outcome = failure or SendResult(each.topic, each.target.partition, None)
 
     def _send_acknowledged(
-        self, broker: SyncProducer, sets: Sequence[OutgoingSet], acks: Acks
+        self, broker: SyncProducer, sets: Sequence[OutgoingSet], acks: Acks, retries: Retries
     ) -> None:
+        longest = broker.channel.connection.timeout_seconds
         for one_each in _rounds(sets):
             for request in _requests(one_each, 2 * MAX_ACKNOWLEDGED_SET_BYTES):
+                # A try may end later than all of them may: without any time it is none.
+                timeout = min(longest, max(retries.seconds_left, _LEAST_SECONDS))
                 try:
                     outcomes: Sequence[SendResult | HermesError]
-                    outcomes = broker.send_acknowledged(_produces(request), acks)
+                    outcomes = broker.send_acknowledged(
+                        _produces(request), acks, timeout_seconds=timeout
+                    )
                 except HermesError as error:
                     outcomes = [error] * len(request)
                 for each, outcome in zip(request, outcomes, strict=True):

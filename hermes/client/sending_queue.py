@@ -103,7 +103,7 @@ class SendingQueue:
             self._hurry = True
             self._work.notify()
         for batch in batches:
-            if not batch.wait(max(deadline - time.monotonic(), 0)):
+            if not batch.wait_for_all(max(deadline - time.monotonic(), 0)):
                 raise BrokerTimeoutError("not everything could be sent in time; sending goes on")
 
     def refuse(self) -> None:

@@ -13,6 +13,7 @@ from hermes.errors import (
     BrokerError,
     BrokerTimeoutError,
     BrokerUnavailableError,
+    CoordinationUnavailableError,
     RemoteProtocolError,
 )
 from hermes.protocol import (
@@ -125,14 +126,23 @@ class SyncProducer:
         """
         self._channel.connection.send(MultiProduceRequest(tuple(produces)).encode())
 
+    def can_acknowledge(self) -> bool:
+        """Whether the broker answers produces; one of Kafka 0.7 doesn't. Asks it once."""
+        return AcknowledgedProduceRequest.TYPE in self._channel.versions()
+
     def send_acknowledged(
-        self, produces: Sequence[ProduceRequest], acks: Acks = Acks.WRITTEN
+        self,
+        produces: Sequence[ProduceRequest],
+        acks: Acks = Acks.WRITTEN,
+        *,
+        timeout_seconds: float | None = None,
     ) -> list[SendResult | BrokerError]:
         """Send message sets and wait until each is written, or flushed to disk.
 
         Args:
             produces: up to 32,767; one that fails doesn't stop the next.
             acks: WRITTEN or FLUSHED.
+            timeout_seconds: the longest that it may take, above 0; None for the producer's own.
 
         Returns:
             In the order of the produces: where each went, or the error that it met. An error that
@@ -145,8 +155,8 @@ class SyncProducer:
         conversations.require(
             self._channel.versions(), AcknowledgedProduceRequest.TYPE, "an acknowledgement"
         )
-        timeout = self._channel.connection.timeout_seconds
-        return self._channel.run(_produce(produces, acks, timeout))
+        timeout = timeout_seconds or self._channel.connection.timeout_seconds
+        return self._channel.run(_produce(produces, acks, timeout), timeout_seconds=timeout)
 
     def barrier(self) -> None:
         """Return when the broker has read, and carried out, everything sent so far.
@@ -202,4 +212,6 @@ def is_retriable(error: BaseException | None) -> bool:
     """Whether sending the same again may succeed."""
     if isinstance(error, BrokerError):
         return error.retriable
-    return isinstance(error, BrokerUnavailableError | BrokerTimeoutError)
+    return isinstance(
+        error, BrokerUnavailableError | BrokerTimeoutError | CoordinationUnavailableError
+    )

@@ -8,7 +8,7 @@ from hermes_testkit import BrokerProcess
 from hermes import FetchRequest, HermesError, Producer, ProducerConfig, SimpleConsumer
 from hermes.client import SendHandle
 
-__all__ = ["RestartableBroker", "check_no_loss"]
+__all__ = ["RestartableBroker", "check_no_loss", "check_outlived"]
 
 # How many outcomes more must be known before the next kill, so that each hits a busy broker.
 _OUTCOMES_BETWEEN = 300
@@ -94,6 +94,26 @@ def check_no_loss(broker: RestartableBroker, kills: int) -> None:
     assert len(sent) + producer.metrics().failed == len(load.handles)
     assert list(sent) == sorted(sent)
     assert sent.items() <= _stored(broker.port).items()
+
+
+def check_outlived(broker: RestartableBroker, kills: int) -> None:
+    """Kill and restart a broker under a producer with defaults: every message is sent."""
+    config = ProducerConfig(broker_list=f"0:127.0.0.1:{broker.port}", producer_type="async")
+    with Producer(config) as producer:
+        load = _Load(producer)
+        try:
+            for _ in range(kills):
+                load.wait_for_more(_OUTCOMES_BETWEEN)
+                broker.kill_and_restart()
+            load.wait_for_more(_OUTCOMES_BETWEEN)
+        finally:
+            load.stop()
+    sent = {handle.result(0).offset: number for number, handle in enumerate(load.handles)}
+    assert len(sent) == producer.metrics().sent
+    assert producer.metrics().failed == 0
+    assert list(sent) == sorted(sent)
+    stored = _stored(broker.port)
+    assert all(stored[offset] == b"message %d" % number for offset, number in sent.items())
 
 
 def _stored(port: int) -> dict[int, bytes]:

@@ -11,6 +11,7 @@ from hermes.errors import (
     BrokerTimeoutError,
     BrokerUnavailableError,
     ClientError,
+    DeliveryError,
     EncodingError,
     InvalidTopicError,
     MessageTooLargeBrokerError,
@@ -184,7 +185,7 @@ def test_a_0_7_broker_chooses_for_messages_without_key(memory_broker) -> None:
 
 def test_with_partition_counts_keys_work_on_a_0_7_broker(memory_broker) -> None:
     broker = memory_broker(hermes=False, partition_count=7)
-    with producer_of(broker, partition_counts={"*": 7}) as producer:
+    with producer_of(broker, partition_counts={"*": 7}, acks="none") as producer:
         producer.send("clicks", b"x", key="a")
         producer.flush()
     assert broker.payloads("clicks", 6) == [b"x"]
@@ -196,6 +197,20 @@ def test_a_0_7_broker_can_not_acknowledge(memory_broker) -> None:
         with pytest.raises(UnsupportedRequestVersionError, match="acknowledgement"):
             producer.send("clicks", b"x")
         assert producer.metrics().failed == 1
+
+
+@BOTH
+def test_by_default_a_message_is_on_disk_where_the_broker_can_say_so(
+    memory_broker, producer_type
+) -> None:
+    able, old = memory_broker(), memory_broker(hermes=False)
+    for broker, offset in ((able, 0), (old, None)):
+        with producer_of(broker, producer_type=producer_type) as producer:
+            assert producer.send("clicks", b"x").result(10).offset == offset
+        assert broker.payloads("clicks") == [b"x"]
+    (produce,) = [each for each in able.requests if each[4:6] == b"\x00\x40"]
+    assert produce[8:10] == b"\x00\x02"  # flushed
+    assert 64 not in old.request_types()
 
 
 class _Wrong:
@@ -291,6 +306,7 @@ def test_a_broker_that_is_down_is_an_error_for_every_message(unused_port, produc
     config = ProducerConfig(
         broker_list=f"0:127.0.0.1:{unused_port}",
         producer_type=producer_type,
+        num_retries=3,
         retry_backoff=0,
         queue_time=0,
     )
@@ -320,6 +336,7 @@ def test_messages_without_key_go_to_the_brokers_that_live(memory_broker, unused_
     broker = memory_broker()
     config = ProducerConfig(
         broker_list=f"0:127.0.0.1:{unused_port},1:{broker.host}:{broker.port}",
+        num_retries=3,
         retry_backoff=0,
         acks="written",
     )
@@ -351,7 +368,9 @@ def test_a_silent_broker_holds_up_the_others_once(memory_broker, silent_port) ->
     port, tried = silent_port
     broker = memory_broker()
     config = ProducerConfig(
-        broker_list=f"0:127.0.0.1:{port},1:{broker.host}:{broker.port}", retry_backoff=0
+        broker_list=f"0:127.0.0.1:{port},1:{broker.host}:{broker.port}",
+        num_retries=3,
+        retry_backoff=0,
     )
     with Producer(config) as producer:
         for topic in ("clicks", "views", "clicks"):
@@ -383,6 +402,29 @@ def test_sets_behind_one_that_is_tried_again_wait_for_it(memory_broker) -> None:
     with producer_of(broker, acks="written") as producer:
         producer.send("clicks", parts)
     assert broker.payloads("clicks") == parts
+
+
+@BOTH
+def test_a_delivery_ends_at_its_timeout(unused_port, producer_type) -> None:
+    config = ProducerConfig(
+        broker_list=f"0:127.0.0.1:{unused_port}",
+        producer_type=producer_type,
+        delivery_timeout="50ms",
+        retry_backoff=1,
+        queue_time=0,
+    )
+    with Producer(config) as producer, pytest.raises(BrokerUnavailableError):
+        producer.send("clicks", b"x").result(30)
+
+
+def test_a_request_gets_no_more_time_than_its_delivery(memory_broker) -> None:
+    broker = memory_broker()
+    settings = {"timeout_seconds": 30, "delivery_timeout": "10s", "acks": "flushed"}
+    with producer_of(broker, supports_hermes_requests=True, **settings) as producer:
+        producer.send("clicks", b"x")
+    (produce,) = [each for each in broker.requests if each[4:6] == b"\x00\x40"]
+    timeout_ms = int.from_bytes(produce[10:14], "big")
+    assert 0 < timeout_ms <= 8_000  # the broker's share
 
 
 def test_a_silent_broker_costs_the_timeout(memory_broker) -> None:
@@ -517,7 +559,9 @@ def test_what_close_can_not_send_fails_and_nothing_vanishes(memory_broker) -> No
     broker = memory_broker()
     producer = filled(broker)
     last = producer.send  # the queue is full; what is in it must be reported
-    producer.close(timeout_seconds=0.01)
+    with pytest.raises(DeliveryError, match="6 messages") as raised:
+        producer.close(timeout_seconds=0.01)
+    assert raised.value.failed_count == 6
     metrics = producer.metrics()
     assert (metrics.queued, metrics.sent, metrics.failed) == (0, 0, 6)
     with pytest.raises(ClientError):
@@ -537,7 +581,7 @@ def test_flush_ends_at_its_timeout(memory_broker) -> None:
 def test_a_refused_message_shows_when_the_producer_closes(memory_broker) -> None:
     broker = memory_broker()
     broker.errors = [ErrorCode.INVALID_MESSAGE]
-    producer = producer_of(broker, num_retries=0)
+    producer = producer_of(broker, num_retries=0, acks="none")
     with pytest.raises(BrokerUnavailableError):
         send_and_close(producer)
     producer.close()
@@ -552,7 +596,7 @@ def send_and_close(producer: Producer) -> None:
 def test_large_lists_are_split_for_the_broker(memory_broker) -> None:
     broker = memory_broker()
     messages = [b"x" * 300_000] * 10
-    with producer_of(broker) as producer:
+    with producer_of(broker, acks="none") as producer:
         producer.send("clicks", messages)
         producer.flush()
     assert broker.payloads("clicks") == messages

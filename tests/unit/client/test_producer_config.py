@@ -20,7 +20,9 @@ from hermes.protocol import Acks, Codec
         ("broker_list", "x:localhost:9092"),
         ("producer_type", "fast"),
         ("acks", "all"),
-        ("acks", None),
+        ("acks", 1),
+        ("delivery_timeout", 0),
+        ("delivery_timeout", "never"),
         ("compression", "lz4"),
         ("queue_full", "explode"),
         ("num_retries", -1),
@@ -66,4 +68,5 @@ def test_acknowledgements_and_codecs() -> None:
     assert (config.codec_of("big"), config.codec_of("small")) == (Codec.GZIP, Codec.NONE)
     every = ProducerConfig(broker_list="0:a:1", compression="snappy")
     assert every.codec_of("small") is Codec.SNAPPY
-    assert every.required_acks() is None
+    assert every.required_acks() is Acks.FLUSHED
+    assert ProducerConfig(broker_list="0:a:1", acks="none").required_acks() is None

@@ -1,0 +1,88 @@
+"""Messages that failed behind the application's back: logged, and kept for `flush` and `close`.
+
+An asynchronous `send` returns before its outcome is known, so a failure must reach somebody by
+another way: a callback handler, or a look at the handle. What went neither way is counted here.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from hermes.client.batching import Batch
+from hermes.errors import DeliveryError
+
+__all__ = ["Failures"]
+
+_log = logging.getLogger(__name__)
+
+# While sending goes on to fail there is one line in so many seconds.
+_SECONDS_BETWEEN_LINES: Final = 10.0
+
+
+class Failures:
+    """Counts failed messages that nobody has heard of. Threads may share it.
+
+    Args:
+        clock: monotonic seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._unheard_count = 0
+        self._last_error: Exception | None = None
+        self._burst_count = 0
+        self._unsaid_count = 0
+        self._next_line_at = 0.0
+
+    def note(self, batch: Batch, failed: Mapping[int, int], error: Exception) -> None:
+        """Take over what failed in a batch, before it is finished.
+
+        Args:
+            batch: the batch.
+            failed: the number of messages of each item that failed, by the item's index.
+            error: what one of them failed with.
+        """
+        count = batch.leave_unheard(failed, self._heard)
+        if not count:
+            return
+        with self._lock:
+            self._unheard_count += count
+            self._last_error = error
+            self._burst_count += count
+            self._unsaid_count += count
+            if self._clock() < self._next_line_at:
+                return
+            self._next_line_at = self._clock() + _SECONDS_BETWEEN_LINES
+            unsaid, self._unsaid_count = self._unsaid_count, 0
+        _log.error("%d messages were not sent: %s", unsaid, error)
+
+    def end_burst(self) -> None:
+        """Note that messages are sent again."""
+        if not self._burst_count:
+            return
+        with self._lock:
+            burst, self._burst_count = self._burst_count, 0
+            self._unsaid_count = 0
+            self._next_line_at = 0.0
+        _log.warning("messages are sent again; %d were not sent before", burst)
+
+    def take(self) -> DeliveryError | None:
+        """What failed since the last time and is still unheard of, as an error to raise."""
+        with self._lock:
+            count, self._unheard_count = self._unheard_count, 0
+            unsaid, self._unsaid_count = self._unsaid_count, 0
+            error, self._last_error = self._last_error, None
+        if unsaid:
+            _log.error("%d more messages were not sent: %s", unsaid, error)
+        if not count:
+            return None
+        failure = DeliveryError(f"{count} messages were not sent: {error}", failed_count=count)
+        failure.__cause__ = error
+        return failure
+
+    def _heard(self, count: int) -> None:
+        with self._lock:
+            self._unheard_count = max(self._unheard_count - count, 0)
