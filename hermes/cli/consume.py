@@ -20,6 +20,7 @@ from hermes.cli.options import (
     BrokerAddress,
     broker_option,
 )
+from hermes.cli.patience import Patience
 from hermes.cli.payloads import payload_json
 from hermes.cli.positions import find_position
 from hermes.cli.reading import Chunk, PartitionReader, read_partitions
@@ -126,7 +127,8 @@ def command(
     """Write a topic's messages to stdout, a line each, and nothing else there.
 
     Without -e and -c it goes on until Ctrl-C; new messages show at once. Messages of one partition
-    come in order. With -f a newline is written only where the format says so.
+    come in order. Without -e a broker that goes away is waited for, and reading goes on where it
+    was. With -f a newline is written only where the format says so.
     """
     if as_json and template is not None:
         raise click.UsageError("--format and --json exclude each other")
@@ -174,7 +176,8 @@ def _consume(consumer: SimpleConsumer, wanted: _Wanted, render: _Render) -> None
     ranges = _existing_ranges(source, wanted)
     readers = _readers(consumer, source, ranges, wanted)
     status(f"reading {wanted.topic}: {_summary(readers)}", quiet=wanted.quiet)
-    chunks = read_partitions(consumer, readers, _MAX_WAIT_MS)
+    patience = Patience(0 if wanted.exit_at_end else None, quiet=wanted.quiet)
+    chunks = read_partitions(consumer, readers, _MAX_WAIT_MS, patience)
     if wanted.count is not None:
         chunks = _first(chunks, wanted.count)
     try:
@@ -193,9 +196,9 @@ def _existing_ranges(source: TopicSource, wanted: _Wanted) -> dict[int, OffsetRa
         )
     if not exists:
         if wanted.exit_at_end:
-            raise ClientError(f"there is no topic {wanted.topic!r}")
+            raise ClientError(source.missing_text())
         if not wanted.quiet:
-            note(f"there is no topic {wanted.topic!r} yet; waiting for its first message")
+            note(f"{source.missing_text()}; waiting for its first message")
     return ranges
 
 

@@ -18,6 +18,7 @@ from hermes.cli.options import (
     TOPIC,
     BrokerAddress,
 )
+from hermes.cli.patience import Patience
 from hermes.cli.sending import ACKS_NAMES, BatchSender, choose_acks
 from hermes.cli.terminal import note, progress, status
 from hermes.client import SyncProducer
@@ -63,6 +64,15 @@ _LINGER_SECONDS: Final = 0.005
 )
 @click.option("-q", "--quiet", is_flag=True, help="No status and no progress on the terminal.")
 @TIMEOUT_OPTION
+@click.option(
+    "--delivery-timeout",
+    "delivery_seconds",
+    type=click.FloatRange(0, 86_400),
+    default=120,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long to try again while the broker is away; not with --acks none.",
+)
 @click.argument("path", metavar="[FILE]", default="-", type=click.Path(allow_dash=True))
 @click.pass_context
 def command(
@@ -74,13 +84,15 @@ def command(
     codec_name: str,
     quiet: bool,
     timeout_seconds: float,
+    delivery_seconds: float,
     path: str,
 ) -> None:
     """Publish FILE, or stdin, to a topic: a message a line, without its newline.
 
     Lines may hold any bytes; an empty line is an empty message. From a pipe, lines are sent as
-    they come. Exit status 0 means that the broker has every line, as far as --acks says; an error
-    tells how many lines it has for certain.
+    they come. A broker that goes away meanwhile is waited for; lines whose fate is not known then
+    are sent again, and may be stored twice. Exit status 0 means that the broker has every line, as
+    far as --acks says; an error tells how many lines it has for certain.
     """
     acks_given = ctx.get_parameter_source("acks_name") is not click.core.ParameterSource.DEFAULT
     with (
@@ -88,7 +100,8 @@ def command(
         SyncProducer(broker.host, broker.port, timeout_seconds=timeout_seconds) as producer,
     ):
         acks = choose_acks(producer, acks_name, is_required=acks_given)
-        sender = BatchSender(producer, topic, partition, acks, Codec[codec_name.upper()])
+        patience = Patience(delivery_seconds, quiet=quiet)
+        sender = BatchSender(producer, topic, partition, acks, Codec[codec_name.upper()], patience)
         with progress(_file_bytes(descriptor), "sending", quiet=quiet) as advance:
             try:
                 for batch in _batches(descriptor, sender):

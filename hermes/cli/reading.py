@@ -7,12 +7,14 @@ those inside a compressed set, which all have the offset of the set.
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple, NoReturn
 
+from hermes.cli.patience import Patience
 from hermes.cli.terminal import note
 from hermes.cli.topic_source import TopicSource
 from hermes.client import FetchRequest, FetchResult, Message, SimpleConsumer
 from hermes.errors import (
     ClientError,
     ExpandedTooLargeError,
+    HermesError,
     InvalidMessageError,
     MessageLargerThanFetchError,
     OffsetOutOfRangeBrokerError,
@@ -188,7 +190,10 @@ class PartitionReader:
 
 
 def read_partitions(
-    consumer: SimpleConsumer, readers: Sequence[PartitionReader], max_wait_ms: int
+    consumer: SimpleConsumer,
+    readers: Sequence[PartitionReader],
+    max_wait_ms: int,
+    patience: Patience | None = None,
 ) -> Iterator[Chunk]:
     """Read partitions side by side until all are done.
 
@@ -196,20 +201,36 @@ def read_partitions(
         consumer: talks to the broker.
         readers: one for each partition.
         max_wait_ms: how long the broker may wait for new messages before it answers.
+        patience: bears a broker that is away; none unless given.
 
     Yields:
-        Messages as they come; those of one partition are in order.
+        Messages as they come; those of one partition are in order, without a hole or a repetition
+        also when the broker was away.
 
     Raises:
         ClientError: a partition can't be read on.
     """
     while active := [reader for reader in readers if not reader.is_done]:
-        size = max(min(_FETCH_BYTES, _ROUND_BYTES // len(active)), _LEAST_FETCH_BYTES)
-        results = consumer.fetch_waiting([reader.request(size) for reader in active], max_wait_ms)
-        for reader, result in zip(active, results, strict=True):
-            chunk = reader.take(result)
-            if chunk.messages:
-                yield chunk
+        try:
+            yield from _one_round(consumer, active, max_wait_ms)
+        except HermesError as error:
+            if patience is None:
+                raise
+            patience.bear(error)  # each reader stands where it has read to
+        else:
+            if patience is not None:
+                patience.reward()
+
+
+def _one_round(
+    consumer: SimpleConsumer, active: Sequence[PartitionReader], max_wait_ms: int
+) -> Iterator[Chunk]:
+    size = max(min(_FETCH_BYTES, _ROUND_BYTES // len(active)), _LEAST_FETCH_BYTES)
+    results = consumer.fetch_waiting([reader.request(size) for reader in active], max_wait_ms)
+    for reader, result in zip(active, results, strict=True):
+        chunk = reader.take(result)
+        if chunk.messages:
+            yield chunk
 
 
 def _before(messages: list[tuple[Message, int]], start: int, end: int) -> list[tuple[Message, int]]:

@@ -3,6 +3,7 @@
 from typing import Final
 
 from hermes.cli.lines import LineBatch
+from hermes.cli.patience import Patience
 from hermes.cli.terminal import note
 from hermes.client import SyncProducer
 from hermes.client.conversations import metadata
@@ -58,6 +59,8 @@ class BatchSender:
         partition: its number, or -1 for one at random.
         acks: what to wait for; None for nothing.
         codec: how each batch is compressed.
+        patience: bears a broker that is away, for acknowledged batches; without an acknowledgement
+            nobody knows what the broker had read.
 
     Attributes:
         max_message_bytes: the largest message that the broker takes.
@@ -71,18 +74,22 @@ class BatchSender:
         partition: int,
         acks: Acks | None,
         codec: Codec = Codec.NONE,
+        patience: Patience | None = None,
     ) -> None:
         self._producer = producer
         self._topic = topic
         self._partition = partition
         self._acks = acks
         self._codec = codec
+        self._patience = patience or Patience(0)
         self._sent_count = 0
         self.stored_count = 0
         self.max_message_bytes = self._ask_max_message_bytes()
 
     def send(self, batch: LineBatch) -> None:
         """Send a batch; with acks, return when the broker has it.
+
+        What is sent again because its fate was not known may be stored twice.
 
         Args:
             batch: each line within `max_message_bytes`.
@@ -122,8 +129,18 @@ class BatchSender:
         if self._acks is None:
             self._producer.send(self._topic, self._partition, encoded)
             return
+        while True:
+            try:
+                self._send_acknowledged(encoded, self._acks)
+            except HermesError as error:
+                self._patience.bear(error)
+            else:
+                self._patience.reward()
+                return
+
+    def _send_acknowledged(self, encoded: bytes, acks: Acks) -> None:
         request = ProduceRequest(self._topic, self._partition, encoded)
-        (outcome,) = self._producer.send_acknowledged([request], self._acks)
+        (outcome,) = self._producer.send_acknowledged([request], acks)
         if isinstance(outcome, BrokerError):
             raise outcome
 

@@ -54,15 +54,16 @@ class TopicSource:
         """Ask what there is.
 
         Returns:
-            What each partition holds now, by number, and whether the topic exists: a broker of
-            Kafka 0.7 can't tell, then True.
+            What each partition holds now, by number, and whether the topic exists. A broker of
+            Kafka 0.7 can't tell a topic that was never written to from one that isn't there.
 
         Raises:
             ClientError: there is no such partition.
             BrokerError: the topic's name is not allowed.
         """
         if not self._consumer.supports(MetadataRequest.TYPE):
-            return self._probed_ranges(), True
+            ranges = self._probed_ranges()
+            return ranges, any(each.end > 0 for each in ranges.values())
         (metadata,) = self._consumer.metadata([self.topic]).topics
         if metadata.error not in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC):
             raise error_for(metadata.error, f"topic {self.topic!r}")
@@ -74,6 +75,15 @@ class TopicSource:
         # A partition that was never written to has no log, and will start at 0.
         ranges = {number: known.get(number, OffsetRange(0, 0)) for number in numbers}
         return ranges, metadata.error == ErrorCode.NONE
+
+    def missing_text(self) -> str:
+        """What to say when the topic does not exist."""
+        if self._consumer.supports(MetadataRequest.TYPE):
+            return f"there is no topic {self.topic!r}"
+        return (
+            f"there is no topic {self.topic!r}, or nothing was ever written to it: "
+            "a broker of Kafka 0.7 can't tell"
+        )
 
     def boundary_before(self, partition: int, offset: int) -> int:
         """Find a place at or before an offset where a message starts.

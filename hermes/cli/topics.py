@@ -1,5 +1,7 @@
 """`hermes topics`: which topics a broker has, what is in them, and their end."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
@@ -16,7 +18,7 @@ from hermes.cli.options import (
 from hermes.cli.terminal import format_bytes, write_json, write_table
 from hermes.client import SimpleConsumer
 from hermes.errors import ClientError
-from hermes.protocol import ErrorCode, TopicMetadata, error_for
+from hermes.protocol import ErrorCode, MetadataRequest, TopicMetadata, error_for
 
 __all__ = ["command"]
 
@@ -39,7 +41,7 @@ def command(ctx: click.Context) -> None:
 @TIMEOUT_OPTION
 def list_(broker: BrokerAddress, as_json: bool, timeout_seconds: float) -> None:
     """List the topics of a broker."""
-    with _connected(broker, timeout_seconds) as consumer:
+    with _connected(broker, timeout_seconds, "list its topics") as consumer:
         topics = sorted(consumer.metadata().topics, key=lambda each: each.topic)
     sizes = {each.topic: _size_bytes(each) for each in topics}
     if as_json:
@@ -65,7 +67,7 @@ def describe(
 
     Partitions that were never written to have no offsets.
     """
-    with _connected(broker, timeout_seconds) as consumer:
+    with _connected(broker, timeout_seconds, "describe a topic") as consumer:
         described = consumer.metadata(list(dict.fromkeys(topics))).topics
     for each in described:
         _check_exists(each)
@@ -89,7 +91,7 @@ def delete(
     broker: BrokerAddress, as_json: bool, timeout_seconds: float, yes: bool, topic: str
 ) -> None:
     """Delete TOPIC on a broker, with all its messages. There is no way back."""
-    with _connected(broker, timeout_seconds) as consumer:
+    with _connected(broker, timeout_seconds, "delete a topic") as consumer:
         (described,) = consumer.metadata([topic]).topics
         _check_exists(described)
         size = format_bytes(_size_bytes(described))
@@ -103,8 +105,19 @@ def delete(
         click.echo(f"deleted {topic}")
 
 
-def _connected(broker: BrokerAddress, timeout_seconds: float) -> SimpleConsumer:
-    return SimpleConsumer(broker.host, broker.port, timeout_seconds=timeout_seconds)
+@contextmanager
+def _connected(
+    broker: BrokerAddress, timeout_seconds: float, purpose: str
+) -> Iterator[SimpleConsumer]:
+    """A consumer whose broker can do what the command is for."""
+    with SimpleConsumer(broker.host, broker.port, timeout_seconds=timeout_seconds) as consumer:
+        if not consumer.supports(MetadataRequest.TYPE):
+            raise ClientError(
+                f"{broker} is a broker of Kafka 0.7, which can't {purpose}; its topics are "
+                "directories in its log.dir, and nodes of /brokers/topics in ZooKeeper "
+                "(`hermes offsets` and `hermes consume` work with it)"
+            )
+        yield consumer
 
 
 def _check_exists(topic: TopicMetadata) -> None:

@@ -107,8 +107,8 @@ def require(versions: Mapping[int, int], request_type: int, purpose: str) -> Non
     """
     if request_type not in versions:
         raise UnsupportedRequestVersionError(
-            f"{purpose} needs a request of type {request_type}, which this broker does not know "
-            "(Kafka 0.7 knows types 0 to 4)"
+            f"{purpose} is beyond this broker: it does not know the request (type {request_type}), "
+            "as none of Kafka 0.7 does"
         )
 
 

@@ -54,6 +54,13 @@ def test_offsets_work_and_topics_say_why_they_do_not(kafka, topic):
     kafka("consume", "-t", topic, "-c", 1)  # until it is readable
     shown = kafka("offsets", "-t", topic).stdout.decode()
     assert shown.split()[4:] == [topic, "0", "0", "13"]
-    refused = kafka("topics", "list", code=1)
-    assert b"metadata needs a request of type 66" in refused.stderr
-    assert refused.stderr.count(b"\n") == 1
+    for command in (("list",), ("describe", topic), ("delete", "--yes", topic)):
+        refused = kafka("topics", *command, code=1)
+        assert b"is a broker of Kafka 0.7, which can't " in refused.stderr
+        assert refused.stderr.count(b"\n") == 1
+
+
+def test_a_topic_that_nobody_wrote_to_is_an_error_when_it_is_to_be_read_to_its_end(kafka, topic):
+    refused = kafka("consume", "-t", topic, "-e", code=1)
+    assert refused.stdout == b""
+    assert b"there is no topic" in refused.stderr

@@ -204,9 +204,11 @@ def test_partitions_of_a_kafka_07_are_counted_by_trying(fake_consumer, count):
     assert len(source_of(consumer).ranges()[0]) == count
 
 
-def test_only_a_hermes_broker_can_tell_that_there_is_no_topic(fake_consumer):
-    assert source_of(fake_consumer({})).ranges() == ({0: OffsetRange(0, 0)}, False)
-    assert source_of(fake_consumer({}, hermes=False)).ranges() == ({0: OffsetRange(0, 0)}, True)
+def test_a_topic_that_nobody_wrote_to_does_not_exist(fake_consumer):
+    for is_hermes in (True, False):
+        source = source_of(fake_consumer({}, hermes=is_hermes))
+        assert source.ranges() == ({0: OffsetRange(0, 0)}, False)
+        assert ("can't tell" in source.missing_text()) is not is_hermes
 
 
 def test_a_large_message_of_another_magic_is_read_too(consumer_of):

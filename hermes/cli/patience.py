@@ -1,0 +1,67 @@
+"""Holding on while a broker is away: pauses that grow, one line on stderr, at last an end."""
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+from hermes.cli.terminal import note, status
+from hermes.client.sync_producer import is_retriable
+from hermes.errors import HermesError
+
+__all__ = ["Patience"]
+
+_FIRST_PAUSE_SECONDS: Final = 0.1
+_LONGEST_PAUSE_SECONDS: Final = 5.0
+
+
+class Patience:
+    """How a command bears failures that pass by themselves, for instance a broker's restart.
+
+    Args:
+        limit_seconds: how long it waits from the first failure on; None for ever, 0 not at all.
+        quiet: whether the user asked for no status.
+        sleep: pauses for seconds.
+        seconds: a monotonic clock.
+    """
+
+    def __init__(
+        self,
+        limit_seconds: float | None,
+        *,
+        quiet: bool = False,
+        sleep: Callable[[float], None] = time.sleep,
+        seconds: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._limit = limit_seconds
+        self._quiet = quiet
+        self._sleep = sleep
+        self._seconds = seconds
+        self._since: float | None = None
+        self._pause = _FIRST_PAUSE_SECONDS
+
+    def bear(self, error: HermesError) -> None:
+        """Pause after a failure; the first of a row is said on stderr.
+
+        Raises:
+            HermesError: the error itself, when trying again can't help, or for too long didn't.
+        """
+        if not is_retriable(error):
+            raise error
+        now = self._seconds()
+        since = now if self._since is None else self._since
+        left = None if self._limit is None else since + self._limit - now
+        if left is not None and left <= 0:
+            raise error
+        if self._since is None:
+            self._since = now
+            note(f"{error}; trying again")
+        self._sleep(self._pause if left is None else min(self._pause, left))
+        self._pause = min(2 * self._pause, _LONGEST_PAUSE_SECONDS)
+
+    def reward(self) -> None:
+        """It worked: the next failure is the first of a row again."""
+        if self._since is None:
+            return
+        away = self._seconds() - self._since
+        status(f"it works again after {away:.0f} s", quiet=self._quiet)
+        self._since, self._pause = None, _FIRST_PAUSE_SECONDS

@@ -1,0 +1,53 @@
+"""Programs on pipes live through a broker's restart, and say so once."""
+
+from hermes_testkit import message, wait_until_visible
+from server_process import free_port
+
+
+def test_pipes_live_through_a_restart(start_broker, hermes_at):
+    broker = start_broker(listen=f"tcp:{free_port()}:interface=127.0.0.1")
+    hermes = hermes_at(broker.port)
+    producer = hermes.start("produce", "-t", "t")
+    producer.stdin.write(b"first\n")
+    producer.stdin.flush()
+    consumer = hermes.start("consume", "-t", "t", "-f", r"%o %s\n")
+    assert consumer.stdout.readline() == b"0 first\n"
+    for number in range(2):
+        broker.kill() if number else broker.stop()
+        assert b"trying again" in consumer.stderr.readline()
+        producer.stdin.write(b"while it is away %d\n" % number)
+        producer.stdin.flush()
+        assert b"trying again" in producer.stderr.readline()
+        broker.start()
+        assert consumer.stdout.readline().endswith(b" while it is away %d\n" % number)
+    producer.stdin.write(b"last\n")
+    producer.stdin.close()
+    assert producer.wait(60) == 0
+    assert consumer.stdout.readline().endswith(b" last\n")
+    consumer.kill()
+    whole = hermes("consume", "-t", "t", "-e", "-o", "beginning").stdout.splitlines()
+    assert whole == [b"first", b"while it is away 0", b"while it is away 1", b"last"]
+    assert (producer.stderr.read(), consumer.stderr.read()) == (b"", b"")
+
+
+def test_a_bounded_time_ends_a_producer_with_what_is_stored(start_broker, hermes_at):
+    broker = start_broker()
+    producer = hermes_at(broker.port).start("produce", "-t", "t", "--delivery-timeout", "0.3")
+    producer.stdin.write(b"first\n")
+    producer.stdin.flush()
+    with broker.connect() as client:
+        wait_until_visible(client, "t", 0, len(message(b"first")))
+    broker.stop()
+    producer.stdin.write(b"second\n")
+    producer.stdin.close()
+    assert producer.wait(60) == 1
+    assert b"lines 1 to 1 are stored" in producer.stderr.read()
+
+
+def test_reading_to_the_end_is_not_for_waiting(start_broker, hermes_at):
+    broker = start_broker()
+    hermes = hermes_at(broker.port)
+    hermes("produce", "-t", "t", stdin=b"x\n")
+    broker.stop()
+    ended = hermes("consume", "-t", "t", "-e", code=1)
+    assert b"is the broker running there?" in ended.stderr
