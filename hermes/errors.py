@@ -248,6 +248,12 @@ class TooManyTopicsError(BrokerError):
     code = 72
 
 
+class AnswerTooLargeError(BrokerError):
+    """Code 73: the answer would be larger than the broker makes one; ask for less at a time."""
+
+    code = 73
+
+
 # -- client -------------------------------------------------------------------------------------
 
 

@@ -9,13 +9,14 @@ says that nothing was written: after a failed flush the bytes may still be kept 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 
 from hermes.broker.flushing import FlushScheduler
+from hermes.broker.turns import in_turns
 from hermes.protocol import ErrorCode, ProducedEntry, encode_acknowledged_produce_response
 from hermes.storage import Log
 
@@ -55,28 +56,34 @@ def answer_when_flushed(
     """
     answer: Deferred[bytes] = Deferred()
     codes: dict[Log, ErrorCode | None] = {a.log: None for a in appended if a.log is not None}
+    pending = len(codes)
     timer: Any = None
 
     def settle(log: Log, code: ErrorCode) -> None:
+        nonlocal pending
         codes[log] = code
-        if None not in codes.values() and not answer.called:
+        pending -= 1
+        if not pending:
             finish()
 
     def finish() -> None:
+        if answer.called:
+            return
         if timer is not None and timer.active():
             timer.cancel()
         answer.callback(encode_acknowledged_produce_response([_entry(a, codes) for a in appended]))
 
-    pending = list(codes)
-    if not pending:
-        finish()
-    for log in pending:
+    def flush(log: Log) -> None:
         flusher.flush_now(log).addCallbacks(
-            lambda _, log=log: settle(log, ErrorCode.NONE),
-            lambda _, log=log: settle(log, ErrorCode.OUTCOME_UNKNOWN),
+            lambda _: settle(log, ErrorCode.NONE),
+            lambda _: settle(log, ErrorCode.OUTCOME_UNKNOWN),
         )
+
+    if not codes:
+        finish()
+    in_turns(clock, list(codes), flush)
     if timeout_ms > 0 and not answer.called:
-        timer = clock.callLater(timeout_ms / 1000, lambda: None if answer.called else finish())
+        timer = clock.callLater(timeout_ms / 1000, finish)
     return answer
 
 
@@ -85,4 +92,4 @@ def _entry(appended: Appended, codes: dict[Log, ErrorCode | None]) -> ProducedEn
         return appended.entry
     if codes[appended.log] is ErrorCode.NONE:
         return appended.entry
-    return replace(appended.entry, error=ErrorCode.OUTCOME_UNKNOWN, offset=-1)
+    return ProducedEntry(appended.entry.partition, ErrorCode.OUTCOME_UNKNOWN, -1)

@@ -23,7 +23,9 @@ from twisted.internet.interfaces import IReactorTime
 
 from hermes._version import __version__
 from hermes.broker.acknowledging import Appended, answer_when_flushed
+from hermes.broker.describing import describe
 from hermes.broker.flushing import FlushScheduler
+from hermes.broker.large_answers import LargeAnswers
 from hermes.broker.metrics import Metrics
 from hermes.broker.sends import FileSend, MessageSetSend, MultiMessageSetSend, WaitingFetchSend
 from hermes.broker.topics import TopicRegistry
@@ -36,6 +38,7 @@ from hermes.errors import (
     ExpandedTooLargeError,
     HermesError,
     InvalidTopicError,
+    LocalProtocolError,
     MessageTooLargeError,
     OffsetOutOfRangeError,
     ProtocolError,
@@ -45,6 +48,7 @@ from hermes.errors import (
 from hermes.limited_log import LimitedLog
 from hermes.logs import ModuleLogger
 from hermes.protocol import (
+    LONG_ENTRIES,
     REQUEST_VERSIONS,
     AcknowledgedProduceRequest,
     Acks,
@@ -56,27 +60,25 @@ from hermes.protocol import (
     DeleteTopicRequest,
     ErrorCode,
     FetchRequest,
+    LongProduce,
+    LongRequest,
     MetadataRequest,
     MultiFetchRequest,
     MultiProduceRequest,
     OffsetsRequest,
-    PartitionMetadata,
     ProducedEntry,
     ProduceRequest,
     ProduceRun,
     SetCheck,
-    TopicMetadata,
     UnsupportedRequest,
     WaitingFetchRequest,
     check_message_set,
     check_plain_set,
-    check_topic_name,
     code_for,
     encode_acknowledged_produce_response,
     encode_append_times_response,
     encode_boundary_response,
     encode_error_response,
-    encode_metadata_response,
     encode_offsets_response,
 )
 from hermes.quoting import quoted
@@ -100,7 +102,17 @@ CONCURRENT_CHECKS = 2
 MAX_WAIT_MS = 5 * 60 * 1000
 
 #: More partitions than this can't be waited for in one request: each flush looks at all of them.
-MAX_WAITING_FETCHES = 1024
+MAX_WAITING_FETCHES = LONG_ENTRIES
+
+#: The answer to more fetches than this, or about more topics and partitions, counts as large.
+LARGE_ENTRIES = 64
+
+#: Large answers under way may together hold this share of `request_memory`.
+_LARGE_ANSWERS_SHARE = 0.5
+
+#: What an int32 can say, less what stands before the messages of one fetch.
+_LARGEST_SIZE = 2**31 - 1
+_LARGEST_FETCH_BYTES = _LARGEST_SIZE - 32
 
 
 class CloseConnection(Exception):  # noqa: N818 - it is an outcome, not an error of ours
@@ -138,6 +150,7 @@ class Broker:
         metrics: what was done so far.
         topics: which topics there are.
         waiting: the fetches that wait for more.
+        large_answers: those under way.
     """
 
     _log = ModuleLogger()
@@ -176,6 +189,9 @@ class Broker:
         self.topics = topics
         self.metrics = Metrics()
         self.waiting = WaitingFetches(clock, self._is_ready)
+        self.large_answers = LargeAnswers(
+            int(config.request_memory_bytes * _LARGE_ANSWERS_SHARE), clock
+        )
         flusher.on_flushed(lambda log: self.waiting.changed(log.topic, log.partition))
         self._serve: dict[type, Callable[[Any], Outcome]] = {
             ProduceRun: self.append_run,
@@ -191,6 +207,8 @@ class Broker:
             AppendTimesRequest: self._append_times,
             DeleteTopicRequest: self._delete_topic,
             UnsupportedRequest: self._unsupported,
+            LongRequest: partial(self._long, abandon=True),
+            LongProduce: partial(self._long, abandon=False),
         }
 
     def serve(self, request: Any) -> Outcome:
@@ -206,6 +224,28 @@ class Broker:
             CloseConnection: close the connection without an answer; nothing more was done.
         """
         return self._serve[type(request)](request)
+
+    def _long(self, request: LongRequest, abandon: bool) -> Later:
+        """Serve a request of very many entries, decoded in a thread and one at a time.
+
+        Decoded they hold twenty times what their bytes do, and their answers are large.
+        """
+        served = self.large_answers.make(
+            lambda: self._in_thread(request.decode).addCallback(self._decoded)
+        )
+        return Later(served, abandon=abandon, request_bytes=len(request.frame))
+
+    def _large(self, function: Callable[..., Any], *args: Any) -> Later:
+        """Make a large answer when its time has come."""
+        made = self.large_answers.make(lambda: _awaited(function(*args)))
+        return Later(made, abandon=True)
+
+    def _decoded(self, request: Any) -> Any:
+        if isinstance(request, MultiFetchRequest):
+            return _awaited(self._fetch_all(request.fetches, self._multifetch_answer))
+        if isinstance(request, MetadataRequest):
+            return self._describe(request)
+        return _awaited(self.serve(request))
 
     # -- produce --------------------------------------------------------------------------------
 
@@ -286,7 +326,10 @@ class Broker:
 
     def _check_inline(self, produces: Sequence[ProduceRequest]) -> list[_Check] | None:
         """Check sets in the reactor's thread; None when that could take long."""
-        if sum(len(produce.message_set) for produce in produces) > INLINE_PLAIN_BYTES:
+        if (
+            len(produces) > LONG_ENTRIES
+            or sum(len(produce.message_set) for produce in produces) > INLINE_PLAIN_BYTES
+        ):
             return None
         plain = [self._check_plain(produce) for produce in produces]
         unusual = [n for n, check in enumerate(plain) if check is None]
@@ -401,7 +444,7 @@ class Broker:
         if log is None:
             self.topics.for_fetch(request.topic, request.partition)
             return None
-        messages = log.read(request.offset, max(request.max_size, 0))
+        messages = log.read(request.offset, min(max(request.max_size, 0), _LARGEST_FETCH_BYTES))
         if request.max_size < 0 and request.offset < log.high_watermark:
             messages.release()
             raise CloseConnection(f"a fetch with a negative maximum size, {request.max_size}")
@@ -427,11 +470,25 @@ class Broker:
         return ErrorCode.UNKNOWN
 
     def _multifetch(self, request: MultiFetchRequest) -> Outcome:
-        return self._fetch_all(request.fetches, MultiMessageSetSend)
+        outcome: Outcome = self._fetch_many(request.fetches, self._multifetch_answer)
+        return outcome
+
+    def _multifetch_answer(self, sends: list[MessageSetSend]) -> FileSend:
+        if not _fits(sends):
+            raise CloseConnection("the answer to a multifetch would have 2 GiB or more")
+        return MultiMessageSetSend(sends)
+
+    def _fetch_many(
+        self, fetches: Sequence[FetchRequest], answer: Callable[[list[MessageSetSend]], Any]
+    ) -> Any:
+        """Fetch, when the time for a large answer has come if it may be one."""
+        if len(fetches) <= LARGE_ENTRIES:
+            return self._fetch_all(fetches, answer)
+        return self._large(self._fetch_all, fetches, answer)
 
     def _fetch_all(
-        self, fetches: Sequence[FetchRequest], answer: Callable[[list[MessageSetSend]], FileSend]
-    ) -> FileSend | Later:
+        self, fetches: Sequence[FetchRequest], answer: Callable[[list[MessageSetSend]], Any]
+    ) -> Any:
         sends = in_turns(self._clock, fetches, self._fetch, MessageSetSend.release)
         if isinstance(sends, Deferred):
             return Later(sends.addCallback(answer), abandon=True)
@@ -447,13 +504,16 @@ class Broker:
         waited = self.waiting.wait(request).addCallback(lambda _: self._answer_waiting(request))
         return Later(waited.addCallback(_awaited), abandon=True)
 
-    def _answer_waiting(self, request: WaitingFetchRequest) -> FileSend | Later:
-        def answer(sends: list[MessageSetSend]) -> WaitingFetchSend:
+    def _answer_waiting(self, request: WaitingFetchRequest) -> Outcome:
+        def answer(sends: list[MessageSetSend]) -> bytes | WaitingFetchSend:
+            if not _fits(sends):
+                return encode_error_response(ErrorCode.ANSWER_TOO_LARGE)
             logs = (self._find(fetch.topic, fetch.partition) for fetch in request.fetches)
             marks = [-1 if log is None else log.high_watermark for log in logs]
             return WaitingFetchSend(list(zip(sends, marks, strict=True)))
 
-        return self._fetch_all(request.fetches, answer)
+        outcome: Outcome = self._fetch_many(request.fetches, answer)
+        return outcome
 
     def _is_ready(self, request: WaitingFetchRequest) -> bool:
         """Whether a waiting fetch has enough bytes, or an error to report."""
@@ -530,33 +590,40 @@ class Broker:
             )
         )
 
-    def _metadata(self, request: MetadataRequest) -> bytes:
-        names = self.topics.names() if request.topics is None else request.topics
-        return encode_metadata_response(
-            BrokerMetadata(
-                broker_id=self._config.broker_id,
-                version=__version__,
-                max_request_bytes=self._config.max_request_bytes,
-                max_message_bytes=self._config.max_message_bytes,
-                default_partitions=self._config.num_partitions,
-                request_versions=REQUEST_VERSIONS,
-                topics=tuple(self._topic_metadata(name) for name in names),
-            )
-        )
+    def _metadata(self, request: MetadataRequest) -> Outcome:
+        if self._is_little(request):
+            outcome = self._describe(request)
+            return Later(outcome) if isinstance(outcome, Deferred) else outcome
+        return self._large(self._describe, request)
 
-    def _topic_metadata(self, topic: str) -> TopicMetadata:
-        try:
-            check_topic_name(topic, self._config.max_topic_name_length)
-        except InvalidTopicError:
-            return TopicMetadata(topic, ErrorCode.INVALID_TOPIC, 0, ())
-        code = ErrorCode.NONE if self.topics.exists(topic) else ErrorCode.UNKNOWN_TOPIC
-        logs = tuple(
-            PartitionMetadata(
-                log.partition, log.earliest, log.high_watermark, log.end_offset - log.earliest
-            )
-            for log in self.topics.partitions(topic)
+    def _is_little(self, request: MetadataRequest) -> bool:
+        """Whether there is little to say about what was asked for."""
+        names = request.topics
+        if names is None:
+            return len(self._directory.logs) <= LARGE_ENTRIES
+        if len(names) > LARGE_ENTRIES:
+            return False
+        return sum(self.topics.written_count(name) for name in names) <= LARGE_ENTRIES
+
+    def _describe(self, request: MetadataRequest) -> "bytes | Deferred[bytes]":
+        config = self._config
+        broker = BrokerMetadata(
+            broker_id=config.broker_id,
+            version=__version__,
+            max_request_bytes=config.max_request_bytes,
+            max_message_bytes=config.max_message_bytes,
+            default_partitions=config.num_partitions,
+            request_versions=REQUEST_VERSIONS,
+            topics=(),
         )
-        return TopicMetadata(topic, code, self.topics.partition_count(topic), logs)
+        names = self.topics.names() if request.topics is None else request.topics
+        try:
+            answer = describe(self._clock, broker, self.topics, names, config.max_topic_name_length)
+        except HermesError as error:
+            return _metadata_refusal(error)
+        if isinstance(answer, Deferred):
+            answer.addErrback(lambda failure: _metadata_refusal(failure.value))
+        return answer
 
     def _delete_topic(self, request: DeleteTopicRequest) -> Outcome:
         try:
@@ -589,6 +656,23 @@ class Broker:
 
     def _unsupported(self, request: UnsupportedRequest) -> bytes:
         return encode_error_response(ErrorCode.UNSUPPORTED_VERSION)
+
+
+def _fits(sends: list[MessageSetSend]) -> bool:
+    """Whether answers to single fetches fit into one answer; if not, they are let go."""
+    # Beside its messages an entry has 6 bytes in a multifetch and 14 in a waiting fetch.
+    if sum(send.size_bytes + 8 for send in sends) + 8 <= _LARGEST_SIZE:
+        return True
+    for send in sends:
+        send.release()
+    return False
+
+
+def _metadata_refusal(error: Any) -> bytes:
+    """The answer to a metadata request that can't be answered as a whole."""
+    if isinstance(error, LocalProtocolError):  # a name that is too long once it is encoded
+        return encode_error_response(ErrorCode.INVALID_TOPIC)
+    return encode_error_response(code_for(error))
 
 
 def _awaited(outcome: Any) -> Any:

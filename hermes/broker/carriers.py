@@ -137,9 +137,10 @@ class CopyingCarrier:
         """See `Carrier`."""
         if self._room <= 0:
             return 0
-        self._room -= len(data)
-        self._transport.write(bytes(data))
-        return len(data)
+        written = bytes(data[:COPY_BYTES])
+        self._room -= len(written)
+        self._transport.write(written)
+        return len(written)
 
     def send_file(self, fd: int, position: int, count: int) -> int:
         """See `Carrier`."""

@@ -30,9 +30,11 @@ from twisted.python.failure import Failure
 from hermes.broker.broker import CloseConnection, Later
 from hermes.broker.carriers import Carrier, SendfileCarrier, carrier_for
 from hermes.broker.sends import TURN_BYTES, FileSend
+from hermes.broker.turns import TURN_SECONDS
 from hermes.errors import HermesError
 from hermes.protocol import (
     AcknowledgedProduceRequest,
+    LongProduce,
     MultiProduceRequest,
     ProduceRequest,
     ProduceRun,
@@ -56,7 +58,13 @@ _COLLECT_BYTES = 32 * 1024
 #: How often a connection that is being closed looks whether its answers have arrived.
 _LINGER_SECONDS = 0.02
 
-_PRODUCES = (ProduceRun, ProduceRequest, MultiProduceRequest, AcknowledgedProduceRequest)
+_PRODUCES = (
+    ProduceRun,
+    ProduceRequest,
+    MultiProduceRequest,
+    AcknowledgedProduceRequest,
+    LongProduce,
+)
 
 
 class _Slot:
@@ -120,6 +128,7 @@ class BrokerConnection(Protocol):
         """The peer is gone: carry out the produces that had arrived, let go of the rest."""
         self._carrier = None
         self._sending = None  # the transport has told it with stopProducing
+        self._broker.large_answers.release(self)
         self._small.clear()
         if self._lingering is not None and self._lingering.active():
             self._lingering.cancel()
@@ -155,8 +164,14 @@ class BrokerConnection(Protocol):
         """See `hermes.broker.limits.Reader`; also ends connections that are idle for too long."""
         if self._closing:
             self._abort()
-        else:
-            self._refuse(reason)
+            return
+        self._refuse(reason)
+        if self._sending is not None:  # which a peer that doesn't read would hold up for ever
+            self._abort()
+
+    def answer_progress(self) -> int:
+        """See `hermes.broker.large_answers.AnswerReader`."""
+        return self._sending.sent_bytes if self._sending is not None else 0
 
     def drain(self) -> None:
         """Take no more requests; close when the answers under way have left."""
@@ -194,7 +209,12 @@ class BrokerConnection(Protocol):
     def _take_all(self) -> None:
         next_request = self._receiver.next_request
         append_run = self._broker.append_run
+        seconds = self.factory.clock.seconds
+        ends = seconds() + TURN_SECONDS
         while self._may_take():
+            if seconds() >= ends:
+                self._yield()
+                return
             request, self._held = self._held, None
             if request is None:
                 request = next_request()
@@ -232,8 +252,11 @@ class BrokerConnection(Protocol):
     def _yield_when_due(self) -> None:
         """Let the other connections have their turn after a turn's worth of bytes."""
         if self._moved >= TURN_BYTES and self._receiver.buffered_bytes:
-            self._yielded = True
-            self.factory.clock.callLater(0, self._next_turn)
+            self._yield()
+
+    def _yield(self) -> None:
+        self._yielded = True
+        self.factory.clock.callLater(0, self._next_turn)
 
     def _next_turn(self) -> None:
         self._yielded = False
@@ -321,12 +344,14 @@ class BrokerConnection(Protocol):
         try:
             if not send.start(self.transport, self._carrier, self.factory.pages, self._sent):
                 self._sending = send
+                self._broker.large_answers.hold(self, send.memory_bytes())
         except (OSError, EOFError) as error:
             self._sending_failed(error)
 
     def _sent(self, error: Exception | None) -> None:
         """An answer that did not leave at once is through."""
         self._sending = None
+        self._broker.large_answers.release(self)
         self._sent_mark = 0
         self._active = True
         if error is not None:

@@ -9,7 +9,7 @@ deletes it, and is released when its last byte has left or the connection is los
 Source of the layouts: Kafka 0.7's MessageSetSend and MultiMessageSetSend; docs/wire-protocol.md.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from twisted.internet.interfaces import IPullProducer
@@ -31,6 +31,12 @@ __all__ = ["TURN_BYTES", "FileSend", "MessageSetSend", "MultiMessageSetSend", "W
 
 #: What one connection may move in one turn of the reactor before others get theirs.
 TURN_BYTES = 2 * 1024 * 1024
+
+#: The same in parts of an answer: each costs a call of the kernel.
+TURN_PARTS = 256
+
+#: About what a slice of a segment holds in memory.
+_SLICE_BYTES = 256
 
 
 @implementer(IPullProducer)
@@ -77,6 +83,10 @@ class FileSend:
         """Put bytes (earlier, small answers) before the answer; only before `start`."""
         self._parts.insert(0, data)
         self.size_bytes += len(data)
+
+    def memory_bytes(self) -> int:
+        """About how much memory the answer holds until it has left."""
+        return sum(len(p) if isinstance(p, bytes) else _SLICE_BYTES for p in self._parts)
 
     def start(
         self,
@@ -149,6 +159,7 @@ class FileSend:
         """Send within the budget of one turn; True when everything has left."""
         budget = TURN_BYTES
         parts, carrier = self._parts, self._carrier
+        last_part = self._index + TURN_PARTS
         while self._index < len(parts):
             part = parts[self._index]
             if isinstance(part, bytes):
@@ -166,6 +177,9 @@ class FileSend:
             self._position += sent
             if sent == left:
                 self._next_part(part)
+                if self._index == last_part and self._index < len(parts):
+                    carrier.wake_when_writable()
+                    return False
             elif sent == 0 or budget <= 0:
                 carrier.wake_when_writable()
                 return False
@@ -275,7 +289,7 @@ class MultiMessageSetSend(FileSend):
     def __init__(self, sends: Sequence[MessageSetSend]) -> None:
         """Args: sends: the answers to the single fetches, in their order."""
         header = multifetch_response_header(sum(send.size_bytes for send in sends))
-        super().__init__([header, *(part for send in sends for part in send._parts)])
+        super().__init__(_joined([header, *(part for send in sends for part in send._parts)]))
 
 
 class WaitingFetchSend(FileSend):
@@ -293,7 +307,21 @@ class WaitingFetchSend(FileSend):
             if messages is not None:
                 parts.append(messages)
         body = sum(_size(part) for part in parts)
-        super().__init__([waiting_fetch_response_header(body, len(entries)), *parts])
+        header = waiting_fetch_response_header(body, len(entries))
+        super().__init__(_joined([header, *parts]))
+
+
+def _joined(parts: Iterable[bytes | LogSlice]) -> Iterator[bytes | LogSlice]:
+    """Join the bytes that follow one another: most fetches of a long request bring nothing."""
+    together: list[bytes] = []
+    for part in parts:
+        if isinstance(part, bytes):
+            together.append(part)
+            continue
+        yield b"".join(together)
+        together.clear()
+        yield part
+    yield b"".join(together)
 
 
 def _size(part: bytes | LogSlice) -> int:

@@ -187,9 +187,11 @@ class BrokerService(Service):
 
     def _start_tasks(self) -> None:
         assert self.factory is not None
+        assert self.broker is not None
         config = self.config
         self._regularly(self.factory.sweep_idle, config.idle_timeout_ms / 1000)
         self._regularly(self.factory.memory.look, _LOOK_SECONDS)
+        self._regularly(self.broker.large_answers.look, _LOOK_SECONDS)
         self._regularly(self._maintenance.reopen_offline, _REOPEN_SECONDS)
         interval = config.retention_check_interval_ms / 1000
         self._regularly(

@@ -70,6 +70,10 @@ class TopicRegistry:
         count = self._counts.get(topic)
         return self._config.topic(topic).partitions if count is None else count
 
+    def written_count(self, topic: str) -> int:
+        """How many partitions of a topic were written."""
+        return len(self._written.get(topic, ()))
+
     def partitions(self, topic: str) -> list[Log]:
         """The logs of a topic's partitions that were written, in their order."""
         find = self._directory.get

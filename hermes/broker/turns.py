@@ -1,16 +1,19 @@
 """Requests with very many entries, served a part at a time, so that others have their turn."""
 
 from collections.abc import Callable, Sequence
-from itertools import islice
 from typing import Any
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 
-__all__ = ["TURN_ENTRIES", "in_turns"]
+__all__ = ["TURN_ENTRIES", "TURN_SECONDS", "in_turns"]
 
 #: How many entries of one request are served before other connections have their turn.
 TURN_ENTRIES = 256
+
+#: How long a connection or a request is served before others have their turn. Most entries take
+#: microseconds; one that creates a partition's files takes a hundred times that.
+TURN_SECONDS = 0.005
 
 
 def in_turns(
@@ -28,20 +31,11 @@ def in_turns(
         discard: called with the results there are when the request ends early.
 
     Returns:
-        The results; a Deferred of them when there are more than `TURN_ENTRIES`. It fails with
-        what `serve` raised, and can be cancelled.
+        The results; a Deferred of them when they took more than one turn. It fails with what
+        `serve` raised, and can be cancelled.
     """
-    if len(items) > TURN_ENTRIES:
-        return _Turns(clock, items, serve, discard).finished
-    results: list[Any] = []
-    try:
-        for item in items:
-            results.append(serve(item))
-    except BaseException:
-        for result in results:
-            discard(result)
-        raise
-    return results
+    turns = _Turns(clock, items, serve, discard)
+    return turns.results if turns.serve_some() else turns.finished()
 
 
 class _Turns:
@@ -52,30 +46,50 @@ class _Turns:
         serve: Callable[[Any], Any],
         discard: Callable[[Any], None],
     ) -> None:
-        self.finished: Deferred[list[Any]] = Deferred(lambda _: self._end_early())
+        self.results: list[Any] = []
         self._clock = clock
-        self._count = len(items)
-        self._items = iter(items)
+        self._items = items
         self._serve = serve
         self._discard = discard
-        self._results: list[Any] = []
-        self._next = clock.callLater(0, self._turn)
+
+    def serve_some(self) -> bool:
+        """Serve for one turn; whether that was all."""
+        results, items = self.results, self._items
+        seconds = self._clock.seconds
+        last = min(len(items), len(results) + TURN_ENTRIES)
+        ends = seconds() + TURN_SECONDS
+        try:
+            while len(results) < last:
+                results.append(self._serve(items[len(results)]))
+                if seconds() >= ends:
+                    break
+        except BaseException:
+            self._discard_all()
+            raise
+        return len(results) == len(items)
+
+    def finished(self) -> "Deferred[list[Any]]":
+        """Go on in further turns."""
+        self._finished: Deferred[list[Any]] = Deferred(self._cancelled)
+        self._next = self._clock.callLater(0, self._turn)
+        return self._finished
 
     def _turn(self) -> None:
         try:
-            for item in islice(self._items, TURN_ENTRIES):
-                self._results.append(self._serve(item))
+            if not self.serve_some():
+                self._next = self._clock.callLater(0, self._turn)
+                return
         except Exception:
-            self._end_early()
-            self.finished.errback()
+            self._finished.errback()
             return
-        if len(self._results) == self._count:
-            self.finished.callback(self._results)
-        else:
-            self._next = self._clock.callLater(0, self._turn)
+        self._finished.callback(self.results)
 
-    def _end_early(self) -> None:
+    def _cancelled(self, _: object) -> None:
         if self._next.active():
             self._next.cancel()
-        for result in self._results:
+        self._discard_all()
+
+    def _discard_all(self) -> None:
+        for result in self.results:
             self._discard(result)
+        self.results = []

@@ -12,7 +12,13 @@ docs/wire-protocol.md has the byte tables.
 """
 
 from hermes.protocol.compression import MIN_CHARGE_BYTES, Codec, compress, decompress
-from hermes.protocol.decoding import Request, decode_request
+from hermes.protocol.decoding import (
+    LONG_ENTRIES,
+    LongProduce,
+    LongRequest,
+    Request,
+    decode_request,
+)
 from hermes.protocol.error_codes import ErrorCode, code_for, error_for
 from hermes.protocol.expansion import DEFAULT_MAX_EXPANDED_BYTES, MAX_NESTING
 from hermes.protocol.message_set import MessageAndOffset, MessageSet
@@ -63,7 +69,10 @@ from hermes.protocol.responses import (
     encode_error_response,
     encode_metadata_response,
     encode_offsets_response,
+    encode_partitions_metadata,
+    encode_topic_metadata,
     fetch_response_header,
+    metadata_response_header,
     multifetch_response_header,
     waiting_fetch_entry_header,
     waiting_fetch_response_header,
@@ -71,12 +80,13 @@ from hermes.protocol.responses import (
 from hermes.protocol.search import find_valid_message
 from hermes.protocol.set_check import SetCheck, check_message_set, check_plain_set
 from hermes.protocol.topics import check_new_topic_name, check_topic_name
-from hermes.protocol.wire import Buffer
+from hermes.protocol.wire import Buffer, frame
 
 __all__ = [
     "DEFAULT_MAX_EXPANDED_BYTES",
     "EARLIEST",
     "LATEST",
+    "LONG_ENTRIES",
     "MAX_NESTING",
     "MIN_CHARGE_BYTES",
     "RANDOM_PARTITION",
@@ -94,6 +104,8 @@ __all__ = [
     "ErrorCode",
     "FetchRequest",
     "FetchedEntry",
+    "LongProduce",
+    "LongRequest",
     "Message",
     "MessageAndOffset",
     "MessageSet",
@@ -138,9 +150,13 @@ __all__ = [
     "encode_message_set",
     "encode_metadata_response",
     "encode_offsets_response",
+    "encode_partitions_metadata",
+    "encode_topic_metadata",
     "error_for",
     "fetch_response_header",
     "find_valid_message",
+    "frame",
+    "metadata_response_header",
     "multifetch_response_header",
     "waiting_fetch_entry_header",
     "waiting_fetch_response_header",

@@ -1,6 +1,12 @@
-"""From the bytes of one request to its value, by type and version."""
+"""From the bytes of one request to its value, by type and version.
 
+A request may have 32,767 entries, and then takes a tenth of a second to decode. `long_request`
+finds such ones by their count, so that they can be decoded where nobody waits for it.
+"""
+
+import struct
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from hermes.errors import RemoteProtocolError
@@ -22,7 +28,28 @@ from hermes.protocol.requests import (
 )
 from hermes.protocol.wire import Buffer, Reader
 
-__all__ = ["Request", "decode_request"]
+__all__ = [
+    "LONG_ENTRIES",
+    "LongProduce",
+    "LongRequest",
+    "Request",
+    "decode_request",
+    "long_request",
+]
+
+#: A request with more entries than this is long: it takes milliseconds to decode.
+LONG_ENTRIES: Final = 1024
+
+# Where the int16 count of entries stands, behind type, version and what comes before it.
+_COUNT_AT: Final = {
+    MultiFetchRequest.TYPE: 2,
+    MultiProduceRequest.TYPE: 2,
+    AcknowledgedProduceRequest.TYPE: 10,
+    WaitingFetchRequest.TYPE: 12,
+    MetadataRequest.TYPE: 4,
+}
+_INT16: Final = struct.Struct(">h")
+_LEAST_BYTES: Final = 2 * LONG_ENTRIES  # an entry is a string, or begins with one
 
 #: Any request that can arrive.
 Request: TypeAlias = (
@@ -80,3 +107,44 @@ def decode_request(frame: Buffer) -> Request:
         raise RemoteProtocolError(f"there is no request type {request_type}")
     version = reader.int16()
     return own(reader) if version == 0 else UnsupportedRequest(request_type, version)
+
+
+@dataclass(frozen=True, slots=True)
+class LongRequest:
+    """A request of very many entries that was not decoded yet.
+
+    Attributes:
+        frame: the request without its size prefix, as a view of what was received.
+    """
+
+    frame: memoryview
+
+    def decode(self) -> Request:
+        """Decode it, which takes up to a tenth of a second; any thread may.
+
+        Raises:
+            RemoteProtocolError: as for `decode_request`.
+        """
+        return decode_request(self.frame)
+
+
+class LongProduce(LongRequest):
+    """One that appends."""
+
+    __slots__ = ()
+
+
+def long_request(frame: memoryview) -> LongRequest | None:
+    """Recognise a request of more than `LONG_ENTRIES` entries, as far as its count claims.
+
+    Args:
+        frame: the request without its size prefix.
+    """
+    if len(frame) < _LEAST_BYTES:
+        return None
+    (request_type,) = _INT16.unpack_from(frame)
+    at = _COUNT_AT.get(request_type)
+    if at is None or _INT16.unpack_from(frame, at)[0] <= LONG_ENTRIES:
+        return None
+    produces = request_type in (MultiProduceRequest.TYPE, AcknowledgedProduceRequest.TYPE)
+    return LongProduce(frame) if produces else LongRequest(frame)

@@ -8,6 +8,7 @@ from enum import IntEnum
 from typing import Final
 
 from hermes.errors import (
+    AnswerTooLargeError,
     BrokerError,
     BrokerStoppingError,
     InvalidFetchSizeError,
@@ -52,6 +53,7 @@ class ErrorCode(IntEnum):
     STOPPING = 70
     TOPIC_BEING_DELETED = 71
     TOO_MANY_TOPICS = 72
+    ANSWER_TOO_LARGE = 73
 
 
 _ERRORS: Final[dict[ErrorCode, tuple[type[BrokerError], str]]] = {
@@ -89,6 +91,10 @@ _ERRORS: Final[dict[ErrorCode, tuple[type[BrokerError], str]]] = {
     ErrorCode.TOO_MANY_TOPICS: (
         TooManyTopicsError,
         "the broker has as many topics as it may; nothing was written",
+    ),
+    ErrorCode.ANSWER_TOO_LARGE: (
+        AnswerTooLargeError,
+        "the answer would be too large; ask for less at a time",
     ),
 }
 

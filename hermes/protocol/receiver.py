@@ -14,7 +14,7 @@ from typing import Final
 from zlib import crc32
 
 from hermes.errors import RemoteProtocolError
-from hermes.protocol.decoding import Request, decode_request
+from hermes.protocol.decoding import LongRequest, Request, decode_request, long_request
 from hermes.protocol.framing import Frames
 from hermes.protocol.messages import PLAIN_FLAGS, SIZE, count_plain_messages
 from hermes.protocol.requests import ProduceRequest
@@ -107,12 +107,13 @@ class RequestReceiver:
         """How many bytes the incomplete request still lacks, as it claims; 0 if there is none."""
         return self._frames.missing_bytes
 
-    def next_request(self) -> Request | ProduceRun | None:
+    def next_request(self) -> Request | ProduceRun | LongRequest | None:
         """Take what comes next in the stream.
 
         Returns:
-            A run of checked produce requests, or any other request as `decode_request` makes it,
-            or None when more bytes must arrive first. Views in it keep what was received alive.
+            A run of checked produce requests, or any other request as `decode_request` makes it
+            (one with very many entries as a `LongRequest`, which is not decoded yet), or None when
+            more bytes must arrive first. Views in it keep what was received alive.
 
         Raises:
             RemoteProtocolError: the peer broke the protocol; close the connection, as 0.7 does.
@@ -134,7 +135,8 @@ class RequestReceiver:
                     break
             if run is not None or end is None:
                 return run
-            return decode_request(self._frames.take(end))
+            frame = self._frames.take(end)
+            return long_request(frame) or decode_request(frame)
         except RemoteProtocolError as error:
             self._error = error
             if run is None:

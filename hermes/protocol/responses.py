@@ -6,6 +6,7 @@ error that concerns the answer as a whole is raised as the `BrokerError` of its 
 single entries are part of the result. docs/wire-protocol.md has the byte tables.
 """
 
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -37,13 +38,19 @@ __all__ = [
     "encode_error_response",
     "encode_metadata_response",
     "encode_offsets_response",
+    "encode_partitions_metadata",
+    "encode_topic_metadata",
     "fetch_response_header",
+    "metadata_response_header",
     "multifetch_response_header",
     "waiting_fetch_entry_header",
     "waiting_fetch_response_header",
 ]
 
 _UNKNOWN_TIME = -1
+
+#: Of an entry of an acknowledged produce: partition, error, offset.
+_PRODUCED = struct.Struct(">ihq")
 
 
 class FetchedEntry(NamedTuple):
@@ -255,7 +262,8 @@ def decode_error_response(body: Buffer, *, detail: str = "") -> None:
 
 def encode_acknowledged_produce_response(entries: Sequence[ProducedEntry]) -> bytes:
     """Encode `int16 0 | int16 count | count x (int32 partition | int16 error | int64 offset)`."""
-    parts = [pack(">ihq", each.partition, each.error, each.offset) for each in entries]
+    encode = _PRODUCED.pack
+    parts = [encode(each.partition, each.error, each.offset) for each in entries]
     return frame(pack(">hh", ErrorCode.NONE, len(entries)), *parts)
 
 
@@ -293,6 +301,19 @@ def decode_waiting_fetch_response(body: Buffer, *, detail: str = "") -> list[Wai
 
 def encode_metadata_response(metadata: BrokerMetadata) -> bytes:
     """Encode the answer to a metadata request; the table is in docs/wire-protocol.md."""
+    parts = [metadata_response_header(metadata, len(metadata.topics))]
+    for topic in metadata.topics:
+        parts.append(
+            encode_topic_metadata(
+                topic.topic, topic.error, topic.partition_count, len(topic.partitions)
+            )
+        )
+        parts.append(encode_partitions_metadata(topic.partitions))
+    return frame(*parts)
+
+
+def metadata_response_header(metadata: BrokerMetadata, topic_count: int) -> bytes:
+    """Encode what a broker says of itself, and how many topics follow; without the size."""
     parts = [
         pack(">hi", ErrorCode.NONE, metadata.broker_id),
         encode_string(metadata.version),
@@ -304,16 +325,32 @@ def encode_metadata_response(metadata: BrokerMetadata) -> bytes:
             len(metadata.request_versions),
         ),
         *(pack(">hh", *versions) for versions in metadata.request_versions),
-        pack(">i", len(metadata.topics)),
+        pack(">i", topic_count),
     ]
-    for topic in metadata.topics:
-        parts.append(encode_string(topic.topic))
-        parts.append(pack(">hii", topic.error, topic.partition_count, len(topic.partitions)))
-        parts += (
-            pack(">iqqq", each.partition, each.earliest, each.high_watermark, each.size_bytes)
-            for each in topic.partitions
-        )
-    return frame(*parts)
+    return b"".join(parts)
+
+
+def encode_topic_metadata(topic: str, error: int, partition_count: int, written: int) -> bytes:
+    """Encode what precedes a topic's partitions.
+
+    Args:
+        topic: its name.
+        error: as in `TopicMetadata`.
+        partition_count: how many partitions it has.
+        written: how many of them follow.
+
+    Raises:
+        LocalProtocolError: the name is too long for the wire.
+    """
+    return encode_string(topic) + pack(">hii", error, partition_count, written)
+
+
+def encode_partitions_metadata(partitions: Sequence[PartitionMetadata]) -> bytes:
+    """Encode partitions of a topic, in their order."""
+    return b"".join(
+        pack(">iqqq", each.partition, each.earliest, each.high_watermark, each.size_bytes)
+        for each in partitions
+    )
 
 
 def decode_metadata_response(body: Buffer, *, detail: str = "") -> BrokerMetadata:

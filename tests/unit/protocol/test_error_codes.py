@@ -21,6 +21,7 @@ from hermes.protocol import ErrorCode, code_for, error_for
         (70, errors.BrokerStoppingError),
         (71, errors.TopicBeingDeletedError),
         (72, errors.TooManyTopicsError),
+        (73, errors.AnswerTooLargeError),
     ],
 )
 def test_codes_and_classes_map_both_ways(number, kind):

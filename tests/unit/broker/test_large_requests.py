@@ -1,0 +1,200 @@
+"""Requests that ask for much with few bytes: served in turns, one at a time, within bounds."""
+
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from broker_bench import BrokerBench, answers, log_lines
+from hermes_testkit import message, produce
+
+from hermes.broker import describing
+from hermes.errors import AnswerTooLargeError
+from hermes.protocol import (
+    AcknowledgedProduceRequest,
+    Acks,
+    ErrorCode,
+    FetchRequest,
+    MetadataRequest,
+    MultiFetchRequest,
+    MultiProduceRequest,
+    ProduceRequest,
+    WaitingFetchRequest,
+    decode_acknowledged_produce_response,
+    decode_metadata_response,
+    decode_multifetch_response,
+)
+
+MOST = 32_767
+HELLO = message(b"hello")
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[BrokerBench]:
+    made = BrokerBench(tmp_path, num_partitions=3)
+    yield made
+    made.close()
+
+
+def put(bench: BrokerBench, topic: str, partition: int, messages: bytes) -> None:
+    connection, _ = bench.connect()
+    connection.dataReceived(produce(topic, partition, messages))
+    bench.clock.advance(1)
+
+
+def ask(bench: BrokerBench, request: Any) -> tuple[list[bytes], int]:
+    """The answers to a request, and how many turns they took."""
+    connection, transport = bench.connect()
+    before = bench.clock.put_off
+    connection.dataReceived(request.encode())
+    bench.turns(transport)
+    return answers(transport), bench.clock.put_off - before
+
+
+def test_metadata_answers_a_repeated_name_once(bench: BrokerBench) -> None:
+    for partition in range(3):
+        put(bench, "t", partition, HELLO)
+    found, turns = ask(bench, MetadataRequest(("t",) * MOST))
+    (topic,) = decode_metadata_response(found[0]).topics
+    assert [each.partition for each in topic.partitions] == [0, 1, 2]
+    assert turns < 10, "once, not 32,767 times"
+    assert len(found[0]) < 300
+
+
+def test_metadata_of_many_names_takes_turns(bench: BrokerBench) -> None:
+    put(bench, "17", 1, HELLO)
+    names = tuple(str(number) for number in range(MOST))
+    found, turns = ask(bench, MetadataRequest(names))
+    topics = decode_metadata_response(found[0]).topics
+    assert tuple(each.topic for each in topics) == names
+    assert [each.topic for each in topics if each.error == 0] == ["17"]
+    assert topics[17].partitions[0].high_watermark == len(HELLO)
+    assert turns >= MOST // 256
+
+
+def test_metadata_of_all_topics_is_in_order(bench: BrokerBench) -> None:
+    for number in range(300):
+        put(bench, f"t{number:03d}", number % 3, HELLO)
+    found, turns = ask(bench, MetadataRequest(None))
+    topics = decode_metadata_response(found[0]).topics
+    assert [each.topic for each in topics] == [f"t{number:03d}" for number in range(300)]
+    assert [each.partitions[0].partition for each in topics[:4]] == [0, 1, 2, 0]
+    assert turns > 1
+
+
+def test_metadata_has_a_largest_answer(bench: BrokerBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(describing, "MAX_ANSWER_BYTES", 100_000)
+    found, _ = ask(bench, MetadataRequest(tuple(str(number) for number in range(MOST))))
+    with pytest.raises(AnswerTooLargeError):
+        decode_metadata_response(found[0])
+    assert ask(bench, MetadataRequest(("a",)))[0], "the next one is answered"
+
+
+def test_a_name_that_no_answer_can_hold_is_refused(bench: BrokerBench) -> None:
+    connection, transport = bench.connect()
+    name = struct.pack(">h", 10_923) + b"\xff" * 10_923
+    body = struct.pack(">hhh", 66, 0, 1) + name
+    with log_lines() as lines:
+        connection.dataReceived(struct.pack(">i", len(body)) + body)
+        bench.turns()
+    assert answers(transport) == [struct.pack(">h", ErrorCode.INVALID_TOPIC)]
+    assert not transport.disconnecting
+    assert lines == []
+
+
+def test_a_long_multifetch_is_answered_in_order(bench: BrokerBench) -> None:
+    put(bench, "t", 0, HELLO)
+    fetches = tuple(FetchRequest("t" if n % 5000 == 7 else "u", n % 3, 0, 100) for n in range(MOST))
+    found, turns = ask(bench, MultiFetchRequest(fetches))
+    entries = decode_multifetch_response(found[0])
+    assert len(entries) == MOST
+    with_messages = [n for n, entry in enumerate(entries) if entry.messages]
+    assert with_messages == [n for n in range(MOST) if n % 5000 == 7 and n % 3 == 0]
+    assert turns >= MOST // 256
+
+
+def test_a_multifetch_of_two_gigabytes_closes_and_lets_go(bench: BrokerBench) -> None:
+    put(bench, "t", 0, message(bytes(900_000)))
+    fetches = (FetchRequest("t", 0, 0, 1 << 20),) * 2400
+    connection, transport = bench.connect()
+    with log_lines() as lines:
+        connection.dataReceived(MultiFetchRequest(fetches).encode())
+        bench.turns()
+    assert transport.disconnecting
+    assert not transport.value()
+    assert len(lines) == 1
+    assert "2 GiB" in lines[0]
+
+
+def test_a_waiting_fetch_of_two_gigabytes_is_refused(
+    bench: BrokerBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(bench, "t", 0, message(bytes(900_000)))
+    monkeypatch.setattr("hermes.broker.broker._LARGEST_SIZE", 100_000_000)
+    fetches = (FetchRequest("t", 0, 0, 1 << 20),) * 200
+    found, _ = ask(bench, WaitingFetchRequest(1000, 1, fetches))
+    assert found == [struct.pack(">h", ErrorCode.ANSWER_TOO_LARGE)]
+
+
+def test_a_long_multiproduce_appends_in_order(bench: BrokerBench) -> None:
+    count = 5000
+    sets = [message(b"%d" % n) for n in range(count)]
+    connection, transport = bench.connect()
+    produces = tuple(ProduceRequest("t", 0, each) for each in sets)
+    connection.dataReceived(MultiProduceRequest(produces).encode())
+    bench.turns()
+    assert not transport.disconnecting
+    log = bench.directory.get("t", 0)
+    assert log is not None
+    assert log.end_offset == sum(map(len, sets))
+
+
+def test_a_producer_may_leave_behind_a_long_multiproduce(bench: BrokerBench) -> None:
+    connection, _ = bench.connect()
+    produces = (ProduceRequest("t", 0, HELLO),) * 2000
+    connection.dataReceived(MultiProduceRequest(produces).encode())
+    connection.connectionLost()
+    bench.turns()
+    log = bench.directory.get("t", 0)
+    assert log is not None
+    assert log.end_offset == 2000 * len(HELLO)
+
+
+@pytest.mark.parametrize("acks", list(Acks))
+def test_a_long_acknowledged_produce_is_answered_entry_by_entry(
+    bench: BrokerBench, acks: Acks
+) -> None:
+    topics = [f"t{n % 700}" for n in range(3000)]
+    produces = tuple(ProduceRequest(topic, 0, HELLO) for topic in topics)
+    found, _ = ask(bench, AcknowledgedProduceRequest(acks, 0, produces))
+    entries = decode_acknowledged_produce_response(found[0])
+    assert [each.error for each in entries] == [0] * 3000
+    assert [each.offset for each in entries] == [len(HELLO) * (n // 700) for n in range(3000)]
+
+
+def test_a_long_request_cut_short_closes(bench: BrokerBench) -> None:
+    connection, transport = bench.connect()
+    whole = MultiFetchRequest((FetchRequest("t", 0, 0, 1),) * 2000).encode()
+    connection.dataReceived(struct.pack(">i", len(whole) - 5) + whole[4:-1])
+    bench.turns()
+    assert transport.disconnecting
+
+
+def test_a_reader_that_stalls_holds_up_nobody_for_long(bench: BrokerBench) -> None:
+    bench.broker.large_answers.limit_bytes = 100_000
+    names = tuple(str(number) for number in range(MOST))
+    stalled, transport = bench.connect()
+    stalled.dataReceived(MetadataRequest(names).encode())
+    bench.turns()
+    assert bench.broker.large_answers.used_bytes > 100_000
+    other, answered = bench.connect()
+    other.dataReceived(MetadataRequest(names).encode())
+    bench.turns()
+    assert not answered.value()
+    for _ in range(2):
+        bench.broker.large_answers.look()
+    assert transport.disconnected
+    stalled.connectionLost()
+    bench.turns()
+    assert answered.value()

@@ -1,0 +1,69 @@
+"""Entries served a part at a time."""
+
+from typing import Any
+
+import pytest
+from broker_bench import CountingClock
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.task import Clock
+
+from hermes.broker.turns import TURN_ENTRIES, TURN_SECONDS, in_turns
+
+
+def test_few_entries_are_served_at_once() -> None:
+    assert in_turns(Clock(), list(range(TURN_ENTRIES)), lambda item: -item) == [
+        -item for item in range(TURN_ENTRIES)
+    ]
+
+
+def test_many_take_a_turn_for_each_part() -> None:
+    clock, served, results = CountingClock(), [], []
+    outcome: Any = in_turns(clock, list(range(TURN_ENTRIES * 3)), served.append)
+    outcome.addCallback(results.append)
+    assert len(served) == TURN_ENTRIES
+    clock.advance(0)
+    assert served == list(range(TURN_ENTRIES * 3))
+    assert len(results) == 1
+    assert clock.put_off == 2
+
+
+def test_entries_that_take_their_time_end_the_turn() -> None:
+    clock, served = Clock(), []
+
+    def slow(item: int) -> None:
+        served.append(item)
+        clock.rightNow += TURN_SECONDS / 2
+
+    outcome = in_turns(clock, list(range(10)), slow)
+    assert isinstance(outcome, Deferred)
+    assert len(served) == 2
+
+
+@pytest.mark.parametrize("at", [3, TURN_ENTRIES + 3])
+def test_what_fails_discards_the_results_there_are(at: int) -> None:
+    clock, discarded, failures = Clock(), [], []
+
+    def serve(item: int) -> int:
+        if item == at:
+            raise ValueError(item)
+        return item
+
+    try:
+        outcome: Any = in_turns(clock, list(range(1000)), serve, discarded.append)
+        outcome.addErrback(lambda failure: failures.append(failure.type))
+        clock.advance(0)
+    except ValueError:
+        failures.append(ValueError)
+    assert failures == [ValueError]
+    assert discarded == list(range(at))
+    assert not clock.getDelayedCalls()
+
+
+def test_cancelled_it_discards_and_stops() -> None:
+    clock, discarded, failures = Clock(), [], []
+    outcome: Any = in_turns(clock, list(range(1000)), lambda item: item, discarded.append)
+    outcome.addErrback(lambda failure: failures.append(failure.type))
+    outcome.cancel()
+    assert failures == [CancelledError]
+    assert discarded == list(range(TURN_ENTRIES))
+    assert not clock.getDelayedCalls()
