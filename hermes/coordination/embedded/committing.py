@@ -16,7 +16,8 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
-from hermes.coordination.embedded.changes import Change
+from hermes.coordination.embedded.changes import Change, NodeWritten
+from hermes.coordination.embedded.limits import ITEM_BYTES
 from hermes.logs import ModuleLogger
 
 __all__ = ["CommitQueue"]
@@ -29,6 +30,10 @@ class CommitQueue:
         write: writes changes and the zxid that they lead to, in a thread; its Deferred fires when
             they are on disk.
         failed: called once when that fails. The queue is dead from then on.
+
+    Attributes:
+        held_bytes: what changes and messages that wait for the disk take; the connections let
+            nothing more happen while that is too much.
     """
 
     _log = ModuleLogger()
@@ -40,11 +45,13 @@ class CommitQueue:
     ) -> None:
         self._write = write
         self._failed = failed
+        self.held_bytes = 0
         self._dead = False
         self._talking = False
         self._submitted = 0  # transactions so far
         self._written = 0  # of those
         self._batch: list[Change] = []
+        self._batch_bytes = 0
         self._zxid = 0
         self._running = False
         self._waiting: deque[tuple[int, Callable[..., None], tuple[Any, ...]]] = deque()
@@ -61,6 +68,9 @@ class CommitQueue:
             return
         self._submitted += 1
         self._batch += changes
+        size = sum(map(_change_bytes, changes))
+        self._batch_bytes += size
+        self.held_bytes += size
         self._zxid = zxid
         if not self._running:
             self._start()
@@ -72,6 +82,7 @@ class CommitQueue:
         # What is said while others are being told is in answer to that, and waits for its turn.
         if self._talking or self._waiting or self._written != self._submitted:
             self._waiting.append((self._submitted, function, args))
+            self.held_bytes += _message_bytes(args)
         else:
             function(*args)
 
@@ -88,14 +99,16 @@ class CommitQueue:
 
     def _start(self) -> None:
         batch, self._batch = self._batch, []
+        size, self._batch_bytes = self._batch_bytes, 0
         self._running = True
         self._write(batch, self._zxid).addCallbacks(
-            self._done, self._fail, callbackArgs=(self._submitted,)
+            self._done, self._fail, callbackArgs=(self._submitted, size)
         )
 
-    def _done(self, _: object, written: int) -> None:
+    def _done(self, _: object, written: int, size: int) -> None:
         self._running = False
         self._written = written
+        self.held_bytes -= size
         if self._batch:
             self._start()  # before the talking, so that the disk never waits for it
         self._talk()
@@ -108,6 +121,7 @@ class CommitQueue:
         try:
             while self._waiting and self._waiting[0][0] <= self._written:
                 _, function, args = self._waiting.popleft()
+                self.held_bytes -= _message_bytes(args)
                 try:
                     function(*args)
                 except Exception:
@@ -119,6 +133,7 @@ class CommitQueue:
     def _fail(self, failure: Failure) -> None:
         self._running, self._dead = False, True
         self._waiting.clear()
+        self.held_bytes = 0
         self._failed(failure)
         self._tell_idle()
 
@@ -127,3 +142,12 @@ class CommitQueue:
             idle, self._idle = self._idle, []
             for each in idle:
                 each.callback(None)
+
+
+def _change_bytes(change: Change) -> int:
+    data = change.data if isinstance(change, NodeWritten) else None
+    return ITEM_BYTES + len(data or b"")
+
+
+def _message_bytes(args: tuple[Any, ...]) -> int:
+    return ITEM_BYTES + sum(len(each) for each in args if isinstance(each, bytes))

@@ -1,11 +1,13 @@
 """Connections: carry bytes between a socket, its receiver and the coordinator.
 
-Bounds: a frame is at most 1 MiB; a client with `MAX_OWED` requests without an answer, or one that
-does not read its answers, is not read from; one that never asks for a session is cut off.
+What arrives waits until it is the client's turn (clients.py), and the socket is not read meanwhile.
+Bounds: a frame is at most 1 MiB; a client with too many requests or bytes without an answer, or one
+that does not read its answers, is neither served nor read from; one that never asks for a session
+is cut off. limits.py has the figures.
 """
 
 from collections import deque
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from twisted.internet.error import ConnectionDone
 from twisted.internet.interfaces import IAddress, IPushProducer
@@ -13,7 +15,15 @@ from twisted.internet.protocol import Protocol, ServerFactory, connectionDone
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from hermes.coordination.embedded.clients import Clients
 from hermes.coordination.embedded.coordinator import Coordinator, Peer
+from hermes.coordination.embedded.limits import (
+    MAX_OWED,
+    MAX_OWED_BYTES,
+    MAX_UNCOMMITTED_BYTES,
+    PATIENCE_SECONDS,
+    SMALL_BYTES,
+)
 from hermes.coordination.embedded.receiver import ClientReceiver, Word
 from hermes.coordination.embedded.records import Identity
 from hermes.coordination.embedded.requests import ConnectRequest
@@ -22,43 +32,43 @@ from hermes.coordination.embedded.words import ClientReport, Statistics, answer_
 from hermes.errors import RemoteProtocolError
 from hermes.logs import ModuleLogger
 
-if TYPE_CHECKING:
-    from hermes.coordination.embedded.service import EmbeddedCoordination
+__all__ = ["CoordinationConnection", "CoordinationFactory"]
 
-__all__ = ["MAX_OWED", "CoordinationConnection", "CoordinationFactory"]
-
-#: So many requests of one client may be without an answer before it is not read from.
-MAX_OWED: Final = 1000
-
-#: So long may a client be connected without asking for a session, or leave its last bytes unread.
-_PATIENCE_SECONDS: Final = 10.0
+# A client is served for so long, or so many of its requests, before it is the next one's turn.
+_TURN_SECONDS: Final = 0.001
+_TURN_REQUESTS: Final = 32
 
 
 @implementer(IPushProducer)
 class CoordinationConnection(Protocol):
-    """One client's connection; a `Peer` of the coordinator.
+    """One client's connection; a `Peer` of the coordinator and one of the `Clients`.
 
     Attributes:
         identities: who the client is: its address, and what it has proved.
         session: which it uses.
+        waiting_bytes: of what is said to it and waits for the disk.
         statistics: counted for `stat`.
     """
 
     _log = ModuleLogger()
 
-    def __init__(self, owner: "CoordinationFactory", address: IAddress | None) -> None:
+    def __init__(self, clients: Clients, address: IAddress | None) -> None:
         host = getattr(address, "host", None)
-        self.identities: list[Identity] = [Identity("ip", host)] if host else []
+        self.identities: dict[Identity, None] = {Identity("ip", host): None} if host else {}
         self.session: Session[Peer] | None = None
+        self.waiting_bytes = 0
         self.statistics = Statistics()
-        self._owner = owner
+        self._clients = clients
         self._address = f"{host}:{getattr(address, 'port', '')}" if host else "unix"
         self._coordinator: Coordinator | None = None  # from the connect request on
         self._receiver = ClientReceiver()
         self._owed: deque[float] = deque()  # when the requests came that have no answer
-        self._working = False
+        self._has_more = False  # the receiver may hold something to serve
+        self._waits_for_disk = False  # as everybody does: too much is uncommitted
         self._ended = False
+        self._is_read = True  # the socket is
         self._is_full = False  # the transport's buffer
+        self._unsent_bytes = 0  # in it since it is full
         self._timer: Any = None
 
     # -- Twisted calls --------------------------------------------------------------------------
@@ -68,21 +78,30 @@ class CoordinationConnection(Protocol):
         transport: Any = self.transport
         if hasattr(transport, "setTcpNoDelay"):
             transport.setTcpNoDelay(True)
+        transport.bufferSize = SMALL_BYTES
         transport.registerProducer(self, True)
-        self._owner.connections[self] = None
-        self._timer = self._owner.clock.callLater(_PATIENCE_SECONDS, self.abort)
+        self._clients.add(self)
+        self._timer = self._clients.clock.callLater(PATIENCE_SECONDS, self.abort)
 
     def dataReceived(self, data: bytes) -> None:
         """Twisted's: bytes arrived."""
-        if not self._ended:
-            self._receiver.receive_data(data)
-            self._work()
+        if self._ended:
+            return
+        if self.session is not None:  # alive, however long it takes until it is its turn
+            self.session.touch(self._clients.clock.seconds())
+        is_behind = self._has_more
+        self._receiver.receive_data(data)
+        self._has_more = True
+        self._note_held()
+        self._go_on()
+        if is_behind:
+            self._read_or_not()
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         """Twisted's: the connection is gone. The session lives on."""
         self._ended = True
         self._stop_timer()
-        self._owner.connections.pop(self, None)
+        self._clients.forget(self)
         if self._coordinator is not None:
             self._coordinator.leave(self)
         if not isinstance(reason.value, ConnectionDone):
@@ -94,9 +113,12 @@ class CoordinationConnection(Protocol):
         self._read_or_not()
 
     def resumeProducing(self) -> None:
-        """Twisted's: the client reads again."""
+        """Twisted's: the client has read everything."""
         self._is_full = False
+        self._unsent_bytes = 0
+        self._note_held(has_progressed=True)
         self._go_on()
+        self._read_or_not()
 
     def stopProducing(self) -> None:
         """Twisted's: the connection is going away."""
@@ -106,19 +128,18 @@ class CoordinationConnection(Protocol):
 
     def answer(self, data: bytes) -> None:
         """Send the answer of the oldest request that has none."""
-        latency_ms = (self._owner.clock.seconds() - self._owed.popleft()) * 1000
-        self._owner.statistics.answered(latency_ms)
+        latency_ms = (self._clients.clock.seconds() - self._owed.popleft()) * 1000
+        self._clients.statistics.answered(latency_ms)
         self.notify(data)
-        if len(self._owed) == MAX_OWED // 2:
+        if self._has_more:
             self._go_on()
+        elif not self._is_read:
+            self._read_or_not()
 
     def notify(self, data: bytes) -> None:
         """Send an event."""
-        transport: Any = self.transport
-        if transport.connected:
-            self.statistics.sent += 1
-            self._owner.statistics.sent += 1
-            transport.write(data)
+        self.waiting_bytes -= len(data)
+        self._send(data)
 
     def end(self) -> None:
         """Close the connection once everything is sent; a client that does not read is cut off."""
@@ -126,9 +147,42 @@ class CoordinationConnection(Protocol):
         if transport.connected and not transport.disconnecting:
             self._ended = True
             self._stop_timer()
-            self._timer = self._owner.clock.callLater(_PATIENCE_SECONDS, self.abort)
+            self._timer = self._clients.clock.callLater(PATIENCE_SECONDS, self.abort)
             transport.unregisterProducer()
             transport.loseConnection()
+
+    # -- the other clients' table calls ---------------------------------------------------------
+
+    @property
+    def report(self) -> ClientReport:
+        """What `stat` tells of it."""
+        counted = self.statistics
+        return ClientReport(self._address, len(self._owed), counted.received, counted.sent)
+
+    def serve_some(self) -> bool:
+        """Serve what has arrived, for a while and for as long as the client may have answers.
+
+        Returns:
+            Whether there may be more to serve now.
+        """
+        clock, served = self._clients.clock, 0
+        end = clock.seconds() + _TURN_SECONDS
+        try:
+            while self._may_serve and served < _TURN_REQUESTS and clock.seconds() < end:
+                item = self._receiver.next_item()
+                if item is None:
+                    self._has_more = False
+                    break
+                served += 1
+                self._serve(item)
+        except RemoteProtocolError as error:
+            self._clients.lines.warn(
+                "protocol", "closing {address}: {error}", address=self._address, error=str(error)
+            )
+            self.end()
+        self._note_held(has_progressed=served > 0)
+        self._read_or_not()
+        return self._has_more and self._may_serve
 
     def abort(self) -> None:
         """Close the connection at once."""
@@ -138,38 +192,14 @@ class CoordinationConnection(Protocol):
 
     # -- parts ----------------------------------------------------------------------------------
 
-    @property
-    def report(self) -> ClientReport:
-        """What `stat` tells of it."""
-        counted = self.statistics
-        return ClientReport(self._address, len(self._owed), counted.received, counted.sent)
-
-    def _work(self) -> None:
-        """Serve what has arrived, for as long as the client may have answers."""
-        if self._working:
-            return
-        self._working = True
-        try:
-            while not self._ended and self._may_serve:
-                item = self._receiver.next_item()
-                if item is None:
-                    break
-                self._serve(item)
-        except RemoteProtocolError as error:
-            self._log.warn("closing {address}: {error}", address=self._address, error=str(error))
-            self.end()
-        finally:
-            self._working = False
-        self._read_or_not()
-
     def _serve(self, item: Word | ConnectRequest | memoryview) -> None:
         self.statistics.received += 1
-        self._owner.statistics.received += 1
+        self._clients.statistics.received += 1
         if isinstance(item, Word):
-            self.notify(answer_word(item.name, self._owner.service.report()).encode())
+            self._send(answer_word(item.name, self._clients.report()).encode())
             self.end()
             return
-        self._owed.append(self._owner.clock.seconds())
+        self._owed.append(self._clients.clock.seconds())
         if isinstance(item, ConnectRequest):
             self._connect(item)
         elif self._coordinator is not None and self.session is not None:
@@ -179,30 +209,70 @@ class CoordinationConnection(Protocol):
 
     def _connect(self, request: ConnectRequest) -> None:
         self._stop_timer()
-        coordinator = self._owner.service.coordinator
+        self._clients.silent.pop(self, None)
+        coordinator = self._clients.coordinator
         if coordinator is None:  # being loaded again
             self.end()
             return
         self._coordinator = coordinator
         coordinator.connect(self, request)
-        self._owner.service.sessions_changed()
+
+    def _send(self, data: bytes) -> None:
+        transport: Any = self.transport
+        if transport.connected:
+            self.statistics.sent += 1
+            self._clients.statistics.sent += 1
+            transport.write(data)
+            if self._is_full:
+                self._unsent_bytes += len(data)
+                self._note_held()
+
+    def _note_held(self, *, has_progressed: bool = False) -> None:
+        if not self._ended:
+            held = self._unsent_bytes + self._receiver.buffered_bytes
+            self._clients.holdings.note(self, held, has_progressed=has_progressed)
 
     @property
     def _may_serve(self) -> bool:
-        return not self._is_full and len(self._owed) < MAX_OWED
+        return not (
+            self._ended
+            or self._is_full
+            or len(self._owed) >= MAX_OWED
+            or self.waiting_bytes >= MAX_OWED_BYTES
+            or self._must_wait_for_disk()
+        )
+
+    def _must_wait_for_disk(self) -> bool:
+        if self._coordinator is None:
+            return False
+        queue = self._coordinator.queue
+        if queue.held_bytes < MAX_UNCOMMITTED_BYTES:
+            return False
+        if not self._waits_for_disk:
+            self._waits_for_disk = True
+            queue.say(self._disk_is_done)
+        return True
+
+    def _disk_is_done(self) -> None:
+        self._waits_for_disk = False
+        self._go_on()
+        self._read_or_not()
 
     def _go_on(self) -> None:
-        if not self._ended:
-            self._work()
+        if not self._ended and self._has_more and self._may_serve:
+            self._clients.turns.add(self)
 
     def _read_or_not(self) -> None:
         transport: Any = self.transport
         if self._ended or not transport.connected or transport.disconnecting:
             return
-        if self._may_serve:
-            transport.resumeProducing()
-        else:
-            transport.pauseProducing()
+        is_read = not self._has_more and self._may_serve
+        if is_read != self._is_read:
+            self._is_read = is_read
+            if is_read:
+                transport.resumeProducing()
+            else:
+                transport.pauseProducing()
 
     def _stop_timer(self) -> None:
         if self._timer is not None and self._timer.active():
@@ -214,31 +284,16 @@ class CoordinationFactory(ServerFactory):
     """Makes connections.
 
     Args:
-        service: whose coordinator serves them.
-        clock: the reactor.
-        max_connections: further ones are closed at once.
-
-    Attributes:
-        connections: the open ones, oldest first.
-        statistics: counted since the start.
+        clients: what they share.
     """
 
     noisy = False
 
-    def __init__(self, service: "EmbeddedCoordination", clock: Any, max_connections: int) -> None:
-        self.service = service
-        self.clock = clock
-        self.connections: dict[CoordinationConnection, None] = {}
-        self.statistics = Statistics()
-        self._max_connections = max_connections
+    def __init__(self, clients: Clients) -> None:
+        self._clients = clients
 
     def buildProtocol(self, addr: IAddress | None) -> CoordinationConnection | None:
         """Twisted's: make a connection's protocol, or refuse it."""
-        if len(self.connections) >= self._max_connections:
+        if not self._clients.make_room():
             return None
-        return CoordinationConnection(self, addr)
-
-    def abort_all(self) -> None:
-        """Close every connection at once; the sessions live on."""
-        for connection in tuple(self.connections):
-            connection.abort()
+        return CoordinationConnection(self._clients, addr)

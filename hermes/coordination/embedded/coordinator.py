@@ -17,8 +17,14 @@ from hermes.coordination.embedded.committing import CommitQueue
 from hermes.coordination.embedded.decoding import KNOWN_TYPES, decode_request
 from hermes.coordination.embedded.errors import ErrorCode, RequestRefusedError
 from hermes.coordination.embedded.jute import JuteReader, encode_string
+from hermes.coordination.embedded.limits import (
+    MAX_CREDENTIAL_BYTES,
+    MAX_IDENTITIES,
+    MAX_OPERATIONS,
+    MAX_SESSIONS,
+)
 from hermes.coordination.embedded.reading import answer_read, missed_events
-from hermes.coordination.embedded.records import Identity, Permission
+from hermes.coordination.embedded.records import EventType, Identity, Permission
 from hermes.coordination.embedded.replies import (
     connect_reply,
     event,
@@ -46,7 +52,8 @@ from hermes.coordination.embedded.sessions import Session, SessionTable
 from hermes.coordination.embedded.transaction import NodeEvent, Transaction
 from hermes.coordination.embedded.tree import DataTree
 from hermes.coordination.embedded.watches import Watches
-from hermes.logs import ModuleLogger
+from hermes.coordination.embedded.words import ClientReport
+from hermes.limited_log import LimitedLog
 
 __all__ = ["Coordinator", "Peer", "State"]
 
@@ -59,10 +66,12 @@ class Peer(Protocol):
     Attributes:
         identities: who the client is.
         session: which it uses; None before it has connected and after the session's end.
+        waiting_bytes: what is said to it and waits for the disk; counted up here, down there.
     """
 
-    identities: list[Identity]
+    identities: dict[Identity, None]
     session: "Session[Peer] | None"
+    waiting_bytes: int
 
     def answer(self, data: bytes) -> None:
         """Send the answer of the oldest request that has none."""
@@ -72,6 +81,10 @@ class Peer(Protocol):
 
     def end(self) -> None:
         """Close the connection once everything is sent."""
+
+    @property
+    def report(self) -> ClientReport:
+        """Its address, for the log."""
 
     def __hash__(self) -> int:
         """By identity."""
@@ -100,10 +113,11 @@ class Coordinator:
         queue: takes changes, and what is said.
         timeouts_ms: the shortest and the longest session timeout that a client can get.
         seconds: a clock that only goes forward.
-        now_ms: the wall clock, in ms since 1970.
+        now_ms: the wall clock, in ms since 1970; for stamps only.
+        log: for lines that clients can cause.
+        opened: called when a session was opened or resumed, with its deadline.
+        later: calls a function in a later turn of the reactor, for as long as this one serves.
     """
-
-    _log = ModuleLogger()
 
     def __init__(
         self,
@@ -112,12 +126,18 @@ class Coordinator:
         timeouts_ms: tuple[int, int],
         seconds: Callable[[], float],
         now_ms: Callable[[], int],
+        log: LimitedLog,
+        opened: Callable[[float], None],
+        later: Callable[[Callable[[], None]], object],
     ) -> None:
         self.state = state
         self.queue = queue
         self._timeouts_ms = timeouts_ms
         self._seconds = seconds
         self._now_ms = now_ms
+        self._log = log
+        self._opened = opened
+        self._later = later
 
     # -- sessions -------------------------------------------------------------------------------
 
@@ -126,6 +146,7 @@ class Coordinator:
         if request.last_zxid > self.state.tree.zxid:
             # Served from here its client would see time go backwards.
             self._log.warn(
+                "ahead",
                 "refused a client that has seen transaction {zxid}; the newest here is {newest}",
                 zxid=request.last_zxid,
                 newest=self.state.tree.zxid,
@@ -140,9 +161,11 @@ class Coordinator:
         answer = connect_reply(
             known, self._timeout_ms(request), with_read_only=request.read_only is not None
         )
-        self.queue.say(peer.answer, answer)
+        self._tell(peer, peer.answer, answer)
         if session is None:
             self.queue.say(peer.end)
+        else:
+            self._opened(session.deadline)
 
     def leave(self, peer: Peer) -> None:
         """A connection is gone: so are its watches. Its session lives on until its timeout."""
@@ -154,7 +177,9 @@ class Coordinator:
     def expire(self, sessions: Iterable[Session[Peer]]) -> None:
         """End sessions whose clients were silent for too long."""
         for session in sessions:
-            self._log.info("session {id:#x} has expired", id=session.session_id)
+            self._log.info(
+                "expired", "session {session} has expired", session=f"{session.session_id:#x}"
+            )
             peer = session.connection
             if peer is not None:
                 self.leave(peer)
@@ -163,12 +188,25 @@ class Coordinator:
 
     def _open(self, request: ConnectRequest) -> Session[Peer]:
         state, timeout_ms = self.state, self._timeout_ms(request)
+        if len(state.sessions) >= MAX_SESSIONS:
+            self._thin_out()
         session_id = state.sessions.unused_id(self._now_ms())
         password = os.urandom(_PASSWORD_BYTES)
         session = state.sessions.open(session_id, password, timeout_ms, self._seconds())
         state.tree.zxid += 1
         self.queue.commit([SessionOpened(session_id, password, timeout_ms)], state.tree.zxid)
         return session
+
+    def _thin_out(self) -> None:
+        """End sessions early that nobody uses and nothing depends on: those due first."""
+        owners, sessions = self.state.tree.ephemerals, self.state.sessions
+        unused = [
+            session
+            for session in sessions
+            if session.connection is None and session.session_id not in owners
+        ]
+        unused.sort(key=lambda session: session.deadline)
+        self.expire(unused[: MAX_SESSIONS // 10])
 
     def _resume(self, request: ConnectRequest) -> Session[Peer] | None:
         session = self.state.sessions.find(request.session_id, request.password)
@@ -182,12 +220,24 @@ class Coordinator:
         session.touch(self._seconds())
         return session
 
-    def _close(self, session: Session[Peer]) -> None:
-        transaction = Transaction(self.state.tree, self._now_ms(), session.session_id)
-        transaction.delete_ephemerals()
-        transaction.changes.append(SessionClosed(session.session_id))
+    def _close(self, session: Session[Peer], then: Callable[[], None] = lambda: None) -> None:
+        """End a session, then its nodes: as many at a time as a transaction may hold.
+
+        Its last transaction ends it on disk, so that after a crash the rest expires once more.
+        """
         self.state.sessions.close(session)
+        self._delete_ephemerals(session.session_id, then)
+
+    def _delete_ephemerals(self, session_id: int, then: Callable[[], None]) -> None:
+        transaction = Transaction(self.state.tree, self._now_ms(), session_id)
+        is_done = transaction.delete_ephemerals(MAX_OPERATIONS)
+        if is_done:
+            transaction.changes.append(SessionClosed(session_id))
         self._commit(transaction)
+        if is_done:
+            then()
+        else:
+            self._later(lambda: self._delete_ephemerals(session_id, then))
 
     def _timeout_ms(self, request: ConnectRequest) -> int:
         shortest, longest = self._timeouts_ms
@@ -212,15 +262,30 @@ class Coordinator:
         error, record = ErrorCode.OK, b""
         try:
             request = decode_request(code, reader)
+            if isinstance(request, CloseRequest):
+                self._end_session(peer, xid)
+                return
             record = self._serve(peer, request)
         except RequestRefusedError as refusal:
             error = refusal.code
-        self.queue.say(peer.answer, reply(xid, self.state.tree.zxid, error, record))
-        is_over = error is ErrorCode.AUTH_FAILED or code == OpCode.CLOSE
-        if is_over or code not in KNOWN_TYPES:
+        self._tell(peer, peer.answer, reply(xid, self.state.tree.zxid, error, record))
+        self._shed_watches()
+        if error is ErrorCode.AUTH_FAILED or code not in KNOWN_TYPES:
             self.queue.say(peer.end)
 
+    def _end_session(self, peer: Peer, xid: int) -> None:
+        session = peer.session
+        assert session is not None
+        self.leave(peer)
+
+        def answer() -> None:
+            self._tell(peer, peer.answer, reply(xid, self.state.tree.zxid))
+            self.queue.say(peer.end)
+
+        self._close(session, answer)
+
     def _serve(self, peer: Peer, request: Request) -> bytes:
+        """Serve what is answered at once: everything but the end of a session."""
         match request:
             case PingRequest():
                 return b""
@@ -237,14 +302,10 @@ class Coordinator:
                 return self._authenticate(peer, scheme, credential)
             case SetWatchesRequest():
                 for kind, path in missed_events(self.state.tree, self.state.watches, peer, request):
-                    self.queue.say(peer.notify, event(kind, path))
+                    self._tell(peer, peer.notify, event(kind, path))
                 return b""
             case CloseRequest():
-                assert peer.session is not None
-                session = peer.session
-                self.leave(peer)
-                self._close(session)
-                return b""
+                raise AssertionError("it ends a session, which is not done here")
             case _:
                 return answer_read(
                     self.state.tree, self.state.watches, peer, peer.identities, request
@@ -252,12 +313,27 @@ class Coordinator:
 
     def _authenticate(self, peer: Peer, scheme: str, credential: bytes) -> bytes:
         # An address proves itself: ZooKeeper lets its clients claim it.
+        if len(credential) > MAX_CREDENTIAL_BYTES:
+            raise RequestRefusedError(ErrorCode.AUTH_FAILED, f"{len(credential)} bytes of proof")
         identity = authenticate(scheme, credential)
         if identity is None and scheme != "ip":
             raise RequestRefusedError(ErrorCode.AUTH_FAILED, scheme)
-        if identity is not None and identity not in peer.identities:
-            peer.identities.append(identity)
+        if identity is not None:
+            if identity not in peer.identities and len(peer.identities) >= MAX_IDENTITIES:
+                raise RequestRefusedError(ErrorCode.AUTH_FAILED, "too many identities")
+            peer.identities[identity] = None
         return b""
+
+    def _shed_watches(self) -> None:
+        """While all clients together have too many watches, part with those who have most."""
+        while (peer := self.state.watches.largest()) is not None:
+            self._log.warn(
+                "watches",
+                "cut off {client}: clients have too many watches, and this one has most of them",
+                client=peer.report.address,
+            )
+            self.leave(peer)
+            peer.end()
 
     # -- writes ---------------------------------------------------------------------------------
 
@@ -310,9 +386,16 @@ class Coordinator:
         for happened in transaction.events:
             self._fire(happened)
 
+    def _tell(self, peer: Peer, function: Callable[[bytes], None], data: bytes) -> None:
+        peer.waiting_bytes += len(data)
+        self.queue.say(function, data)
+
     def _fire(self, happened: NodeEvent) -> None:
+        frames: dict[tuple[EventType, str], bytes] = {}  # each encoded once, for whomever it is
         for peer, kind, path in self.state.watches.fire(happened.kind, happened.path):
             # `exists` lets anyone set a watch; what it would tell is for those who may read.
             acl = happened.acl if path == happened.path else happened.parent_acl
             if is_permitted(acl, Permission.READ, peer.identities):
-                self.queue.say(peer.notify, event(kind, path))
+                frame = frames.get((kind, path)) or event(kind, path)
+                frames[kind, path] = frame
+                self._tell(peer, peer.notify, frame)

@@ -24,6 +24,11 @@ from typing import Final
 
 from hermes.coordination.embedded.errors import ErrorCode, RequestRefusedError
 from hermes.coordination.embedded.jute import JuteReader
+from hermes.coordination.embedded.limits import (
+    MAX_ACL_ENTRIES,
+    MAX_OPERATIONS,
+    MAX_WATCHES_SET,
+)
 from hermes.coordination.embedded.records import Acl
 from hermes.coordination.embedded.requests import (
     AuthRequest,
@@ -82,7 +87,8 @@ def decode_request(code: int, reader: JuteReader) -> Request:
     Raises:
         RequestRefusedError: with UNIMPLEMENTED for a type that is not served, with
             RECONFIGURATION_DISABLED as every ZooKeeper does unless told otherwise, with
-            MARSHALLING_ERROR for a body that can't be read.
+            MARSHALLING_ERROR for a body that can't be read, INVALID_ACL or BAD_ARGUMENTS for one
+            that holds more than is let in.
     """
     if code == _RECONFIGURE:
         raise RequestRefusedError(ErrorCode.RECONFIGURATION_DISABLED)
@@ -96,7 +102,10 @@ def decode_request(code: int, reader: JuteReader) -> Request:
 
 
 def _acl(reader: JuteReader) -> tuple[Acl, ...]:
-    return reader.vector(lambda: Acl.read(reader))
+    count = reader.int32()
+    if count > MAX_ACL_ENTRIES:
+        raise RequestRefusedError(ErrorCode.INVALID_ACL, f"{count} entries")
+    return tuple(Acl.read(reader) for _ in range(count))
 
 
 def _create(reader: JuteReader) -> CreateRequest:
@@ -124,9 +133,11 @@ def _set_acl(reader: JuteReader) -> SetAclRequest:
 
 
 def _set_watches(reader: JuteReader) -> SetWatchesRequest:
-    text = reader.string
-    zxid = reader.int64()
-    return SetWatchesRequest(zxid, reader.vector(text), reader.vector(text), reader.vector(text))
+    zxid, left, lists = reader.int64(), MAX_WATCHES_SET, []
+    for _ in range(3):
+        lists.append(reader.vector(reader.string, left))
+        left -= len(lists[-1])
+    return SetWatchesRequest(zxid, *lists)
 
 
 def _auth(reader: JuteReader) -> AuthRequest:
@@ -151,6 +162,8 @@ def _multi(reader: JuteReader) -> MultiRequest:
             return MultiRequest(tuple(operations))
         if code not in _OPERATIONS:
             raise RemoteProtocolError(f"a transaction holds an operation of type {code}")
+        if len(operations) == MAX_OPERATIONS:
+            raise RequestRefusedError(ErrorCode.BAD_ARGUMENTS, "too many operations")
         operations.append(_OPERATIONS[code](reader))
 
 

@@ -27,6 +27,7 @@ class ErrorCode(IntEnum):
     INVALID_ACL = -114
     AUTH_FAILED = -115
     RECONFIGURATION_DISABLED = -123
+    QUOTA_EXCEEDED = -125
 
 
 class RequestRefusedError(HermesError):

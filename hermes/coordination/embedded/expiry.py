@@ -19,6 +19,8 @@ __all__ = ["LATE_SECONDS", "ExpiryTimer"]
 #: A timer that rings later than this says that the process did not run.
 LATE_SECONDS: Final = 1.0
 
+_AT_A_TIME: Final = 500
+
 
 class ExpiryTimer:
     """Looks after the deadlines of a table of sessions.
@@ -41,10 +43,13 @@ class ExpiryTimer:
         self._call: IDelayedCall | None = None
 
     def update(self) -> None:
-        """There may be an earlier deadline now: a session was opened or its timeout changed."""
+        """Set the timer to the next deadline of all; looks at every session."""
         deadline = self._sessions.next_deadline
-        if deadline is None:
-            return
+        if deadline is not None:
+            self.note(deadline)
+
+    def note(self, deadline: float) -> None:
+        """There may be an earlier deadline now: a session was opened or its timeout changed."""
         if self._call is not None:
             if self._call.getTime() <= deadline:
                 return
@@ -66,5 +71,5 @@ class ExpiryTimer:
             for session in expired:
                 session.touch(now)
         elif expired:
-            self._expire(expired)
+            self._expire(expired[:_AT_A_TIME])  # the timer rings again at once for the others
         self.update()

@@ -8,9 +8,10 @@ Everything is big-endian. Source: ZooKeeper's `BinaryInputArchive` and `BinaryOu
 """
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection
 from typing import Final, TypeVar
 
+from hermes.errors import RemoteProtocolError
 from hermes.protocol.wire import Reader
 
 __all__ = ["NULL", "JuteReader", "encode_buffer", "encode_string", "encode_vector"]
@@ -46,13 +47,19 @@ class JuteReader(Reader):
         """Read a string; null is read as the empty one, which is no path and no scheme either."""
         return self.string_or_none() or ""
 
-    def vector(self, element: Callable[[], _Element]) -> tuple[_Element, ...]:
+    def vector(
+        self, element: Callable[[], _Element], most: int = 0x7FFFFFFF
+    ) -> tuple[_Element, ...]:
         """Read a vector; null is read as the empty one.
 
         Args:
             element: reads one element, of at least a byte: so a count too large ends soon.
+            most: a larger count is refused before anything is read.
         """
-        return tuple(element() for _ in range(self.int32()))
+        count = self.int32()
+        if count > most:
+            raise RemoteProtocolError(f"{count} elements are more than {most}")
+        return tuple(element() for _ in range(count))
 
 
 def encode_buffer(data: bytes | None) -> bytes:
@@ -65,6 +72,6 @@ def encode_string(text: str) -> bytes:
     return encode_buffer(text.encode("utf-8", "replace"))
 
 
-def encode_vector(elements: Sequence[bytes]) -> bytes:
+def encode_vector(elements: Collection[bytes]) -> bytes:
     """Encode a vector of elements that are encoded already."""
     return _INT.pack(len(elements)) + b"".join(elements)

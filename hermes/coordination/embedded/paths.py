@@ -16,6 +16,8 @@ ROOT: Final = "/"
 # U+FFFF, which Java sees as two surrogates.
 _ILLEGAL: Final = re.compile("[\0-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\U0010ffff]")
 
+_NO_NAME: Final = re.compile(r"/\.{0,2}(?:/|\Z)")
+
 
 def check_path(path: str) -> None:
     """Check that a node may have this path.
@@ -27,7 +29,7 @@ def check_path(path: str) -> None:
         return
     if not path.startswith("/"):
         raise RequestRefusedError(ErrorCode.BAD_ARGUMENTS, f"{path!r} does not start with '/'")
-    if any(name in {"", ".", ".."} for name in path[1:].split("/")):
+    if _NO_NAME.search(path):
         raise RequestRefusedError(
             ErrorCode.BAD_ARGUMENTS, f"{path!r} has an empty or relative part"
         )

@@ -3,7 +3,7 @@
 Source: ZooKeeper's `FinalRequestProcessor` and `DataTree.setWatches`.
 """
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterator
 from typing import TypeAlias, TypeVar
 
 from hermes.coordination.embedded.errors import ErrorCode, RequestRefusedError
@@ -34,7 +34,7 @@ def answer_read(
     tree: DataTree,
     watches: Watches[_Watcher],
     watcher: _Watcher,
-    identities: Sequence[Identity],
+    identities: Collection[Identity],
     request: ReadRequest,
 ) -> bytes:
     """Answer a request that changes nothing.
@@ -65,7 +65,7 @@ def answer_read(
         case GetChildrenRequest(path, watch, with_stat):
             node = tree.readable(path, identities)
             _watch(watches.children, path, watcher, watch)
-            names = encode_vector([encode_string(name) for name in node.children])
+            names = encode_vector(node.children.values())
             return names + (node.stat.encode() if with_stat else b"")
         case GetAclRequest(path):
             acl = tree.visible_acl(path, identities)

@@ -55,6 +55,11 @@ class ClientReceiver:
             self._frames.feed(self._first)
             self._first = None
 
+    @property
+    def buffered_bytes(self) -> int:
+        """How many bytes are held."""
+        return self._frames.buffered_bytes if self._first is None else len(self._first)
+
     def next_item(self) -> Word | ConnectRequest | memoryview | None:
         """Take what comes next.
 

@@ -22,10 +22,12 @@ from twisted.python.failure import Failure
 from twisted.python.threadpool import ThreadPool
 
 from hermes.coordination.embedded.changes import Change
+from hermes.coordination.embedded.clients import Clients
 from hermes.coordination.embedded.committing import CommitQueue
 from hermes.coordination.embedded.connection import CoordinationFactory
 from hermes.coordination.embedded.coordinator import Coordinator, State
 from hermes.coordination.embedded.expiry import ExpiryTimer
+from hermes.coordination.embedded.limits import MAX_TREE_BYTES
 from hermes.coordination.embedded.store import Store, Stored
 from hermes.coordination.embedded.tree import DataTree
 from hermes.coordination.embedded.words import Report
@@ -50,7 +52,6 @@ class EmbeddedCoordination(Service):
     Attributes:
         addresses: what the port is bound to, as (host, port) or a UNIX socket's path, while the
             service runs.
-        coordinator: what decides; None while nothing can be served.
     """
 
     name = "coordination"
@@ -66,6 +67,7 @@ class EmbeddedCoordination(Service):
         min_session_timeout_ms: int | None = None,
         max_session_timeout_ms: int | None = None,
         max_connections: int = 1000,
+        max_bytes: int = MAX_TREE_BYTES,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         """Prepare, without touching anything.
@@ -78,13 +80,13 @@ class EmbeddedCoordination(Service):
             min_session_timeout_ms: the shortest that a client can get; 2 ticks unless given.
             max_session_timeout_ms: the longest that a client can get; 20 ticks unless given.
             max_connections: further clients are turned away.
+            max_bytes: what the nodes may take in memory.
             now_ms: the wall clock, in ms since 1970.
 
         Raises:
             ConfigError: `listen` is no endpoint.
         """
         self.addresses: list[Address] = []
-        self.coordinator: Coordinator | None = None
         self._reactor = reactor
         self._listener = Listener(reactor, "coordination_listen", listen)
         self._store = Store(path)
@@ -94,12 +96,19 @@ class EmbeddedCoordination(Service):
             max_session_timeout_ms or 20 * tick_ms,
         )
         self._max_connections = max_connections
+        self._max_bytes = max_bytes
         self._now_ms = now_ms
-        self._factory = CoordinationFactory(self, reactor, max_connections)
+        self._clients = Clients(reactor, self.report, max_connections)
+        self._factory = CoordinationFactory(self._clients)
         self._timer: ExpiryTimer | None = None
         self._pool: ThreadPool | None = None
         self._port: IListeningPort | None = None
         self._reload: Any = None
+
+    @property
+    def coordinator(self) -> Coordinator | None:
+        """What decides; None while nothing can be served."""
+        return self._clients.coordinator
 
     @property
     def connect_string(self) -> str:
@@ -142,13 +151,20 @@ class EmbeddedCoordination(Service):
 
     def _begin(self, stored: Stored) -> None:
         """Serve what is stored."""
-        state = State(DataTree.restore(stored.nodes, stored.zxid))
+        state = State(DataTree.restore(stored.nodes, stored.zxid, self._max_bytes))
         state.sessions.restore(stored.sessions, self._reactor.seconds())
         queue = CommitQueue(self._write, self._write_failed)
-        self.coordinator = Coordinator(
-            state, queue, self._timeouts_ms, self._reactor.seconds, self._now_ms
+        coordinator = self._clients.coordinator = Coordinator(
+            state,
+            queue,
+            self._timeouts_ms,
+            self._reactor.seconds,
+            self._now_ms,
+            self._clients.lines,
+            self._note_deadline,
+            lambda function: self._reactor.callLater(0, self._if_serving, coordinator, function),
         )
-        self._timer = ExpiryTimer(self._reactor, state.sessions, self.coordinator.expire)
+        self._timer = ExpiryTimer(self._reactor, state.sessions, coordinator.expire)
         self._timer.update()
 
     # -- stop -----------------------------------------------------------------------------------
@@ -168,10 +184,10 @@ class EmbeddedCoordination(Service):
         if self._port is not None:
             port, self._port = self._port, None
             yield port.stopListening()
-        self._factory.abort_all()
+        self._clients.abort_all()
         if self.coordinator is not None:
             yield self.coordinator.queue.idle()
-            self.coordinator = None
+            self._clients.coordinator = None
         if self._pool is not None:
             yield self._in_thread(self._store.close)
         self._undo()
@@ -185,7 +201,7 @@ class EmbeddedCoordination(Service):
         self._store.close()
         if self._pool is not None:
             self._pool.stop()
-        self._timer = self._port = self._pool = self.coordinator = None
+        self._timer = self._port = self._pool = self._clients.coordinator = None
         self.addresses.clear()
 
     # -- the file -------------------------------------------------------------------------------
@@ -199,10 +215,10 @@ class EmbeddedCoordination(Service):
             "what was written",
             error=failure.getErrorMessage(),
         )
-        self.coordinator = None
+        self._clients.coordinator = None
         if self._timer is not None:
             self._timer.stop()
-        self._factory.abort_all()
+        self._clients.abort_all()
         self._load_again()
 
     def _load_again(self) -> None:
@@ -223,19 +239,24 @@ class EmbeddedCoordination(Service):
         assert self._pool is not None
         return deferToThreadPool(self._reactor, self._pool, function, *args)
 
+    def _if_serving(self, coordinator: Coordinator, function: Callable[[], None]) -> None:
+        if coordinator is self.coordinator:
+            function()
+
+    def _note_deadline(self, deadline: float) -> None:
+        if self._timer is not None:
+            self._timer.note(deadline)
+
     # -- what connections ask -------------------------------------------------------------------
 
-    def sessions_changed(self) -> None:
-        """A session was opened or resumed: its deadline may be the next one."""
-        if self._timer is not None:
-            self._timer.update()
-
-    def report(self) -> Report:
-        """The state of the server, for the four-letter words."""
-        state = self.coordinator.state if self.coordinator is not None else State()
-        clients = tuple(connection.report for connection in self._factory.connections)
+    def report(self) -> Report | None:
+        """The state of the server, for the four-letter words; None while nothing is served."""
+        if self.coordinator is None:
+            return None
+        state = self.coordinator.state
+        clients = tuple(connection.report for connection in self._clients.connected)
         return Report(
-            statistics=self._factory.statistics,
+            statistics=self._clients.statistics,
             clients=clients,
             outstanding=sum(client.queued for client in clients),
             zxid=state.tree.zxid,
@@ -243,7 +264,7 @@ class EmbeddedCoordination(Service):
             ephemerals=state.tree.ephemeral_count,
             watches=len(state.watches),
             sessions=len(state.sessions),
-            data_bytes=lambda: state.tree.data_bytes,
+            data_bytes=state.tree.weight_bytes,
             settings=self._settings(),
         )
 

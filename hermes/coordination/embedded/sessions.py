@@ -8,7 +8,7 @@ Source: ZooKeeper's `SessionTrackerImpl`.
 """
 
 import hmac
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
@@ -53,6 +53,9 @@ class SessionTable(Generic[_Connection]):
 
     def __len__(self) -> int:
         return len(self._sessions)
+
+    def __iter__(self) -> Iterator[Session[_Connection]]:
+        return iter(self._sessions.values())
 
     def restore(self, stored: Iterable[SessionOpened], now: float) -> None:
         """Take over the sessions of an earlier process; each has its whole timeout from now on."""

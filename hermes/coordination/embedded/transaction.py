@@ -6,12 +6,14 @@ watches). The order of the checks is ZooKeeper's, since it decides which error a
 Source: ZooKeeper's `PrepRequestProcessor.pRequest2Txn` and `DataTree`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection
+from itertools import islice
 from typing import NamedTuple
 
 from hermes.coordination.embedded.access import check_permission, expand_acl
 from hermes.coordination.embedded.changes import Change, ChildrenChanged, NodeDeleted
 from hermes.coordination.embedded.errors import ErrorCode, RequestRefusedError
+from hermes.coordination.embedded.limits import MAX_CHILDREN_BYTES
 from hermes.coordination.embedded.paths import check_path, child_name, parent_path
 from hermes.coordination.embedded.records import Acl, EventType, Identity, Permission
 from hermes.coordination.embedded.requests import (
@@ -21,7 +23,14 @@ from hermes.coordination.embedded.requests import (
     SetAclRequest,
     SetDataRequest,
 )
-from hermes.coordination.embedded.tree import PERMANENT, DataTree, Node
+from hermes.coordination.embedded.tree import (
+    PERMANENT,
+    DataTree,
+    Node,
+    acl_weight,
+    data_weight,
+    node_bytes,
+)
 
 __all__ = ["NodeEvent", "Transaction"]
 
@@ -63,7 +72,7 @@ class Transaction:
     """
 
     def __init__(
-        self, tree: DataTree, now_ms: int, session_id: int, identities: Sequence[Identity] = ()
+        self, tree: DataTree, now_ms: int, session_id: int, identities: Collection[Identity] = ()
     ) -> None:
         self.changes: list[Change] = []
         self.events: list[NodeEvent] = []
@@ -107,6 +116,9 @@ class Transaction:
             raise RequestRefusedError(ErrorCode.NO_CHILDREN_FOR_EPHEMERALS, above)
         owner = self._session_id if ephemeral else 0
         node = Node(request.data, acl, self._zxid, self._now_ms, owner)
+        if parent.children_bytes + len(path) > MAX_CHILDREN_BYTES:
+            raise RequestRefusedError(ErrorCode.QUOTA_EXCEEDED, f"{above} has too many children")
+        self._weigh(node_bytes(path, node))
         self._attach(path, node)
         self._undo.append(lambda: self._detach(path, node))
         self._children_changed(above, parent, created=1)
@@ -128,16 +140,25 @@ class Transaction:
             raise RequestRefusedError(ErrorCode.NOT_EMPTY, path)
         self._drop(path, node, above, parent)
 
-    def delete_ephemerals(self) -> None:
-        """Delete the nodes that live with the session, which is at its end."""
-        for path in tuple(self._tree.ephemerals.get(self._session_id, ())):
+    def delete_ephemerals(self, most: int) -> bool:
+        """Delete nodes that live with the session, which is at its end.
+
+        Args:
+            most: how many at most.
+
+        Returns:
+            Whether none is left.
+        """
+        for path in tuple(islice(self._tree.ephemerals.get(self._session_id, ()), most)):
             above = parent_path(path)
             self._drop(path, self._tree.node(path), above, self._tree.node(above))
+        return self._session_id not in self._tree.ephemerals
 
     def set_data(self, request: SetDataRequest) -> Node:
         """Set a node's data."""
         node = self._writable(request.path, Permission.WRITE)
         _check_version(node.version, request.version, request.path)
+        self._weigh(data_weight(request.data) - data_weight(node.data))
         self._remember(node, "data", "version", "mzxid", "mtime")
         node.data = request.data
         node.version += 1
@@ -152,6 +173,7 @@ class Transaction:
         acl = expand_acl(request.acl, self._identities)
         node = self._writable(request.path, Permission.ADMIN)
         _check_version(node.acl_version, request.version, request.path)
+        self._weigh(acl_weight(acl) - acl_weight(node.acl))
         self._remember(node, "acl", "acl_version")
         node.acl = acl
         node.acl_version += 1
@@ -172,23 +194,33 @@ class Transaction:
         return node
 
     def _drop(self, path: str, node: Node, above: str, parent: Node) -> None:
+        self._weigh(-node_bytes(path, node))
         self._detach(path, node)
         self._undo.append(lambda: self._attach(path, node))
         self._children_changed(above, parent, created=0)
         self.changes += (NodeDeleted(path), self._parent_change(above, parent))
         self.events.append(NodeEvent(EventType.DELETED, path, node.acl, parent.acl))
 
+    def _weigh(self, change_bytes: int) -> None:
+        tree = self._tree
+        tree.weigh(change_bytes)
+
+        def restore() -> None:
+            tree.weight_bytes -= change_bytes
+
+        self._undo.append(restore)
+
     def _attach(self, path: str, node: Node) -> None:
         tree = self._tree
         tree.nodes[path] = node
-        tree.nodes[parent_path(path)].children[child_name(path)] = None
+        tree.nodes[parent_path(path)].add_child(child_name(path))
         if node.owner:
             tree.ephemerals.setdefault(node.owner, {})[path] = None
 
     def _detach(self, path: str, node: Node) -> None:
         tree = self._tree
         del tree.nodes[path]
-        del tree.nodes[parent_path(path)].children[child_name(path)]
+        tree.nodes[parent_path(path)].remove_child(child_name(path))
         if node.owner:
             owned = tree.ephemerals[node.owner]
             del owned[path]

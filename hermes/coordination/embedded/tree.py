@@ -7,12 +7,14 @@ the nodes that have an owner.
 Source of the numbers in a stat: ZooKeeper's `DataTree` and `DataNode`.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable
 from typing import Final
 
 from hermes.coordination.embedded.access import check_permission, hide_digests, is_permitted
 from hermes.coordination.embedded.changes import NodeWritten
 from hermes.coordination.embedded.errors import ErrorCode, RequestRefusedError
+from hermes.coordination.embedded.jute import encode_string
+from hermes.coordination.embedded.limits import MAX_TREE_BYTES
 from hermes.coordination.embedded.paths import ROOT, child_name, parent_path
 from hermes.coordination.embedded.records import (
     OPEN_ACL,
@@ -23,7 +25,15 @@ from hermes.coordination.embedded.records import (
     Stat,
 )
 
-__all__ = ["PERMANENT", "DataTree", "Node"]
+__all__ = ["PERMANENT", "DataTree", "Node", "acl_weight", "data_weight", "node_bytes"]
+
+# Measured: what a node takes beside its path, and how often a path is held, in part or whole.
+_NODE_BYTES: Final = 600
+_PATH_FACTOR: Final = 3
+_ENTRY_BYTES: Final = 200
+
+# Sizes of data count rounded up to this, so that a number that grows by a digit weighs the same.
+_DATA_STEP: Final = 64
 
 #: Every ZooKeeper has these nodes, and they can't be deleted. The last one can't be written to.
 PERMANENT: Final = (ROOT, "/zookeeper", "/zookeeper/quota", "/zookeeper/config")
@@ -44,13 +54,15 @@ class Node:
         acl_version: how often its ACL was set.
         created_children: how many children it ever had: the number of the next sequence node.
         owner: the session that it lives with; 0 when it is persistent.
-        children: their names, in the order of their creation.
+        children: their names, in the order of their creation, each with itself encoded.
+        children_bytes: what those take in an answer.
     """
 
     __slots__ = (
         "acl",
         "acl_version",
         "children",
+        "children_bytes",
         "created_children",
         "ctime",
         "czxid",
@@ -76,7 +88,17 @@ class Node:
         self.ctime = self.mtime = now_ms
         self.version = self.acl_version = self.created_children = 0
         self.owner = owner
-        self.children: dict[str, None] = {}
+        self.children: dict[str, bytes] = {}
+        self.children_bytes = 0
+
+    def add_child(self, name: str) -> None:
+        """Note a child; `name` is not there yet."""
+        encoded = self.children[name] = encode_string(name)
+        self.children_bytes += len(encoded)
+
+    def remove_child(self, name: str) -> None:
+        """Forget a child that is there."""
+        self.children_bytes -= len(self.children.pop(name))
 
     @property
     def stat(self) -> Stat:
@@ -123,25 +145,35 @@ class DataTree:
         nodes: by path.
         ephemerals: of each session that owns nodes their paths.
         zxid: the newest transaction.
+        weight_bytes: what they take, by `node_bytes`.
+        max_bytes: what they may take; whatever makes them larger is then refused.
+
+    Args:
+        max_bytes: as above.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, max_bytes: int = MAX_TREE_BYTES) -> None:
+        self.max_bytes = max_bytes
         self.nodes: dict[str, Node] = {path: Node() for path in PERMANENT}
         for path in PERMANENT[1:]:
-            self.nodes[parent_path(path)].children[child_name(path)] = None
+            self.nodes[parent_path(path)].add_child(child_name(path))
         self.nodes["/zookeeper/config"].acl = READ_ACL
         self.ephemerals: dict[int, dict[str, None]] = {}
         self.zxid = 0
+        self.weight_bytes = sum(node_bytes(*each) for each in self.nodes.items())
 
     @classmethod
-    def restore(cls, stored: Iterable[NodeWritten], zxid: int) -> "DataTree":
+    def restore(
+        cls, stored: Iterable[NodeWritten], zxid: int, max_bytes: int = MAX_TREE_BYTES
+    ) -> "DataTree":
         """Make a tree of nodes that were stored.
 
         Args:
             stored: in any order; permanent nodes may be among them.
             zxid: the newest transaction that they reflect.
+            max_bytes: as in the constructor; more than that stays, but nothing is added.
         """
-        tree = cls()
+        tree = cls(max_bytes)
         tree.zxid = zxid
         for values in stored:
             node = tree.nodes.setdefault(values.path, Node())
@@ -150,8 +182,9 @@ class DataTree:
             if values.owner:
                 tree.ephemerals.setdefault(values.owner, {})[values.path] = None
         for path in sorted(tree.nodes, key=lambda each: tree.nodes[each].czxid):
-            if path != ROOT:
-                tree.nodes[parent_path(path)].children[child_name(path)] = None
+            if path not in PERMANENT:
+                tree.nodes[parent_path(path)].add_child(child_name(path))
+        tree.weight_bytes = sum(node_bytes(*each) for each in tree.nodes.items())
         return tree
 
     def node(self, path: str) -> Node:
@@ -165,7 +198,7 @@ class DataTree:
             raise RequestRefusedError(ErrorCode.NO_NODE, path)
         return node
 
-    def readable(self, path: str, identities: Sequence[Identity]) -> Node:
+    def readable(self, path: str, identities: Collection[Identity]) -> Node:
         """Find a node that the client may read.
 
         Raises:
@@ -175,7 +208,7 @@ class DataTree:
         check_permission(node.acl, Permission.READ, identities)
         return node
 
-    def visible_acl(self, path: str, identities: Sequence[Identity]) -> tuple[Acl, ...]:
+    def visible_acl(self, path: str, identities: Collection[Identity]) -> tuple[Acl, ...]:
         """A node's ACL as the client may see it: without digests, unless it may change it.
 
         Raises:
@@ -192,10 +225,30 @@ class DataTree:
         """How many nodes live with a session."""
         return sum(map(len, self.ephemerals.values()))
 
-    @property
-    def data_bytes(self) -> int:
-        """What paths and data take together; walks the whole tree."""
-        return sum(len(path) + len(node.data or b"") for path, node in self.nodes.items())
+    def weigh(self, change_bytes: int) -> None:
+        """Count what a change adds or, below 0, frees.
+
+        Raises:
+            RequestRefusedError: with QUOTA_EXCEEDED: it adds what there is no room for.
+        """
+        if change_bytes > 0 and self.weight_bytes + change_bytes > self.max_bytes:
+            raise RequestRefusedError(ErrorCode.QUOTA_EXCEEDED, "the tree is full")
+        self.weight_bytes += change_bytes
+
+
+def node_bytes(path: str, node: Node) -> int:
+    """What a node takes in memory, roughly."""
+    return _NODE_BYTES + _PATH_FACTOR * len(path) + data_weight(node.data) + acl_weight(node.acl)
+
+
+def data_weight(data: bytes | None) -> int:
+    """What a node's data take."""
+    return -(-len(data or b"") // _DATA_STEP) * _DATA_STEP
+
+
+def acl_weight(acl: tuple[Acl, ...]) -> int:
+    """What an ACL takes."""
+    return 0 if acl == OPEN_ACL else sum(_ENTRY_BYTES + len(each.identity.name) for each in acl)
 
 
 def _int32(value: int) -> int:

@@ -8,28 +8,64 @@ Source: ZooKeeper's `WatchManager` and `DataTree`.
 """
 
 from collections.abc import Hashable, Iterator
+from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+from hermes.coordination.embedded.errors import ErrorCode, RequestRefusedError
+from hermes.coordination.embedded.limits import MAX_WATCH_BYTES, MAX_WATCH_BYTES_PER_CLIENT
 from hermes.coordination.embedded.paths import parent_path
 from hermes.coordination.embedded.records import EventType
 
-__all__ = ["WatchTable", "Watches"]
+__all__ = ["WatchTable", "Watches", "watch_bytes"]
+
+_WATCH_BYTES = 300  # in three dictionaries
 
 _Watcher = TypeVar("_Watcher", bound=Hashable)
+
+
+@dataclass
+class _Weights(Generic[_Watcher]):
+    """What the watches of all kinds take, of each watcher and together."""
+
+    count: int = 0
+    total_bytes: int = 0
+    by_watcher: dict[_Watcher, int] = field(default_factory=dict)
+
+    def add(self, path: str, watcher: _Watcher) -> None:
+        weight = watch_bytes(path)
+        own = self.by_watcher.get(watcher, 0) + weight
+        if own > MAX_WATCH_BYTES_PER_CLIENT:
+            raise RequestRefusedError(ErrorCode.QUOTA_EXCEEDED, "too many watches")
+        self.by_watcher[watcher] = own
+        self.total_bytes += weight
+        self.count += 1
+
+    def remove(self, path: str, watcher: _Watcher) -> None:
+        weight = watch_bytes(path)
+        own = self.by_watcher.pop(watcher) - weight
+        if own:
+            self.by_watcher[watcher] = own
+        self.total_bytes -= weight
+        self.count -= 1
 
 
 class WatchTable(Generic[_Watcher]):
     """Watches of one kind, by path and by watcher; both in the order in which they were set."""
 
-    def __init__(self) -> None:
+    def __init__(self, weights: _Weights[_Watcher]) -> None:
+        self._weights = weights
         self._watchers: dict[str, dict[_Watcher, None]] = {}
         self._paths: dict[_Watcher, dict[str, None]] = {}
 
-    def __len__(self) -> int:
-        return sum(map(len, self._watchers.values()))
-
     def add(self, path: str, watcher: _Watcher) -> None:
-        """Set a watch; it is the same one when it is set already."""
+        """Set a watch; it is the same one when it is set already.
+
+        Raises:
+            RequestRefusedError: with QUOTA_EXCEEDED: the watcher has too many.
+        """
+        if path in self._paths.get(watcher, ()):
+            return
+        self._weights.add(path, watcher)
         self._watchers.setdefault(path, {})[watcher] = None
         self._paths.setdefault(watcher, {})[path] = None
 
@@ -41,6 +77,7 @@ class WatchTable(Generic[_Watcher]):
         """
         watchers = list(self._watchers.pop(path, ()))
         for watcher in watchers:
+            self._weights.remove(path, watcher)
             paths = self._paths[watcher]
             del paths[path]
             if not paths:
@@ -50,6 +87,7 @@ class WatchTable(Generic[_Watcher]):
     def forget(self, watcher: _Watcher) -> None:
         """Remove the watches of a watcher."""
         for path in self._paths.pop(watcher, ()):
+            self._weights.remove(path, watcher)
             watchers = self._watchers[path]
             del watchers[watcher]
             if not watchers:
@@ -65,11 +103,19 @@ class Watches(Generic[_Watcher]):
     """
 
     def __init__(self) -> None:
-        self.data: WatchTable[_Watcher] = WatchTable()
-        self.children: WatchTable[_Watcher] = WatchTable()
+        self._weights: _Weights[_Watcher] = _Weights()
+        self.data: WatchTable[_Watcher] = WatchTable(self._weights)
+        self.children: WatchTable[_Watcher] = WatchTable(self._weights)
 
     def __len__(self) -> int:
-        return len(self.data) + len(self.children)
+        return self._weights.count
+
+    def largest(self) -> _Watcher | None:
+        """Who has most while there are too many of all watchers; None as long as there aren't."""
+        weights = self._weights
+        if weights.total_bytes <= MAX_WATCH_BYTES:
+            return None
+        return max(weights.by_watcher, key=weights.by_watcher.__getitem__)
 
     def forget(self, watcher: _Watcher) -> None:
         """Remove the watches of a connection that is gone."""
@@ -95,3 +141,8 @@ class Watches(Generic[_Watcher]):
             above = parent_path(path)
             for watcher in self.children.take(above):
                 yield watcher, EventType.CHILDREN_CHANGED, above
+
+
+def watch_bytes(path: str) -> int:
+    """What a watch takes in memory, roughly; its path is told to whoever set it."""
+    return _WATCH_BYTES + len(path)

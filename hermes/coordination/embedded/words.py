@@ -16,6 +16,9 @@ from hermes._version import __version__
 __all__ = ["VERSION", "ClientReport", "Report", "Statistics", "answer_word"]
 
 #: Which ZooKeeper this server is like: 3.5 brought create2, the newest request that is served.
+_NOT_SERVING: Final = "This ZooKeeper instance is not currently serving requests\n"
+_OUT_OF_SERVICE: Final = {"ruok": "imok", "isro": "null"}  # the process is well, the state is not
+
 VERSION: Final = f"3.5.0-hermes-{__version__}, embedded"
 
 
@@ -83,7 +86,7 @@ class Report:
         ephemerals: how many of them live with a session.
         watches: how many are set.
         sessions: how many are alive.
-        data_bytes: what paths and data take together; called when it is wanted, since it is slow.
+        data_bytes: what the nodes take, roughly.
         settings: what `conf` tells, in its order.
     """
 
@@ -95,17 +98,19 @@ class Report:
     ephemerals: int
     watches: int
     sessions: int
-    data_bytes: Callable[[], int]
+    data_bytes: int
     settings: Mapping[str, object] = field(default_factory=dict)
 
 
-def answer_word(word: str, report: Report) -> str:
+def answer_word(word: str, report: Report | None) -> str:
     """Answer a four-letter word.
 
     Args:
         word: one of `receiver.WORDS`.
-        report: the server's state.
+        report: the server's state; None while nothing is served.
     """
+    if report is None:
+        return _OUT_OF_SERVICE.get(word, _NOT_SERVING)
     return _ANSWERS[word](report)
 
 
@@ -153,7 +158,7 @@ def _mntr(report: Report) -> str:
         "znode_count": report.nodes,
         "watch_count": report.watches,
         "ephemerals_count": report.ephemerals,
-        "approximate_data_size": report.data_bytes(),
+        "approximate_data_size": report.data_bytes,
         "global_sessions": report.sessions,
     }
     return "".join(f"zk_{name}\t{value}\n" for name, value in values.items())

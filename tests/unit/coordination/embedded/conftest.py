@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
+from twisted.logger import Logger
 
 from hermes.coordination.embedded.changes import Change
 from hermes.coordination.embedded.committing import CommitQueue
@@ -13,6 +14,8 @@ from hermes.coordination.embedded.coordinator import Coordinator, State
 from hermes.coordination.embedded.expiry import ExpiryTimer
 from hermes.coordination.embedded.records import Identity
 from hermes.coordination.embedded.requests import ConnectRequest
+from hermes.coordination.embedded.words import ClientReport
+from hermes.limited_log import LimitedLog
 
 
 class Disk:
@@ -49,7 +52,9 @@ class FakePeer:
     """A connection that only remembers what it was told."""
 
     def __init__(self) -> None:
-        self.identities = [Identity("ip", "127.0.0.1")]
+        self.identities = {Identity("ip", "127.0.0.1"): None}
+        self.waiting_bytes = 0
+        self.report = ClientReport("127.0.0.1:1", 0, 0, 0)
         self.session: Any = None
         self.answers: list[bytes] = []
         self.events: list[bytes] = []
@@ -75,15 +80,25 @@ class Bench:
         self.state = State()
         self.queue = CommitQueue(self.disk.write, self.failures.append)
         self.coordinator = Coordinator(
-            self.state, self.queue, (1000, 10_000), self.clock.seconds, lambda: 1_700_000_000_000
+            self.state,
+            self.queue,
+            (1000, 10_000),
+            self.clock.seconds,
+            lambda: 1_700_000_000_000,
+            LimitedLog(Logger(), self.clock.seconds),
+            self.opened,
+            lambda function: self.clock.callLater(0, function),
         )
         self.timer = ExpiryTimer(self.clock, self.state.sessions, self.coordinator.expire)
+
+    def opened(self, deadline: float) -> None:
+        """A session was opened."""
+        self.timer.note(deadline)
 
     def connect(self, timeout_ms: int = 5000) -> FakePeer:
         """A client with a new session."""
         peer = FakePeer()
         self.coordinator.connect(peer, ConnectRequest(0, timeout_ms, 0, bytes(16), None))
-        self.timer.update()
         return peer
 
 

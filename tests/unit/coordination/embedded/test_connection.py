@@ -6,7 +6,15 @@ from typing import Any
 import pytest
 from twisted.internet.testing import StringTransport
 
-from hermes.coordination.embedded.connection import MAX_OWED, CoordinationFactory
+from hermes.coordination.embedded.clients import Clients
+from hermes.coordination.embedded.connection import CoordinationFactory
+from hermes.coordination.embedded.limits import (
+    MAX_HELD_BYTES,
+    MAX_OWED,
+    MAX_OWED_BYTES,
+    MAX_UNCOMMITTED_BYTES,
+    PATIENCE_SECONDS,
+)
 from hermes.coordination.embedded.words import Report, Statistics
 
 CONNECT = struct.pack(">iiqiqi", 44, 0, 0, 5000, 0, 16) + bytes(16)
@@ -15,24 +23,11 @@ PING_ANSWER_BYTES = 20
 CONNECT_ANSWER_BYTES = 40
 
 
-class Service:
-    """What a factory needs of its service."""
-
-    def __init__(self, bench: Any) -> None:
-        self.coordinator = bench.coordinator
-        self.changes = 0
-
-    def sessions_changed(self) -> None:
-        self.changes += 1
-
-    def report(self) -> Report:
-        return Report(Statistics(), (), 0, 0, 4, 0, 0, 0, lambda: 0)
-
-
 class Transport(StringTransport):
     """Remembers whether it was asked to read."""
 
     is_reading = True
+    bufferSize = 65536
 
     def pauseProducing(self) -> None:
         self.is_reading = False
@@ -45,80 +40,244 @@ class Transport(StringTransport):
         self.connected = False
 
 
+class Server:
+    """A factory with what is around it.
+
+    Attributes:
+        clients: what its connections share.
+    """
+
+    def __init__(self, bench: Any, max_count: int) -> None:
+        self.clients = Clients(bench.clock, self._report, max_count)
+        self.clients.coordinator = bench.coordinator
+        self._clock = bench.clock
+        self._factory = CoordinationFactory(self.clients)
+
+    @staticmethod
+    def _report() -> Report:
+        return Report(Statistics(), (), 0, 0, 4, 0, 0, 0, 0)
+
+    def connect(self) -> Any:
+        """A client has connected."""
+        connection: Any = self._factory.buildProtocol(None)
+        if connection is not None:
+            connection.makeConnection(Transport())
+        return connection
+
+    def receive(self, connection: Any, data: bytes) -> None:
+        """Bytes arrive, and it is everybody's turn."""
+        connection.dataReceived(data)
+        self._clock.advance(0)
+
+    def settle(self) -> None:
+        """The disk is done with everything."""
+        self._clock.advance(0)
+
+
 @pytest.fixture
-def factory(bench: Any) -> CoordinationFactory:
-    service: Any = Service(bench)
-    return CoordinationFactory(service, bench.clock, 2)
+def server(bench: Any) -> Server:
+    return Server(bench, 2)
 
 
-def connected(factory: CoordinationFactory) -> Any:
-    connection: Any = factory.buildProtocol(None)
-    connection.makeConnection(Transport())
-    return connection
+def request(xid: int, code: int, body: bytes = b"") -> bytes:
+    return struct.pack(">iii", 8 + len(body), xid, code) + body
 
 
-def test_requests_without_an_answer_are_bounded(bench: Any, factory: Any) -> None:
-    connection = connected(factory)
+def text(value: str | bytes) -> bytes:
+    data = value if isinstance(value, bytes) else value.encode()
+    return struct.pack(">i", len(data)) + data
+
+
+def create(path: str, data: bytes = b"") -> bytes:
+    acl = struct.pack(">ii", 1, 31) + text("world") + text("anyone")
+    return request(1, 1, text(path) + text(data) + acl + bytes(4))
+
+
+def get_data(path: str) -> bytes:
+    return request(2, 4, text(path) + b"\0")
+
+
+def test_requests_without_an_answer_are_bounded(bench: Any, server: Server) -> None:
+    connection = server.connect()
     bench.disk.is_slow = True
-    connection.dataReceived(CONNECT + PING * (3 * MAX_OWED))
+    server.receive(connection, CONNECT + PING * (3 * MAX_OWED))
     assert connection.report.queued == MAX_OWED
     assert not connection.transport.is_reading
     bench.disk.finish()
+    bench.clock.advance(0)
     assert connection.report.queued == 0
     assert connection.transport.is_reading
     answers = CONNECT_ANSWER_BYTES + 3 * MAX_OWED * PING_ANSWER_BYTES
     assert len(connection.transport.value()) == answers
 
 
-def test_a_client_that_does_not_read_is_not_read_from(factory: Any) -> None:
-    connection = connected(factory)
-    connection.dataReceived(CONNECT)
+def test_answers_that_wait_for_the_disk_are_bounded_in_bytes(bench: Any, server: Server) -> None:
+    connection = server.connect()
+    size = MAX_OWED_BYTES // 4
+    server.receive(connection, CONNECT + create("/big", b"x" * size))
+    sent = len(connection.transport.value())
+    bench.disk.is_slow = True
+    server.receive(connection, create("/w") + get_data("/big") * 998)
+    assert connection.waiting_bytes < MAX_OWED_BYTES + 2 * size
+    assert bench.queue.held_bytes < MAX_OWED_BYTES + 2 * size
+    assert not connection.transport.is_reading
+    bench.disk.finish()
+    bench.clock.advance(0)
+    assert len(connection.transport.value()) - sent > 998 * size  # a reader gets all of them
+    assert connection.waiting_bytes == bench.queue.held_bytes == 0
+    assert connection.transport.is_reading
+
+
+def test_what_waits_for_the_disk_is_bounded_for_all_clients(bench: Any) -> None:
+    count = 40
+    server = Server(bench, count)
+    clients = [server.connect() for _ in range(count)]
+    for client in clients:
+        server.receive(client, CONNECT)
+    server.receive(clients[0], create("/big", b"x" * 900_000))
+    bench.disk.is_slow = True
+    for client in clients:
+        server.receive(client, create("/big/e") + get_data("/big") * 12)
+    assert bench.queue.held_bytes < MAX_UNCOMMITTED_BYTES + 2_000_000
+    bench.disk.is_slow = False
+    bench.disk.finish()
+    bench.clock.advance(0)
+    assert all(len(client.transport.value()) > 10_000_000 for client in clients)
+    assert bench.queue.held_bytes == 0
+
+
+def test_writes_that_wait_for_the_disk_are_bounded(bench: Any, server: Server) -> None:
+    connection = server.connect()
+    server.receive(connection, CONNECT + create("/n"))
+    bench.disk.is_slow = True
+    set_data = request(3, 5, text("/n") + text(b"x" * 1_000_000) + struct.pack(">i", -1))
+    for _ in range(100):
+        server.receive(connection, set_data)
+    assert bench.queue.held_bytes < MAX_UNCOMMITTED_BYTES + 2_000_000
+
+
+def test_clients_that_read_nothing_are_bounded_together(bench: Any) -> None:
+    count = 100
+    server = Server(bench, count + 1)
+    clients = [server.connect() for _ in range(count)]
+    server.receive(clients[0], CONNECT + create("/big", b"x" * 900_000))
+    for client in clients[1:]:
+        server.receive(client, CONNECT)
+        fill(client)
+        server.receive(client, get_data("/big"))
+    open_now = [client for client in clients if client.transport.connected]
+    assert server.clients.holdings.total_bytes <= MAX_HELD_BYTES
+    assert 1 < len(open_now) < count
+    assert open_now[-1] is clients[-1]  # whoever came late had less time to read
+    honest = server.connect()
+    server.receive(honest, CONNECT + get_data("/big"))
+    assert len(honest.transport.value()) > 900_000
+
+
+def fill(client: Any) -> None:
+    """From now on the client reads nothing, and its transport says so with the next write."""
+    write = client.transport.write
+
+    def full(data: bytes) -> None:
+        write(data)
+        client.pauseProducing()
+
+    client.transport.write = full
+
+
+def test_frames_that_never_end_are_bounded_together(bench: Any) -> None:
+    server = Server(bench, 200)
+    clients = [server.connect() for _ in range(100)]
+    for client in clients:
+        server.receive(client, CONNECT + struct.pack(">i", 1_000_000) + b"x" * 900_000)
+    assert server.clients.holdings.total_bytes <= MAX_HELD_BYTES
+    assert not clients[0].transport.connected
+    assert clients[-1].transport.connected
+    for client in clients:
+        client.connectionLost()
+    assert server.clients.holdings.total_bytes == 0
+
+
+def test_clients_are_served_in_turn(bench: Any, server: Server) -> None:
+    greedy, modest = server.connect(), server.connect()
+    server.receive(greedy, CONNECT)
+    server.receive(modest, CONNECT)
+    order = []
+    for client in (greedy, modest):
+        handled = client.transport.write
+        client.transport.write = lambda data, who=client, write=handled: (
+            order.append(who),
+            write(data),
+        )
+    greedy.dataReceived(PING * 500)
+    modest.dataReceived(PING)
+    bench.clock.advance(0)
+    assert order.count(greedy) == 500
+    assert order.index(modest) < 100
+
+
+def test_a_client_that_does_not_read_is_not_read_from(server: Server) -> None:
+    connection = server.connect()
+    server.receive(connection, CONNECT)
     connection.transport.producer.pauseProducing()
     assert not connection.transport.is_reading
-    connection.dataReceived(PING)
+    server.receive(connection, PING)
     assert len(connection.transport.value()) == CONNECT_ANSWER_BYTES
     connection.transport.producer.resumeProducing()
+    server.settle()
     assert connection.transport.is_reading
     assert len(connection.transport.value()) == CONNECT_ANSWER_BYTES + PING_ANSWER_BYTES
 
 
-def test_a_client_that_never_asks_for_a_session_is_cut_off(bench: Any, factory: Any) -> None:
-    silent, served = connected(factory), connected(factory)
-    served.dataReceived(CONNECT)
-    bench.clock.advance(10)
+def test_a_client_that_never_asks_for_a_session_is_cut_off(bench: Any, server: Server) -> None:
+    silent, served = server.connect(), server.connect()
+    server.receive(served, CONNECT)
+    bench.clock.advance(PATIENCE_SECONDS)
     assert silent.transport.disconnected or not silent.transport.connected
     assert served.transport.connected
 
 
-def test_connections_are_counted(factory: Any) -> None:
-    first = connected(factory)
-    connected(factory)
-    assert factory.buildProtocol(None) is None
+def test_silent_clients_keep_nobody_out(server: Server) -> None:
+    silent = [server.connect() for _ in range(10)]
+    assert None not in silent
+    assert [client.transport.connected for client in silent] == [False] * 8 + [True] * 2
+    for client in silent[:8]:
+        client.connectionLost()
+    honest = server.connect()
+    server.receive(honest, CONNECT)
+    assert len(honest.transport.value()) == CONNECT_ANSWER_BYTES
+
+
+def test_connections_with_sessions_are_counted(server: Server) -> None:
+    first, second = server.connect(), server.connect()
+    server.receive(first, CONNECT)
+    server.receive(second, CONNECT)
+    assert server.connect() is None
     first.connectionLost()
-    assert factory.buildProtocol(None) is not None
+    assert server.connect() is not None
 
 
-def test_a_word_is_answered_and_the_connection_closed(factory: Any) -> None:
-    connection = connected(factory)
-    connection.dataReceived(b"ruok\n")
+def test_a_word_is_answered_and_the_connection_closed(server: Server) -> None:
+    connection = server.connect()
+    server.receive(connection, b"ruok\n")
     assert connection.transport.value() == b"imok"
     assert connection.transport.disconnecting
-    connection.dataReceived(b"more")
+    server.receive(connection, b"more")
     assert connection.transport.value() == b"imok"
 
 
-def test_nothing_behind_the_end_of_a_session_is_served(factory: Any) -> None:
-    connection = connected(factory)
+def test_nothing_behind_the_end_of_a_session_is_served(server: Server) -> None:
+    connection = server.connect()
     close = struct.pack(">iii", 8, 1, -11)
-    connection.dataReceived(CONNECT + close + PING)
+    server.receive(connection, CONNECT + close + PING)
     size = CONNECT_ANSWER_BYTES + PING_ANSWER_BYTES
     assert len(connection.transport.value()) == size
     assert connection.transport.disconnecting
 
 
-def test_while_nothing_can_be_served_clients_are_sent_away(factory: Any) -> None:
-    factory.service.coordinator = None
-    connection = connected(factory)
-    connection.dataReceived(CONNECT)
+def test_while_nothing_can_be_served_clients_are_sent_away(server: Server) -> None:
+    server.clients.coordinator = None
+    connection = server.connect()
+    server.receive(connection, CONNECT)
     assert connection.transport.disconnecting
     assert connection.transport.value() == b""

@@ -110,7 +110,7 @@ def test_transactions(transactions: list[tuple[list[Any], bool]]) -> None:
             assert transaction.changes == transaction.events == []
     assert contents(DataTree.restore(stored.values(), tree.zxid)) == contents(tree)
     last = Transaction(tree, 0, SESSION)
-    last.delete_ephemerals()
+    assert last.delete_ephemerals(1000)
     last.commit()
     check_invariants(tree)
     assert tree.ephemerals == {}

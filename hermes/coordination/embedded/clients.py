@@ -1,0 +1,199 @@
+"""The clients that are connected: who they are, who is served next, and what they hold.
+
+Serving goes round: a little of one client's requests, then of the next one's, and the reactor does
+something else every few milliseconds. So however much a thousand clients ask for, another one is
+heard, and the broker beneath goes on.
+
+Bytes that wait for a client itself (a frame that has only begun to come, answers that it doesn't
+read) are counted for all. When they are too many, the client that has made no progress for the
+longest time is cut off: an honest one is done with its bytes long before it is that one.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+from hermes.coordination.embedded.coordinator import Coordinator
+from hermes.coordination.embedded.limits import MAX_HELD_BYTES, SMALL_BYTES
+from hermes.coordination.embedded.words import ClientReport, Report, Statistics
+from hermes.limited_log import LimitedLog
+from hermes.logs import ModuleLogger
+
+__all__ = ["Client", "Clients", "Holdings", "RoundRobin"]
+
+_ROUND_SECONDS: Final = 0.01
+
+
+class Client(Protocol):
+    """A connection, as it is seen from here."""
+
+    @property
+    def report(self) -> ClientReport:
+        """What `stat` tells of it."""
+
+    def serve_some(self) -> bool:
+        """Serve a little of what was asked; whether there is more to do now."""
+
+    def abort(self) -> None:
+        """Close the connection at once."""
+
+    def __hash__(self) -> int:
+        """By identity."""
+
+
+class RoundRobin:
+    """Serves clients in turn.
+
+    Args:
+        clock: the reactor, or a test's `Clock`.
+    """
+
+    def __init__(self, clock: Any) -> None:
+        self._clock = clock
+        self._ready: dict[Client, None] = {}
+        self._call: Any = None
+
+    def add(self, client: Client) -> None:
+        """There is something to do for a client."""
+        self._ready.setdefault(client)
+        if self._call is None:
+            self._call = self._clock.callLater(0, self._serve)
+
+    def remove(self, client: Client) -> None:
+        """There is nothing to do for it any more."""
+        self._ready.pop(client, None)
+        if self._call is not None and not self._ready:
+            self._call.cancel()
+            self._call = None
+
+    def _serve(self) -> None:
+        self._call = None
+        end = self._clock.seconds() + _ROUND_SECONDS
+        while self._ready and self._clock.seconds() < end:
+            client = next(iter(self._ready))
+            del self._ready[client]
+            if client.serve_some():
+                self._ready.setdefault(client)
+        if self._ready and self._call is None:
+            self._call = self._clock.callLater(0, self._serve)
+
+
+class Holdings:
+    """Counts the bytes that wait for clients, and bounds them.
+
+    Args:
+        log: for who is cut off.
+        max_bytes: of all clients together.
+    """
+
+    def __init__(self, log: LimitedLog, max_bytes: int = MAX_HELD_BYTES) -> None:
+        self.total_bytes = 0
+        self._log = log
+        self._max_bytes = max_bytes
+        self._held: dict[Client, int] = {}  # the one without progress for longest first
+
+    def note(self, client: Client, held_bytes: int, *, has_progressed: bool = False) -> None:
+        """Note how much waits for a client.
+
+        Args:
+            client: for which it waits.
+            held_bytes: its whole amount now.
+            has_progressed: whether it finished a frame, or read what was sent to it.
+        """
+        before = self._held.get(client, 0)
+        held_bytes = 0 if held_bytes <= SMALL_BYTES else held_bytes
+        self.total_bytes += held_bytes - before
+        if has_progressed or not held_bytes:
+            self._held.pop(client, None)
+        if held_bytes:
+            self._held[client] = held_bytes
+        while self.total_bytes > self._max_bytes:
+            stalled = next(iter(self._held))
+            self._log.warn(
+                "stalled",
+                "cut off {client}: clients left {total} bytes unfinished or unread, and this one "
+                "{held} of them for the longest time",
+                client=stalled.report.address,
+                total=self.total_bytes,
+                held=self._held[stalled],
+            )
+            self.forget(stalled)
+            stalled.abort()
+
+    def forget(self, client: Client) -> None:
+        """A client is gone."""
+        self.total_bytes -= self._held.pop(client, 0)
+
+
+@dataclass(eq=False)
+class Clients:
+    """What the connections share; made by the service, handed to each of them.
+
+    Args:
+        clock: the reactor.
+        report: the server's state, for the four-letter words; None while nothing is served.
+        max_count: so many connections may be open.
+
+    Attributes:
+        coordinator: serves them; None while nothing can be served.
+        connected: the open connections, oldest first.
+        silent: those of them that have not asked for a session yet.
+        statistics: counted since the start.
+        lines: the log's lines that clients can cause.
+        turns: who is served next.
+        holdings: what waits for them.
+    """
+
+    clock: Any
+    report: Callable[[], Report | None]
+    max_count: int = 1000
+    coordinator: Coordinator | None = None
+    connected: dict[Client, None] = field(default_factory=dict)
+    silent: dict[Client, None] = field(default_factory=dict)
+    statistics: Statistics = field(default_factory=Statistics)
+    lines: LimitedLog = field(init=False)
+    holdings: Holdings = field(init=False)
+    turns: RoundRobin = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.lines = LimitedLog(ModuleLogger(), self.clock.seconds)
+        self.holdings = Holdings(self.lines)
+        self.turns = RoundRobin(self.clock)
+
+    def make_room(self) -> bool:
+        """Make room for one more connection.
+
+        At the bound the oldest of those goes that have not asked for a session: whoever only
+        connects keeps nobody out.
+
+        Returns:
+            Whether there is room: there is none while all have sessions.
+        """
+        if len(self.connected) < self.max_count:
+            return True
+        if not self.silent:
+            self.lines.warn(
+                "crowded", "turned a client away: {count} are connected", count=self.max_count
+            )
+            return False
+        oldest = next(iter(self.silent))
+        self.forget(oldest)
+        oldest.abort()
+        return True
+
+    def add(self, client: Client) -> None:
+        """A client has connected."""
+        self.connected[client] = None
+        self.silent[client] = None
+
+    def forget(self, client: Client) -> None:
+        """A client is gone."""
+        self.connected.pop(client, None)
+        self.silent.pop(client, None)
+        self.turns.remove(client)
+        self.holdings.forget(client)
+
+    def abort_all(self) -> None:
+        """Close every connection at once; the sessions live on."""
+        for client in tuple(self.connected):
+            client.abort()

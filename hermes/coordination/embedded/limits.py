@@ -1,0 +1,81 @@
+"""What a client, and all clients together, may cost the embedded server.
+
+Every bound here is one that an honest client does not meet. What happens at it stands beside it;
+docs/coordination.md has the same list for those who run a broker.
+"""
+
+from typing import Final
+
+__all__ = [
+    "ITEM_BYTES",
+    "MAX_ACL_ENTRIES",
+    "MAX_CHILDREN_BYTES",
+    "MAX_CREDENTIAL_BYTES",
+    "MAX_HELD_BYTES",
+    "MAX_IDENTITIES",
+    "MAX_OPERATIONS",
+    "MAX_OWED",
+    "MAX_OWED_BYTES",
+    "MAX_SESSIONS",
+    "MAX_TREE_BYTES",
+    "MAX_UNCOMMITTED_BYTES",
+    "MAX_WATCHES_SET",
+    "MAX_WATCH_BYTES",
+    "MAX_WATCH_BYTES_PER_CLIENT",
+    "PATIENCE_SECONDS",
+    "SMALL_BYTES",
+]
+
+_KIB: Final = 1024
+_MIB: Final = 1024 * _KIB
+
+#: So many requests of one client may be without an answer before it is not read from.
+MAX_OWED: Final = 1000
+
+#: So much may wait to be sent to one client before no further request of it is served.
+MAX_OWED_BYTES: Final = _MIB
+
+#: So much may wait for the disk, changes and answers of all clients, before none is served.
+MAX_UNCOMMITTED_BYTES: Final = 8 * _MIB
+
+#: What anything that waits for the disk counts beside its own bytes: telling it takes time as well.
+ITEM_BYTES: Final = 512
+
+#: So much may be held for all clients together: frames that have only begun to come, and answers
+#: that nobody reads. Whoever has held some for the longest time is cut off.
+MAX_HELD_BYTES: Final = 24 * _MIB
+
+#: What is not held against a client.
+SMALL_BYTES: Final = 16 * _KIB
+
+#: So long may a client be connected without asking for a session, or leave its last bytes unread.
+PATIENCE_SECONDS: Final = 5.0
+
+#: Sessions; above it those without a connection and without ephemeral nodes end early.
+MAX_SESSIONS: Final = 10_000
+
+#: Operations of one transaction; more are refused (BAD_ARGUMENTS).
+MAX_OPERATIONS: Final = 1000
+
+#: Entries of a node's ACL; more are refused (INVALID_ACL).
+MAX_ACL_ENTRIES: Final = 100
+
+#: What one connection may prove to be, and how long one proof is; more is refused (AUTH_FAILED).
+MAX_IDENTITIES: Final = 50
+MAX_CREDENTIAL_BYTES: Final = 1024
+
+#: All nodes, as `tree.node_bytes` weighs them; more are refused (QUOTA_EXCEEDED).
+MAX_TREE_BYTES: Final = 64 * _MIB
+
+#: The names of a node's children: an answer that lists them stays within a frame. More are refused
+#: (QUOTA_EXCEEDED).
+MAX_CHILDREN_BYTES: Final = 1_000_000
+
+#: Watches that one request may set again; a request with more is refused (MARSHALLING_ERROR).
+#: ZooKeeper's clients send at most 128 KiB of paths in one.
+MAX_WATCHES_SET: Final = 10_000
+
+#: Watches, as `watches.watch_bytes` weighs them: of one client, further ones are refused
+#: (QUOTA_EXCEEDED); of all clients, whoever has most is cut off.
+MAX_WATCH_BYTES_PER_CLIENT: Final = 4 * _MIB
+MAX_WATCH_BYTES: Final = 24 * _MIB
