@@ -130,6 +130,16 @@ ensure_libfaketime() {
     Debian, Ubuntu:  sudo apt-get install libfaketime"
 }
 
+# The power losses are rebuilt from a trace of the broker's calls.
+ensure_strace() {
+    command -v strace >/dev/null && return
+    if [ -f /etc/debian_version ] && [ "$(id -u)" -eq 0 ]; then
+        apt_install strace && return
+    fi
+    die "This needs strace. Install it, for instance with
+    Debian, Ubuntu:  sudo apt-get install strace"
+}
+
 prepare_environment() {
     make_venv
     install_hermes "${1:-}"

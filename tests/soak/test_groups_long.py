@@ -1,8 +1,4 @@
-"""Eight members, 32 partitions on 3 brokers, five minutes of kills, stops, joins and leaves.
-
-HERMES_SOAK_SECONDS, HERMES_SOAK_SEED and HERMES_SOAK_SERVER (zookeeper or embedded) change how
-long, how, and on what.
-"""
+"""Eight members, 32 partitions on 3 brokers, three minutes of kills, stops, joins and leaves."""
 
 import itertools
 import json
@@ -21,6 +17,7 @@ from coordination_servers import KINDS
 from group_history import disorder, late_hand_outs, repetitions, unreleased_takes
 from group_member import SESSION_SECONDS, MemberProcess
 from owners_watch import OwnersWatch
+from soak import report, seed, times
 
 from hermes.client import Producer, ProducerConfig, SyncProducer
 from hermes.client.groups import ConsumerConfig
@@ -30,7 +27,7 @@ from hermes.testing import running_broker
 
 pytestmark = pytest.mark.soak
 
-SECONDS = float(os.environ.get("HERMES_SOAK_SECONDS", "300"))
+SECONDS = times(180)
 PARTITIONS = {0: 11, 1: 11, 2: 10}
 PLACES = [
     str(BrokerPartition(broker, number))
@@ -43,10 +40,11 @@ ORPHAN_SECONDS = SESSION_SECONDS + 2 * BACKOFF_SECONDS
 BUSY_SECONDS = float(os.environ.get("HERMES_SOAK_BUSY_SECONDS", "0.5"))
 
 
-def test_churn(tmp_path: Path) -> None:
-    seed = int(os.environ.get("HERMES_SOAK_SEED", time.time_ns() % 100_000))
-    print(f"HERMES_SOAK_SEED={seed}")  # noqa: T201, so that a failure can be run again
-    server = KINDS[os.environ.get("HERMES_SOAK_SERVER", "zookeeper")](tmp_path / "server")
+@pytest.mark.parametrize("kind", KINDS)
+def test_churn(tmp_path: Path, kind: str) -> None:
+    chosen_seed = seed()
+    report(f"churn on {kind}", seed=chosen_seed, seconds=SECONDS)  # should it hang
+    server = KINDS[kind](tmp_path / "server")
     members: list[MemberProcess] = []
     with ExitStack() as stack:
         server.start()
@@ -66,13 +64,13 @@ def test_churn(tmp_path: Path) -> None:
             watch.count_in(each.consumer_id)
         watch.start()
         stack.callback(_keep, tmp_path / "accounts.json", members, watch)
-        deeds = _churn(random.Random(seed), alive, join, send, watch)
+        deeds = _churn(random.Random(chosen_seed), alive, join, send, watch)
         sent = next(numbers)
         _wait(lambda: len(_values(members)) >= sent, "messages were lost")
         watch.end()
     assert set(_values(members)) == set(range(sent))
-    print(f"{sent} messages to {len(members)} members; {dict(deeds)}")  # noqa: T201
-    _check(members, watch)
+    report(f"churn on {kind}", seed=chosen_seed, messages=sent, members=len(members), **deeds)
+    _check(members, watch, kind)
 
 
 def _cluster(stack: ExitStack, connect: str) -> tuple[Callable[[int], None], Iterator[int]]:
@@ -109,15 +107,14 @@ def _keep(path: Path, members: list[MemberProcess], watch: OwnersWatch) -> None:
     path.write_text(json.dumps({"orphaned": watch.orphaned, "members": accounts}, indent=1))
 
 
-def _check(members: list[MemberProcess], watch: OwnersWatch) -> None:
+def _check(members: list[MemberProcess], watch: OwnersWatch, kind: str) -> None:
     """Hold what happened against what a group promises."""
     histories = [each.history for each in members]
     causes, unexplained = repetitions(histories)
     longest, _ = max(watch.orphaned.values())
     losses = sum(len(each.losses()) for each in histories)
-    print(f"came again, by what explains it: {dict(causes)}")  # noqa: T201
-    print(f"{losses} sessions heard of their end")  # noqa: T201
-    print(f"orphaned for {longest} ms at most, {watch.looks} looks")  # noqa: T201
+    report(f"churn on {kind}", longest_orphan_ms=longest, looks=watch.looks, expired=losses)
+    report(f"churn on {kind}, repeated by", **causes)
     assert not unreleased_takes(histories)
     assert not {who: n for who, n in late_hand_outs(histories).items() if n > 1}
     assert not disorder(histories)

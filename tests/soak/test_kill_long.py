@@ -1,13 +1,24 @@
-"""The long form of the kill test."""
+"""The long form of the kill test: a hundred kills, each hundred on a directory of its own."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from hermes_testkit import BrokerProcess
 from kill_rounds import kill_rounds
+from soak import report, seed, times
+
+_ROUNDS = 100
 
 
 @pytest.mark.soak
-def test_a_hundred_kills(start_broker: Callable[..., BrokerProcess]) -> None:
-    broker = start_broker(num_partitions=3, segment_bytes="64KiB")
-    assert kill_rounds(broker, rounds=100, seed=20110612) > 1000
+def test_a_hundred_kills(start_broker: Callable[..., BrokerProcess], tmp_path: Path) -> None:
+    first_seed, kills, acknowledged = seed(), times(_ROUNDS), 0
+    for done in range(0, kills, _ROUNDS):
+        log_dir = str(tmp_path / f"logs-{done}")
+        broker = start_broker(num_partitions=3, segment_bytes="64KiB", log_dir=log_dir)
+        rounds = min(_ROUNDS, kills - done)
+        acknowledged += kill_rounds(broker, rounds=rounds, seed=first_seed + done)
+        assert broker.stop() == 0
+    assert acknowledged > 10 * kills
+    report("kills", seed=first_seed, kills=kills, acknowledged=acknowledged, lost=0)

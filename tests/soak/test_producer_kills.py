@@ -2,12 +2,14 @@
 
 import pytest
 from kills_under_a_producer import RestartableBroker, check_no_loss
+from soak import report, times
 
 
 @pytest.mark.soak
 def test_what_is_reported_as_sent_is_there_in_order(tmp_path) -> None:
     broker = RestartableBroker(tmp_path / "broker", {"log_dir": str(tmp_path / "log")})
     try:
-        check_no_loss(broker, kills=50)
+        check_no_loss(broker, kills=times(50))
+        report("kills under a producer", kills=times(50), lost=0)
     finally:
         broker.stop()

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Any, Self
@@ -45,6 +45,8 @@ class BrokerProcess:
         log_dir: the data directory.
         port: where it listens.
         lines: what it wrote so far.
+
+    With `program` something else stands in twistd's place, or before it.
     """
 
     def __init__(
@@ -53,9 +55,11 @@ class BrokerProcess:
         settings: dict[str, Any],
         wait: bool = True,
         environment: Mapping[str, str] = MappingProxyType({}),
+        program: Sequence[str] = (str(Path(sys.executable).with_name("twistd")),),
     ) -> None:
         directory.mkdir(parents=True)
         self._environment = {**os.environ, "PYTHONUNBUFFERED": "1", **environment}
+        self._program = program
         self.directory = directory
         config = {
             "broker_id": 0,
@@ -72,7 +76,7 @@ class BrokerProcess:
 
     def start(self, wait: bool = True) -> None:
         """Start (or start again) the process; with `wait`, until its ports are open."""
-        command = [str(Path(sys.executable).with_name("twistd")), "-n", "--pidfile="]
+        command = [*self._program, "-n", "--pidfile="]
         self._started_at = len(self.lines)
         self.process = subprocess.Popen(
             [*command, "hermes", "--config", str(self.config_file)],

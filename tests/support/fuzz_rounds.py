@@ -1,0 +1,127 @@
+"""Fuzzes a port of a broker over many connections, while a witness goes on, and looks afterwards.
+
+Connections behave as badly as their frames: they send one, or many at once, or a few bytes at a
+time, cut a frame off, read nothing, reset, or just stay.
+"""
+
+import random
+import socket
+import struct
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Protocol
+
+from hermes_testkit import BrokerProcess
+from witness import Witness
+
+from hermes.cli.log_checks import DirectoryCheck
+from hermes.cli.segments import Limits
+
+__all__ = ["Frames", "check_aftermath", "fuzz", "log_bytes", "open_sockets"]
+
+_WAYS = ["one", "many", "many", "many", "cut", "drip", "half", "reset", "stay"]
+_STAYING = 100
+_LINGER = struct.pack("ii", 1, 0)
+
+
+class Frames(Protocol):
+    """What makes frames."""
+
+    def opening(self) -> bytes:
+        """What a connection starts with."""
+
+    def frame(self) -> bytes:
+        """The next frame."""
+
+
+def fuzz(port: int, frames: Frames, count: int, chance: random.Random) -> Counter[str]:
+    """Send so many frames; how many of them in which way."""
+    ways: Counter[str] = Counter()
+    staying: list[socket.socket] = []
+    try:
+        while ways.total() < count:
+            way = chance.choice(_WAYS)
+            number = 1 if way in ("one", "cut", "drip") else chance.randrange(2, 20)
+            data = frames.opening() + b"".join(frames.frame() for _ in range(number))
+            ways[way] += number
+            connection = socket.create_connection(("127.0.0.1", port), 60)
+            with suppress(OSError):  # refused, as it should be
+                _attack(connection, way, data, chance)
+            if way == "stay":
+                staying.append(connection)
+            else:
+                connection.close()
+            if len(staying) > _STAYING:
+                staying.pop(0).close()
+    finally:
+        for each in staying:
+            each.close()
+    return ways
+
+
+def _attack(connection: socket.socket, way: str, data: bytes, chance: random.Random) -> None:
+    if way == "cut":
+        connection.sendall(data[: chance.randrange(len(data) + 1)])
+    elif way == "drip":
+        for position in range(min(len(data), 60)):
+            connection.sendall(data[position : position + 1])
+        connection.sendall(data[60:])
+    elif way == "half":
+        connection.sendall(data)
+        connection.shutdown(socket.SHUT_WR)
+        connection.settimeout(0.2)
+        while connection.recv(65536):
+            pass
+    elif way == "reset":
+        connection.sendall(data)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER)
+    elif way == "stay":
+        connection.settimeout(0.2)
+        connection.sendall(data)
+        connection.setblocking(False)
+    else:
+        connection.sendall(data)
+        connection.settimeout(0.005)
+        while connection.recv(65536):
+            pass
+
+
+def log_bytes(broker: BrokerProcess) -> int:
+    """How much the broker has logged."""
+    return sum(len(line.encode()) for line in list(broker.lines))
+
+
+def open_sockets(broker: BrokerProcess) -> int:
+    """How many sockets the broker has."""
+    found = 0
+    for each in Path(f"/proc/{broker.process.pid}/fd").iterdir():
+        with suppress(OSError):
+            found += each.readlink().name.startswith("socket:")
+    return found
+
+
+def check_aftermath(
+    broker: BrokerProcess, witness: Witness, logged_before: int, frames: int
+) -> dict[str, Any]:
+    """Hold a broker that was attacked to what it promises; stops it.
+
+    Returns:
+        What was measured.
+    """
+    witness.end()
+    rss_bytes, logged = broker.memory_bytes(), log_bytes(broker) - logged_before
+    assert broker.stop() == 0, "it did not stop in good order"
+    faults = [line for line in broker.lines if "Traceback" in line or "Unhandled" in line]
+    assert not faults, faults[0]
+    findings = DirectoryCheck(broker.log_dir, Limits(1 << 20, 64 << 20)).run()
+    problems = [each for each in findings if each.kind == "problem"]
+    assert not problems, problems[0]
+    assert logged < 100 * frames + 10_000, f"{logged / frames:.0f} bytes of log for each frame"
+    assert rss_bytes < 200 << 20, f"{rss_bytes >> 20} MiB"
+    return {
+        "served_meanwhile": witness.served,
+        "slowest_ms": round(witness.slowest_ms),
+        "rss_mib": rss_bytes >> 20,
+        "log_bytes_per_frame": round(logged / frames, 1),
+    }

@@ -1,0 +1,56 @@
+"""One fuzzed broker from its start to its end: both ports, for the short test and the long one."""
+
+import random
+import time
+from collections.abc import Callable
+from typing import Any
+
+from fuzz_rounds import check_aftermath, fuzz, log_bytes, open_sockets
+from hermes_testkit import DEADLINE_SECONDS, BrokerProcess
+from hostile_frames import BrokerFrames
+from hostile_jute import JuteFrames
+from server_process import free_port
+from witness import Witness, broker_witness, coordination_witness
+
+__all__ = ["PORTS", "fuzz_port"]
+
+#: The ports that are fuzzed.
+PORTS = ("broker", "coordination")
+
+
+def fuzz_port(
+    start_broker: Callable[..., BrokerProcess], port_name: str, count: int, seed: int
+) -> dict[str, Any]:
+    """Fuzz one port of a new broker with so many frames; what was measured."""
+    coordination_port = free_port()
+    broker = start_broker(
+        num_partitions=2,
+        segment_bytes="1MiB",
+        max_request_bytes="1MiB",
+        max_message_bytes=100_000,
+        coordination="embedded",
+        coordination_listen=f"tcp:{coordination_port}:interface=127.0.0.1",
+    )
+    chance = random.Random(seed)
+    witness: Witness
+    if port_name == "broker":
+        witness, frames, port = broker_witness(broker.port), BrokerFrames(chance), broker.port
+    else:
+        witness, port = coordination_witness(coordination_port), coordination_port
+        frames = JuteFrames(chance)
+    _wait_until_served(witness)
+    sockets, logged = open_sockets(broker), log_bytes(broker)
+    ways = fuzz(port, frames, count, chance)
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while open_sockets(broker) > sockets:  # it learns of the last closes in its own time
+        assert time.monotonic() < deadline, "sockets leak"
+        time.sleep(0.05)
+    figures = check_aftermath(broker, witness, logged, count)
+    return {"seed": seed, "frames": ways.total(), **figures}
+
+
+def _wait_until_served(witness: Witness) -> None:
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while not witness.served and witness.failure is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)

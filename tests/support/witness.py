@@ -1,0 +1,95 @@
+"""Well-behaved clients that are served while others attack, and what they saw of it."""
+
+import threading
+import time
+from collections.abc import Callable
+
+from hermes_testkit import RawClient, fetch, message, produce_acknowledged
+from jute_frames import JuteClient, create, get_data, set_data
+
+__all__ = ["Witness", "broker_witness", "coordination_witness"]
+
+_PAUSE_SECONDS = 0.01
+
+
+class Witness(threading.Thread):
+    """Asks one thing after the other until `end`.
+
+    Args:
+        client: its connection; closed at the end.
+        ask: asks once on it, and raises when the answer is wrong.
+
+    Attributes:
+        served: how many times it was.
+        slowest_ms: the longest that it waited.
+        slowest_at: the moment of that on the monotonic clock, in seconds.
+    """
+
+    def __init__(self, client: RawClient, ask: Callable[[int], None]) -> None:
+        super().__init__(daemon=True)
+        self._client = client
+        self._ask = ask
+        self._ended = threading.Event()
+        self.served = 0
+        self.slowest_ms = 0.0
+        self.slowest_at = 0.0
+        self.failure: Exception | None = None
+        self.start()
+
+    def run(self) -> None:
+        while not self._ended.wait(_PAUSE_SECONDS):
+            began = time.monotonic()
+            try:
+                self._ask(self.served)
+            except Exception as error:
+                self.failure = error
+                return
+            took_ms = (time.monotonic() - began) * 1000
+            if took_ms > self.slowest_ms:
+                self.slowest_ms, self.slowest_at = took_ms, began
+            self.served += 1
+
+    def reset(self) -> None:
+        """Forget how long it waited so far."""
+        self.slowest_ms = 0.0
+
+    def end(self) -> None:
+        """Ask no more; raises what went wrong."""
+        self._ended.set()
+        self.join(60)
+        self._client.close()
+        if self.failure is not None:
+            raise AssertionError(f"after {self.served} answers: {self.failure!r}")
+        assert not self.is_alive(), "it waits for an answer"
+        assert self.served, "it was never served"
+
+
+def broker_witness(port: int, topic: str = "witness") -> Witness:
+    """A producer that waits for the disk, and a consumer that reads what it sent."""
+    client = RawClient(port)
+    end = 0
+
+    def ask(number: int) -> None:
+        nonlocal end
+        data = message(b"witness %d" % number)
+        answer = client.call(produce_acknowledged((topic, 0, data)))
+        assert answer[4:6] == answer[12:14] == b"\0\0", answer
+        assert int.from_bytes(answer[14:22], "big") == end, "something else was appended"
+        assert client.call(fetch(topic, 0, end))[6:] == data
+        end += len(data)
+
+    return Witness(client, ask)
+
+
+def coordination_witness(port: int, path: str = "/witness") -> Witness:
+    """A session with a node of its own."""
+    client = JuteClient(port, timeout_ms=40_000)
+    assert client.ask(create(1, path, b"", flags=1))[0] == 0
+
+    def ask(number: int) -> None:
+        assert client.ask(set_data(2, path, b"%d" % number))[0] == 0
+        error, body = client.ask(get_data(3, path))
+        assert error == 0
+        assert body[4 : 4 + int.from_bytes(body[:4], "big")] == b"%d" % number
+
+    return Witness(client, ask)
