@@ -39,14 +39,13 @@ class BrokerFactory(Factory):
         self.pages = pages
         self.memory = RequestMemory(config.request_memory_bytes)
         self.lines = LimitedLog(self._log, clock.seconds)
-        self._connections: set[BrokerConnection] = set()
+        self._open: set[BrokerConnection] = set()
+        self._unfinished: set[BrokerConnection] = set()  # the open ones, and those with outcomes
         self._drained: Deferred[None] | None = None
 
-    def buildProtocol(  # type: ignore[override]
-        self, addr: IAddress | None
-    ) -> BrokerConnection | None:
+    def buildProtocol(self, addr: IAddress | None) -> BrokerConnection | None:
         """Serve a new connection, or refuse it when there are too many."""
-        if len(self._connections) >= self.config.max_connections:
+        if len(self._open) >= self.config.max_connections:
             self.broker.metrics.connections_refused += 1
             self.lines.warn(
                 "connections",
@@ -58,18 +57,21 @@ class BrokerFactory(Factory):
 
     def connected(self, connection: BrokerConnection) -> None:
         """A connection was made."""
-        self._connections.add(connection)
+        self._open.add(connection)
+        self._unfinished.add(connection)
         self.broker.metrics.connections += 1
         self.memory.add(connection)
 
     def disconnected(self, connection: BrokerConnection) -> None:
-        """A connection is gone."""
-        self._connections.discard(connection)
+        """A connection is gone, though perhaps not all that it asked for is done."""
+        self._open.discard(connection)
         self.broker.metrics.connections -= 1
+
+    def finished(self, connection: BrokerConnection) -> None:
+        """A connection that is gone has nothing under way any more. Again is harmless."""
+        self._unfinished.discard(connection)
         self.memory.remove(connection)
-        if self._drained is not None and not self._connections:
-            drained, self._drained = self._drained, None
-            drained.callback(None)
+        self._tell_drained()
 
     def refused(self, peer: str, reason: str) -> None:
         """A connection is being closed for what its peer did: count and, at times, log it."""
@@ -80,7 +82,7 @@ class BrokerFactory(Factory):
 
     def sweep_idle(self) -> None:
         """Close connections that were silent since the last sweep; call every `idle_timeout`."""
-        for connection in list(self._connections):
+        for connection in list(self._open):
             if connection.was_idle():
                 connection.give_up("it was idle for longer than idle_timeout")
 
@@ -88,19 +90,22 @@ class BrokerFactory(Factory):
         """Let all connections finish the answers under way and close.
 
         Returns:
-            A Deferred that fires when the last one is gone.
+            A Deferred that fires when the last one is gone and nothing that was asked for is under
+            way any more, so that nothing will be appended.
         """
-        drained: Deferred[None] = Deferred()
-        if not self._connections:
-            drained.callback(None)
-            return drained
-        self._drained = drained
+        drained = self._drained = Deferred()
         self.broker.waiting.wake_all()
-        for connection in list(self._connections):
+        for connection in list(self._open):
             connection.drain()
+        self._tell_drained()
         return drained
+
+    def _tell_drained(self) -> None:
+        if self._drained is not None and not self._unfinished:
+            drained, self._drained = self._drained, None
+            drained.callback(None)
 
     def abort_all(self) -> None:
         """Cut what did not drain in time."""
-        for connection in list(self._connections):
+        for connection in list(self._open):
             connection.give_up("the broker stops")
