@@ -7,9 +7,16 @@ on log lines don't come from the reactor and stay wall time.
 """
 
 import time
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Final
 
-__all__ = ["use_monotonic_clock"]
+__all__ = ["BELIEVE_AFTER_SECONDS", "BelievedClock", "use_monotonic_clock"]
+
+#: A wall clock that jumped ahead is believed when that has lasted for so long.
+BELIEVE_AFTER_SECONDS: Final = 3600.0
+
+#: Steps up to this are none worth a word.
+_TOLERANCE_MS: Final = 10_000
 
 
 def use_monotonic_clock(reactor: Any) -> None:
@@ -20,3 +27,40 @@ def use_monotonic_clock(reactor: Any) -> None:
             on it yet: a timer's time is an absolute one, of the clock that it was set by.
     """
     reactor.seconds = time.monotonic
+
+
+class BelievedClock:
+    """The wall clock for what can't be undone: a jump ahead is believed after an hour.
+
+    Until then time goes on from before the jump. A clock that is set back is believed at once,
+    since that only keeps data for longer. A clock that is wrong at the start can't be told from
+    one that is right. Lives in the reactor's thread.
+    """
+
+    def __init__(self, now_ms: Callable[[], int], seconds: Callable[[], float]) -> None:
+        """Args: now_ms: the wall clock, in ms since 1970; seconds: a clock that can't be set."""
+        self._wall_ms = now_ms
+        self._seconds = seconds
+        self._believed_ms = now_ms()
+        self._believed_at = seconds()
+        self._ahead_ms = 0  # of what is believed
+        self._ahead_since: float | None = None
+
+    def seconds(self) -> float:
+        """The clock that can't be set."""
+        return self._seconds()
+
+    def now_ms(self) -> int:
+        """Tell the time, in ms since 1970; what isn't looked at regularly can't be judged."""
+        wall_ms, seconds = self._wall_ms(), self._seconds()
+        expected_ms = self._believed_ms + int((seconds - self._believed_at) * 1000)
+        ahead_ms = wall_ms - expected_ms
+        if ahead_ms > _TOLERANCE_MS:
+            if self._ahead_since is None or ahead_ms > self._ahead_ms + _TOLERANCE_MS:
+                self._ahead_since = seconds
+            self._ahead_ms = ahead_ms
+            if seconds - self._ahead_since < BELIEVE_AFTER_SECONDS:
+                return expected_ms
+        self._believed_ms, self._believed_at = wall_ms, seconds
+        self._ahead_since = None
+        return wall_ms

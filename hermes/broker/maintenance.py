@@ -9,10 +9,11 @@ from typing import Any
 
 from twisted.internet.defer import Deferred, inlineCallbacks
 
+from hermes.broker.clocks import BelievedClock
 from hermes.interfaces import IRetentionPolicy
 from hermes.logs import ModuleLogger
 from hermes.quoting import printable
-from hermes.storage import DataDirectory, Log, apply_retention
+from hermes.storage import AppendAges, DataDirectory, Log, apply_retention
 
 __all__ = ["Maintenance"]
 
@@ -27,6 +28,7 @@ class Maintenance:
         directory: DataDirectory,
         policy_for: Callable[[str], IRetentionPolicy],
         now_ms: Callable[[], int],
+        seconds: Callable[[], float],
         in_thread: Callable[..., "Deferred[Any]"],
         on_reopened: Callable[[Log], None] = lambda log: None,
     ) -> None:
@@ -36,25 +38,41 @@ class Maintenance:
             directory: the opened data directory.
             policy_for: the retention policy of a topic.
             now_ms: the wall clock, in ms since 1970.
+            seconds: a clock that can't be set.
             in_thread: calls a function in a worker thread and returns its Deferred.
             on_reopened: called with each log that is back in service.
         """
         self._directory = directory
         self._policy_for = policy_for
         self._now_ms = now_ms
+        self._clock = BelievedClock(now_ms, seconds)
+        self._ages = {log: AppendAges(log.end_offset) for log in directory.logs.values()}
         self._in_thread = in_thread
         self._on_reopened = on_reopened
         self._failed_reopens: dict[Log, int] = {}
 
+    def watch_clock(self) -> None:
+        """Look whether the wall clock was set; call it every minute or so."""
+        self._clock.now_ms()
+
     @inlineCallbacks
     def apply_retention(self) -> "Any":
         """Delete what the retention policies no longer keep."""
-        for log in list(self._directory.logs.values()):
+        logs = list(self._directory.logs.values())
+        self._ages = {log: self._ages.get(log) or AppendAges(0) for log in logs}
+        for log in logs:
             if log.is_offline:
                 continue
             try:
                 policy = self._policy_for(log.topic)
-                deleted = yield self._in_thread(apply_retention, log, policy, self._now_ms())
+                deleted = yield self._in_thread(
+                    apply_retention,
+                    log,
+                    policy,
+                    self._clock.now_ms(),
+                    self._ages[log],
+                    int(self._clock.seconds() * 1000),
+                )
             except Exception:  # a third party's policy may raise anything
                 self._logger.failure("retention of {log} failed", log=_name(log))
                 continue

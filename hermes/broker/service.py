@@ -53,6 +53,9 @@ FIRST_RETENTION_SECONDS = 60.0
 #: How often offline logs are tried again.
 _REOPEN_SECONDS = 5.0
 
+#: How often the wall clock is looked at, whether it was set.
+_WATCH_SECONDS = 60.0
+
 #: How often requests that make no progress are looked for while memory is short.
 _LOOK_SECONDS = 1.0
 
@@ -172,6 +175,7 @@ class BrokerService(Service):
             directory,
             lru_cache(maxsize=None)(self._retention_policy),
             self._now_ms,
+            self._reactor.seconds,
             in_thread,
             self._flusher.reopened,
         )
@@ -193,6 +197,7 @@ class BrokerService(Service):
         self._regularly(self.factory.memory.look, _LOOK_SECONDS)
         self._regularly(self.broker.large_answers.look, _LOOK_SECONDS)
         self._regularly(self._maintenance.reopen_offline, _REOPEN_SECONDS)
+        self._regularly(self._maintenance.watch_clock, _WATCH_SECONDS)
         interval = config.retention_check_interval_ms / 1000
         self._regularly(
             self._maintenance.apply_retention, interval, min(interval, FIRST_RETENTION_SECONDS)

@@ -25,7 +25,7 @@ from hermes.storage.layout import (
 )
 from hermes.storage.log import Log
 from hermes.storage.recovery import RecoveryReport, scan
-from hermes.storage.retention import apply_retention
+from hermes.storage.retention import AppendAges, apply_retention
 from hermes.storage.segment import parse_segment_name, segment_name
 from hermes.storage.settings import LogSettings
 
@@ -33,6 +33,7 @@ __all__ = [
     "CLEAN_SHUTDOWN_MARKER",
     "EARLIEST_TIME",
     "LATEST_TIME",
+    "AppendAges",
     "DataDirectory",
     "DescriptorCache",
     "FileLayer",

@@ -1,26 +1,76 @@
 """Applying a retention policy to one log. The policy decides; the log deletes; this is between.
 
-A policy sees times that can be believed. Our own time index gives true ones; a segment from
-elsewhere has only its file's modification time, and one such time in the future must not keep
-everything behind it for ever. So a time later than now is replaced by the best bound there is: the
-next segment's time, or now.
+A policy sees times that can be believed. Our own time index gives true ones, as far as the wall
+clock was right. A segment from elsewhere has only its file's modification time, and one such time
+in the future must not keep everything behind it for ever. So a time later than now is replaced by
+the best bound there is: the next segment's time, or now.
+
+The wall clock may be set, and a clock that jumps ahead makes all that there is look old. So what
+was appended while somebody watched (`AppendAges`) is for a policy no older than it is by a clock
+that can't be set.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from hermes.interfaces import IRetentionPolicy, SegmentInfo
 from hermes.storage.log import Log
 
-__all__ = ["apply_retention"]
+__all__ = ["AppendAges", "apply_retention"]
 
 
-def apply_retention(log: Log, policy: IRetentionPolicy, now_ms: int) -> int:
+class AppendAges:
+    """How long one log's segments have been as they are, on a monotonic clock.
+
+    A segment that is seen larger than before was appended to in between; it counts as appended to
+    when that was seen, so that it looks younger than it is, by a look's distance at most. What lies
+    before the end at the first look has no age here.
+
+    One thread at a time may use it.
+    """
+
+    def __init__(self, end_offset: int) -> None:
+        """Args: end_offset: where the log ended when its watch began."""
+        self._end_offset = end_offset
+        self._seen: dict[int, tuple[int, int]] = {}  # base -> (end, when it was first seen so), ms
+
+    def look(self, infos: Sequence[SegmentInfo], monotonic_ms: int) -> None:
+        """Note how large the segments are now.
+
+        Args:
+            infos: all segments of the log.
+            monotonic_ms: a clock that can't be set, in ms.
+        """
+        seen: dict[int, tuple[int, int]] = {}
+        for info in infos:
+            end = info.base_offset + info.size_bytes
+            if end > self._end_offset:
+                known = self._seen.get(info.base_offset)
+                same = known is not None and known[0] == end
+                seen[info.base_offset] = known if known and same else (end, monotonic_ms)
+        self._seen = seen
+
+    def age_ms(self, info: SegmentInfo, monotonic_ms: int) -> int | None:
+        """How long ago a segment was appended to, at most; None when nobody watched it."""
+        known = self._seen.get(info.base_offset)
+        return None if known is None else monotonic_ms - known[1]
+
+
+def apply_retention(
+    log: Log,
+    policy: IRetentionPolicy,
+    now_ms: int,
+    ages: AppendAges | None = None,
+    monotonic_ms: int = 0,
+) -> int:
     """Delete what a policy says is expired. Blocks; for a worker thread.
 
     Args:
         log: an open log.
         policy: provides `IRetentionPolicy`; what it raises is not caught.
         now_ms: ms since 1970.
+        ages: the watch over the log; None when there is none.
+        monotonic_ms: the watch's clock.
 
     Returns:
         How many bytes were deleted.
@@ -33,8 +83,18 @@ def apply_retention(log: Log, policy: IRetentionPolicy, now_ms: int) -> int:
     if not infos:
         return 0
     end = infos[-1].base_offset + infos[-1].size_bytes
-    count = policy.expired(_believable(infos, now_ms), now_ms)
+    times = _believable(infos, now_ms)
+    if ages is not None:
+        ages.look(infos, monotonic_ms)
+        times = tuple(_no_older(info, now_ms, ages.age_ms(info, monotonic_ms)) for info in times)
+    count = policy.expired(times, now_ms)
     return log.delete_oldest(count, expected_end=end)
+
+
+def _no_older(info: SegmentInfo, now_ms: int, age_ms: int | None) -> SegmentInfo:
+    if age_ms is None or info.last_append_ms >= now_ms - age_ms:
+        return info
+    return replace(info, last_append_ms=now_ms - age_ms)
 
 
 def _believable(infos: tuple[SegmentInfo, ...], now_ms: int) -> tuple[SegmentInfo, ...]:

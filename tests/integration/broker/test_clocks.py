@@ -90,6 +90,33 @@ def test_sessions_expire_while_the_clock_is_set_back(start_with_clock: StartWith
         watcher.close()
 
 
+def test_retention_does_not_believe_a_clock_that_jumps_ahead(
+    start_with_clock: StartWithClock,
+) -> None:
+    by_size = {"segment_bytes": 1, "retention_bytes": 1}
+    broker, clock = start_with_clock(
+        topics={"kept": {"retention_time": "1h"}, "shown": by_size},
+        retention_check_interval="100ms",
+    )
+
+    def wait_for_passes(count: int) -> None:
+        """A pass over the logs deletes from the topic that is kept by size; it says so."""
+        for _ in range(count):
+            starts.append(starts[-1] + len(HELLO))
+            client.send(produce("shown", 0, HELLO))
+            broker.wait_for_line(f"now starts at offset {starts[-1]}\n")
+
+    with broker.connect() as client:
+        starts = [0]
+        for topic in ("kept", "shown"):
+            client.send(produce(topic, 0, HELLO))
+            wait_until_visible(client, topic, 0, len(HELLO))
+        wait_for_passes(1)
+        clock.turn(365 * 24 * HOUR)
+        wait_for_passes(3)
+        assert client.call(fetch("kept", 0, 0))[6:] == HELLO
+
+
 def leave_an_ephemeral_node(where: str, path: bytes) -> None:
     """Be a client of a coordination server that makes a node and is gone without a word."""
 

@@ -94,6 +94,7 @@ class Bench:
             self.directory,
             lambda topic: pytest.fail("no retention here"),
             self.now_ms,
+            self.clock.seconds,
             maybeDeferred,
             self.flusher.reopened,
         )

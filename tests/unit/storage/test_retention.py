@@ -10,7 +10,7 @@ from storage_logs import NOW_MS, append, kafka_files, message, open_log, setting
 from zope.interface import implementer
 
 from hermes.interfaces import IRetentionPolicy, SegmentInfo
-from hermes.storage import Log, apply_retention
+from hermes.storage import AppendAges, Log, apply_retention
 
 HOUR_MS = 3_600_000
 
@@ -169,3 +169,32 @@ def test_answers_beyond_all_bounds_are_cut_to_them(tmp_path: Path, answer: int) 
 def test_a_log_that_could_not_be_opened_has_no_segments(tmp_path: Path) -> None:
     log = Log("clicks", 0, str(tmp_path / "nowhere"), settings())
     assert apply_retention(log, older_than(0), NOW_MS) == 0
+
+
+def test_what_was_appended_under_watch_is_no_older_than_the_watch_says(tmp_path: Path) -> None:
+    """The wall clock has jumped ahead by a year, and everybody believes it."""
+    year_ms = 365 * 24 * HOUR_MS
+    log = ours(tmp_path / "clicks-0")
+    watch = AppendAges(log.end_offset)
+    policy = older_than(HOUR_MS)
+    append(log, message("fresh"), now_ms=NOW_MS)
+    log.flush()
+    old, fresh = 4 * len(message("4 hours ago")), len(message("fresh"))
+    assert apply_retention(log, policy, NOW_MS + year_ms, watch, 1_000) == old
+    assert apply_retention(log, policy, NOW_MS + year_ms, watch, 1_000 + HOUR_MS) == 0
+    append(log, message("freshest"), now_ms=NOW_MS + year_ms)
+    log.flush()
+    assert apply_retention(log, policy, NOW_MS + year_ms, watch, 2_000 + HOUR_MS) == fresh
+    assert [info.last_append_ms - NOW_MS - year_ms for info in policy.seen] == [-HOUR_MS - 1000, 0]
+    assert apply_retention(log, policy, NOW_MS + 3 * year_ms, watch, 3_000 + 2 * HOUR_MS) > 0
+    assert log.size_bytes == 0
+
+
+def test_a_watch_makes_nothing_older(tmp_path: Path) -> None:
+    """It may be the wall clock that was set back."""
+    log = ours(tmp_path / "clicks-0")
+    watch = AppendAges(0)
+    policy = older_than(5 * HOUR_MS)
+    apply_retention(log, policy, NOW_MS, watch, 0)
+    assert apply_retention(log, policy, NOW_MS, watch, 100 * HOUR_MS) == 0
+    assert ages(policy) == [4, 3, 2, 1]
