@@ -2,10 +2,10 @@
 
 import os
 import random
-import sys
 
 import pytest
 from driver_kills import check_exactly_once
+from prompt_worker import spark_environment
 
 from hermes.testing import running_broker
 
@@ -14,7 +14,7 @@ from hermes.testing import running_broker
 def test_each_message_is_in_each_sink_once(tmp_path) -> None:
     from pyspark.sql import SparkSession
 
-    os.environ.update(SPARK_LOCAL_IP="127.0.0.1", PYSPARK_PYTHON=sys.executable)
+    os.environ.update(spark_environment())
     builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
     spark = builder.config("spark.sql.warehouse.dir", str(tmp_path / "warehouse")).getOrCreate()
     try:

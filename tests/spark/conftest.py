@@ -1,24 +1,18 @@
 """One Spark session for the whole run, on two cores of this machine, and the mark of its tests."""
 
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from prompt_worker import spark_environment
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 HERE = Path(__file__).parent
 
-# What Spark's processes read; set before the first session of the run.
-SPARK_ENVIRONMENT = {
-    "SPARK_LOCAL_IP": "127.0.0.1",
-    "PYSPARK_PYTHON": sys.executable,
-    "PYSPARK_DRIVER_PYTHON": sys.executable,
-}
 SPARK_SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -42,7 +36,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
     """The session; tasks are tried again up to three times, which plain `local[2]` never does."""
     from pyspark.sql import SparkSession
 
-    os.environ.update(SPARK_ENVIRONMENT)
+    os.environ.update(spark_environment())  # before the first session of the run
     folder = tmp_path_factory.mktemp("spark")
     builder = SparkSession.builder.master("local[2,4]").appName("hermes tests")
     for key, value in SPARK_SETTINGS.items():

@@ -11,6 +11,8 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+from prompt_worker import spark_environment
+
 from hermes import Producer, ProducerConfig
 from hermes.spark.delta import read_delta
 from hermes.spark.load import clean_up, read_loaded
@@ -59,7 +61,7 @@ class _Driver:
                 stdin=subprocess.DEVNULL,
                 text=True,
                 start_new_session=True,
-                env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable},
+                env={**os.environ, **spark_environment()},
             )
 
     def lines(self) -> Iterator[str]:

@@ -5,6 +5,7 @@ import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from shlex import quote
 
 import pytest
 
@@ -47,7 +48,7 @@ def run(path: Path, tmp_path: Path) -> Run:
     """Runs shell code after `. scripts/environment.sh`, in an environment of its own."""
 
     def run(code: str, **variables: str) -> subprocess.CompletedProcess[str]:
-        program = f"set -euo pipefail\n. {str(ROOT)!r}/scripts/environment.sh\n{code}"
+        program = f"set -euo pipefail\n. {quote(f'{ROOT}/scripts/environment.sh')}\n{code}"
         environment = {"PATH": str(path), "TMPDIR": str(tmp_path), "HOME": str(tmp_path)}
         return subprocess.run(
             [path / "bash", "-c", program],
@@ -105,8 +106,9 @@ def test_root_on_debian_gets_it_through_apt(path: Path, run: Run, tmp_path: Path
     put(
         path,
         "apt-get",
-        f'echo "$*" >> {tmp_path}/calls',
-        f'case "$*" in *python3-venv*) {shutil.which("cp")} {good} {path}/python3 ;; esac',
+        f'echo "$*" >> {quote(f"{tmp_path}/calls")}',
+        f'case "$*" in *python3-venv*) {shutil.which("cp")} {quote(str(good))}'
+        f" {quote(f'{path}/python3')} ;; esac",
     )
     assert run("find_or_install_python").stdout == "python3\n"
     assert (tmp_path / "calls").read_text().splitlines() == [
@@ -144,9 +146,9 @@ def test_a_second_run_installs_nothing(path: Path, run: Run, tmp_path: Path) -> 
     put(
         path,
         "python3",
-        f'echo "$*" >> {calls}',
-        f'case "$*" in "-m venv"*) {shutil.which("mkdir")} -p {tmp_path}/venv/bin',
-        f"{shutil.which('cp')} {itself} {tmp_path}/venv/bin/python ;; esac",
+        f'echo "$*" >> {quote(str(calls))}',
+        f'case "$*" in "-m venv"*) {shutil.which("mkdir")} -p {quote(f"{tmp_path}/venv/bin")}',
+        f"{shutil.which('cp')} {quote(str(itself))} {quote(f'{tmp_path}/venv/bin/python')} ;; esac",
         "echo Python 3.12.1",
     )
     for extra in ("test", "test", ""):

@@ -66,7 +66,7 @@ def test_the_program_starts_without_loading_any_command():
 def test_closed_standard_streams_are_no_fault(closed: str) -> None:
     hermes = Path(sys.executable).with_name("hermes")
     ended = subprocess.run(
-        ["bash", "-c", f"{hermes} topics list -b 127.0.0.1:1 {closed}"],
+        ["bash", "-c", f'"$0" topics list -b 127.0.0.1:1 {closed}', str(hermes)],
         capture_output=True,
         text=True,
         timeout=60,
