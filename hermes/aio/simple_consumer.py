@@ -4,6 +4,7 @@ What a consumer does is in `ConsumerTwin`, which awaits nothing but its connecti
 for asyncio is here, the one for Twisted in `hermes.aio.twisted`.
 """
 
+import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
@@ -109,7 +110,12 @@ class ConsumerTwin:
         """
         while True:
             request = FetchRequest(topic, partition, offset, max_size)
+            asked = time.monotonic()
             (result,) = await self.fetch_waiting([request], max_wait_ms)
+            left = asked + max_wait_ms / 1000 - time.monotonic()
+            if not len(result.messages) and result.error is None and left > 0:
+                # A broker that says so at once is not asked again at once.
+                await self._channel.connection.sleep(left)
             for message, following in result:
                 yield message, following
             offset = result.messages.next_offset

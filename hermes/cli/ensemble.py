@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import click
 
+from hermes.cli.terminal import note
 from hermes.client import LATEST, SimpleConsumer
 from hermes.coordination.cluster import read_brokers
 from hermes.coordination.layout import BrokerPartition
@@ -52,7 +53,7 @@ class Brokers:
     """
 
     def __init__(self, session: Session, timeout_seconds: float) -> None:
-        self._nodes = read_brokers(session)
+        self._nodes = read_brokers(session, lambda fault: note(str(fault)))
         self._timeout_seconds = timeout_seconds
         self._consumers: dict[int, SimpleConsumer] = {}
         self._stack = ExitStack()

@@ -18,7 +18,7 @@ from hermes.coordination.group_state import (
     store_offsets,
 )
 from hermes.coordination.layout import BrokerPartition, check_node_name
-from hermes.errors import GroupActiveError, HermesError, InvalidNodeError
+from hermes.errors import GroupActiveError, HermesError
 
 __all__ = ["command"]
 
@@ -68,7 +68,7 @@ def describe(
     check_node_name("group", group)
     with connected(zookeeper, timeout_seconds) as session:
         state = read_group(session, group)
-        unknown = [str(each) for each in state.members.values() if isinstance(each, Exception)]
+        unknown = [str(each) for each in state.unreadable()]
         with closing(Brokers(session, timeout_seconds)) as brokers:
             rows = [_row(brokers, state, place, unknown) for place in _places(state)]
     if as_json:
@@ -156,9 +156,6 @@ def _row(
 ) -> dict[str, Any]:
     """Describe a partition; what can't be known is added to `unknown`."""
     topic, partition = place
-    stored = state.offsets.get(place)
-    if isinstance(stored, InvalidNodeError):
-        unknown.append(str(stored))
     offset = _known(state, topic, partition)
     end: int | None = None
     try:

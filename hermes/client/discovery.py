@@ -4,7 +4,7 @@ import logging
 import threading
 
 from hermes.client.routing import Brokers, Layout, Target
-from hermes.coordination.cluster import read_brokers, read_partition_counts
+from hermes.coordination.cluster import NodeFaults, read_brokers, read_partition_counts
 from hermes.coordination.sessions import Session
 from hermes.errors import BrokerUnavailableError, CoordinationError
 
@@ -41,6 +41,7 @@ class ZooKeeperDirectory:
         self._stale: dict[str, Layout] = {}
         self._changes = 0
         self._lock = threading.Lock()
+        self._faults = NodeFaults(_log, "the producer's view of the brokers")
         self._session = Session(
             connect,
             session_timeout_seconds=session_timeout_seconds,
@@ -91,8 +92,9 @@ class ZooKeeperDirectory:
         return layout
 
     def _read(self, topic: str) -> Layout:
-        brokers = read_brokers(self._session, watch=True)
-        counts = read_partition_counts(self._session, topic, watch=True)
+        note = self._faults.note
+        brokers = read_brokers(self._session, note, watch=True)
+        counts = read_partition_counts(self._session, topic, note, watch=True)
         for broker_id, node in brokers.items():
             self._brokers.place(broker_id, node.host, node.port)
         targets = [

@@ -153,7 +153,8 @@ PATH = Kind("path", _parse_path)
 HOST = Kind("host name or IPv4 address", _parse_host)
 COUNT = whole_number(1)
 #: The log directory takes no directory with a larger number for a partition's.
-PARTITION_COUNT = whole_number(1, 100_001)
+# Clients don't believe more of what stands in ZooKeeper.
+PARTITION_COUNT = whole_number(1, 10_000)
 RETAINED_TIME = unlimited_or(duration(1))
 RETAINED_BYTES = unlimited_or(size(0))
 OPTIONS = Kind("mapping", _parse_options, lambda value: repr(dict(value)))

@@ -1,4 +1,11 @@
-"""The brokers and their partitions, as clients see them in ZooKeeper."""
+"""The brokers and their partitions, as clients see them in ZooKeeper.
+
+What others have written there is data, not truth. An entry that can't be understood costs what it
+is about, one broker or one broker's part of a topic; it is told, and the others are read.
+"""
+
+import logging
+from collections.abc import Callable
 
 from hermes.coordination.layout import (
     BROKER_IDS,
@@ -10,27 +17,77 @@ from hermes.coordination.layout import (
     topic_path,
 )
 from hermes.coordination.sessions import Session
+from hermes.errors import InvalidNodeError
 
-__all__ = ["read_brokers", "read_partition_counts", "read_topics"]
+__all__ = ["NodeFaults", "OnFault", "read_brokers", "read_partition_counts", "read_topics"]
+
+#: Hears of a node that can't be understood, or must not be read.
+OnFault = Callable[[InvalidNodeError], object]
+
+_MOST_REMEMBERED = 1000
 
 
-def read_brokers(session: Session, *, watch: bool = False) -> dict[int, BrokerNode]:
-    """The brokers that live, by id.
+class NodeFaults:
+    """Logs what is wrong with nodes: once per fault, also when it is met in every look.
+
+    Not for several threads at once.
+
+    Args:
+        log: where to.
+        who: whose view of the tree it is; the beginning of each line.
+    """
+
+    def __init__(self, log: logging.Logger, who: str) -> None:
+        self._log = log
+        self._who = who
+        self._known: set[str] = set()
+        self._met: set[str] = set()
+
+    def note(self, fault: InvalidNodeError, cost: str = "it is left out") -> bool:
+        """Say a fault; returns whether it is news.
+
+        Args:
+            fault: its text names the node.
+            cost: what goes without, as the end of the line.
+        """
+        text = str(fault)
+        is_new = text not in self._known and text not in self._met
+        if len(self._met) < _MOST_REMEMBERED:
+            self._met.add(text)
+            if is_new:
+                self._log.warning(
+                    "%s: %s; %s until the node is mended or deleted", self._who, text, cost
+                )
+        return is_new
+
+    def looked(self) -> None:
+        """A look at the tree is over: what was not met in it is mended, and news if it returns."""
+        self._known, self._met = self._met, set()
+
+
+def read_brokers(
+    session: Session, on_fault: OnFault, *, watch: bool = False
+) -> dict[int, BrokerNode]:
+    """The brokers that live and can be understood, by id.
 
     Args:
         session: where to read.
+        on_fault: hears of each entry that is left out.
         watch: whether the session's `on_change` tells when a broker comes, goes or moves.
 
     Raises:
-        InvalidNodeError: a broker's entry can't be understood.
         CoordinationUnavailableError: ZooKeeper does not answer.
     """
     brokers = {}
     for name in session.children(BROKER_IDS, watch=watch):
         path = f"{BROKER_IDS}/{name}"
-        node = session.get(path, watch=watch)
-        if node is not None:
-            brokers[parse_broker_id(path, name)] = parse_broker(path, node.value)
+        try:
+            broker_id = parse_broker_id(path, name)
+            node = session.get(path, watch=watch)
+            if node is not None:
+                brokers[broker_id] = parse_broker(path, node.value)
+        except InvalidNodeError as fault:
+            on_fault(fault)
     return dict(sorted(brokers.items()))
 
 
@@ -39,19 +96,34 @@ def read_topics(session: Session, *, watch: bool = False) -> list[str]:
     return session.children(BROKER_TOPICS, watch=watch)
 
 
-def read_partition_counts(session: Session, topic: str, *, watch: bool = False) -> dict[int, int]:
+def read_partition_counts(
+    session: Session, topic: str, on_fault: OnFault, *, watch: bool = False
+) -> dict[int, int]:
     """How many partitions of a topic each broker has that lives; none for an unknown topic.
 
+    Args:
+        session: where to read.
+        topic: the topic's name.
+        on_fault: hears of each entry that is left out.
+        watch: whether the session's `on_change` tells of changes.
+
     Raises:
-        InvalidNodeError: an entry can't be understood.
         CoordinationUnavailableError: ZooKeeper does not answer.
     """
     counts = {}
     parent = f"{BROKER_TOPICS}/{topic}"
-    for name in session.children(parent, watch=watch):
-        broker_id = parse_broker_id(f"{parent}/{name}", name)
-        path = topic_path(topic, broker_id)
-        node = session.get(path, watch=watch)
-        if node is not None:
-            counts[broker_id] = parse_partition_count(path, node.value)
+    try:
+        names = session.children(parent, watch=watch)
+    except InvalidNodeError as fault:
+        on_fault(fault)
+        return {}
+    for name in names:
+        try:
+            broker_id = parse_broker_id(f"{parent}/{name}", name)
+            path = topic_path(topic, broker_id)
+            node = session.get(path, watch=watch)
+            if node is not None:
+                counts[broker_id] = parse_partition_count(path, node.value)
+        except InvalidNodeError as fault:
+            on_fault(fault)
     return dict(sorted(counts.items()))

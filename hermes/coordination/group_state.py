@@ -3,8 +3,8 @@
 Offsets may be stored for a group that has no members; members store their own, fenced.
 """
 
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final, NamedTuple, TypeVar
 
 from hermes.coordination.layout import (
     CONSUMERS,
@@ -22,6 +22,12 @@ from hermes.errors import CoordinationError, GroupActiveError, InvalidNodeError
 __all__ = ["GroupState", "list_groups", "read_group", "read_members", "store_offsets"]
 
 
+T = TypeVar("T")
+
+# Of an owner's node, in characters.
+_MOST_SHOWN: Final = 1000
+
+
 class GroupState(NamedTuple):
     """One group.
 
@@ -29,11 +35,18 @@ class GroupState(NamedTuple):
         members: what each wants, by consumer id; the error where that can't be understood.
         owners: the stream that owns a partition, by topic and partition.
         offsets: the stored offset, by topic and partition; the error where it is no number.
+        faults: what else can't be understood, and is left out.
     """
 
     members: dict[str, Subscription | InvalidNodeError]
     owners: dict[tuple[str, BrokerPartition], str]
     offsets: dict[tuple[str, BrokerPartition], int | InvalidNodeError]
+    faults: list[InvalidNodeError]
+
+    def unreadable(self) -> list[InvalidNodeError]:
+        """Everything that can't be understood, each with its path."""
+        found = [*self.members.values(), *self.offsets.values(), *self.faults]
+        return [each for each in found if isinstance(each, InvalidNodeError)]
 
 
 def list_groups(session: Session) -> list[str]:
@@ -51,29 +64,26 @@ def read_group(session: Session, group: str) -> GroupState:
 
     Raises:
         CoordinationError: there is no such group.
-        InvalidNodeError: a name is no partition's.
     """
     paths = GroupPaths(group)
     if session.get(paths.root) is None:
         raise CoordinationError(f"there is no group {group!r} (hermes groups list shows all)")
-    state = GroupState({}, {}, {})
+    state = GroupState({}, {}, {}, [])
     for name in read_members(session, group):
-        node = session.get(paths.member(name))
-        if node is not None:
-            state.members[name] = _subscription(paths.member(name), node.value)
-    for topic in session.children(f"{paths.root}/owners"):
-        for name in session.children(paths.owners(topic)):
-            partition = parse_partition(paths.owners(topic), name)
-            node = session.get(paths.owner(topic, partition))
-            if node is not None:
-                state.owners[topic, partition] = node.value.decode(errors="replace")
-    for topic in session.children(f"{paths.root}/offsets"):
-        for name in session.children(paths.offsets(topic)):
-            partition = parse_partition(paths.offsets(topic), name)
-            path = paths.offset(topic, partition)
-            node = session.get(path)
-            if node is not None:
-                state.offsets[topic, partition] = _offset(path, node.value)
+        path = paths.member(name)
+        member = _read(session, path, parse_subscription)
+        if member is not None:
+            state.members[name] = member
+    for place in _places(session, f"{paths.root}/owners", state.faults):
+        owner = _read(session, paths.owner(*place), _owner)
+        if isinstance(owner, InvalidNodeError):
+            state.faults.append(owner)
+        elif owner is not None:
+            state.owners[place] = owner
+    for place in _places(session, f"{paths.root}/offsets", state.faults):
+        offset = _read(session, paths.offset(*place), parse_number)
+        if offset is not None:
+            state.offsets[place] = offset
     return state
 
 
@@ -89,20 +99,36 @@ def store_offsets(
     for (topic, partition), offset in offsets.items():
         if session.children(paths.ids):
             raise GroupActiveError(f"somebody has joined group {group!r} meanwhile")
-        path = paths.offset(topic, partition)
-        session.ensure_path(path)
-        session.set(path, format_number(offset))
+        session.put(paths.offset(topic, partition), format_number(offset))
 
 
-def _subscription(path: str, value: bytes) -> Subscription | InvalidNodeError:
+def _places(
+    session: Session, parent: str, faults: list[InvalidNodeError]
+) -> Iterator[tuple[str, BrokerPartition]]:
+    """The topics and partitions below a node; names that are none are told."""
+    for topic in session.children(parent):
+        try:
+            names = session.children(f"{parent}/{topic}")
+        except InvalidNodeError as fault:
+            faults.append(fault)
+            continue
+        for name in names:
+            try:
+                yield topic, parse_partition(f"{parent}/{topic}/{name}", name)
+            except InvalidNodeError as fault:
+                faults.append(fault)
+
+
+def _read(
+    session: Session, path: str, parse: Callable[[str, bytes], T]
+) -> T | InvalidNodeError | None:
+    """What a node says, or what is wrong with it; None when there is none."""
     try:
-        return parse_subscription(path, value)
-    except InvalidNodeError as error:
-        return error
+        node = session.get(path)
+        return None if node is None else parse(path, node.value)
+    except InvalidNodeError as fault:
+        return fault
 
 
-def _offset(path: str, value: bytes) -> int | InvalidNodeError:
-    try:
-        return parse_number(path, value)
-    except InvalidNodeError as error:
-        return error
+def _owner(_path: str, value: bytes) -> str:
+    return value.decode(errors="replace")[:_MOST_SHOWN]

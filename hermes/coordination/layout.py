@@ -45,6 +45,7 @@ __all__ = [
     "parse_partition",
     "parse_partition_count",
     "parse_subscription",
+    "quoted",
     "topic_path",
 ]
 
@@ -58,11 +59,16 @@ _REFUSED: Final = re.compile(
 )
 _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
 _FILTER: Final = re.compile(r"(?:\*([0-9]+)\*|!([0-9]+)!)(.*)", re.ASCII | re.DOTALL)
+_INT32_END: Final = 1 << 31
 _INT64_END: Final = 1 << 63
 
-# Nobody has more partitions of a topic on a broker, or streams in a consumer: a corrupt value must
-# not make every member of a group count to two billion.
-_MOST_COUNTED: Final = 100_000
+# Nobody has more partitions of a topic on a broker (a Hermes broker refuses to), or streams of a
+# topic in a consumer: a corrupt value must not make every member of a group count to two billion.
+_MOST_PARTITIONS: Final = 10_000
+_MOST_STREAMS: Final = 1_000
+_MOST_TOPICS: Final = 10_000
+# What an error quotes of a value, in characters: a node may hold a megabyte.
+_MOST_QUOTED: Final = 100
 # Of a broker's id or a partition's number: 32 bits.
 _MOST_DIGITS: Final = 10
 
@@ -220,7 +226,7 @@ def parse_broker(path: str, value: bytes) -> BrokerNode:
     if not colon:
         creator, host, port = "", creator, address
     if not host or not _is_number(port) or not 0 < int(port) < 65536:
-        raise InvalidNodeError(f"{path}: expected <creator>:<host>:<port>, got {text!r}")
+        raise _invalid(path, "<creator>:<host>:<port>", text)
     return BrokerNode(creator, host, int(port))
 
 
@@ -230,8 +236,8 @@ def parse_broker_id(path: str, name: str) -> int:
     Raises:
         InvalidNodeError: it is no number >= 0.
     """
-    if not _is_number(name):
-        raise InvalidNodeError(f"{path}: expected a broker id, got {name!r}")
+    if not _is_name(name):
+        raise _invalid(path, "a broker id", name)
     return int(name)
 
 
@@ -250,8 +256,8 @@ def parse_partition_count(path: str, value: bytes) -> int:
         InvalidNodeError: it is no decimal number, or none that can be meant.
     """
     count = parse_number(path, value)
-    if not 0 <= count <= _MOST_COUNTED:
-        raise InvalidNodeError(f"{path}: expected a number of partitions, got {count}")
+    if not 0 <= count <= _MOST_PARTITIONS:
+        raise _invalid(path, f"at most {_MOST_PARTITIONS} partitions", str(count))
     return count
 
 
@@ -264,12 +270,17 @@ def parse_number(path: str, value: bytes) -> int:
     text = _text(path, value).strip()
     number = int(text) if _NUMBER.fullmatch(text) else None
     if number is None or not -_INT64_END <= number < _INT64_END:
-        raise InvalidNodeError(f"{path}: expected a decimal number, got {text!r}")
+        raise _invalid(path, "a decimal number", text)
     return number
 
 
 def _is_number(text: str) -> bool:
     return text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS
+
+
+def _is_name(text: str) -> bool:
+    """Whether it is a number of 32 bits as it is written in a path: 7, but not 007."""
+    return _is_number(text) and str(int(text)) == text and int(text) < _INT32_END
 
 
 def parse_partition(path: str, name: str) -> BrokerPartition:
@@ -279,8 +290,8 @@ def parse_partition(path: str, name: str) -> BrokerPartition:
         InvalidNodeError: it is something else.
     """
     broker_id, dash, partition = name.partition("-")
-    if not (dash and _is_number(broker_id) and _is_number(partition)):
-        raise InvalidNodeError(f"{path}: expected <broker>-<partition>, got {name!r}")
+    if not (dash and _is_name(broker_id) and _is_name(partition)):
+        raise _invalid(path, "<broker>-<partition>", name)
     return BrokerPartition(int(broker_id), int(partition))
 
 
@@ -293,7 +304,7 @@ def parse_owner(path: str, value: bytes) -> tuple[str, int]:
     text = _text(path, value)
     consumer_id, _, thread = text.rpartition("-")
     if not (consumer_id and _is_number(thread)):
-        raise ConsumerIdError(f"{path}: expected <consumer id>-<stream>, got {text!r}")
+        raise ConsumerIdError(f"{path}: expected <consumer id>-<stream>, got {quoted(text)}")
     return consumer_id, int(thread)
 
 
@@ -325,13 +336,13 @@ def parse_subscription(path: str, value: bytes) -> Subscription:
         except ConfigError as error:
             raise InvalidNodeError(f"{path}: {error}") from error
         count = white or black
-        if not _is_number(count) or int(count) > _MOST_COUNTED:
-            raise InvalidNodeError(f"{path}: expected a number of streams, got {text!r}")
+        if not _is_number(count) or int(count) > _MOST_STREAMS:
+            raise _invalid(path, f"at most {_MOST_STREAMS} streams", text)
         return Subscription({}, chosen, int(count))
     if text.lstrip().startswith("{"):
         return Subscription(_parse_streams(path, text))
     if not text or _REFUSED.search(text):
-        raise InvalidNodeError(f"{path}: expected topics, got {text!r}")
+        raise _invalid(path, "topics", text)
     return Subscription({text: 1})
 
 
@@ -339,10 +350,12 @@ def _parse_streams(path: str, text: str) -> Mapping[str, int]:
     try:
         streams = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise InvalidNodeError(f"{path}: expected topics as JSON, got {text!r}: {error}") from error
+        raise _invalid(path, "topics as JSON", text) from error
+    if len(streams) > _MOST_TOPICS:
+        raise _invalid(path, f"at most {_MOST_TOPICS} topics", text)
     for count in streams.values():
-        if type(count) is not int or not 0 <= count <= _MOST_COUNTED:
-            raise InvalidNodeError(f"{path}: expected numbers of streams, got {text!r}")
+        if type(count) is not int or not 0 <= count <= _MOST_STREAMS:
+            raise _invalid(path, f"numbers of streams, up to {_MOST_STREAMS} of a topic", text)
     result: Mapping[str, int] = streams
     return result
 
@@ -351,4 +364,17 @@ def _text(path: str, value: bytes) -> str:
     try:
         return value.decode()
     except UnicodeDecodeError as error:
-        raise InvalidNodeError(f"{path}: expected UTF-8, got {value!r}") from error
+        raise _invalid(path, "UTF-8", value) from error
+
+
+def _invalid(path: str, expected: str, found: str | bytes) -> InvalidNodeError:
+    return InvalidNodeError(f"{path}: expected {expected}, got {quoted(found)}")
+
+
+def quoted(found: str | bytes) -> str:
+    """What an error says of a value: its beginning, as a text that can't harm a terminal."""
+    if not found:
+        return "nothing"
+    shown = ascii(found[:_MOST_QUOTED])
+    rest = len(found) - _MOST_QUOTED
+    return shown if rest <= 0 else f"{shown} and {rest} more"

@@ -25,13 +25,14 @@ from kazoo.exceptions import (
     BadVersionError,
     ConnectionClosedError,
     KazooException,
+    NoAuthError,
     NodeExistsError,
     NoNodeError,
     SessionExpiredError,
 )
 from kazoo.handlers.threading import KazooTimeoutError
 
-from hermes.errors import CoordinationError, CoordinationUnavailableError
+from hermes.errors import CoordinationError, CoordinationUnavailableError, InvalidNodeError
 
 __all__ = ["Node", "Session"]
 
@@ -158,20 +159,36 @@ class Session:
         """Call one of kazoo's asynchronous methods and wait for its result.
 
         Raises:
-            CoordinationUnavailableError: no answer came; nobody knows whether it was done.
-            NoNodeError, NodeExistsError, BadVersionError: kazoo's, for the caller to deal with.
-            CoordinationError: the server refused.
+            CoordinationUnavailableError: no answer came, or none that can be understood; nobody
+                knows whether it was done.
+            InvalidNodeError: the server refuses access to the node.
+            CoordinationError: the server refused otherwise; the node is not as the call needs it.
         """
+        try:
+            return self._call(method, *args, **options)
+        except (NoNodeError, NodeExistsError, BadVersionError) as error:
+            raise CoordinationUnavailableError(
+                f"{args[0]}: it was changed meanwhile: {error!r}"
+            ) from error
+
+    def _call(self, method: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        """As `call`, but for what says how a node is: kazoo's errors for that pass."""
         sent, session_id = self._clock(), self.session_id
         try:
             result = method(*args, **options).get(timeout=self._timeout)
         except (NoNodeError, NodeExistsError, BadVersionError):
             raise
+        except NoAuthError as error:
+            raise InvalidNodeError(f"{args[0]}: ZooKeeper refuses access to it") from error
         except (SessionExpiredError, ConnectionClosedError, KazooTimeoutError) as error:
             raise CoordinationUnavailableError(f"no answer of ZooKeeper: {error!r}") from error
         except KazooException as error:
             kind = CoordinationUnavailableError if _is_loss(error) else CoordinationError
             raise kind(f"ZooKeeper: {error!r}") from error
+        except Exception as error:  # kazoo's, of an answer that is none: whatever it met with
+            raise CoordinationUnavailableError(
+                f"ZooKeeper's answer can't be understood: {error!r:.100}"
+            ) from error
         if session_id is not None and session_id == self.session_id:
             self._lease = (session_id, sent + self._timeout * _LEASE_PART)
         return result
@@ -179,7 +196,7 @@ class Session:
     def get(self, path: str, *, watch: bool = False) -> Node | None:
         """Read a node; None when it isn't there. A watch then waits for it to appear."""
         try:
-            value, stat = self.call(self._client.get_async, path, self._watch(watch))
+            value, stat = self._call(self._client.get_async, path, self._watch(watch))
         except NoNodeError:
             if not watch or self.call(self._client.exists_async, path, self._watch(True)) is None:
                 return None
@@ -192,7 +209,7 @@ class Session:
         A watch then waits for the node to appear.
         """
         try:
-            names = self.call(self._client.get_children_async, path, self._watch(watch))
+            names = self._call(self._client.get_children_async, path, self._watch(watch))
         except NoNodeError:
             if not watch or self.call(self._client.exists_async, path, self._watch(True)) is None:
                 return []
@@ -208,7 +225,9 @@ class Session:
         """
         while True:
             try:
-                self.call(self._client.create_async, path, value, ephemeral=True, makepath=True)
+                self._call(self._client.create_async, path, value, ephemeral=True, makepath=True)
+            except NoNodeError:
+                continue  # a parent went in the very moment
             except NodeExistsError:
                 found = self.get(path)
                 if found is None:
@@ -229,7 +248,7 @@ class Session:
     def delete(self, path: str, version: int) -> bool:
         """Delete a node of a version; returns False when it is gone or has changed."""
         try:
-            self.call(self._client.delete_async, path, version)
+            self._call(self._client.delete_async, path, version)
         except (NoNodeError, BadVersionError):
             return False
         return True
@@ -242,6 +261,19 @@ class Session:
         """Change a node's value, if it has the version; -1 for any. Returns the new version."""
         return int(self.call(self._client.set_async, path, value, version).version)
 
+    def put(self, path: str, value: bytes) -> None:
+        """Give a persistent node a value; parents are made. It never is there without its value."""
+        while True:
+            try:
+                self._call(self._client.set_async, path, value)
+                return
+            except NoNodeError:
+                try:
+                    self._call(self._client.create_async, path, value, makepath=True)
+                    return
+                except (NodeExistsError, NoNodeError):
+                    continue  # somebody made or deleted it in the very moment
+
     def transact(self, fill: Callable[[Any], None]) -> list[Any]:
         """Carry out a transaction.
 
@@ -253,7 +285,7 @@ class Session:
         """
         transaction = self._client.transaction()
         fill(transaction)
-        results: list[Any] = self.call(transaction.commit_async)
+        results: list[Any] = self._call(transaction.commit_async)
         return results
 
     # -- inside ---------------------------------------------------------------------------------

@@ -12,7 +12,12 @@ from types import TracebackType
 from typing import Final, NamedTuple, Self, TypeVar
 
 from hermes.client import EARLIEST, LATEST, SimpleConsumer
-from hermes.coordination.cluster import read_brokers, read_partition_counts, read_topics
+from hermes.coordination.cluster import (
+    NodeFaults,
+    read_brokers,
+    read_partition_counts,
+    read_topics,
+)
 from hermes.coordination.sessions import Session
 from hermes.errors import (
     BrokerError,
@@ -89,6 +94,7 @@ class Cluster:
         self._session: Session | None = None
         self._consumers: dict[tuple[str, int], SimpleConsumer] = {}
         self._known: dict[int, tuple[str, int]] = {}
+        self._faults = NodeFaults(_log, "the cluster as ZooKeeper has it")
 
     # -- who is there ---------------------------------------------------------------------------
 
@@ -110,7 +116,9 @@ class Cluster:
     def partitions(self, topic: str) -> list[TopicPartition]:
         """A topic's partitions on the brokers that are there, sorted; none if it is unknown."""
         if self._address.zookeeper:
-            counts = self._retried(lambda: read_partition_counts(self.zookeeper(), topic))
+            counts = self._retried(
+                lambda: read_partition_counts(self.zookeeper(), topic, self._faults.note)
+            )
         else:
             ask = partial(_partition_count, topic=topic)
             counts = {number: self.ask(number, ask) for number in self._retried(self._brokers)}
@@ -237,7 +245,7 @@ class Cluster:
 
     def _learn(self) -> dict[int, tuple[str, int]]:
         if self._address.zookeeper:
-            nodes = read_brokers(self.zookeeper())
+            nodes = read_brokers(self.zookeeper(), self._faults.note)
             self._known = {number: (node.host, node.port) for number, node in nodes.items()}
         else:
             self._known = self._listed()

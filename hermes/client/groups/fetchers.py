@@ -1,13 +1,16 @@
 """A thread for each broker, which fetches ahead for all claims on it, and never gives up.
 
-Whatever goes wrong with a broker is tried again after a pause. What trying again can't mend (a
-message larger than the largest fetch, an offset out of range with `auto_offset_reset="fail"`)
-fails the claim, and so reaches the application from its stream.
+Whatever goes wrong with a broker is tried again after a pause; what goes wrong with one partition,
+after a pause of that partition alone, which grows for as long as nothing comes of it. What trying
+again can't mend (a message larger than the largest fetch, an offset out of range with
+`auto_offset_reset="fail"`) fails the claim, and so reaches the application from its stream.
 """
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from hermes.client.fetching import FetchResult
 from hermes.client.groups.claims import Claim
@@ -16,9 +19,8 @@ from hermes.client.groups.ownership import Ownership
 from hermes.client.simple_consumer import SimpleConsumer
 from hermes.errors import (
     BrokerError,
+    CoordinationError,
     HermesError,
-    InvalidMessageError,
-    MessageLargerThanFetchError,
     OffsetOutOfRangeBrokerError,
     OffsetResetError,
 )
@@ -31,6 +33,23 @@ _log = logging.getLogger(__name__)
 # How long a fetch may wait for news of some partitions while others wait to be taken.
 _SHORT_WAIT_MS = 20
 _IDLE_SECONDS = 0.5
+# How far the pause of a partition grows, in times of `fetch_backoff`.
+_LONGEST_PAUSE = 25
+
+
+@dataclass(slots=True)
+class _Setback:
+    """What a partition's fetches came to since the last that brought something.
+
+    Attributes:
+        count: how many went wrong.
+        until: when to fetch again, by the monotonic clock.
+        problem: what was said last.
+    """
+
+    count: int = 0
+    until: float = 0.0
+    problem: str = ""
 
 
 class BrokerFetcher:
@@ -67,8 +86,9 @@ class BrokerFetcher:
             supports_hermes_requests=config.supports_hermes_requests,
         )
         self._wake = threading.Event()
-        self._stopped = False
+        self._stopped = threading.Event()
         self._problem = ""
+        self._setbacks: dict[Claim, _Setback] = {}
         self._thread = threading.Thread(
             target=self._run, name=f"hermes-fetcher-{broker_id}", daemon=True
         )
@@ -80,7 +100,7 @@ class BrokerFetcher:
 
     def stop(self) -> None:
         """Fetch nothing more; returns at once, `join` waits."""
-        self._stopped = True
+        self._stopped.set()
         self._wake.set()
         self._consumer.close()
 
@@ -91,22 +111,27 @@ class BrokerFetcher:
     # -- inside ---------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        while not self._stopped:
+        while not self._stopped.is_set():
             try:
                 busy = self._fetch_once()
                 self._problem = ""
             except Exception as error:
-                if self._stopped:
+                if self._stopped.is_set():
                     return
                 self._report(error)
-                self._pause(self._config.seconds("fetch_backoff"))
+                self._rest(self._config.seconds("fetch_backoff"))
                 continue
             if not busy:
-                self._pause(_IDLE_SECONDS)
+                self._idle(_IDLE_SECONDS)
 
-    def _pause(self, seconds: float) -> None:
+    def _idle(self, seconds: float) -> None:
+        """Wait until there may be something to do."""
         self._wake.wait(seconds)
         self._wake.clear()
+
+    def _rest(self, seconds: float) -> None:
+        """Let some time pass; nothing that wakes the thread shortens it but the end."""
+        self._stopped.wait(seconds)
 
     def _report(self, error: Exception) -> None:
         text = str(error)
@@ -123,9 +148,13 @@ class BrokerFetcher:
     def _fetch_once(self) -> bool:
         """Fetch for all claims that have room; returns whether there were any."""
         claims, share = self._claims(self._broker_id)
+        now = time.monotonic()
+        resting = self._resting(claims, now)
         asked: list[tuple[Claim, int]] = []
         requests = []
         for claim in claims:
+            if claim in resting:
+                continue
             with claim.lock:
                 size = claim.wants_bytes(share, self._config.fetch_bytes)
                 offset, epoch = claim.fetch_offset, claim.epoch
@@ -140,29 +169,48 @@ class BrokerFetcher:
         all_asked = len(requests) == len(claims)
         wait_ms = self._wait_ms if all_asked else min(_SHORT_WAIT_MS, self._wait_ms)
         results = self._consumer.fetch_waiting(requests, wait_ms)
-        failure: Exception | None = None
+        brought = False
         for (claim, epoch), result in zip(asked, results, strict=True):
-            failure = self._deliver(claim, epoch, result) or failure
-        if failure is not None:
-            raise failure
+            brought = self._deliver(claim, epoch, result) or brought
+        if not brought:  # a broker that says so at once is not asked again at once
+            self._rest(now + wait_ms / 1000 - time.monotonic())
         return True
 
-    def _deliver(self, claim: Claim, epoch: int, result: FetchResult) -> Exception | None:
-        """Hand a result on; returns an error that another try may mend."""
+    def _resting(self, claims: Sequence[Claim], now: float) -> set[Claim]:
+        """Which claims rest; forgets those that are gone."""
+        if self._setbacks:
+            self._setbacks = {c: self._setbacks[c] for c in claims if c in self._setbacks}
+        return {claim for claim, setback in self._setbacks.items() if setback.until > now}
+
+    def _deliver(self, claim: Claim, epoch: int, result: FetchResult) -> bool:
+        """Hand a result on; returns whether it moved something."""
         error = result.error
         if epoch != claim.epoch:
-            return None  # there was a seek meanwhile
+            return True  # there was a seek meanwhile
         if error is None:
-            claim.add(result.messages, epoch)
-        elif isinstance(error, OffsetOutOfRangeBrokerError):
+            if len(result.messages):
+                claim.add(result.messages, epoch)
+                self._setbacks.pop(claim, None)
+                return True
+            return False
+        if isinstance(error, OffsetOutOfRangeBrokerError):
             self._find_start(claim, result.request.offset)
-        elif isinstance(error, MessageLargerThanFetchError | InvalidMessageError):
-            claim.fail(error)
         elif isinstance(error, BrokerError):
-            return error
+            self._set_back(claim, error)
         else:
             claim.fail(error)
-        return None
+        return True
+
+    def _set_back(self, claim: Claim, error: HermesError) -> None:
+        """Let a claim rest; what went wrong is said once."""
+        setback = self._setbacks.setdefault(claim, _Setback())
+        setback.count += 1
+        backoff = self._config.seconds("fetch_backoff")
+        growth = min(2 ** min(setback.count - 1, 30), _LONGEST_PAUSE)
+        setback.until = time.monotonic() + backoff * growth
+        if setback.problem != str(error):
+            setback.problem = str(error)
+            _log.warning("%s: fetching goes on after a pause: %s", claim, error)
 
     def _find_start(self, claim: Claim, out_of_range: int | None) -> None:
         """Find where to go on without an offset, or with one that is out of range.
@@ -175,16 +223,27 @@ class BrokerFetcher:
         if policy == "fail":
             claim.fail(OffsetResetError(f"{claim}: {why}, and auto_offset_reset is 'fail'"))
             return
-        time = EARLIEST if policy == "smallest" else LATEST
-        offsets = self._consumer.get_offsets_before(claim.topic, claim.partition.partition, time)
-        start = offsets[0] if offsets else 0
-        _log.log(
-            logging.INFO if out_of_range is None else logging.WARNING,
-            "%s: %s; going on from the %s offset, %d",
-            claim,
-            why,
-            policy,
-            start,
-        )
-        if claim.is_held() and self._ownership.commit(claim, start):
-            claim.start_at(start)
+        try:
+            start = self._find_offset(claim, EARLIEST if policy == "smallest" else LATEST)
+            if not claim.is_held():
+                return
+            if start != claim.committed and not self._ownership.commit(claim, start):
+                return
+        except (BrokerError, CoordinationError) as error:
+            self._set_back(claim, error)
+            return
+        claim.start_at(start)
+        if out_of_range is None:
+            _log.info("%s: %s; going on from the %s offset, %d", claim, why, policy, start)
+        elif claim not in self._setbacks:
+            what = "%s: %s; going on from the %s offset, %d"
+            _log.warning(what, claim, why, policy, start)
+            self._setbacks[claim] = _Setback()
+        else:  # the broker refuses what it named itself, or says so of every offset
+            refused = f"{why} again, after it was reset to the {policy} offset of its broker"
+            self._set_back(claim, OffsetResetError(refused))
+
+    def _find_offset(self, claim: Claim, time_ms: int) -> int:
+        number = claim.partition.partition
+        offsets = self._consumer.get_offsets_before(claim.topic, number, time_ms)
+        return offsets[0] if offsets else 0

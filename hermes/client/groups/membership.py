@@ -5,6 +5,10 @@ there, what is ours; then what must go is released and what must come is taken. 
 change the answer (a member, a broker, a topic, an owner that goes, a new session) wakes the thread,
 which looks again. What can't be had yet is tried again after a pause, for ever.
 
+What others have written into the tree is data, not truth. A node that can't be understood costs
+what it is about: a broker, a topic's part on a broker, what a member wants, one partition of ours.
+It is logged once, and looked at again; everything else goes on.
+
 The life of a partition in the hands of a consumer:
     take      a transaction makes us its owner and moves the version of its offset
     fetch     from the offset that is stored
@@ -17,7 +21,9 @@ Whoever stays the owner keeps fetching meanwhile.
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import zip_longest
+from typing import Final, NamedTuple
 
 from hermes.client.groups.claims import Claim
 from hermes.client.groups.config import ConsumerConfig
@@ -25,19 +31,27 @@ from hermes.client.groups.fetchers import BrokerFetcher
 from hermes.client.groups.ownership import Ownership
 from hermes.client.groups.streams import MessageStream
 from hermes.coordination.assignment import assign, stream_ids
-from hermes.coordination.cluster import read_brokers, read_partition_counts, read_topics
+from hermes.coordination.cluster import (
+    NodeFaults,
+    read_brokers,
+    read_partition_counts,
+    read_topics,
+)
 from hermes.coordination.layout import (
     BrokerPartition,
     GroupPaths,
     Subscription,
     format_subscription,
     parse_subscription,
+    quoted,
 )
-from hermes.coordination.sessions import Session
+from hermes.coordination.sessions import Node, Session
 from hermes.errors import (
     CoordinationError,
     CoordinationUnavailableError,
+    HermesError,
     IdInUseError,
+    InvalidNodeError,
 )
 
 __all__ = ["Membership"]
@@ -47,6 +61,27 @@ _log = logging.getLogger(__name__)
 #: Called with the partitions that are about to be released, or were taken.
 Listener = Callable[[Sequence[tuple[str, BrokerPartition]]], None]
 _Place = tuple[str, BrokerPartition]
+_Addresses = Mapping[int, tuple[str, int]]
+
+# Looks that nobody woke, one after the other: so many at `rebalance_backoff`, then ever rarer.
+_FREQUENT_LOOKS: Final = 10
+_RAREST: Final = 25
+# How many partitions are taken before those that are ours already are fetched.
+_TAKEN_AT_ONCE: Final = 100
+# For how many timeouts of a session another may keep what is ours before it is said.
+_PATIENCE: Final = 2
+
+
+class _Outcome(NamedTuple):
+    """What a look has left to be done.
+
+    Attributes:
+        waits: whether others have yet to release what is ours, or ZooKeeper is out of reach.
+        is_faulty: whether a node keeps us from what is ours.
+    """
+
+    waits: bool
+    is_faulty: bool
 
 
 class Membership:
@@ -85,13 +120,15 @@ class Membership:
         self._session_id: int | None = None
         self._wake = threading.Event()
         self._looked = threading.Event()
-        self._problem: Exception | None = None
+        self._problem: HermesError | None = None
+        self._faults = NodeFaults(_log, f"group {config.group!r}")
+        self._blocked: dict[_Place, float] = {}
         self._stopping = False
         self._commit_lock = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="hermes-membership", daemon=True)
 
     def start(self, subscription: Subscription, streams: Sequence[MessageStream]) -> None:
-        """Join the group, and return after the first rebalance that left no doubt.
+        """Join the group, and return after the first rebalance that waited for no other member.
 
         Args:
             subscription: what is wanted.
@@ -165,10 +202,11 @@ class Membership:
         interval = self._config.seconds("auto_commit_interval")
         next_commit = time.monotonic() + interval
         self._wake.set()
-        is_settled = False
+        is_settled, unwoken = False, 0
         while True:
             pause = max(0.0, next_commit - time.monotonic())
-            self._wake.wait(pause if is_settled else min(pause, retry))
+            next_look = retry * min(2 ** max(0, unwoken - _FREQUENT_LOOKS), _RAREST)
+            self._wake.wait(pause if is_settled else min(pause, next_look))
             # Not what `wait` returned: a wake that comes just after its time was up counts, too.
             woken = self._wake.is_set()
             if woken:
@@ -176,6 +214,7 @@ class Membership:
             if self._stopping:
                 return
             if woken or not is_settled:
+                unwoken = 0 if woken else unwoken + 1
                 is_settled = self._look()
             if time.monotonic() >= next_commit:
                 next_commit = time.monotonic() + interval
@@ -184,27 +223,28 @@ class Membership:
     def _look(self) -> bool:
         """Rebalance; returns whether nothing is left to be done."""
         try:
-            is_settled = self._rebalance()
-        except Exception as error:
+            left = self._rebalance()
+        except HermesError as error:
             self._report(error)
             return False
-        if is_settled:
+        except Exception as error:
+            _log.exception("group %r: rebalancing failed", self._config.group)
+            failure = CoordinationError(f"rebalancing failed: {error!r:.200}")
+            failure.__cause__ = error
+            self._report(failure)
+            return False
+        self._faults.looked()
+        if not left.waits:
             self._problem = None
             self._looked.set()
-        return is_settled
+        return not (left.waits or left.is_faulty)
 
-    def _report(self, error: Exception) -> None:
+    def _report(self, error: HermesError) -> None:
         is_new = str(error) != str(self._problem)
         self._problem = error
         if not is_new:
             return
-        expected = isinstance(error, CoordinationError)
-        _log.warning(
-            "group %r: rebalancing is tried again: %s",
-            self._config.group,
-            error,
-            exc_info=None if expected else error,
-        )
+        _log.warning("group %r: rebalancing is tried again: %s", self._config.group, error)
         if not isinstance(error, CoordinationUnavailableError):
             for stream in self.streams:
                 stream.fail(error)
@@ -219,15 +259,16 @@ class Membership:
 
     # -- rebalancing ----------------------------------------------------------------------------
 
-    def _rebalance(self) -> bool:
+    def _rebalance(self) -> _Outcome:
         session_id = self._session.session_id
         if session_id is None:
-            return False
+            return _Outcome(waits=True, is_faulty=False)
         if session_id != self._session_id:
             self._lose(self.claims())  # with the session, all that it owned has gone
             self._session_id = session_id
         self._register()
-        brokers = read_brokers(self._session, watch=True)
+        brokers = read_brokers(self._session, self._faults.note, watch=True)
+        addresses = {b: (node.host, node.port) for b, node in brokers.items()}
         wanted = {
             place: stream_id
             for place, stream_id in self._read_assignment().items()
@@ -235,9 +276,8 @@ class Membership:
         }
         leaving = [c for place, c in self._claims.items() if wanted.get(place) != c.stream_id]
         self._release(leaving)
-        is_settled = self._take(wanted, session_id)
-        self._update_fetchers({b: (node.host, node.port) for b, node in brokers.items()})
-        return is_settled
+        self._update_fetchers(addresses)
+        return self._take(wanted, session_id, addresses)
 
     def _register(self) -> None:
         path = self._paths.member(self._consumer_id)
@@ -255,7 +295,10 @@ class Membership:
             path = self._paths.member(name)
             node = self._session.get(path, watch=True)
             if node is not None:
-                members[name] = parse_subscription(path, node.value)
+                try:
+                    members[name] = parse_subscription(path, node.value)
+                except InvalidNodeError as fault:
+                    self._faults.note(fault, "it is taken to want nothing")
         chosen = self._subscription.topic_filter
         topics = list(self._subscription.streams)
         if chosen is not None:
@@ -263,7 +306,8 @@ class Membership:
                 each for each in read_topics(self._session, watch=True) if chosen.allows(each)
             ]
         counts = {
-            topic: read_partition_counts(self._session, topic, watch=True) for topic in topics
+            topic: read_partition_counts(self._session, topic, self._faults.note, watch=True)
+            for topic in topics
         }
         ours = {
             topic: stream_ids(self._consumer_id, self._subscription.streams_of(topic))
@@ -276,34 +320,70 @@ class Membership:
             if stream_id in ours[topic]
         }
 
-    def _take(self, wanted: Mapping[_Place, str], session_id: int) -> bool:
+    def _take(
+        self, wanted: Mapping[_Place, str], session_id: int, addresses: _Addresses
+    ) -> _Outcome:
         taken: list[_Place] = []
-        is_settled = True
+        waits = is_faulty = False
+        missing = {place: owner for place, owner in wanted.items() if place not in self._claims}
+        self._blocked = {place: since for place, since in self._blocked.items() if place in missing}
         try:
-            for place, stream_id in wanted.items():
-                if place in self._claims:
+            for place in _in_turn(missing):
+                if self._stopping:
+                    break
+                try:
+                    other = self._take_one(place, missing[place], session_id)
+                except InvalidNodeError as fault:
+                    is_faulty = True
+                    if self._faults.note(fault, f"{place[0]} {place[1]} is not read"):
+                        self.stream_of(place[0], missing[place]).fail(fault)
                     continue
-                stream = self.stream_of(place[0], stream_id)
-                claim = Claim(
-                    *place,
-                    stream_id,
-                    stream.lock,
-                    lambda: self._session.holds_lease(session_id),
-                    session_id,
-                )
-                if not self._ownership.take(claim):
-                    is_settled = False
+                if other is not None:
+                    is_faulty = is_faulty or not other.owner
+                    waits = waits or bool(other.owner)
+                    self._note_other_owner(place, other)
                     continue
-                if claim.committed is not None:
-                    claim.start_at(claim.committed)
-                self._claims[place] = claim
-                stream.replace_claims(add=[claim])
                 taken.append(place)
+                if not len(taken) % _TAKEN_AT_ONCE:
+                    self._update_fetchers(addresses)
         finally:
             if taken:
+                self._update_fetchers(addresses)
                 _log.info("group %r: took %s", self._config.group, _text(taken))
                 self._tell(self._on_take, taken)
-        return is_settled
+        return _Outcome(waits, is_faulty)
+
+    def _take_one(self, place: _Place, stream_id: str, session_id: int) -> Node | None:
+        """Take a partition; returns the node of who has it instead."""
+        stream = self.stream_of(place[0], stream_id)
+        claim = Claim(
+            *place,
+            stream_id,
+            stream.lock,
+            lambda: self._session.holds_lease(session_id),
+            session_id,
+        )
+        other = self._ownership.take(claim)
+        if other is not None:
+            return other
+        if claim.committed is not None:
+            claim.start_at(claim.committed)
+        self._claims[place] = claim
+        stream.replace_claims(add=[claim])
+        return None
+
+    def _note_other_owner(self, place: _Place, other: Node) -> None:
+        """Say who keeps what should be ours, once it can't be a handover any more."""
+        since = self._blocked.setdefault(place, time.monotonic())
+        owner = quoted(other.value.decode(errors="replace"))
+        if not other.owner:
+            what = f"{owner} is registered without a session, and so for good"
+        elif time.monotonic() - since > _PATIENCE * self._session.timeout_seconds:
+            what = f"{owner} keeps it, which by the assignment should not"
+        else:
+            return
+        path = self._paths.owner(*place)
+        self._faults.note(InvalidNodeError(f"{path}: {what}"), f"{self._consumer_id} can't read it")
 
     def _release(self, claims: Sequence[Claim], *, wait: bool = True) -> None:
         """Give partitions back, such that the next owner goes on where the application is."""
@@ -355,7 +435,7 @@ class Membership:
     def _stream(self, claim: Claim) -> MessageStream:
         return self.stream_of(claim.topic, claim.stream_id)
 
-    def _update_fetchers(self, addresses: Mapping[int, tuple[str, int]]) -> None:
+    def _update_fetchers(self, addresses: _Addresses) -> None:
         needed = {place[1].broker_id for place in self._claims}
         for broker_id, fetcher in list(self._fetchers.items()):
             if broker_id not in needed or addresses.get(broker_id) != fetcher.address:
@@ -376,6 +456,14 @@ class Membership:
         claims = self.claims()
         share = max(1, self._config.prefetch_bytes // max(1, len(claims)))
         return [each for each in claims if each.partition.broker_id == broker_id], share
+
+
+def _in_turn(places: Mapping[_Place, str]) -> Iterator[_Place]:
+    """A partition of each topic, then the second of each: none waits for all of another's."""
+    by_topic: dict[str, list[_Place]] = {}
+    for place in places:
+        by_topic.setdefault(place[0], []).append(place)
+    return (place for turn in zip_longest(*by_topic.values()) for place in turn if place)
 
 
 def _text(places: Sequence[_Place]) -> str:

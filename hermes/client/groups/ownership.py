@@ -10,18 +10,26 @@ it; one of Kafka 0.7, though, commits without asking.
 import logging
 from typing import Any
 
-from kazoo.exceptions import NodeExistsError, NoNodeError, RolledBackError, RuntimeInconsistency
+from kazoo.exceptions import (
+    BadVersionError,
+    NodeExistsError,
+    NoNodeError,
+    RolledBackError,
+    RuntimeInconsistency,
+)
 
 from hermes.client.groups.claims import Claim
 from hermes.coordination.layout import BrokerPartition, GroupPaths, format_number, parse_number
-from hermes.coordination.sessions import Session
-from hermes.errors import CoordinationUnavailableError
+from hermes.coordination.sessions import Node, Session
+from hermes.errors import CoordinationUnavailableError, InvalidNodeError
 
 __all__ = ["Ownership"]
 
 _log = logging.getLogger(__name__)
 
 _OWNER_VERSION = 1
+# Somebody may change a node between reading and writing it; hardly ever, and not for ever.
+_ATTEMPTS = 5
 
 
 class Ownership:
@@ -37,15 +45,16 @@ class Ownership:
         self._paths = paths
         self._made: set[str] = set()
 
-    def take(self, claim: Claim) -> bool:
+    def take(self, claim: Claim) -> Node | None:
         """Become a partition's owner.
 
         Returns:
-            Whether that succeeded; then the claim knows its offset, if there is one. If not,
-            another owns it, and the session's `on_change` tells when it is gone.
+            None when that succeeded; then the claim knows its offset, if there is one. Otherwise
+            the node of who owns it, and the session's `on_change` tells when it is gone.
 
         Raises:
-            InvalidNodeError: the offset that is stored is no number; nothing was taken.
+            InvalidNodeError: the offset that is stored is no number, or a node of the partition
+                can't be used; nothing was taken.
             CoordinationUnavailableError: nobody knows; look again.
         """
         owner, offset = self._places(claim)
@@ -54,7 +63,7 @@ class Ownership:
                 self._session.ensure_path(parent)
                 self._made.add(parent)
         value = claim.stream_id.encode()
-        while True:
+        for _ in range(_ATTEMPTS):
             stored = self._session.get(offset)
             start = None if stored is None else parse_number(offset, stored.value)
 
@@ -68,15 +77,19 @@ class Ownership:
             if failure is None:
                 claim.committed = start
                 claim.offset_version = None if stored is None else stored.version + 1
-                return True
+                return None
             if isinstance(failure, NodeExistsError):
                 found = self._session.get(owner, watch=True)
                 if found is not None and found.owner != self._session.session_id:
-                    return False
+                    return found
                 # Ours, from an attempt whose answer was lost: once more, from the beginning.
                 self._session.delete_own(owner)
             elif isinstance(failure, NoNodeError):
+                self._made.clear()
                 self._session.ensure_path(self._paths.owners(claim.topic))
+            elif not isinstance(failure, BadVersionError):
+                raise InvalidNodeError(f"{owner}: ZooKeeper refuses to register it: {failure!r}")
+        raise InvalidNodeError(f"{owner}: it, or the offset, changes all the time")
 
     def commit(self, claim: Claim, offset: int) -> bool:
         """Store where to go on in a partition.
@@ -93,7 +106,7 @@ class Ownership:
                 raise CoordinationUnavailableError("there is no connection to ZooKeeper")
             return False
         value = format_number(offset)
-        for _ in range(3):
+        for _ in range(_ATTEMPTS):
             version = claim.offset_version
 
             def fill(transaction: Any, version: int | None = version) -> None:

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, Self
 
@@ -13,6 +14,8 @@ __all__ = ["MessageStream", "StreamMessage"]
 
 # How soon a stream looks again whether its session lives; nothing tells it.
 _LEASE_CHECK_SECONDS = 0.1
+# Of an application that doesn't ask; the log has them all.
+_MOST_FAILURES = 10
 
 
 class StreamMessage(NamedTuple):
@@ -64,7 +67,7 @@ class MessageStream:
         self._claims: list[Claim] = []
         self._current: Claim | None = None
         self._reader: int | None = None
-        self._failure: Exception | None = None
+        self._failures: deque[HermesError] = deque(maxlen=_MOST_FAILURES)
         self._closed = False
 
     def __iter__(self) -> Self:
@@ -76,6 +79,8 @@ class MessageStream:
         Raises:
             ConsumerTimeoutError: none came in time; ask again.
             EncodingError: the decoder refused a payload; asking again passes over it.
+            InvalidNodeError: a partition's offset in ZooKeeper can't be understood, so that it is
+                not read until the node is mended. Once; asking again gives messages of the others.
             HermesError: a partition can't be read on (the text says which and why). It rests
                 until a `seek`; asking again gives the messages of the others.
         """
@@ -150,10 +155,10 @@ class MessageStream:
             if self._reader == threading.get_ident():
                 self._finish_current()
 
-    def fail(self, error: Exception) -> None:
+    def fail(self, error: HermesError) -> None:
         """Raise an error from the iterator, once."""
         with self.lock:
-            self._failure = error
+            self._failures.append(error)
             self.lock.notify_all()
 
     def close(self) -> None:
@@ -176,9 +181,8 @@ class MessageStream:
         while True:
             if self._closed:
                 raise StopIteration
-            if self._failure is not None:
-                failure, self._failure = self._failure, None
-                raise failure
+            if self._failures:
+                raise self._failures.popleft()
             taken = self._take()
             if taken is not None:
                 return taken

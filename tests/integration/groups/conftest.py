@@ -7,11 +7,13 @@ import itertools
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 from coordination_servers import KINDS, ServerProcess
+from group_cluster import Cluster
 
 from hermes.coordination.sessions import Session
 
@@ -37,6 +39,13 @@ def shared_server(kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 def connect(shared_server: ServerProcess) -> str:
     """`host:port/chroot` of a tree that is empty."""
     return f"{shared_server.address}/test-{next(_numbers)}"
+
+
+@pytest.fixture
+def cluster(connect: str) -> Iterator[Cluster]:
+    """Brokers and consumers in that tree."""
+    with ExitStack() as stack:
+        yield Cluster(connect, stack)
 
 
 @pytest.fixture

@@ -208,7 +208,8 @@ def test_what_is_not_there_is_a_clear_error(
     assert run("groups", "list").stdout.split() == ["GROUP", "MEMBERS", "g", "0", "h", "0"]
     shown = run("groups", "describe", "h")
     assert (
-        "/consumers/h/owners/clicks: expected <broker>-<partition>, got 'rubbish'" in shown.stderr
+        "/consumers/h/owners/clicks/rubbish: expected <broker>-<partition>, got 'rubbish'"
+        in shown.stderr
     )
     away = run("groups", "list", "-z", "127.0.0.1:1", "--timeout", "0.2")
     assert (away.exit_code, "did not answer within 0.2 s" in away.stderr) == (1, True)

@@ -2,18 +2,18 @@
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Any
 
 import pytest
+from group_cluster import Cluster
 from server_process import ServerProcess
 
 from hermes.client import Producer, ProducerConfig
 from hermes.client.groups import (
     Blacklist,
     BrokerPartition,
-    Connector,
     Consumer,
     ConsumerConfig,
     MessageStream,
@@ -31,57 +31,6 @@ from hermes.errors import (
     InvalidNodeError,
     OffsetResetError,
 )
-from hermes.testing import RunningBroker, running_broker
-
-
-class Cluster:
-    """Brokers of 4 partitions a topic, and producers and consumers for them."""
-
-    def __init__(self, connect: str, stack: ExitStack) -> None:
-        self.connect = connect
-        self._stack = stack
-        self._producer: Producer | None = None
-
-    def broker(self, broker_id: int = 0) -> RunningBroker:
-        settings = {
-            "broker_id": broker_id,
-            "num_partitions": 4,
-            "coordination": "zookeeper",
-            "zookeeper_connect": self.connect,
-            "flush_interval": "2ms",
-        }
-        return self._stack.enter_context(running_broker(None, settings))
-
-    def send(self, topic: str, values: Sequence[int], key: str | None = None) -> None:
-        if self._producer is None:
-            config = ProducerConfig(
-                zookeeper_connect=self.connect,
-                acks="flushed",
-                encoder="json",
-                partitioner="round-robin",
-            )
-            self._producer = self._stack.enter_context(Producer(config))
-        for each in values:
-            self._producer.send(topic, [each])
-
-    def consumer(self, listener: Any = None, **settings: Any) -> Connector:
-        config = ConsumerConfig(
-            **{
-                "group": "g",
-                "zookeeper_connect": self.connect,
-                "decoder": "json",
-                "consumer_timeout": "60s",
-                "fetch_wait": "50ms",
-                **settings,
-            }
-        )
-        return self._stack.enter_context(Consumer.create(config, listener))
-
-
-@pytest.fixture
-def cluster(connect: str) -> Iterator[Cluster]:
-    with ExitStack() as stack:
-        yield Cluster(connect, stack)
 
 
 class Reader(threading.Thread):

@@ -242,7 +242,7 @@ WRONG = [
     ("topics: {clicks: 3}\n", "topics.clicks: expected a mapping of settings, got 3"),
     (
         "topics: {clicks: {partitions: two}}\n",
-        "topics.clicks.partitions: expected a whole number >= 1 and <= 100001, got 'two'",
+        "topics.clicks.partitions: expected a whole number >= 1 and <= 10000, got 'two'",
     ),
     (
         "topics: {clicks: {partition: 2}}\n",

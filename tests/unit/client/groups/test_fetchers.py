@@ -1,0 +1,151 @@
+"""What a fetcher makes of a broker's answers: counted in requests and rests, without a clock."""
+
+import threading
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from hermes.client.fetching import FetchResult
+from hermes.client.groups import fetchers
+from hermes.client.groups.claims import Claim
+from hermes.client.groups.config import ConsumerConfig
+from hermes.client.groups.fetchers import BrokerFetcher
+from hermes.coordination.layout import BrokerPartition
+from hermes.errors import BrokerError, OffsetOutOfRangeBrokerError, WrongPartitionError
+from hermes.protocol import FetchRequest, MessageSet, encode_message_set
+
+ENOUGH = 200
+
+
+class Broker:
+    """Answers as it is told, at once; after enough requests the test is over."""
+
+    def __init__(self, answer: Callable[[FetchRequest], BrokerError | bytes]) -> None:
+        self.asked: list[tuple[FetchRequest, ...]] = []
+        self.over = threading.Event()
+        self._closed = threading.Event()
+        self.commits: list[int] = []
+        self._answer = answer
+
+    def fetch_waiting(self, requests: Sequence[FetchRequest], _wait_ms: int) -> list[FetchResult]:
+        if len(self.asked) >= ENOUGH:
+            self.end()
+        self.asked.append(tuple(requests))
+        return [self._result(each) for each in requests]
+
+    def get_offsets_before(self, *_: Any) -> list[int]:
+        return [0]
+
+    def end(self) -> None:
+        """Have the fetcher wait until the test has stopped it."""
+        self.over.set()
+        self._closed.wait(60)
+
+    def close(self) -> None:
+        self._closed.set()
+
+    def _result(self, request: FetchRequest) -> FetchResult:
+        answer = self._answer(request)
+        data = answer if isinstance(answer, bytes) else b""
+        error = None if isinstance(answer, bytes) else answer
+        return FetchResult(request, MessageSet(data, request.offset), None, error)
+
+
+class Clock:
+    """Time passes only while the fetcher rests or idles."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+class Watched(BrokerFetcher):
+    """Rests and idles in no time."""
+
+    def _rest(self, seconds: float) -> None:
+        CLOCK.now += max(0.0, seconds)
+
+    def _idle(self, seconds: float) -> None:
+        CLOCK.now += seconds
+
+
+CLOCK = Clock()
+Run = Callable[..., tuple[Broker, float]]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Lets a fetcher work on claims until it has asked `ENOUGH` times, or ten minutes passed."""
+    monkeypatch.setattr(fetchers, "time", CLOCK)
+
+    def go(
+        answer: Callable[[FetchRequest], BrokerError | bytes], partitions: int = 1
+    ) -> tuple[Broker, float]:
+        CLOCK.now = 0.0
+        broker = Broker(answer)
+        monkeypatch.setattr(fetchers, "SimpleConsumer", lambda *_, **__: broker)
+        lock = threading.Condition()
+        claims = [
+            Claim("t", BrokerPartition(0, n), "c-0", lock, lambda: True, 1)
+            for n in range(partitions)
+        ]
+        for claim in claims:
+            claim.start_at(7)
+            claim.committed = 7
+
+        def owned(_: int) -> tuple[Sequence[Claim], int]:
+            if CLOCK.now > 600:
+                broker.end()
+            return claims, 1 << 20
+
+        def commit(claim: Claim, start: int) -> bool:
+            broker.commits.append(start)
+            claim.committed = start
+            return True
+
+        ownership: Any = SimpleNamespace(commit=commit)
+        config = ConsumerConfig(group="g", zookeeper_connect="any")
+        fetcher = Watched(0, ("127.0.0.1", 1), config, ownership, owned)
+        try:
+            assert broker.over.wait(60)
+        finally:
+            fetcher.stop()
+            fetcher.join()
+        return broker, CLOCK.now
+
+    return go
+
+
+def test_a_broker_that_answers_nothing_at_once_is_asked_as_often_as_one_that_waits(
+    run: Run,
+) -> None:
+    broker, seconds = run(lambda _: b"")
+    assert seconds >= 0.249 * (len(broker.asked) - 1)
+
+
+def test_a_partition_out_of_range_for_good_is_asked_ever_rarer(
+    run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker, seconds = run(lambda _: OffsetOutOfRangeBrokerError("no"))
+    assert seconds > 600  # ten minutes passed first
+    assert len(broker.asked) < 600 / 5 + 10
+    assert len(caplog.records) <= 3
+    assert broker.commits == [0]
+
+
+def test_one_bad_partition_does_not_slow_the_others(run: Run) -> None:
+    sets = encode_message_set([b"x"])
+
+    def answer(request: FetchRequest) -> BrokerError | bytes:
+        return WrongPartitionError("none") if request.partition == 1 else sets
+
+    broker, seconds = run(answer, 2)
+    bad = sum(each.partition == 1 for asked in broker.asked for each in asked)
+    good = sum(each.partition == 0 for asked in broker.asked for each in asked)
+    assert good >= ENOUGH - 1
+    assert bad <= 3
+    assert seconds < 1
