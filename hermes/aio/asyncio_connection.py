@@ -11,6 +11,7 @@ from hermes.errors import (
     ClientError,
     RemoteProtocolError,
 )
+from hermes.forks import FORKED, watch_forks
 
 __all__ = ["AsyncioConnection"]
 
@@ -45,7 +46,8 @@ class AsyncioConnection:
         self._max_response_bytes = max_response_bytes
         self._turn = asyncio.Lock()
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
-        self._closed = False
+        self._closed = self._is_forked = False
+        watch_forks(self)
 
     @property
     def address(self) -> str:
@@ -54,6 +56,8 @@ class AsyncioConnection:
 
     async def call(self, request: bytes, timeout_seconds: float) -> bytes:
         """See `AsyncConnection`. Cancelling it costs the connection, nothing else."""
+        if self._is_forked:
+            raise ClientError(f"this connection to {self.address} {FORKED}")
         try:
             async with asyncio.timeout(timeout_seconds), self._turn:
                 try:
@@ -82,7 +86,8 @@ class AsyncioConnection:
     def disconnect(self) -> None:
         """See `AsyncConnection`."""
         streams, self._streams = self._streams, None
-        if streams is not None:
+        # In a forked process the event loop shares the parent's selector: nothing may be removed.
+        if streams is not None and not self._is_forked:
             streams[1].transport.abort()
 
     async def close(self) -> None:
@@ -90,9 +95,13 @@ class AsyncioConnection:
         self._closed = True
         streams = self._streams
         self.disconnect()
-        if streams is not None:
+        if streams is not None and not self._is_forked:
             with suppress(OSError):  # it is closed all the same
                 await streams[1].wait_closed()
+
+    def forked(self) -> None:
+        """See `hermes.forks.Forkable`."""
+        self._is_forked = True
 
     async def _exchange(self, request: bytes) -> bytes:
         if self._closed:

@@ -30,6 +30,7 @@ from hermes.errors import (
     ClientError,
     RemoteProtocolError,
 )
+from hermes.forks import FORKED, watch_forks
 from hermes.protocol import Buffer, ResponseReceiver
 
 __all__ = ["Producer", "SimpleConsumer"]
@@ -99,13 +100,16 @@ class _TwistedConnection:
         self._endpoint = HostnameEndpoint(reactor, host, port, options.connect_timeout_seconds)
         self._turn = DeferredLock()
         self._answers: _Answers | None = None
-        self._closed = False
+        self._closed = self._is_forked = False
+        watch_forks(self)
 
     @property
     def address(self) -> str:
         return self._address
 
     async def call(self, request: bytes, timeout_seconds: float) -> Buffer:
+        if self._is_forked:
+            raise ClientError(f"this connection to {self.address} {FORKED}")
         exchanged: Deferred[Buffer] = Deferred.fromCoroutine(self._exchange(request))
         exchanged.addTimeout(timeout_seconds, self._reactor)
         try:
@@ -121,8 +125,12 @@ class _TwistedConnection:
 
     def disconnect(self) -> None:
         answers, self._answers = self._answers, None
-        if answers is not None and answers.is_open:
+        # In a forked process the reactor shares the parent's selector: nothing may be removed.
+        if answers is not None and answers.is_open and not self._is_forked:
             answers.drop()
+
+    def forked(self) -> None:
+        self._is_forked = True
 
     async def close(self) -> None:
         self._closed = True

@@ -128,6 +128,13 @@ class Batch:
         if count and self._hear is not None:
             self._hear(count)
 
+    def abandon(self, error: Exception) -> None:
+        """Settle it in a forked process, where nobody else will; calls nobody back."""
+        self._lock = threading.Condition()
+        self._callbacks = []
+        if self._outcomes is None:
+            self._outcomes = [error] * len(self.items)
+
     def wait(self, index: int, timeout_seconds: float | None) -> bool:
         """Wait for an item until the batch is done; whether that came in time."""
         if self._outcomes is not None:

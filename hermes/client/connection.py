@@ -24,6 +24,7 @@ from hermes.errors import (
     ConfigError,
     RemoteProtocolError,
 )
+from hermes.forks import FORKED, watch_forks
 
 __all__ = ["DEFAULT_MAX_RESPONSE_BYTES", "BrokerConnection"]
 
@@ -85,6 +86,8 @@ class BrokerConnection:
         # Whether requests without an answer went out since the last answer: if the broker closes
         # now, nobody knows which of them it had read.
         self._unanswered = False
+        self._is_forked = False
+        watch_forks(self)
 
     @property
     def address(self) -> str:
@@ -116,7 +119,7 @@ class BrokerConnection:
                 out, so repeat it only if that does no harm.
             BrokerTimeoutError: no answer in time; as above.
             RemoteProtocolError: the answer is no Kafka answer; is this the right port?
-            ClientError: the connection was closed by `close`.
+            ClientError: the connection was closed by `close`, or this is a forked process.
         """
         with self._turn(timeout_seconds) as deadline:
             self._transmit(request, deadline)
@@ -163,6 +166,12 @@ class BrokerConnection:
                 current.shutdown(socket.SHUT_RDWR)
         self.disconnect()
 
+    def forked(self) -> None:
+        """See `hermes.forks.Forkable`."""
+        self._lock = threading.Lock()
+        self._is_forked = True
+        self._drop()
+
     def __enter__(self) -> Self:
         return self
 
@@ -177,6 +186,8 @@ class BrokerConnection:
     @contextmanager
     def _turn(self, timeout_seconds: float | None) -> Iterator[float]:
         """Hold the connection for one call; whatever fails in it costs the socket."""
+        if self._is_forked:
+            raise ClientError(f"this connection to {self.address} {FORKED}")
         timeout = self.timeout_seconds if timeout_seconds is None else timeout_seconds
         deadline = time.monotonic() + timeout
         if not self._lock.acquire(timeout=timeout):

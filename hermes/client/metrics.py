@@ -86,3 +86,7 @@ class ProducerCounters:
                 self._batch_seconds,
                 self._slowest_batch_seconds,
             )
+
+    def forked(self) -> None:
+        """See `hermes.forks.Forkable`."""
+        self._lock = threading.Lock()

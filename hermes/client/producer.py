@@ -24,6 +24,7 @@ from hermes.client.sending import MAX_ACKNOWLEDGED_SET_BYTES, MAX_SET_BYTES, Sen
 from hermes.client.sending_queue import SendingQueue
 from hermes.client.sync_producer import SyncProducer
 from hermes.errors import ClientError, HermesError, QueueFullError
+from hermes.forks import FORKED, watch_forks
 from hermes.interfaces import ICallbackHandler, IEncoder, IEventHandler, IPartitioner
 from hermes.plugins.discovery import load_plugin, verify_plugin
 from hermes.protocol import check_topic_name
@@ -102,7 +103,9 @@ class Producer:
         self._queue: SendingQueue | None = None
         if config.producer_type == "async":
             self._queue = SendingQueue(config, self._settle)
+        self._is_forked = False
         self._at_exit = _close_at_exit(self)
+        watch_forks(self)
 
     @overload
     def send(self, topic: ProducerData) -> SendHandle: ...
@@ -132,12 +135,13 @@ class Producer:
             MessageTooLargeError: a payload is larger than `max_message_bytes`. (Likewise.)
             InvalidTopicError: no topic can have this name.
             QueueFullError: asynchronous: no room in the queue, in time.
-            ClientError: the producer is closed. Synchronous: RoutingError, BrokerUnavailableError,
+            ClientError: the producer is closed, or belongs to the process that this one was forked
+                from. Synchronous: RoutingError, BrokerUnavailableError,
                 BrokerTimeoutError: it was not sent, with retries, or nobody knows.
             BrokerError: synchronous: what the broker refused it with.
         """
         if self._closed:
-            raise ClientError("the producer is closed")
+            raise self._why_closed()
         if not isinstance(topic, str):
             topic, messages, key = topic
         if topic not in self._checked_topics:
@@ -180,6 +184,8 @@ class Producer:
             BrokerUnavailableError: a broker closed the connection: unacknowledged messages may be
                 lost.
         """
+        if self._is_forked:
+            raise self._why_closed()
         if self._queue is not None:
             self._queue.flush(time.monotonic() + self._patience(timeout_seconds))
         self._brokers.settle()
@@ -218,6 +224,14 @@ class Producer:
     def metrics(self) -> ProducerMetrics:
         """What was counted so far."""
         return self._counters.snapshot(self._queue.queued_count if self._queue else 0)
+
+    def forked(self) -> None:
+        """See `hermes.forks.Forkable`: messages in the queue are the parent's to send."""
+        self._closed = self._is_forked = True
+        self._at_exit()
+        self._counters.forked()
+        if self._queue is not None:
+            self._queue.abandon(self._why_closed())
 
     def __enter__(self) -> Self:
         return self
@@ -263,6 +277,11 @@ class Producer:
             self._brokers,
             session_timeout_seconds=config.seconds("zookeeper_session_timeout"),
             connection_timeout_seconds=config.seconds("zookeeper_connection_timeout"),
+        )
+
+    def _why_closed(self) -> ClientError:
+        return ClientError(
+            f"this producer {FORKED}" if self._is_forked else "the producer is closed"
         )
 
     # -- accepting ------------------------------------------------------------------------------

@@ -118,6 +118,16 @@ class SendingQueue:
         self._thread.join(timeout_seconds)
         return not self._thread.is_alive()
 
+    def abandon(self, error: Exception) -> None:
+        """In a forked process, where the sender doesn't run: end every batch with an error."""
+        self._lock = threading.Lock()
+        self._work = threading.Condition(self._lock)
+        self._room = threading.Condition(self._lock)
+        self._closing = True
+        for batch in (self._busy, self._open):
+            if batch is not None:
+                batch.abandon(error)
+
     def _wait_for_room(self, count: int, size_bytes: int) -> None:
         seconds = self._enqueue_seconds if self._blocks else 0.0
         if not self._room.wait_for(lambda: self._closing or self._fits(count, size_bytes), seconds):

@@ -14,6 +14,7 @@ kazoo keeps the connection; this adds what its users must not have to think abou
   connection reliably, so whoever is woken reads everything again.
 """
 
+import atexit
 import logging
 import threading
 import time
@@ -33,6 +34,7 @@ from kazoo.exceptions import (
 from kazoo.handlers.threading import KazooTimeoutError
 
 from hermes.errors import CoordinationError, CoordinationUnavailableError, InvalidNodeError
+from hermes.forks import FORKED, watch_forks
 
 __all__ = ["Node", "Session"]
 
@@ -93,6 +95,7 @@ class Session:
         self._on_change = on_change
         self._clock = clock
         self._lease: tuple[int, float] = (0, 0.0)
+        self._is_forked = False
         self._stopping = threading.Event()
         self._beating = threading.Thread(target=self._beat, name="hermes-lease", daemon=True)
         try:
@@ -127,9 +130,21 @@ class Session:
                 f"{self._connection_timeout:g} s: {error}"
             ) from error
         self._beating.start()
+        watch_forks(self)
+
+    def forked(self) -> None:
+        """See `hermes.forks.Forkable`: the session is the parent's, and goes on there."""
+        self._is_forked = True
+        # kazoo would stop threads that don't run here.
+        atexit.unregister(self._client.handler.stop)
 
     def stop(self) -> None:
-        """End the session, and with it its ephemeral nodes, and disconnect. Idempotent."""
+        """End the session, and with it its ephemeral nodes, and disconnect. Idempotent.
+
+        In a forked process it does nothing, as the session is the parent's.
+        """
+        if self._is_forked:
+            return
         self._stopping.set()
         self._lease = (0, 0.0)
         self._client.stop()
@@ -163,6 +178,7 @@ class Session:
                 knows whether it was done.
             InvalidNodeError: the server refuses access to the node.
             CoordinationError: the server refused otherwise; the node is not as the call needs it.
+                Or this is a forked process.
         """
         try:
             return self._call(method, *args, **options)
@@ -173,6 +189,8 @@ class Session:
 
     def _call(self, method: Callable[..., Any], *args: Any, **options: Any) -> Any:
         """As `call`, but for what says how a node is: kazoo's errors for that pass."""
+        if self._is_forked:
+            raise CoordinationError(f"this session with ZooKeeper {FORKED}")
         sent, session_id = self._clock(), self.session_id
         try:
             result = method(*args, **options).get(timeout=self._timeout)

@@ -14,6 +14,7 @@ from hermes.coordination.filters import TopicFilter
 from hermes.coordination.layout import BrokerPartition, Subscription, make_consumer_id
 from hermes.coordination.sessions import Session
 from hermes.errors import ClientError, ConfigError, HermesError
+from hermes.forks import FORKED, watch_forks
 from hermes.interfaces import IDecoder
 from hermes.plugins.discovery import load_plugin, verify_plugin
 from hermes.protocol import check_topic_name
@@ -80,7 +81,7 @@ class Connector:
         )
         self._decode = _decoder(config)
         self._membership: Membership | None = None
-        self._created = self._closed = False
+        self._created = self._closed = self._is_forked = False
         self._session = Session(
             config.zookeeper_connect,
             session_timeout_seconds=config.seconds("zookeeper_session_timeout"),
@@ -95,6 +96,7 @@ class Connector:
             listener.before_release if listener else _nothing,
             listener.after_take if listener else _nothing,
         )
+        watch_forks(self)
 
     def create_message_streams(self, streams: Mapping[str, int]) -> dict[str, list[MessageStream]]:
         """Join the group for some topics.
@@ -158,6 +160,8 @@ class Connector:
     def shutdown(self) -> None:
         """Commit (with auto_commit), leave the group, end the streams. Idempotent.
 
+        In a process that was forked from the member's it does nothing.
+
         A message that the application has not finished with comes again, to whoever is next.
         """
         if self._closed:
@@ -168,6 +172,13 @@ class Connector:
                 self._membership.stop()
         finally:
             self._session.stop()
+
+    def forked(self) -> None:
+        """See `hermes.forks.Forkable`: the member of the group is the parent."""
+        self._closed = self._is_forked = True
+        if self._membership is not None:
+            for stream in self._membership.streams:
+                stream.forked()
 
     def __enter__(self) -> Self:
         return self
@@ -187,6 +198,8 @@ class Connector:
             self._membership.wake()
 
     def _members(self) -> Membership:
+        if self._is_forked:
+            raise ClientError(f"this connector {FORKED}")
         if self._closed or self._membership is None:
             raise ClientError("the connector is shut down")
         return self._membership

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Self
 from hermes.client.groups.claims import Claim
 from hermes.coordination.layout import BrokerPartition
 from hermes.errors import ClientError, ConsumerTimeoutError, HermesError
+from hermes.forks import FORKED
 
 __all__ = ["MessageStream", "StreamMessage"]
 
@@ -68,7 +69,7 @@ class MessageStream:
         self._current: Claim | None = None
         self._reader: int | None = None
         self._failures: deque[HermesError] = deque(maxlen=_MOST_FAILURES)
-        self._closed = False
+        self._closed = self._is_forked = False
 
     def __iter__(self) -> Self:
         return self
@@ -167,6 +168,12 @@ class MessageStream:
             self._closed = True
             self.lock.notify_all()
 
+    def forked(self) -> None:
+        """See `hermes.forks.Forkable`: whatever is asked of it here is an error."""
+        self.lock = threading.Condition()
+        self._is_forked = True
+        self._claims, self._current = [], None
+
     # -- inside ---------------------------------------------------------------------------------
 
     def _finish_current(self) -> None:
@@ -178,6 +185,8 @@ class MessageStream:
     def _wait(self) -> tuple[Claim, tuple[Any, int, int]]:
         timeout = self._timeout_seconds
         deadline = None if timeout is None else time.monotonic() + timeout
+        if self._is_forked:
+            raise ClientError(f"stream {self.name} {FORKED}")
         while True:
             if self._closed:
                 raise StopIteration
