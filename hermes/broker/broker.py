@@ -110,6 +110,9 @@ LARGE_ENTRIES = 64
 #: Large answers under way may together hold this share of `request_memory`.
 _LARGE_ANSWERS_SHARE = 0.5
 
+#: And so may fetches that wait.
+_WAITING_SHARE = 0.5
+
 #: What an int32 can say, less what stands before the messages of one fetch.
 _LARGEST_SIZE = 2**31 - 1
 _LARGEST_FETCH_BYTES = _LARGEST_SIZE - 32
@@ -188,7 +191,9 @@ class Broker:
         self._checking = DeferredSemaphore(CONCURRENT_CHECKS)
         self.topics = topics
         self.metrics = Metrics()
-        self.waiting = WaitingFetches(clock, self._is_ready)
+        self.waiting = WaitingFetches(
+            clock, self._available, int(config.request_memory_bytes * _WAITING_SHARE)
+        )
         self.large_answers = LargeAnswers(
             int(config.request_memory_bytes * _LARGE_ANSWERS_SHARE), clock
         )
@@ -499,10 +504,11 @@ class Broker:
             return encode_error_response(ErrorCode.UNKNOWN)
         if request.max_wait_ms > MAX_WAIT_MS:
             request = replace(request, max_wait_ms=MAX_WAIT_MS)
-        if request.max_wait_ms <= 0 or self._is_ready(request):
+        waited = self.waiting.wait(request)
+        if waited is None:
             return self._answer_waiting(request)
-        waited = self.waiting.wait(request).addCallback(lambda _: self._answer_waiting(request))
-        return Later(waited.addCallback(_awaited), abandon=True)
+        answered = waited.addCallback(lambda whole: _awaited(self._answer_waiting(whole)))
+        return Later(answered, abandon=True)
 
     def _answer_waiting(self, request: WaitingFetchRequest) -> Outcome:
         def answer(sends: list[MessageSetSend]) -> bytes | WaitingFetchSend:
@@ -515,22 +521,19 @@ class Broker:
         outcome: Outcome = self._fetch_many(request.fetches, answer)
         return outcome
 
-    def _is_ready(self, request: WaitingFetchRequest) -> bool:
-        """Whether a waiting fetch has enough bytes, or an error to report."""
-        available = 0
-        for fetch in request.fetches:
-            log = self._find(fetch.topic, fetch.partition)
-            if log is None:
-                try:
-                    self.topics.for_fetch(fetch.topic, fetch.partition)
-                except HermesError:
-                    return True
-                continue
-            behind = log.high_watermark - fetch.offset
-            if behind < 0 or fetch.offset < log.earliest or fetch.max_size < 0:
-                return True
-            available += min(behind, fetch.max_size)
-        return available >= request.min_bytes
+    def _available(self, fetch: FetchRequest) -> int | None:
+        """How many bytes there are for a fetch now; None when its answer is an error."""
+        log = self._find(fetch.topic, fetch.partition)
+        if log is None:
+            try:
+                self.topics.for_fetch(fetch.topic, fetch.partition)
+            except HermesError:
+                return None
+            return 0
+        behind = log.high_watermark - fetch.offset
+        if behind < 0 or fetch.offset < log.earliest or fetch.max_size < 0:
+            return None
+        return min(behind, fetch.max_size)
 
     # -- questions ------------------------------------------------------------------------------
 

@@ -2,94 +2,203 @@
 
 A waiting fetch is answered when its partitions together hold `min_bytes` behind the offsets it
 asks for, when one of its fetches is an error, or after `max_wait_ms` with whatever there is. It
-costs nothing while it waits: it is looked at again only when one of its partitions was flushed.
+costs nothing while it waits: when one of its partitions was flushed, that one alone is looked at.
+
+There may be twenty thousand of them with a thousand partitions each. So a waiting fetch is kept as
+bytes and arrays of numbers. All of them share a budget, beyond which the oldest are answered early,
+those that wait for many partitions first. Whom a flush may wake is looked at in turns.
 """
 
+from array import array
+from bisect import bisect_left
 from collections.abc import Callable
+from itertools import chain
 from typing import Any
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 
-from hermes.protocol import WaitingFetchRequest
+from hermes.broker.turns import in_turns
+from hermes.protocol import FetchRequest, WaitingFetchRequest, decode_request
 
-__all__ = ["WaitingFetches"]
+__all__ = ["WIDE_FETCHES", "WaitingFetches"]
 
-_Partition = tuple[str, int]
+#: A fetch that waits for more partitions than this is answered early before others are.
+WIDE_FETCHES = 64
+
+#: About what a waiting fetch holds in memory, and each of its partitions beside its bytes.
+_WAITER_BYTES = 2048
+_PARTITION_BYTES = 160
+
+#: What an encoded request begins with, and decoding does without.
+_SIZE_BYTES = 4
 
 
 class _Waiter:
-    __slots__ = ("answered", "partitions", "request", "timer")
+    """One waiting fetch; the arrays stand in the order of the keys."""
 
-    def __init__(self, request: WaitingFetchRequest) -> None:
-        self.request = request
-        self.partitions = {(fetch.topic, fetch.partition) for fetch in request.fetches}
-        self.answered: Deferred[None] = Deferred()
+    __slots__ = (
+        "answered",
+        "available",
+        "keys",
+        "lacking_bytes",
+        "max_sizes",
+        "offsets",
+        "request",
+        "size_bytes",
+        "timer",
+    )
+
+    def __init__(self, request: WaitingFetchRequest, available: list[int]) -> None:
+        keys = [_key(fetch.topic, fetch.partition) for fetch in request.fetches]
+        order = sorted(range(len(keys)), key=keys.__getitem__)
+        fetches = request.fetches
+        self.request = request.encode()[_SIZE_BYTES:]
+        self.keys = array("q", [keys[n] for n in order])
+        self.offsets = array("q", [fetches[n].offset for n in order])
+        self.max_sizes = array("i", [fetches[n].max_size for n in order])
+        self.available = array("q", [available[n] for n in order])
+        self.lacking_bytes = request.min_bytes - sum(available)
+        self.size_bytes = _WAITER_BYTES + len(self.request) + _PARTITION_BYTES * len(keys)
+        self.answered: Deferred[Any] = Deferred()
         self.timer: Any = None
 
 
 class WaitingFetches:
-    """All fetches that wait at one broker."""
+    """All fetches that wait at one broker; lives in the reactor's thread.
+
+    Attributes:
+        limit_bytes: what they may hold together.
+        used_bytes: what they do hold, about.
+    """
 
     def __init__(
-        self, clock: IReactorTime, is_ready: Callable[[WaitingFetchRequest], bool]
+        self,
+        clock: IReactorTime,
+        available: Callable[[FetchRequest], int | None],
+        limit_bytes: int,
     ) -> None:
         """Prepare.
 
         Args:
             clock: the reactor, or a test's `Clock`.
-            is_ready: whether a request can be answered now (enough bytes, or an error).
+            available: how many bytes there are for a fetch now; None when its answer is an error.
+            limit_bytes: beyond it the oldest are answered early.
         """
+        self.limit_bytes = limit_bytes
+        self.used_bytes = 0
         self._clock = clock
-        self._is_ready = is_ready
-        self._by_partition: dict[_Partition, set[_Waiter]] = {}
+        self._available = available
+        # By the hash of a partition: who waits for it, one or several.
+        self._by_key: dict[int, _Waiter | set[_Waiter]] = {}
+        self._narrow: dict[_Waiter, None] = {}  # oldest first
+        self._wide: dict[_Waiter, None] = {}
+        self._looking: dict[tuple[str, int], bool] = {}  # in turns; True: it changed meanwhile
 
-    def wait(self, request: WaitingFetchRequest) -> "Deferred[None]":
+    def wait(self, request: WaitingFetchRequest) -> "Deferred[WaitingFetchRequest] | None":
         """Wait until a request can be answered, or its time is up.
 
         Returns:
-            A Deferred that fires with None when it is time to answer. Cancel it when the
-            connection is lost.
+            None when it can be answered now; else a Deferred that fires with the request when it
+            is time to answer. Cancel it when the connection is lost.
         """
-        waiter = _Waiter(request)
+        available = []
+        for fetch in request.fetches:
+            found = self._available(fetch)
+            if found is None:
+                return None
+            available.append(found)
+        if request.max_wait_ms <= 0 or sum(available) >= request.min_bytes:
+            return None
+        waiter = _Waiter(request, available)
         waiter.answered = Deferred(lambda _: self._drop(waiter))
-        if request.max_wait_ms <= 0 or self._is_ready(request):
-            waiter.answered.callback(None)
-            return waiter.answered
-        for partition in waiter.partitions:
-            self._by_partition.setdefault(partition, set()).add(waiter)
+        self._add(waiter)
         waiter.timer = self._clock.callLater(request.max_wait_ms / 1000, self._wake, waiter)
+        self._make_room()
         return waiter.answered
 
     def __len__(self) -> int:
         """How many fetches wait."""
-        return len({waiter for waiters in self._by_partition.values() for waiter in waiters})
+        return len(self._narrow) + len(self._wide)
 
     def changed(self, topic: str, partition: int) -> None:
         """A partition was flushed, created or deleted: wake whom it satisfies."""
-        waiters = self._by_partition.get((topic, partition))
-        if waiters:
-            for waiter in list(waiters):
-                if self._is_ready(waiter.request):
-                    self._wake(waiter)
+        key = _key(topic, partition)
+        found = self._by_key.get(key)
+        if found is None:
+            return
+        if (topic, partition) in self._looking:
+            self._looking[topic, partition] = True
+            return
+        waiters = list(found) if isinstance(found, set) else [found]
+        looked = in_turns(
+            self._clock, waiters, lambda waiter: self._look(waiter, key, topic, partition)
+        )
+        if isinstance(looked, Deferred):
+            self._looking[topic, partition] = False
+            looked.addCallback(lambda _: self._looked(topic, partition))
 
     def wake_all(self) -> None:
         """Answer everybody now, with whatever there is; for a broker that stops."""
-        for waiters in list(self._by_partition.values()):
-            for waiter in list(waiters):
+        for waiter in [*self._narrow, *self._wide]:
+            self._wake(waiter)
+
+    def _look(self, waiter: _Waiter, key: int, topic: str, partition: int) -> None:
+        """Count anew what a waiter has from one partition; wake it when that is enough."""
+        keys = waiter.keys
+        n = bisect_left(keys, key)
+        while n < len(keys) and keys[n] == key:
+            fetch = FetchRequest(topic, partition, waiter.offsets[n], waiter.max_sizes[n])
+            found = self._available(fetch)
+            if found is None:
                 self._wake(waiter)
+                return
+            waiter.lacking_bytes -= found - waiter.available[n]
+            waiter.available[n] = found
+            n += 1
+        if waiter.lacking_bytes <= 0:
+            self._wake(waiter)
+
+    def _looked(self, topic: str, partition: int) -> None:
+        if self._looking.pop((topic, partition)):
+            self.changed(topic, partition)
+
+    def _make_room(self) -> None:
+        while self.used_bytes > self.limit_bytes:
+            self._wake(next(chain(self._wide, self._narrow)))
 
     def _wake(self, waiter: _Waiter) -> None:
         if not waiter.answered.called:
             self._drop(waiter)
-            waiter.answered.callback(None)
+            waiter.answered.callback(decode_request(waiter.request))
+
+    def _add(self, waiter: _Waiter) -> None:
+        wide = len(waiter.keys) > WIDE_FETCHES
+        (self._wide if wide else self._narrow)[waiter] = None
+        self.used_bytes += waiter.size_bytes
+        for key in set(waiter.keys):
+            others = self._by_key.setdefault(key, waiter)
+            if isinstance(others, set):
+                others.add(waiter)
+            elif others is not waiter:
+                self._by_key[key] = {others, waiter}
 
     def _drop(self, waiter: _Waiter) -> None:
         if waiter.timer is not None and waiter.timer.active():
             waiter.timer.cancel()
-        for partition in waiter.partitions:
-            waiters = self._by_partition.get(partition)
-            if waiters is not None:
-                waiters.discard(waiter)
-                if not waiters:
-                    del self._by_partition[partition]
+        self._wide.pop(waiter, None)
+        self._narrow.pop(waiter, None)
+        self.used_bytes -= waiter.size_bytes
+        for key in set(waiter.keys):
+            others = self._by_key[key]
+            if isinstance(others, set):
+                others.discard(waiter)
+                if len(others) == 1:
+                    self._by_key[key] = others.pop()
+            else:
+                del self._by_key[key]
+
+
+def _key(topic: str, partition: int) -> int:
+    """A partition by its hash, which is keyed by a secret of the process: as good as unique."""
+    return hash((topic, partition))

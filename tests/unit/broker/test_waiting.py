@@ -1,68 +1,193 @@
 """Fetches that wait: who wakes them, and that nothing of them stays behind."""
 
-from twisted.internet.defer import CancelledError
-from twisted.internet.task import Clock
+import gc
+import tracemalloc
 
+import pytest
+from broker_bench import CountingClock
+from twisted.internet.defer import CancelledError
+
+from hermes.broker.turns import TURN_ENTRIES
 from hermes.broker.waiting import WaitingFetches
 from hermes.protocol import FetchRequest, WaitingFetchRequest
 
 
-def request(*partitions: int, max_wait_ms: int = 1000) -> WaitingFetchRequest:
+def request(*partitions: int, max_wait_ms: int = 1000, min_bytes: int = 1) -> WaitingFetchRequest:
     fetches = tuple(FetchRequest("t", partition, 0, 100) for partition in partitions)
-    return WaitingFetchRequest(max_wait_ms, 1, fetches)
+    return WaitingFetchRequest(max_wait_ms, min_bytes, fetches)
 
 
 class Bench:
-    def __init__(self) -> None:
-        self.clock = Clock()
-        self.ready = False
-        self.waiting = WaitingFetches(self.clock, lambda request: self.ready)
+    """Attributes: bytes_there: what there is of a partition, None for an error."""
+
+    def __init__(self, limit_bytes: int = 1 << 20) -> None:
+        self.clock = CountingClock()
+        self.bytes_there: dict[int, int | None] = {}
+        self.looks = 0
+        self.waiting = WaitingFetches(self.clock, self.available, limit_bytes)
         self.answered: list[object] = []
 
+    def available(self, fetch: FetchRequest) -> int | None:
+        self.looks += 1
+        there = self.bytes_there.get(fetch.partition, 0)
+        return None if there is None else max(min(there - fetch.offset, fetch.max_size), 0)
+
     def wait(self, request: WaitingFetchRequest) -> None:
-        self.waiting.wait(request).addBoth(self.answered.append)
+        waited = self.waiting.wait(request)
+        if waited is None:
+            self.answered.append("at once")
+        else:
+            waited.addBoth(self.answered.append)
+
+    def append(self, partition: int, there: int | None) -> None:
+        self.bytes_there[partition] = there
+        self.waiting.changed("t", partition)
 
 
 def test_ready_is_answered_at_once() -> None:
     bench = Bench()
-    bench.ready = True
+    bench.bytes_there[0] = 1
     bench.wait(request(0))
-    assert bench.answered == [None]
+    assert bench.answered == ["at once"]
+
+
+def test_an_error_is_answered_at_once() -> None:
+    bench = Bench()
+    bench.bytes_there[1] = None
+    bench.wait(request(0, 1))
+    assert bench.answered == ["at once"]
 
 
 def test_a_flush_of_one_of_its_partitions_wakes_it_when_there_is_enough() -> None:
     bench = Bench()
-    bench.wait(request(0, 1))
-    bench.waiting.changed("t", 1)
+    asked = request(0, 1, min_bytes=30)
+    bench.wait(asked)
+    bench.append(1, 10)
+    bench.append(2, 100)
+    bench.append(1, 20)
     assert bench.answered == []
-    bench.ready = True
-    bench.waiting.changed("t", 2)
-    assert bench.answered == []
-    bench.waiting.changed("t", 1)
-    assert bench.answered == [None]
+    bench.append(0, 10)
+    assert bench.answered == [asked]
     assert len(bench.waiting) == 0
+    assert bench.waiting.used_bytes == 0
     assert not bench.clock.getDelayedCalls()
+
+
+def test_a_partition_that_comes_twice_counts_twice() -> None:
+    bench = Bench()
+    asked = request(0, 0, min_bytes=30)
+    bench.wait(asked)
+    bench.append(0, 14)
+    assert bench.answered == []
+    bench.append(0, 15)
+    assert bench.answered == [asked]
+
+
+def test_no_more_than_the_largest_size_counts() -> None:
+    bench = Bench()
+    bench.wait(request(0, min_bytes=101))
+    bench.append(0, 1000)
+    assert bench.answered == []
+
+
+@pytest.mark.parametrize("there", [None, 0])
+def test_a_deleted_partition_is_counted_anew(there: int | None) -> None:
+    bench = Bench()
+    asked = request(0, 1, min_bytes=30)
+    bench.wait(asked)
+    bench.append(0, 20)
+    bench.append(0, there)
+    bench.append(1, 20)
+    assert bench.answered == ([asked] if there is None else [])
+
+
+def test_a_flush_looks_at_one_partition_of_each() -> None:
+    bench = Bench(limit_bytes=1 << 30)
+    for _ in range(10):
+        bench.wait(request(*range(1000), min_bytes=1 << 30))
+    bench.looks = 0
+    bench.append(7, 1)
+    assert bench.looks == 10
+
+
+def test_a_flush_that_wakes_thousands_takes_turns() -> None:
+    bench = Bench(limit_bytes=1 << 30)
+    for _ in range(1000):
+        bench.wait(request(0))
+    bench.bytes_there[0] = 1
+    bench.waiting.changed("t", 0)
+    assert len(bench.answered) == TURN_ENTRIES
+    bench.waiting.changed("t", 0)
+    assert len(bench.answered) == TURN_ENTRIES, "its turn comes"
+    bench.clock.advance(0)
+    assert len(bench.answered) == 1000
+    assert bench.clock.put_off == 1000 + 1000 // TURN_ENTRIES
+
+
+def test_what_changes_between_two_turns_is_not_missed() -> None:
+    bench = Bench(limit_bytes=1 << 30)
+    for _ in range(TURN_ENTRIES + 1):
+        bench.wait(request(0, min_bytes=20))
+    bench.append(0, 10)
+    bench.append(0, 20)
+    bench.clock.advance(0)
+    assert len(bench.answered) == TURN_ENTRIES + 1
 
 
 def test_time_is_up() -> None:
     bench = Bench()
-    bench.wait(request(0))
+    asked = request(0)
+    bench.wait(asked)
     bench.clock.advance(0.999)
     assert bench.answered == []
     bench.clock.advance(0.001)
-    assert bench.answered == [None]
+    assert bench.answered == [asked]
     assert len(bench.waiting) == 0
 
 
 def test_no_wait_at_all() -> None:
     bench = Bench()
     bench.wait(request(0, max_wait_ms=0))
-    assert bench.answered == [None]
+    assert bench.answered == ["at once"]
+
+
+def test_beyond_the_budget_the_widest_is_answered_early_then_the_oldest() -> None:
+    bench = Bench(limit_bytes=200_000)
+    first, second = request(1), request(2)
+    wide = request(*range(700))
+    for each in (first, wide, second):
+        bench.wait(each)
+    assert bench.answered == []
+    another = request(*range(3, 800))
+    bench.wait(another)
+    assert bench.answered == [wide]
+    for partition in range(100):
+        bench.wait(request(partition))
+    assert bench.answered[:4] == [wide, another, first, second]
+    assert bench.waiting.used_bytes <= 200_000
+
+
+def test_a_thousand_wide_ones_stay_within_the_budget() -> None:
+    """What is counted is what they hold, about."""
+    bench = Bench(limit_bytes=4 << 20)
+    gc.collect()
+    tracemalloc.start()
+    for connection in range(50):
+        fetches = tuple(FetchRequest(f"w{connection}-{n}", 0, 0, 100) for n in range(1024))
+        bench.wait(WaitingFetchRequest(300_000, 1, fetches))
+    bench.answered.clear()
+    del fetches
+    gc.collect()
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(bench.waiting) > 15
+    assert held < 1.3 * bench.waiting.limit_bytes
 
 
 def test_a_lost_connection_cancels_and_leaves_nothing() -> None:
     bench = Bench()
     waited = bench.waiting.wait(request(0, 1))
+    assert waited is not None
     waited.addErrback(lambda failure: bench.answered.append(failure.check(CancelledError)))
     waited.cancel()
     assert bench.answered == [CancelledError]
@@ -72,8 +197,9 @@ def test_a_lost_connection_cancels_and_leaves_nothing() -> None:
 
 def test_a_stopping_broker_answers_all() -> None:
     bench = Bench()
-    for partition in range(3):
-        bench.wait(request(partition))
+    asked = [request(partition) for partition in range(3)]
+    for each in asked:
+        bench.wait(each)
     bench.waiting.wake_all()
-    assert bench.answered == [None] * 3
+    assert bench.answered == asked
     assert not bench.clock.getDelayedCalls()
