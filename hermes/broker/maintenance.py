@@ -91,7 +91,7 @@ class Maintenance:
             if not log.is_offline:
                 continue
             try:
-                report = yield self._in_thread(log.reopen, self._now_ms())
+                report = yield self._in_thread(self._directory.reopen, log, self._now_ms())
             except Exception as error:
                 self._stays_offline(log, error)
                 continue

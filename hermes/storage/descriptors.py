@@ -6,6 +6,9 @@ idle longest when more than `max_open` are open. A segment that somebody uses is
 while a slice of it is being sent, or while it has unflushed bytes (an error that the kernel keeps
 for the descriptor must reach the flush). So the bound may be exceeded by what is in use at once.
 
+A segment that was opened once is the same file whenever it is opened again: one that was put in its
+place is refused.
+
 A segment deleted by retention is *retired*: its file has no name any more, but its descriptor
 lives until the last `LogSlice` of it is released.
 
@@ -17,11 +20,12 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
+from errno import ESTALE
 from types import TracebackType
 from typing import TypeVar
 
 from hermes.errors import StorageError
-from hermes.storage.files import FileLayer, is_no_descriptor
+from hermes.storage.files import FileLayer, identity, is_no_descriptor
 from hermes.storage.segment import Segment
 
 __all__ = ["DescriptorCache", "LogSlice", "SegmentRetiredError"]
@@ -97,7 +101,15 @@ class DescriptorCache:
 
     def _adopt(self, segment: Segment, descriptor: int) -> int:
         """Take over a descriptor that was just opened; another thread may have been faster."""
+        try:
+            opened = identity(self._files.fstat(descriptor))
+            if segment.identity not in (None, opened):
+                raise OSError(ESTALE, f"{segment.path} was replaced by another file", segment.path)
+        except BaseException:
+            self._close([descriptor])
+            raise
         with self._lock:
+            segment.identity = opened
             if segment.is_retired:
                 adopted, surplus = -1, [descriptor]
             else:

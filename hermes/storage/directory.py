@@ -19,11 +19,12 @@ from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass, field
+from stat import S_ISREG
 from types import MappingProxyType
 
 from hermes.errors import StorageError
 from hermes.storage.descriptors import DescriptorCache
-from hermes.storage.files import FileLayer, storage_error
+from hermes.storage.files import FileLayer, Identity, identity, storage_error
 from hermes.storage.layout import (
     CLEAN_SHUTDOWN_MARKER,
     LARGEST_PARTITION,
@@ -92,6 +93,8 @@ class DataDirectory:
         self._logs: Mapping[TopicPartition, Log] = {}
         self._deleting: set[str] = set()
         self._is_open = False
+        # The directory that was opened and locked.
+        self._place: Identity | None = None
         self._opened_ms = 0
         # Where the logs ended at a clean start that had nothing to recover; else None.
         self._clean_ends: Mapping[TopicPartition, int] | None = None
@@ -141,6 +144,7 @@ class DataDirectory:
             return log
         with self._change:
             self._check_not_deleting(topic)
+        self._check_place(f"create partition {topic}-{partition}")
         if partition > LARGEST_PARTITION:
             raise StorageError(f"partition {partition} of {topic}: {LARGEST_PARTITION} is the last")
         log = self._log(topic, partition)
@@ -154,6 +158,37 @@ class DataDirectory:
         with self._change:
             self._logs = {**self._logs, (topic, partition): log}
         return log
+
+    def _check_place(self, what: str) -> None:
+        """Refuse to work in another directory than the one that was opened and locked."""
+        try:
+            is_same = identity(self._files.stat(self.path)) == self._place
+        except FileNotFoundError:
+            is_same = False
+        except OSError as error:
+            raise storage_error(what, error) from error
+        if not is_same:
+            raise StorageError(
+                f"{what}: {self.path} was removed, replaced or unmounted; put back what was there, "
+                "or restart the broker to go on with what is there now"
+            )
+
+    def reopen(self, log: Log, now_ms: int) -> RecoveryReport:
+        """Bring an offline log back, if this is still the directory that was opened. Blocks.
+
+        Args:
+            log: one of `logs`.
+            now_ms: ms since 1970.
+
+        Returns:
+            What `Log.reopen` returns.
+
+        Raises:
+            StorageError: it stays offline; as for `Log.reopen`, or the directory is another one,
+                in which another broker may be at work.
+        """
+        self._check_place(f"re-open {log.name}")
+        return log.reopen(now_ms)
 
     def _check_not_deleting(self, topic: str) -> None:
         """Under the lock: leave a topic to whoever is deleting it."""
@@ -183,7 +218,8 @@ class DataDirectory:
         """
         try:
             self._make_directory()
-            self._lock = DirectoryLock(self.path)
+            self._lock = DirectoryLock(self.path, self._files)
+            self._place = identity(self._files.stat(self.path))
             return self._open(now_ms, workers)
         except OSError as error:
             self._abandon()
@@ -206,12 +242,10 @@ class DataDirectory:
     def _open(self, now_ms: int, workers: Executor | None) -> OpenReport:
         self._opened_ms = now_ms
         partitions, strange = list_partitions(self.path, self._files)
-        was_clean = CLEAN_SHUTDOWN_MARKER in strange
-        strange = [
-            name
-            for name in strange
-            if name != CLEAN_SHUTDOWN_MARKER and not name.startswith(OWN_FILES)
-        ]
+        was_clean = CLEAN_SHUTDOWN_MARKER in strange and self._is_file(CLEAN_SHUTDOWN_MARKER)
+        if was_clean:
+            strange.remove(CLEAN_SHUTDOWN_MARKER)
+        strange = [name for name in strange if not name.startswith(OWN_FILES)]
         logs = [self._log(topic, partition) for topic, partition in partitions]
 
         def open_log(log: Log) -> RecoveryReport | str | None:
@@ -239,6 +273,9 @@ class DataDirectory:
             offline={key: each for key, each in outcomes if isinstance(each, str)},
             strange=tuple(map(printable, strange)),
         )
+
+    def _is_file(self, name: str) -> bool:
+        return S_ISREG(self._files.lstat(os.path.join(self.path, name)).st_mode)
 
     def _ends(self) -> dict[TopicPartition, int]:
         return {key: log.end_offset for key, log in self._logs.items()}
@@ -327,8 +364,9 @@ class DataDirectory:
     def _write_marker(self) -> bool:
         path = os.path.join(self.path, CLEAN_SHUTDOWN_MARKER)
         try:
+            self._check_place("write the marker of a clean stop")
             self._files.close(self._files.open_append(path, create=True))
             self._files.fsync_directory(self.path)
-        except OSError:
+        except (OSError, StorageError):
             return False
         return True

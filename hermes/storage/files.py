@@ -2,15 +2,19 @@
 
 `FileLayer` owns no state. Everything above it takes one as an argument, so that a test can pass one
 that fails its nth call, writes short, counts bytes, or forgets what was never synced. Nothing here
-retries, buffers or decides. (The lock of the data directory, `hermes.storage.lock`, is no file of
-a log and goes its own way.)
+retries, buffers or decides.
+
+What is opened is a regular file. Anything else in its place (a link, a pipe, a socket, a device, a
+directory) is refused without being followed, waited for or written: whoever may put a name into a
+data directory gains no other file by it.
 
 Threads: every method may be called from any thread, as the calls beneath may.
 """
 
 import os
 from collections.abc import Sequence
-from errno import EDQUOT, EFBIG, EIO, EMFILE, ENFILE, ENOSPC
+from errno import EDQUOT, EFBIG, EINVAL, EIO, EISDIR, ELOOP, EMFILE, ENFILE, ENOSPC, ENXIO
+from stat import S_ISREG
 
 from hermes.errors import DiskFullError, StorageError
 
@@ -18,6 +22,8 @@ __all__ = [
     "IOV_MAX",
     "Buffer",
     "FileLayer",
+    "Identity",
+    "identity",
     "is_no_descriptor",
     "is_no_room",
     "read_exactly",
@@ -31,15 +37,22 @@ Buffer = bytes | bytearray | memoryview
 #: How many buffers one `pwritev` may take. POSIX guarantees 16; Linux says 1024.
 IOV_MAX: int = max(16, os.sysconf("SC_IOV_MAX"))
 
+#: What a file is, whatever its name: its device and inode.
+Identity = tuple[int, int]
+
 _NO_ROOM = frozenset({ENOSPC, EDQUOT, EFBIG})
 _NO_DESCRIPTOR = frozenset({EMFILE, ENFILE})
+# What opening something that is no regular file says, without following or waiting for it.
+_NOT_REGULAR = frozenset({ELOOP, ENXIO, EISDIR})
+_FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 class FileLayer:
     """The calls of the operating system that storage makes, by their POSIX names.
 
     The hot ones are the functions of `os` themselves, so that a call costs what it costs there.
-    Every method raises `OSError`; the callers map it with `storage_error`.
+    Every method raises `OSError`; the callers map it with `storage_error`. `stat` follows links,
+    for directories; a file is looked at with `lstat`.
     """
 
     pwrite = staticmethod(os.pwrite)
@@ -51,6 +64,8 @@ class FileLayer:
     close = staticmethod(os.close)
     listdir = staticmethod(os.listdir)
     stat = staticmethod(os.stat)
+    lstat = staticmethod(os.lstat)
+    fstat = staticmethod(os.fstat)
     rename = staticmethod(os.rename)
     unlink = staticmethod(os.unlink)
     rmdir = staticmethod(os.rmdir)
@@ -80,8 +95,7 @@ class FileLayer:
         Returns:
             A descriptor that the caller closes.
         """
-        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
-        return os.open(path, flags, 0o644)
+        return _open_regular(path, os.O_RDWR | (os.O_CREAT if create else 0))
 
     def open_read(self, path: str) -> int:
         """Open a file for reading only.
@@ -92,7 +106,7 @@ class FileLayer:
         Returns:
             A descriptor that the caller closes.
         """
-        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        return _open_regular(path, os.O_RDONLY)
 
     def fsync_directory(self, path: str) -> None:
         """Put on disk which names a directory holds: after create, rename, unlink, mkdir, rmdir.
@@ -105,6 +119,41 @@ class FileLayer:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+def _open_regular(path: str, flags: int) -> int:
+    """Open a regular file, and nothing else."""
+    try:
+        # Without O_NONBLOCK a pipe would be waited for; it means nothing to a regular file.
+        descriptor = os.open(path, flags | _FLAGS, 0o644)
+    except OSError as error:
+        if error.errno not in _NOT_REGULAR:
+            raise
+        raise _not_regular(path) from error
+    try:
+        if not S_ISREG(os.fstat(descriptor).st_mode):
+            raise _not_regular(path)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _not_regular(path: str) -> OSError:
+    text = f"{path} is not a regular file (links are not followed); remove it"
+    return OSError(EINVAL, text, path)
+
+
+def identity(status: os.stat_result) -> Identity:
+    """Say what file a status is about.
+
+    Args:
+        status: what `stat`, `lstat` or `fstat` returned.
+
+    Returns:
+        What stays when the file is renamed, and differs from that of any other that is there.
+    """
+    return status.st_dev, status.st_ino
 
 
 def write_all(files: FileLayer, descriptor: int, buffers: Sequence[Buffer], position: int) -> None:

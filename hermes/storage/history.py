@@ -67,7 +67,7 @@ def modified_ms(segment: Segment, files: FileLayer) -> int:
     Raises:
         OSError: the file can't be found or looked at.
     """
-    return files.stat(segment.path).st_mtime_ns // 1_000_000
+    return files.lstat(segment.path).st_mtime_ns // 1_000_000
 
 
 def last_append_ms(

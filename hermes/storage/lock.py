@@ -9,6 +9,7 @@ import fcntl
 import os
 
 from hermes.errors import DataDirectoryLockedError
+from hermes.storage.files import FileLayer
 from hermes.storage.layout import LOCK_NAME
 
 __all__ = ["DirectoryLock"]
@@ -19,30 +20,36 @@ class DirectoryLock:
 
     Args:
         directory: an existing directory.
+        files: the file layer.
 
     Raises:
         DataDirectoryLockedError: another process (or this one) holds it; stop that one first.
-        OSError: the file can't be opened or locked.
+        OSError: the file can't be opened or locked; it is a link, say.
     """
 
-    def __init__(self, directory: str) -> None:
+    def __init__(self, directory: str, files: FileLayer) -> None:
         path = os.path.join(directory, LOCK_NAME)
-        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._files = files
+        self._descriptor = files.open_append(path, create=True)
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            holder = os.pread(self._descriptor, 32, 0).decode("ascii", "replace").strip()
+            holder = files.pread(self._descriptor, 32, 0).decode("ascii", "replace").strip()
             self.release()
             named = f"process {holder}" if holder else "another process"
             raise DataDirectoryLockedError(f"{directory} is in use by {named}") from None
         except OSError:
             self.release()
             raise
-        os.ftruncate(self._descriptor, 0)
-        os.pwrite(self._descriptor, f"{os.getpid()}\n".encode("ascii"), 0)
+        try:
+            files.ftruncate(self._descriptor, 0)
+            files.pwrite(self._descriptor, f"{os.getpid()}\n".encode("ascii"), 0)
+        except OSError:
+            self.release()
+            raise
 
     def release(self) -> None:
         """Let go of the directory. Again is harmless."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
-            os.close(descriptor)
+            self._files.close(descriptor)

@@ -12,11 +12,14 @@
 
 import os
 from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import replace
+from errno import ESTALE
+from stat import S_ISLNK
 
 from hermes.errors import LogOfflineError, StorageError
 from hermes.storage.descriptors import DescriptorCache
-from hermes.storage.files import FileLayer, storage_error
+from hermes.storage.files import FileLayer, identity, storage_error
 from hermes.storage.loading import LoadedLog, load
 from hermes.storage.reader import LogReader
 from hermes.storage.recovery import RecoveryReport
@@ -28,7 +31,7 @@ from hermes.storage.segment import (
     parse_segment_name,
 )
 from hermes.storage.settings import LogSettings
-from hermes.storage.tail import TailRecovery, remove_segment
+from hermes.storage.tail import TailRecovery, find_again, remove_segment
 from hermes.storage.writer import LogWriter
 
 __all__ = ["Log"]
@@ -77,6 +80,7 @@ class Log(LogWriter, LogReader):
         with self._flush_lock:
             self._has_new_directory = is_new_directory
             try:
+                self._place = identity(self._files.stat(self.directory))
                 loaded = load(self.directory, self._files, self._recovery(now_ms), clean=clean)
             except OSError as error:
                 failure = storage_error(f"{self.name}: open", error)
@@ -93,7 +97,8 @@ class Log(LogWriter, LogReader):
     def reopen(self, now_ms: int) -> RecoveryReport:
         """Bring an offline log back: read its tail, keep what is valid, write and sync it again.
 
-        Blocks. A log that is online is left as it is.
+        Blocks. A log that is online is left as it is. The files are looked for again, by their
+        names; the log only comes back when everything that was visible is there.
 
         Args:
             now_ms: ms since 1970.
@@ -104,7 +109,8 @@ class Log(LogWriter, LogReader):
 
         Raises:
             CorruptLogError: the segments don't fit together; still offline.
-            LogOfflineError: the disk still fails, or the log was closed; still offline.
+            LogOfflineError: the disk still fails, something that was visible is missing, or the
+                log was closed; still offline.
         """
         if not self._view.segments and not self._is_closed:
             report = self.open(clean=False, now_ms=now_ms)
@@ -125,24 +131,38 @@ class Log(LogWriter, LogReader):
         return TailRecovery(self._files, self._descriptors, self.settings, now_ms)
 
     def _recover(self, now_ms: int) -> RecoveryReport:
-        """Under the flush lock, offline: recover from the high watermark on."""
+        """Under the flush lock, offline: recover from the high watermark on.
+
+        All segments are new objects. The old ones may be open in a file system that was taken away,
+        or hold names that an earlier attempt has changed half.
+        """
         view = self._view
+        segments = find_again(view, self._high_watermark, self._end, self._files)
+        place = identity(self._files.stat(self.directory))
         first = bisect_right(view.bases, self._high_watermark) - 1
         self._sync_names(has_new_names=False)
-        tail, report = self._recovery(now_ms).after_failure(
-            view.segments[first:], self._high_watermark, self._end, self._pending
-        )
+        try:
+            tail, report = self._recovery(now_ms).after_failure(
+                segments[first:], self._high_watermark, self._end, self._pending
+            )
+        except BaseException:
+            self._retire(segments)
+            raise
         with self._lock:
             lost_bytes = self._end - report.valid_end
             self._unpin()
-            for segment in view.segments[first + len(tail) :]:
-                self._descriptors.retire(segment)
-            segments = (*view.segments[:first], *tail)
-            self._install(LoadedLog(segments, report.valid_end, report, self.strange_files))
+            self._place = place
+            loaded = (*segments[:first], *tail)
+            self._install(LoadedLog(loaded, report.valid_end, report, self.strange_files))
+        self._retire((*view.segments, *segments[first + len(tail) :]))
         return replace(report, dropped_bytes=lost_bytes)
 
+    def _retire(self, segments: Sequence[Segment]) -> None:
+        for segment in segments:
+            self._descriptors.retire(segment)
+
     def close(self) -> None:
-        """Stop serving, for good. Waits for a flush that is under way, but does not flush.
+        """Stop serving, for good. Waits for a flush or delete under way, but does not flush.
 
         Slices that are held stay readable until they are released.
         """
@@ -156,6 +176,9 @@ class Log(LogWriter, LogReader):
             self._unpin()
             for segment in self._view.segments:
                 self._descriptors.retire(segment)
+        with self._delete_lock:
+            # Whatever has these names from now on may be another log's.
+            self._doomed.clear()
 
     # -- deleting -------------------------------------------------------------------------------
 
@@ -182,6 +205,7 @@ class Log(LogWriter, LogReader):
         """
         with self._flush_lock:
             self._check_online()
+            self._check_files_are_ours()
             removed, end = self._take_out(count, expected_end)
         with self._delete_lock:
             try:
@@ -189,6 +213,16 @@ class Log(LogWriter, LogReader):
             except OSError as error:
                 raise storage_error(f"{self.name}: delete segments", error) from error
         return end - removed[0].base_offset if removed else 0
+
+    def _check_files_are_ours(self) -> None:
+        """Under the flush lock: go offline when the directory isn't the one that was opened."""
+        try:
+            self._check_place(())
+        except OSError as error:
+            reason = f"{self.name}: {error.strerror}"
+            with self._lock:
+                self._go_offline(reason)
+            raise LogOfflineError(reason) from error
 
     def _delete_doomed(self) -> None:
         """Delete the files of segments that left the view, oldest first, each for certain.
@@ -274,15 +308,28 @@ class Log(LogWriter, LogReader):
         self._shut("the topic was deleted")
         with self._delete_lock:
             try:
-                for name in self._own_files():
-                    self._files.unlink(os.path.join(self.directory, name))
-                    if name.endswith(SEGMENT_SUFFIX):
-                        self._files.fsync_directory(self.directory)
-                self._files.rmdir(self.directory)
+                self._delete_files()
             except OSError as error:
                 what = f"{self.name}: delete {error.filename or ''}"
                 raise storage_error(what, error) from error
         return self.size_bytes
+
+    def _delete_files(self) -> None:
+        try:
+            status = self._files.stat(self.directory)
+        except FileNotFoundError:
+            return
+        if self._place not in (None, identity(status)):
+            text = "it is not the directory that was opened; nothing was deleted"
+            raise OSError(ESTALE, text, self.directory)
+        for name in self._own_files():
+            self._files.unlink(os.path.join(self.directory, name))
+            if name.endswith(SEGMENT_SUFFIX):
+                self._files.fsync_directory(self.directory)
+        if S_ISLNK(self._files.lstat(self.directory).st_mode):
+            self._files.unlink(self.directory)
+        else:
+            self._files.rmdir(self.directory)
 
     def _own_files(self) -> list[str]:
         """The names of segments and indexes in the directory, in the order to delete them."""

@@ -21,7 +21,7 @@ import os
 import re
 from typing import NamedTuple
 
-from hermes.storage.files import FileLayer
+from hermes.storage.files import FileLayer, Identity
 from hermes.storage.time_index import TimeIndex
 
 __all__ = [
@@ -80,6 +80,7 @@ class Segment:
         index: the segment's time index.
         boundaries: offsets of a few message boundaries inside, ascending, found by earlier
             searches; only `hermes.storage.boundary` touches it, under the log's lock for it.
+        identity: what file it is; None before it was opened for the first time.
         descriptor, users, is_retired: owned by `DescriptorCache`, under its lock.
     """
 
@@ -88,6 +89,7 @@ class Segment:
         "boundaries",
         "descriptor",
         "directory",
+        "identity",
         "index",
         "is_flushed_name",
         "is_retired",
@@ -104,6 +106,7 @@ class Segment:
             files, os.path.join(directory, segment_name(base_offset, INDEX_SUFFIX)), base_offset
         )
         self.boundaries: list[int] = []
+        self.identity: Identity | None = None
         self.descriptor = -1
         self.users = 0
         self.is_retired = False

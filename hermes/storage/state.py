@@ -25,7 +25,7 @@ import threading
 
 from hermes.errors import LogOfflineError
 from hermes.storage.descriptors import DescriptorCache
-from hermes.storage.files import FileLayer
+from hermes.storage.files import FileLayer, Identity
 from hermes.storage.loading import LoadedLog
 from hermes.storage.segment import Segment, SegmentView
 from hermes.storage.settings import LogSettings
@@ -69,6 +69,8 @@ class LogState:
         self._files = files
         self._descriptors = descriptors
         self._pwrite = files.pwrite
+        # The directory that was opened.
+        self._place: Identity | None = None
         self._lock = threading.Lock()
         self._flush_lock = threading.Lock()
         self._delete_lock = threading.Lock()

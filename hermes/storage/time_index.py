@@ -173,7 +173,7 @@ class TimeIndex:
             self.is_loaded = True
 
     def _walk_back(self, descriptor: int, log_descriptor: int, segment_end: int) -> None:
-        upper = self._files.stat(self.path).st_size // ENTRY_BYTES
+        upper = self._files.fstat(descriptor).st_size // ENTRY_BYTES
         while upper:
             lower = max(0, upper - _ENTRIES_A_READ)
             data = read_exactly(
@@ -191,9 +191,21 @@ class TimeIndex:
     def _is_trusted(self, entry: IndexEntry, log_descriptor: int, segment_end: int) -> bool:
         if not self._base_offset < entry.end_offset <= segment_end:
             return False
-        return entry.tail_crc == self._tail_crc(log_descriptor, entry.end_offset)
+        return entry.tail_crc == self.tail_crc(log_descriptor, entry.end_offset)
 
-    def _tail_crc(self, log_descriptor: int, end_offset: int) -> int:
+    def tail_crc(self, log_descriptor: int, end_offset: int) -> int:
+        """Compute what an entry says of the bytes before its end.
+
+        Args:
+            log_descriptor: the segment's file, open for reading.
+            end_offset: absolute, inside the segment.
+
+        Returns:
+            The CRC-32 of up to `TAIL_BYTES` bytes.
+
+        Raises:
+            OSError: the segment can't be read.
+        """
         position = end_offset - self._base_offset
         length = min(TAIL_BYTES, position)
         return crc32(read_exactly(self._files, log_descriptor, length, position - length))
@@ -296,7 +308,7 @@ class TimeIndex:
             OSError: it can't be created.
         """
         try:
-            self._files.stat(self.path)
+            self._files.lstat(self.path)
         except FileNotFoundError:
             self._files.close(self._files.open_append(self.path, create=True))
             return True
@@ -355,7 +367,7 @@ class TimeIndex:
     ) -> None:
         earliest = self._last.time_ms if self._last is not None else 0
         made = [
-            IndexEntry(max(time_ms, earliest), end, self._tail_crc(log_descriptor, end), is_gap)
+            IndexEntry(max(time_ms, earliest), end, self.tail_crc(log_descriptor, end), is_gap)
             for time_ms, end, is_gap in entries
         ]
         position = self._count * ENTRY_BYTES

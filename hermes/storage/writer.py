@@ -11,11 +11,13 @@ import os
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from errno import EEXIST, ESTALE
 
 from hermes.errors import DiskFullError, LogOfflineError, StorageError, UncertainAppendError
 from hermes.storage.files import (
     IOV_MAX,
     Buffer,
+    identity,
     is_no_descriptor,
     is_no_room,
     storage_error,
@@ -23,6 +25,7 @@ from hermes.storage.files import (
 )
 from hermes.storage.segment import SEGMENT_SUFFIX, Segment, SegmentView, segment_name
 from hermes.storage.state import NEVER_MS, NO_ENTRY_MS, LogState
+from hermes.storage.tail import exists, promise
 
 __all__ = ["LogWriter"]
 
@@ -169,21 +172,15 @@ class LogWriter(LogState):
         promised = self._high_watermark == self._end
         segment = Segment(self._files, self.directory, self._end, is_flushed_name=promised)
         final = os.path.join(self.directory, segment_name(self._end, SEGMENT_SUFFIX))
-        if not promised and self._exists(final):
-            raise FileExistsError(0, "exists already", final)
+        if not promised and exists(final, self._files):
+            raise FileExistsError(EEXIST, "exists already", final)
+        self._check_place(())
         self._descriptor = self._descriptors.create(segment)
         self._dirty.append(segment)
         self._has_new_names = True
         self._view = SegmentView.of((*self._view.segments, segment))
         self._base = self._end
         self._entry_ms = NO_ENTRY_MS
-
-    def _exists(self, path: str) -> bool:
-        try:
-            self._files.stat(path)
-        except FileNotFoundError:
-            return False
-        return True
 
     def _undo_append(self, error: OSError, position: int) -> StorageError:
         """Under the lock: cut a failed append off; say what to raise."""
@@ -264,6 +261,8 @@ class LogWriter(LogState):
         """Put data on disk, then names, then give `.unflushed` segments their final names."""
         for segment in work.dirty:
             self._files.fdatasync(segment.descriptor)
+        # Before anything is promised, and after what takes long.
+        self._check_place(work.dirty)
         has_new_names = work.has_new_names
         for segment in work.dirty:
             if segment.index.last is None and segment.base_offset < work.end:
@@ -272,9 +271,30 @@ class LogWriter(LogState):
         self._sync_names(has_new_names=has_new_names)
         drafts = [segment for segment in work.dirty if not segment.is_flushed_name]
         for segment in drafts:
-            self._promise(segment)
+            promise(segment, self._files)
         if drafts:
             self._sync_directory(self.directory)
+
+    def _check_place(self, segments: Sequence[Segment]) -> None:
+        """Make sure that the names still lead to the directory and the files that were opened.
+
+        Raises:
+            OSError: they don't: what is written goes where nobody will find it.
+        """
+        files = self._files
+        try:
+            is_same = identity(files.stat(self.directory)) == self._place and all(
+                segment.is_retired or identity(files.lstat(segment.path)) == segment.identity
+                for segment in segments
+            )
+        except (FileNotFoundError, NotADirectoryError):
+            is_same = False
+        if not is_same:
+            raise OSError(
+                ESTALE,
+                f"{self.directory} or a file in it was removed, replaced or unmounted; put back "
+                "what was there, or restart the broker to go on with what is there now",
+            )
 
     def _sync_names(self, *, has_new_names: bool) -> None:
         """Put on disk which files the partition has, and that it exists."""
@@ -286,15 +306,6 @@ class LogWriter(LogState):
 
     def _sync_directory(self, path: str) -> None:
         self._descriptors.opening(self._files.fsync_directory, path)
-
-    def _promise(self, segment: Segment) -> None:
-        """Call a segment `.kafka`, now that everything before it is on disk."""
-        draft = segment.path
-        final = os.path.join(self.directory, segment_name(segment.base_offset, SEGMENT_SUFFIX))
-        if self._exists(final):
-            raise FileExistsError(0, f"{final} exists already", final)
-        self._files.rename(draft, final)
-        segment.is_flushed_name = True
 
     def _tell_index(self, work: _FlushWork) -> None:
         """Write what has become true into the time indexes. Failing costs comfort, not messages."""

@@ -21,6 +21,8 @@ OPERATIONS = (
     "ftruncate",
     "listdir",
     "stat",
+    "lstat",
+    "fstat",
     "rename",
     "unlink",
     "rmdir",
@@ -104,7 +106,10 @@ class FaultyFiles(WatchedFiles):
         only: the names of the calls that count.
         path_part: only calls on a file or directory of this name or suffix count, and on what is
             directly in a directory of this name. What lies further above is the machine's choice.
+        is_late: whether what a failing call was to do is done all the same.
     """
+
+    is_late = False
 
     def __init__(
         self,
@@ -124,6 +129,7 @@ class FaultyFiles(WatchedFiles):
         self.counted = 0
         self.failed = 0
         self._paths: dict[int, str] = {}
+        self._fails_late = False
 
     def before(self, name: str, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
         if name not in self.only or not self._concerns(self._path(arguments)):
@@ -137,6 +143,9 @@ class FaultyFiles(WatchedFiles):
             return arguments
         if self.error is not None:
             self.failed += 1
+            if self.is_late:
+                self._fails_late = True
+                return arguments
             raise OSError(self.error, os.strerror(self.error), self._path(arguments))
         if name in WRITES:
             self.failed += 1
@@ -144,6 +153,12 @@ class FaultyFiles(WatchedFiles):
         return arguments
 
     def after(self, name: str, arguments: tuple[Any, ...], result: Any) -> None:
+        if self._fails_late:
+            self._fails_late = False
+            if name.startswith("open_"):
+                self.close(result)
+            assert self.error is not None
+            raise OSError(self.error, os.strerror(self.error), self._path(arguments))
         if name.startswith("open_"):
             self._paths[result] = arguments[0]
 

@@ -2,14 +2,15 @@
 
 from collections.abc import Callable
 from errno import EIO, EMFILE, ENOSPC
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 from storage_fakes import OPERATIONS, WRITES, FaultyFiles
-from storage_logs import NOW_MS, append, message, read_all
+from storage_logs import NOW_MS, append, message, open_log, read_all, settings
 
-from hermes.errors import DiskFullError, LogOfflineError
+from hermes.errors import DiskFullError, LogOfflineError, StorageError
 
 Check = Callable[[Path, Any], None]
 
@@ -117,3 +118,71 @@ def test_a_log_that_keeps_failing_keeps_its_visible_part(tmp_path: Path, lives: 
     life.reopen("a-0")
     assert log.high_watermark == 40
     life.directory.close()
+
+
+# -- a second fault while the first is being mended -----------------------------------------------
+
+
+def log_before_a_flush(path: Path, files: FaultyFiles) -> tuple[Any, bytes]:
+    """A log of a flushed segment and two that aren't."""
+    log = open_log(path / "clicks-0", files, log_settings=settings(10))
+    texts = [message(f"{number}") for number in range(3)]
+    append(log, texts[0])
+    log.flush()
+    for number, text in enumerate(texts[1:]):
+        append(log, text, now_ms=NOW_MS + number)
+    return log, b"".join(texts)
+
+
+def fails(files: FaultyFiles, number: int, call: Callable[[], object]) -> bool:
+    """Whether a call reaches the fault that is armed `number` calls from now, and fails by it."""
+    files.fail_at = files.counted + number
+    try:
+        call()
+    except StorageError:
+        return True
+    finally:
+        reached = files.counted > files.fail_at
+        files.fail_at = None
+    # A fault in a time index, say, is gone over.
+    return reached
+
+
+OPENS = ("open_new", "open_append", "open_read", "fsync_directory")
+
+
+@pytest.mark.parametrize(
+    ("error", "is_late", "only"),
+    [(EIO, False, OPERATIONS), (EIO, True, OPERATIONS), (EMFILE, False, OPENS)],
+    ids=["undone", "done all the same", "no descriptor"],
+)
+def test_no_call_that_fails_once_more_while_reopening_keeps_a_log_offline(
+    tmp_path: Path, error: int, is_late: bool, only: tuple[str, ...]
+) -> None:
+    """Every call of the flush, and then every call of the re-opening: what was accepted is kept."""
+    rounds = 0
+    for first in count():
+        second = 0
+        while True:
+            path = tmp_path / f"{first}-{second}"
+            path.mkdir()
+            files = FaultyFiles(None, error, only=only)
+            log, expected = log_before_a_flush(path, files)
+            files.is_late = is_late
+            if not fails(files, first, log.flush):
+                assert rounds > (5 if error == EMFILE else 100)
+                return
+            was_offline = log.is_offline
+            again = was_offline and fails(files, second, lambda log=log: log.reopen(NOW_MS))
+            if log.is_offline:
+                assert log.reopen(NOW_MS).dropped_bytes == 0, (first, second)
+            log.flush()
+            assert read_all(log) == expected
+            append(log, message("later"))
+            log.flush()
+            assert read_all(log) == expected + message("later")
+            log.close()
+            assert files.opened == set(), (first, second)
+            rounds, second = rounds + 1, second + 1
+            if not again:
+                break

@@ -25,9 +25,7 @@ def crashed_life(path: Path, lives: Any, crash_at: int | None) -> tuple[Any, For
     else:
         with pytest.raises(Crash):
             life.run()
-    files.close_all()
-    if life.directory._lock is not None:
-        life.directory._lock.release()  # as the end of a process does
+    files.close_all()  # as the end of a process does; the lock is one of them
     return life, files
 
 

@@ -9,7 +9,7 @@ import shutil
 import tempfile
 from bisect import bisect_right
 from collections.abc import Iterable
-from errno import EIO, ENOSPC
+from errno import EIO, EMFILE, ENOSPC
 from itertools import pairwise
 from pathlib import Path
 from random import Random
@@ -19,7 +19,7 @@ import pytest
 from hypothesis import note, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from storage_fakes import WRITES, ForgetfulFiles
+from storage_fakes import OPERATIONS, WRITES, ForgetfulFiles
 from storage_logs import NOW_MS, message, read_all
 from storage_logs import settings as log_settings
 
@@ -29,13 +29,17 @@ from hermes.storage import DataDirectory, Log
 
 
 class TemperamentalFiles(ForgetfulFiles):
-    """Also fails one call on demand."""
+    """Also fails one call on demand: the next of some, after a few of them that pass."""
 
     fail_next: tuple[tuple[str, ...], int] | None = None
+    passing = 0
 
     def before(self, name: str, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
         arguments = super().before(name, arguments)
         if self.fail_next is not None and name in self.fail_next[0]:
+            if self.passing:
+                self.passing -= 1
+                return arguments
             number = self.fail_next[1]
             self.fail_next = None
             raise OSError(number, os.strerror(number))
@@ -98,9 +102,7 @@ class LogMachine(RuleBasedStateMachine):
         return report
 
     def stop_without_closing(self) -> None:
-        self.files.close_all()
-        assert self.directory._lock is not None
-        self.directory._lock.release()
+        self.files.close_all()  # the lock among them
 
     def forget_after(self, end: int) -> None:
         assert end in self.ends
@@ -201,6 +203,18 @@ class LogMachine(RuleBasedStateMachine):
             self.files.fail_next = (WRITES, EIO)
             with pytest.raises(LogOfflineError):
                 self.log.append([each], len(each), 1, self.now_ms)
+
+    @rule(passing=st.integers(0, 40), error=st.sampled_from([EIO, ENOSPC, EMFILE]))
+    def reopen_on_a_disk_that_fails_once_more(self, passing: int, error: int) -> None:
+        """Whatever it did before it failed, the next attempt goes on from there."""
+        self.files.fail_next, self.files.passing = (OPERATIONS, error), passing
+        try:
+            self.log.reopen(self.now_ms)
+        except LogOfflineError:
+            assert self.log.is_offline
+        finally:
+            self.files.fail_next, self.files.passing = None, 0
+        self.reopen()
 
     @rule()
     def reopen(self) -> None:

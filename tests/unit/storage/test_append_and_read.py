@@ -73,7 +73,7 @@ def test_a_flush_with_nothing_to_do_touches_no_disk(tmp_path: Path) -> None:
     done = len(files.calls)
 
     assert log.flush() == log.end_offset
-    assert files.calls[done:] == []
+    assert files.calls[done:] == ["stat"], "whether the directory is still there"
 
 
 @pytest.mark.parametrize("buffers", [1, 2, IOV_MAX, IOV_MAX + 1, 3 * IOV_MAX])
