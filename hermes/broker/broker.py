@@ -43,6 +43,7 @@ from hermes.errors import (
     OffsetOutOfRangeError,
     ProtocolError,
     StorageError,
+    TooManyTopicsError,
     WrongPartitionError,
 )
 from hermes.limited_log import LimitedLog
@@ -390,6 +391,8 @@ class Broker:
                 partition=partition,
                 error=error,
             )
+        elif isinstance(error, TooManyTopicsError):
+            self._lines.warn("topics", "a limit is reached: {error}", error=error)
         return CloseConnection(f"produce to {quoted(topic)} partition {partition}: {error}")
 
     def _acknowledged_produce(self, request: AcknowledgedProduceRequest) -> Outcome:

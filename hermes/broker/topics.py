@@ -13,6 +13,7 @@ from collections.abc import Callable
 from hermes.config import BrokerConfig
 from hermes.errors import (
     BrokerStoppingError,
+    TooManyTopicsError,
     TopicBeingDeletedError,
     UnknownTopicError,
     WrongPartitionError,
@@ -107,6 +108,7 @@ class TopicRegistry:
             InvalidTopicError: the name is not allowed, or can't be stored.
             WrongPartitionError: there is no such partition.
             UnknownTopicError: it does not exist and may not be created by producing.
+            TooManyTopicsError: it does not exist, and there are `max_topics` or `max_partitions`.
             TopicBeingDeletedError: the topic is being deleted.
             BrokerStoppingError: the broker stops.
             StorageError: the disk refused.
@@ -159,6 +161,7 @@ class TopicRegistry:
                 f"topic {topic!r} does not exist and auto_create_topics is off; "
                 "list it under `topics` in broker.yaml"
             )
+        self._check_room(topic, new)
         count = self.partition_count(topic)
         check_new_topic_name(topic, self._config.max_topic_name_length, len(f"-{count - 1}"))
         log = self._directory.create(topic, partition)
@@ -166,6 +169,18 @@ class TopicRegistry:
         if new:
             self._on_created(topic, count)
         return log
+
+    def _check_room(self, topic: str, new: bool) -> None:
+        limit = self._config.max_topics
+        if new and len(self._counts) >= limit:
+            raise TooManyTopicsError(
+                f"topic {topic!r} is not created: there are max_topics={limit} already"
+            )
+        limit = self._config.max_partitions
+        if len(self._directory.logs) >= limit:
+            raise TooManyTopicsError(
+                f"no partition of {topic!r} is created: there are max_partitions={limit} already"
+            )
 
     def _check_partition(self, topic: str, partition: int) -> None:
         count = self.partition_count(topic)

@@ -144,6 +144,24 @@ class BrokerConfig:
             key="request_memory",
         ),
     ] = 24 << 20
+    max_topics: Annotated[
+        int,
+        Setting(
+            kinds.COUNT,
+            "Topics on this broker. No further one is created: error 72 where the produce is "
+            "answered, else the connection is closed. Those that are there are served in any case.",
+            _LIMITS,
+        ),
+    ] = 10_000
+    max_partitions: Annotated[
+        int,
+        Setting(
+            kinds.COUNT,
+            "The same for partitions that were written to, over all topics: each costs some 5 KB "
+            "of memory and a file descriptor or two.",
+            _LIMITS,
+        ),
+    ] = 20_000
     max_open_segments: Annotated[
         int,
         Setting(

@@ -43,6 +43,8 @@ max_expanded_bytes: 1GiB
 max_connections: 50
 idle_timeout: 1h30m
 request_memory: 16MiB
+max_topics: 500
+max_partitions: 5000
 max_open_segments: 12
 num_partitions: 4
 auto_create_topics: false
@@ -97,6 +99,8 @@ ready_file: /run/hermes.ready
         max_connections=50,
         idle_timeout_ms=5_400_000,
         request_memory_bytes=16 << 20,
+        max_topics=500,
+        max_partitions=5000,
         max_open_segments=12,
         num_partitions=4,
         auto_create_topics=False,
