@@ -128,9 +128,9 @@ class _ExitingService(BrokerService):
             _exit(str(error))
 
     def stopService(self) -> Any:
-        """Stop; further signals change nothing, since `stop_timeout` bounds what is awaited."""
+        """Stop; a further signal means that clients are not waited for any longer."""
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, signal.SIG_IGN)
+            signal.signal(number, lambda *_: _in_reactor(self.hurry))
         return super().stopService()
 
 

@@ -1,40 +1,19 @@
-"""The broker as a Twisted service: what starts in which order, and stops in the other.
-
-Start: descriptor limit, threads, the data directory (lock, load, recover), then the ports, so
-that nobody is served before everything is readable, then the registration in ZooKeeper, where
-there is one; last one line with the actual addresses and the ready file. Stop: the registration
-taken back, so that clients go elsewhere, ports closed, answers under way finished, logs flushed,
-the clean-shutdown marker written, the lock released. Nothing acknowledged is lost at any point;
-what `stop_timeout` cuts off was not acknowledged. It is all in one class, though that is long: what
-starts and what stops it are only seen to match when they stand together.
-"""
+"""The broker as a Twisted service: starts a `ServingBroker`, says when it is ready, stops it."""
 
 import json
 import os
 import resource
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from twisted.application.service import Service
-from twisted.internet.defer import Deferred, inlineCallbacks
-from twisted.internet.interfaces import IListeningPort
-from twisted.internet.threads import deferToThreadPool
+from twisted.internet.defer import inlineCallbacks
 from twisted.python.failure import Failure
-from twisted.python.threadpool import ThreadPool
 
 from hermes._version import __version__
-from hermes.broker.broker import Broker
-from hermes.broker.coordinating import Coordination
-from hermes.broker.factory import BrokerFactory
-from hermes.broker.flushing import FlushPolicy, FlushScheduler
-from hermes.broker.maintenance import Maintenance
-from hermes.broker.pages import PageCache
-from hermes.broker.regular import RegularTask
-from hermes.broker.topics import TopicRegistry
+from hermes.broker.serving import ServingBroker
 from hermes.config import BrokerConfig
 from hermes.errors import ConfigError, InvalidTopicError
 from hermes.interfaces import IRetentionPolicy
@@ -42,25 +21,8 @@ from hermes.listening import Address, Listener
 from hermes.logs import ModuleLogger
 from hermes.plugins import load_plugin
 from hermes.protocol import check_new_topic_name
-from hermes.quoting import printable
-from hermes.storage import DataDirectory, LogSettings, OpenReport
 
 __all__ = ["BrokerService", "raise_descriptor_limit"]
-
-#: Retention passes begin this long after the start, as in 0.7.
-FIRST_RETENTION_SECONDS = 60.0
-
-#: How often offline logs are tried again.
-_REOPEN_SECONDS = 5.0
-
-#: How often the wall clock is looked at, whether it was set.
-_WATCH_SECONDS = 60.0
-
-#: How often requests that make no progress are looked for while memory is short.
-_LOOK_SECONDS = 1.0
-
-#: Recovery takes any smaller message for one, whatever the limit of today.
-_BELIEVED_MESSAGE_BYTES = 1_000_000
 
 
 class BrokerService(Service):
@@ -68,9 +30,6 @@ class BrokerService(Service):
 
     Attributes:
         config: its settings.
-        broker: what decides, while the service runs.
-        factory: its connections, while the service runs.
-        addresses: what the ports are bound to, as (host, port) or a UNIX socket's path.
     """
 
     name = "hermes"
@@ -96,25 +55,21 @@ class BrokerService(Service):
             now_ms: the wall clock, in ms since 1970.
         """
         self.config = config
-        self.broker: Broker | None = None
-        self.factory: BrokerFactory | None = None
-        self.addresses: list[Address] = []
-        self._reactor = reactor
         self.on_fatal = on_fatal or (lambda _: reactor.stop())
+        self._reactor = reactor
         self._ready_file = ready_file or config.ready_file
         self._now_ms = now_ms
-        self._directory: DataDirectory | None = None
-        self._flusher: FlushScheduler | None = None
-        self._coordination: Coordination | None = None
-        self._ports: list[IListeningPort] = []
-        self._tasks: list[RegularTask] = []
-        self._pools: list[ThreadPool] = []
+        self._run: ServingBroker | None = None  # between start and stop
+        self._stopping: ServingBroker | None = None
         self._listeners = [Listener(reactor, "listen", text) for text in config.listen]
         _check_topics(config)
         for topic in ("", *config.topics):
             self._retention_policy(topic)  # a wrong plugin fails before anything starts
 
-    # -- start ----------------------------------------------------------------------------------
+    @property
+    def addresses(self) -> list[Address]:
+        """What the ports are bound to, as (host, port) or a UNIX socket's path, while it runs."""
+        return [] if self._run is None else self._run.addresses
 
     def startService(self) -> None:
         """Open the data directory, then the ports.
@@ -126,107 +81,37 @@ class BrokerService(Service):
         raise_descriptor_limit()
         if self._ready_file and not os.access(Path(self._ready_file).parent, os.W_OK):
             raise ConfigError("ready_file", f"can't write into the directory of {self._ready_file}")
-        try:
-            self._open()
-            self._listen()
-            assert self._coordination is not None
-            assert self.broker is not None
-            self._coordination.register(self.addresses, self.broker.topics)
-        except BaseException:
-            self._undo()
-            raise
+        run = self._run = ServingBroker(
+            self.config, self._reactor, self._now_ms, self._listeners, self._retention_policy
+        )
         super().startService()  # type: ignore[no-untyped-call]
-        self._start_tasks()
         # Not before the reactor runs: from then on signals are handled as well.
-        self._reactor.callWhenRunning(self._register)
+        self._reactor.callWhenRunning(self._register, run)
 
-    def _open(self) -> None:
-        config = self.config
-        flush_threads = self._pool("flush", config.flush_threads)
-        io_threads = self._pool("io", config.io_threads)
-        in_thread = self._caller(io_threads)
-        directory = DataDirectory(
-            config.log_dir, self._log_settings, max_open_segments=config.max_open_segments
-        )
-        with ThreadPoolExecutor(config.io_threads) as workers:
-            report = directory.open(self._now_ms(), workers=workers)
-        self._directory = directory
-        self._report_opened(report)
-        self._coordination = Coordination(config, self._reactor, in_thread, self._now_ms)
-        self._flusher = FlushScheduler(
-            self._reactor, self._caller(flush_threads), self._flush_policy
-        )
-        self.broker = Broker(
-            config,
-            directory,
-            TopicRegistry(
-                directory,
-                config,
-                self._coordination.topic_created,
-                self._coordination.topic_deleted,
-            ),
-            self._flusher,
-            clock=self._reactor,
-            now_ms=self._now_ms,
-            in_thread=in_thread,
-        )
-        self.factory = BrokerFactory(self.broker, config, self._reactor, PageCache(in_thread))
-        self._maintenance = Maintenance(
-            directory,
-            lru_cache(maxsize=None)(self._retention_policy),
-            self._now_ms,
-            self._reactor.seconds,
-            in_thread,
-            self._flusher.reopened,
-        )
+    def _register(self, run: ServingBroker) -> None:
+        if self._run is run:  # else it was stopped before the reactor ran
+            registered = run.coordination.register_embedded(run.addresses, run.broker.topics)
+            registered.addCallbacks(
+                self._announce, self._registration_failed, callbackArgs=(run,), errbackArgs=(run,)
+            )
 
-    def _listen(self) -> None:
-        assert self._coordination is not None
-        assert self.factory is not None
-        self._coordination.start()
-        for listener in self._listeners:
-            opened = listener.open(self.factory)
-            self._ports.append(opened.port)
-            self.addresses.append(opened.address)
-
-    def _start_tasks(self) -> None:
-        assert self.factory is not None
-        assert self.broker is not None
-        config = self.config
-        self._regularly(self.factory.sweep_idle, config.idle_timeout_ms / 1000)
-        self._regularly(self.factory.memory.look, _LOOK_SECONDS)
-        self._regularly(self.broker.large_answers.look, _LOOK_SECONDS)
-        self._regularly(self._maintenance.reopen_offline, _REOPEN_SECONDS)
-        self._regularly(self._maintenance.watch_clock, _WATCH_SECONDS)
-        interval = config.retention_check_interval_ms / 1000
-        self._regularly(
-            self._maintenance.apply_retention, interval, min(interval, FIRST_RETENTION_SECONDS)
-        )
-        self._regularly(self._log_metrics, config.metrics_interval_ms / 1000)
-
-    def _register(self) -> None:
-        if self._coordination is None or self.broker is None:
-            return  # stopped before it ran
-        registered = self._coordination.register_embedded(self.addresses, self.broker.topics)
-        registered.addCallbacks(lambda _: self._announce(), self._registration_failed)
-
-    def _registration_failed(self, failure: Failure) -> None:
+    def _registration_failed(self, failure: Failure, run: ServingBroker) -> None:
+        if self._run is not run:
+            return  # stopped meanwhile, which ends the attempt
         self._log.critical(
             "the broker can't be registered and stops: {error}", error=failure.getErrorMessage()
         )
         self.on_fatal(failure.getErrorMessage())
 
-    def _announce(self) -> None:
-        if not self.running:
+    def _announce(self, _: Any, run: ServingBroker) -> None:
+        if self._run is not run:
             return
         if self._ready_file:
             try:
-                _write_ready_file(
-                    Path(self._ready_file), self.config, self.addresses, self._coordination
-                )
+                _write_ready_file(Path(self._ready_file), self.config, run)
             except OSError as error:
                 self._log.error("can't write the ready file: {error}", error=str(error))
-        where = ", ".join(_text(address) for address in self.addresses)
+        where = ", ".join(_text(address) for address in run.addresses)
         self._log.info(
             "broker {broker_id} is ready: Hermes {version} listening on {where}, logs in {log_dir}",
             broker_id=self.config.broker_id,
@@ -235,98 +120,28 @@ class BrokerService(Service):
             log_dir=str(self.config.log_dir),
         )
 
-    # -- stop -----------------------------------------------------------------------------------
-
     @inlineCallbacks
     def stopService(self) -> "Any":
-        """Close the ports, finish what is under way, flush, write the marker.
+        """Stop in good order; see `ServingBroker.stop`.
 
         Returns:
             A Deferred that fires when everything is on disk and released.
         """
         super().stopService()  # type: ignore[no-untyped-call]
-        if self._directory is None or self.factory is None or self._flusher is None:
+        run, self._run = self._run, None
+        if run is None:
             return
-        for task in self._tasks:
-            task.stop()
-        assert self._coordination is not None
-        yield self._coordination.unregister()
-        for port in self._ports:
-            yield port.stopListening()
-        assert self.broker is not None
-        self.broker.topics.stopping = True
-        yield self._drain()
-        yield self._flusher.stop()
-        directory, self._directory = self._directory, None
-        clean = yield deferToThreadPool(self._reactor, self._pools[0], directory.close)
-        yield self._coordination.stop()
-        if not clean:
-            self._log.critical("some logs were not closed cleanly; the next start recovers them")
-        self._stop_pools()
+        self._stopping = run
+        yield run.stop()
         if self._ready_file:
             Path(self._ready_file).unlink(missing_ok=True)
         self._log.info("broker {broker_id} has stopped", broker_id=self.config.broker_id)
 
-    @inlineCallbacks
-    def _drain(self) -> "Any":
-        assert self.factory is not None
-        drained = self.factory.drain()
-        cut = self._reactor.callLater(self.config.stop_timeout_ms / 1000, self.factory.abort_all)
-        yield drained
-        if cut.active():
-            cut.cancel()
-
-    def _undo(self) -> None:
-        """After a failed start: release what was taken, and write no marker."""
-        for port in self._ports:
-            port.stopListening()
-        self._ports.clear()
-        if self._coordination is not None:
-            self._coordination.stop()
-        if self._directory is not None:
-            self._directory.close(clean=False)
-            self._directory = None
-        self._stop_pools()
-
-    def _stop_pools(self) -> None:
-        for pool in self._pools:
-            pool.stop()
-        self._pools.clear()
-
-    # -- parts ----------------------------------------------------------------------------------
-
-    def _pool(self, name: str, threads: int) -> ThreadPool:
-        pool = ThreadPool(0, threads, name=f"hermes-{name}")
-        pool.start()
-        self._pools.append(pool)
-        return pool
-
-    def _caller(self, pool: ThreadPool) -> Callable[..., "Deferred[Any]"]:
-        reactor = self._reactor
-        return lambda function, *args: deferToThreadPool(reactor, pool, function, *args)
-
-    def _regularly(
-        self, function: Callable[[], Any], interval: float, first: float | None = None
-    ) -> None:
-        """Call `function` every `interval` seconds, for the first time after `first`."""
-        if interval > 0:
-            delay = interval if first is None else first
-            self._tasks.append(RegularTask(self._reactor, function, interval, delay))
-
-    def _log_settings(self, topic: str) -> LogSettings:
-        settings = self.config.topic(topic)
-        return LogSettings(
-            segment_bytes=settings.segment_bytes,
-            segment_age_ms=settings.segment_age_ms,
-            # A log may hold larger messages, from before this limit was lowered.
-            max_message_bytes=max(self.config.max_message_bytes, _BELIEVED_MESSAGE_BYTES),
-        )
-
-    def _flush_policy(self, topic: str) -> FlushPolicy:
-        settings = self.config.topic(topic)
-        # 0.7 looked for due logs at intervals, so a message waited for the later of the two.
-        interval_ms = max(settings.flush_interval_ms, self.config.flush_check_interval_ms)
-        return FlushPolicy(settings.flush_messages, interval_ms)
+    def hurry(self) -> None:
+        """Don't wait for clients any longer, when a stop is under way; flush all the same."""
+        if self._stopping is not None:
+            self._log.info("told to stop once more: clients are not waited for any longer")
+            self._stopping.hurry()
 
     def _retention_policy(self, topic: str) -> IRetentionPolicy:
         settings = self.config.topic(topic)
@@ -334,33 +149,6 @@ class BrokerService(Service):
             "hermes.retention", settings.retention_policy, IRetentionPolicy, settings.retention
         )
         return policy
-
-    def _report_opened(self, report: OpenReport) -> None:
-        """Log what opening found that an operator should know."""
-        for (topic, partition), reason in report.offline.items():
-            self._log.error(
-                "{topic}-{partition} is out of service: {reason}",
-                topic=printable(topic),
-                partition=partition,
-                reason=printable(reason),
-            )
-        for (topic, partition), recovery in report.recovered.items():
-            if recovery.dropped_bytes or recovery.bad_ranges:
-                self._log.warn(
-                    "recovered {topic}-{partition}: dropped {dropped} bytes behind offset {end}; "
-                    "damaged messages kept at {bad}",
-                    topic=printable(topic),
-                    partition=partition,
-                    dropped=recovery.dropped_bytes,
-                    end=recovery.valid_end,
-                    bad=list(recovery.bad_ranges),
-                )
-        for name in report.strange:
-            self._log.warn("{name} is no part of a log; it is left alone", name=printable(name))
-
-    def _log_metrics(self) -> None:
-        assert self.broker is not None
-        self._log.info("metrics: {metrics}", metrics=self.broker.metrics.snapshot())
 
 
 def raise_descriptor_limit() -> int:
@@ -391,16 +179,11 @@ def _text(address: Address) -> str:
     return address if isinstance(address, str) else f"{address[0]}:{address[1]}"
 
 
-def _write_ready_file(
-    path: Path,
-    config: BrokerConfig,
-    addresses: list[Address],
-    coordination: Coordination | None,
-) -> None:
+def _write_ready_file(path: Path, config: BrokerConfig, run: ServingBroker) -> None:
     """Write the ready file at once: whoever sees it sees all of it."""
     listen = [
         {"path": address} if isinstance(address, str) else {"host": address[0], "port": address[1]}
-        for address in addresses
+        for address in run.addresses
     ]
     content = {
         "broker_id": config.broker_id,
@@ -408,7 +191,7 @@ def _write_ready_file(
         "pid": os.getpid(),
         "listen": listen,
         "log_dir": str(Path(config.log_dir).absolute()),
-        "zookeeper_connect": None if coordination is None else coordination.connect_string,
+        "zookeeper_connect": run.coordination.connect_string,
     }
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     temporary.write_text(json.dumps(content) + "\n", encoding="utf-8")

@@ -73,6 +73,10 @@ class DataDirectory:
         settings_for: gives a topic's settings.
         files: the file layer; the operating system's unless given.
         max_open_segments: how many segments may be open while nobody uses them.
+
+    Attributes:
+        path: log_dir, absolute.
+        closing: what `close` puts on disk now, for whoever waits for it.
     """
 
     def __init__(
@@ -96,6 +100,7 @@ class DataDirectory:
         # The directory that was opened and locked.
         self._place: Identity | None = None
         self._opened_ms = 0
+        self.closing = ""
         # Where the logs ended at a clean start that had nothing to recover; else None.
         self._clean_ends: Mapping[TopicPartition, int] | None = None
 
@@ -346,6 +351,7 @@ class DataDirectory:
             log.close()
         # Until it was closed a log may have been appended to, by whoever was late.
         flushed += [log.high_watermark == log.end_offset for log in self._logs.values()]
+        self.closing = CLEAN_SHUTDOWN_MARKER
         is_clean = clean and self._is_open and all(flushed) and not abandoned
         if is_clean:
             is_clean = self._write_marker()
@@ -355,6 +361,7 @@ class DataDirectory:
         return is_clean
 
     def _flush(self, log: Log) -> bool:
+        self.closing = log.name
         try:
             log.flush()
         except StorageError:

@@ -3,6 +3,7 @@
 import json
 import os
 import resource
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -214,3 +215,66 @@ def test_a_broker_of_kafkas_directory(start_broker: StartBroker, tmp_path: Path)
     assert (logs / "strange").is_dir()
     assert (logs / "stray.txt").read_text() == "stray"
     assert (logs / "torn-0" / f"{99:020d}.kafka").read_bytes() == HELLO
+
+
+def test_a_second_signal_cuts_off_who_is_waited_for(start_broker: StartBroker) -> None:
+    broker = start_broker(stop_timeout="1h", flush_interval="1h", flush_messages=1_000_000)
+    with broker.connect() as client, broker.connect() as reader:
+        many = HELLO * 1_000_000
+        for _ in range(3):
+            client.call(produce_acknowledged(("t", 0, many)))
+        wait_until_visible(client, "t", 0, 3 * len(many))
+        client.call(produce_acknowledged(("u", 0, HELLO), acks=1))
+        reader.send(fetch("t", 0, 0, 3 * len(many)))
+        assert reader.readable()
+        broker.process.send_signal(signal.SIGTERM)
+        broker.wait_for_line("Closed)")
+        assert broker.process.poll() is None, "the answer is on its way"
+        assert broker.stop() == 0
+    assert (broker.log_dir / ".kafka_cleanshutdown").exists()
+    broker.wait_for_line("told to stop once more")
+
+
+HANG = """
+import os, threading
+from hermes.storage import FileLayer
+
+def fdatasync(fd, real=FileLayer.fdatasync):
+    if "stuck-0" in os.readlink(f"/proc/self/fd/{fd}") and os.path.exists("hang"):
+        threading.Event().wait()
+    real(fd)
+
+FileLayer.fdatasync = staticmethod(fdatasync)
+"""
+
+
+@pytest.mark.parametrize("running", [True, False], ids=["a running flush", "the last flush"])
+def test_a_disk_that_hangs_does_not_hold_up_a_stop(tmp_path: Path, running: bool) -> None:
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "sitecustomize.py").write_text(HANG)
+    often = {"flush_messages": 1}
+    seldom = {"flush_interval": "1h", "flush_messages": 1_000_000}
+    broker = BrokerProcess(
+        tmp_path / "broker",
+        {
+            "log_dir": str(tmp_path / "logs"),
+            "stop_timeout": "300ms",
+            "topics": {"stuck": often if running else seldom, "other": seldom},
+        },
+        environment={"PYTHONPATH": str(tmp_path / "site")},
+    )
+    with broker.connect() as client:
+        (broker.directory / "hang").touch()
+        for topic in ("other", "stuck"):
+            client.call(produce_acknowledged((topic, 0, HELLO), acks=1))
+    assert broker.stop() == 0
+    line = broker.wait_for_line("left behind as it is")
+    assert "stuck-0" in line
+    assert "critical" in line
+    assert not (broker.log_dir / ".kafka_cleanshutdown").exists()
+    (broker.directory / "hang").unlink()
+    broker.start()
+    with broker.connect() as client:
+        for topic in ("other", "stuck"):
+            assert client.call(fetch(topic, 0, 0))[6:] == HELLO
+    assert broker.stop() == 0

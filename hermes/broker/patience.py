@@ -1,0 +1,111 @@
+"""How long a stop waits, and for what: clients get a time, a disk as long as it gets on."""
+
+from collections.abc import Callable
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.python.failure import Failure
+
+from hermes.logs import ModuleLogger
+
+__all__ = ["Patience"]
+
+
+class _Wait:
+    """One wait: for what ends it, or for a timer."""
+
+    def __init__(self) -> None:
+        self.over: Deferred[bool] = Deferred()  # whether what was awaited has ended
+        self.timer: IDelayedCall | None = None
+
+    def end(self, has_ended: bool) -> None:
+        if not self.over.called:
+            if self.timer is not None and self.timer.active():
+                self.timer.cancel()
+            self.over.callback(has_ended)
+
+
+class Patience:
+    """The waits of one stop, one after the other. Lives in the reactor's thread.
+
+    Attributes:
+        is_exhausted: whether something was given up that worker threads do.
+    """
+
+    _log = ModuleLogger()
+
+    def __init__(self, clock: IReactorTime, client_seconds: float, disk_seconds: float) -> None:
+        """Prepare.
+
+        Args:
+            clock: the reactor, or a test's `Clock`.
+            client_seconds: how long to wait for all that isn't ours, in sum, from `begin` on.
+            disk_seconds: how long to wait for a disk that doesn't get on.
+        """
+        self.is_exhausted = False
+        self._clock = clock
+        self._client_seconds = client_seconds
+        self._disk_seconds = disk_seconds
+        self._ends = clock.seconds()
+        self._for_client = _Wait()
+
+    def begin(self) -> None:
+        """The stop begins now."""
+        self._ends = self._clock.seconds() + self._client_seconds
+
+    def hurry(self) -> None:
+        """Wait for no client any longer."""
+        self._ends = self._clock.seconds()
+        self._for_client.end(False)
+
+    def for_clients(self, awaited: "Deferred[Any]") -> "Deferred[bool]":
+        """Wait for something that others decide about.
+
+        Args:
+            awaited: a failure of it is logged, and then is an end like any other.
+
+        Returns:
+            A Deferred of whether it has ended in time.
+        """
+        wait = self._for_client = _Wait()
+        left = max(self._ends - self._clock.seconds(), 0)
+        wait.timer = self._clock.callLater(left, wait.end, False)
+        self._end_with(awaited, wait)
+        return wait.over
+
+    def for_disk(
+        self, awaited: "Deferred[Any]", progress: Callable[[], object]
+    ) -> "Deferred[bool]":
+        """Wait for something that worker threads do.
+
+        Args:
+            awaited: as in `for_clients`.
+            progress: something that is another as long as they get on.
+
+        Returns:
+            A Deferred of whether it has ended; False when it doesn't get on.
+        """
+        wait = _Wait()
+
+        def look(before: object) -> None:
+            now = progress()
+            if now == before:
+                self.is_exhausted = True
+                wait.end(False)
+            else:
+                wait.timer = self._clock.callLater(self._disk_seconds, look, now)
+
+        wait.timer = self._clock.callLater(self._disk_seconds, look, progress())
+        self._end_with(awaited, wait)
+        return wait.over
+
+    def _end_with(self, awaited: "Deferred[Any]", wait: _Wait) -> None:
+        def ended(result: Any) -> Any:
+            if isinstance(result, Failure):
+                self._log.failure("a part of the broker stopped with an error", result)
+                result = None
+            wait.end(True)
+            return result
+
+        awaited.addBoth(ended)

@@ -1,0 +1,305 @@
+"""A broker between its start and its stop: what it consists of, in which order it comes and goes.
+
+A `ServingBroker` is there when everything was had: threads, the data directory (lock, load,
+recover), coordination, the ports, so that nobody is served before everything is readable, then the
+registration in ZooKeeper, where there is one. Otherwise all of it is given back. The stop goes the
+other way: the registration taken back, so that clients go elsewhere, ports closed, answers under
+way finished, logs flushed, the clean-shutdown marker written, the lock released. Nothing
+acknowledged is lost at any point; what a stop cuts off was not acknowledged.
+
+A stop always ends. Clients and the registration may take `stop_timeout` together. What worker
+threads do is waited for as long as it gets on: a disk that hangs, so that nothing ends for three
+times `stop_timeout`, is named and left behind, and the marker isn't written.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from functools import lru_cache, partial
+from threading import Thread
+from typing import Any
+
+from twisted.internet.defer import Deferred, inlineCallbacks
+from twisted.internet.threads import deferToThreadPool
+from twisted.python.threadpool import ThreadPool
+
+from hermes.broker.broker import Broker
+from hermes.broker.coordinating import Coordination
+from hermes.broker.factory import BrokerFactory
+from hermes.broker.flushing import FlushPolicy, FlushScheduler
+from hermes.broker.maintenance import Maintenance
+from hermes.broker.pages import PageCache
+from hermes.broker.patience import Patience
+from hermes.broker.regular import RegularTask
+from hermes.broker.topics import TopicRegistry
+from hermes.config import BrokerConfig
+from hermes.interfaces import IRetentionPolicy
+from hermes.listening import Address, Listener
+from hermes.logs import ModuleLogger
+from hermes.quoting import printable
+from hermes.storage import DataDirectory, FileLayer, Log, LogSettings, OpenReport
+
+__all__ = ["ServingBroker"]
+
+#: Retention passes begin this long after the start, as in 0.7.
+FIRST_RETENTION_SECONDS = 60.0
+
+#: How often offline logs are tried again.
+_REOPEN_SECONDS = 5.0
+
+#: How often the wall clock is looked at, whether it was set.
+_WATCH_SECONDS = 60.0
+
+#: How often requests that make no progress are looked for while memory is short.
+_LOOK_SECONDS = 1.0
+
+#: Recovery takes any smaller message for one, whatever the limit of today.
+_BELIEVED_MESSAGE_BYTES = 1_000_000
+
+#: A disk hangs when nothing has ended on it for so many times `stop_timeout`.
+_DISK_PATIENCE = 3
+
+
+class _Threads(ThreadPool):
+    """Worker threads that never keep a process alive: one may hang in a system call."""
+
+    threadFactory = partial(Thread, daemon=True)  # type: ignore[assignment]
+
+
+class ServingBroker:
+    """One broker that serves. Lives in the reactor's thread.
+
+    Attributes:
+        addresses: what the ports are bound to, as (host, port) or a UNIX socket's path.
+        broker: what decides.
+        coordination: its part in coordination.
+    """
+
+    _log = ModuleLogger()
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        reactor: Any,
+        now_ms: Callable[[], int],
+        listeners: Sequence[Listener],
+        retention_policy: Callable[[str], IRetentionPolicy],
+        files: FileLayer | None = None,
+    ) -> None:
+        """Start. Blocks, for as long as recovery takes.
+
+        Args:
+            config: the broker's settings.
+            reactor: serves the sockets and the timers.
+            now_ms: the wall clock, in ms since 1970.
+            listeners: the ports to open.
+            retention_policy: makes the policy of a topic.
+            files: the file layer; the operating system's unless given.
+
+        Raises:
+            HermesError: the data directory, a port or the registration can't be had; everything
+                is undone.
+        """
+        self.addresses: list[Address] = []
+        self._config = config
+        self._reactor = reactor
+        self._pools: list[ThreadPool] = []
+        seconds = config.stop_timeout_ms / 1000
+        self._patience = Patience(reactor, seconds, _DISK_PATIENCE * seconds)
+        with ExitStack() as undo:
+            undo.callback(self._stop_pools)
+            in_thread = self._threads("io", config.io_threads)
+            flush_in_thread = self._threads("flush", config.flush_threads)
+            self._directory = DataDirectory(
+                config.log_dir,
+                self._log_settings,
+                files,
+                max_open_segments=config.max_open_segments,
+            )
+            with ThreadPoolExecutor(config.io_threads) as workers:
+                report = self._directory.open(now_ms(), workers=workers)
+            undo.callback(self._directory.close, clean=False)
+            self._report_opened(report)
+            self.coordination = Coordination(config, reactor, in_thread, now_ms)
+            undo.callback(self.coordination.stop)
+            self._flusher = FlushScheduler(reactor, flush_in_thread, self._flush_policy)
+            topics = TopicRegistry(
+                self._directory,
+                config,
+                self.coordination.topic_created,
+                self.coordination.topic_deleted,
+            )
+            self.broker = Broker(
+                config,
+                self._directory,
+                topics,
+                self._flusher,
+                clock=reactor,
+                now_ms=now_ms,
+                in_thread=in_thread,
+            )
+            self._factory = BrokerFactory(self.broker, config, reactor, PageCache(in_thread))
+            self._maintenance = Maintenance(
+                self._directory,
+                lru_cache(maxsize=None)(retention_policy),
+                now_ms,
+                reactor.seconds,
+                in_thread,
+                self._flusher.reopened,
+            )
+            self.coordination.start()
+            self._ports = []
+            for listener in listeners:
+                opened = listener.open(self._factory)
+                undo.callback(opened.port.stopListening)
+                self._ports.append(opened.port)
+                self.addresses.append(opened.address)
+            self.coordination.register(self.addresses, topics)
+            undo.pop_all()
+        self._tasks = list(self._regular_tasks())
+
+    # -- stop -----------------------------------------------------------------------------------
+
+    @inlineCallbacks
+    def stop(self) -> "Any":
+        """Close the ports, finish what is under way, flush, write the marker.
+
+        Returns:
+            A Deferred that fires when everything is on disk and released, or can't be waited for.
+        """
+        for task in self._tasks:
+            task.stop()
+        self._patience.begin()
+        unregistered = self.coordination.unregister()
+        is_registered = not (yield self._patience.for_clients(unregistered))
+        if is_registered:
+            self._log.warn("the broker's registration is not taken back in time; it will expire")
+        for port in self._ports:
+            yield port.stopListening()
+        self.broker.topics.stopping = True
+        yield self._drain()
+        clean = yield self._close_directory()
+        yield self._patience.for_disk(self.coordination.stop(), lambda: None)
+        if not clean:
+            self._log.critical("some logs were not closed cleanly; the next start recovers them")
+        if not (is_registered or self._patience.is_exhausted):  # else a thread may never end
+            self._stop_pools()
+
+    def hurry(self) -> None:
+        """Don't wait for clients any longer, when a stop is under way."""
+        self._patience.hurry()
+
+    @inlineCallbacks
+    def _drain(self) -> "Any":
+        drained = self._factory.drain()
+        if not (yield self._patience.for_clients(drained)):
+            self._factory.abort_all()
+            # What threads look at for them may still be appended.
+            if not (yield self._patience.for_disk(drained, lambda: None)):
+                self._log.critical("requests that were under way do not end; they are left behind")
+
+    @inlineCallbacks
+    def _close_directory(self) -> "Any":
+        """Flush and close the logs; whether the marker was written."""
+        flusher, directory = self._flusher, self._directory
+        hung: list[Log] = []
+        if not (yield self._patience.for_disk(flusher.stop(), lambda: flusher.flushing)):
+            hung = flusher.flushing
+            for log in hung:
+                self._log.critical(
+                    "the disk does not end a flush of {log}; it is left behind as it is",
+                    log=printable(log.name),
+                )
+        closed: Deferred[bool] = self._in_own_thread(directory.close, abandoned=hung)
+        if not (yield self._patience.for_disk(closed, lambda: directory.closing)):
+            self._log.critical(
+                "the disk does not end the last flush of {what}; it is left behind as it is",
+                what=printable(str(directory.closing)),
+            )
+            return False
+        return (yield closed)
+
+    def _in_own_thread(self, function: Callable[..., Any], **options: Any) -> "Deferred[Any]":
+        """Call a function in a thread that no pool knows: theirs may all hang."""
+        pool = _Threads(0, 1, name="hermes-close")
+        pool.start()
+        called = deferToThreadPool(self._reactor, pool, function, **options)
+
+        def ended(result: Any) -> Any:
+            pool.stop()
+            return result
+
+        return called.addBoth(ended)
+
+    def _stop_pools(self) -> None:
+        for pool in self._pools:
+            pool.stop()
+        self._pools.clear()
+
+    # -- parts ----------------------------------------------------------------------------------
+
+    def _threads(self, name: str, count: int) -> Callable[..., "Deferred[Any]"]:
+        """Make a pool of threads; what calls a function in one of them."""
+        pool = _Threads(0, count, name=f"hermes-{name}")
+        pool.start()
+        self._pools.append(pool)
+        return partial(deferToThreadPool, self._reactor, pool)
+
+    def _regular_tasks(self) -> Iterator[RegularTask]:
+        config = self._config
+        retention = config.retention_check_interval_ms / 1000
+        first = min(retention, FIRST_RETENTION_SECONDS)
+        for function, interval, delay in (
+            (self._factory.sweep_idle, config.idle_timeout_ms / 1000, None),
+            (self._factory.memory.look, _LOOK_SECONDS, None),
+            (self.broker.large_answers.look, _LOOK_SECONDS, None),
+            (self._maintenance.reopen_offline, _REOPEN_SECONDS, None),
+            (self._maintenance.watch_clock, _WATCH_SECONDS, None),
+            (self._maintenance.apply_retention, retention, first),
+            (self._log_metrics, config.metrics_interval_ms / 1000, None),
+        ):
+            if interval > 0:
+                yield RegularTask(
+                    self._reactor, function, interval, interval if delay is None else delay
+                )
+
+    def _log_metrics(self) -> None:
+        self._log.info("metrics: {metrics}", metrics=self.broker.metrics.snapshot())
+
+    def _log_settings(self, topic: str) -> LogSettings:
+        settings = self._config.topic(topic)
+        return LogSettings(
+            segment_bytes=settings.segment_bytes,
+            segment_age_ms=settings.segment_age_ms,
+            # A log may hold larger messages, from before this limit was lowered.
+            max_message_bytes=max(self._config.max_message_bytes, _BELIEVED_MESSAGE_BYTES),
+        )
+
+    def _flush_policy(self, topic: str) -> FlushPolicy:
+        settings = self._config.topic(topic)
+        # 0.7 looked for due logs at intervals, so a message waited for the later of the two.
+        interval_ms = max(settings.flush_interval_ms, self._config.flush_check_interval_ms)
+        return FlushPolicy(settings.flush_messages, interval_ms)
+
+    def _report_opened(self, report: OpenReport) -> None:
+        """Log what opening found that an operator should know."""
+        for (topic, partition), reason in report.offline.items():
+            self._log.error(
+                "{topic}-{partition} is out of service: {reason}",
+                topic=printable(topic),
+                partition=partition,
+                reason=printable(reason),
+            )
+        for (topic, partition), recovery in report.recovered.items():
+            if recovery.dropped_bytes or recovery.bad_ranges:
+                self._log.warn(
+                    "recovered {topic}-{partition}: dropped {dropped} bytes behind offset {end}; "
+                    "damaged messages kept at {bad}",
+                    topic=printable(topic),
+                    partition=partition,
+                    dropped=recovery.dropped_bytes,
+                    end=recovery.valid_end,
+                    bad=list(recovery.bad_ranges),
+                )
+        for name in report.strange:
+            self._log.warn("{name} is no part of a log; it is left alone", name=printable(name))
