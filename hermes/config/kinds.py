@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from hermes.config.units import format_duration, format_size, parse_duration, parse_size
+from hermes.quoting import quoted
 
 UNLIMITED = "unlimited"
 INT32_MAX = (1 << 31) - 1
@@ -43,7 +44,7 @@ def whole_number(minimum: int, maximum: int = _INT64_MAX) -> Kind:
         # bool is an int to Python, but `partitions: true` is a mistake.
         if isinstance(value, int) and not isinstance(value, bool) and minimum <= value <= maximum:
             return value
-        raise ValueError(f"expected a {wanted}, got {value!r}")
+        raise ValueError(f"expected a {wanted}, got {quoted(value)}")
 
     return Kind(name, parse)
 
@@ -57,7 +58,7 @@ def size(minimum: int = 1, maximum: int = _INT64_MAX) -> Kind:
             limits = f">= {format_size(minimum)}"
             if maximum != _INT64_MAX:
                 limits += f" and <= {maximum}"
-            raise ValueError(f"expected a size {limits}, got {value!r}")
+            raise ValueError(f"expected a size {limits}, got {quoted(value)}")
         return size_bytes
 
     return Kind("size", parse, format_size)
@@ -69,7 +70,9 @@ def duration(minimum_ms: int = 0) -> Kind:
     def parse(value: object) -> int:
         duration_ms = parse_duration(value)
         if not minimum_ms <= duration_ms <= _INT64_MAX:
-            raise ValueError(f"expected at least {format_duration(minimum_ms)}, got {value!r}")
+            raise ValueError(
+                f"expected at least {format_duration(minimum_ms)}, got {quoted(value)}"
+            )
         return duration_ms
 
     return Kind("duration", parse, format_duration)
@@ -111,7 +114,7 @@ def choice(*words: str) -> Kind:
     def parse(value: object) -> str:
         if value in words:
             return str(value)
-        raise ValueError(f"expected {listed}, got {value!r}")
+        raise ValueError(f"expected {listed}, got {quoted(value)}")
 
     return Kind(" or ".join(f"`{word}`" for word in words), parse)
 
@@ -119,32 +122,32 @@ def choice(*words: str) -> Kind:
 def _parse_truth(value: object) -> bool:
     if isinstance(value, bool):
         return value
-    raise ValueError(f"expected true or false, got {value!r}")
+    raise ValueError(f"expected true or false, got {quoted(value)}")
 
 
 def _parse_text(value: object) -> str:
     if isinstance(value, str) and value.strip():
         return value
-    raise ValueError(f"expected a text, got {value!r}")
+    raise ValueError(f"expected a text, got {quoted(value)}")
 
 
 def _parse_path(value: object) -> Path:
     if isinstance(value, str) and value.strip() and "\0" not in value:
         return Path(value).expanduser()
-    raise ValueError(f"expected a path, got {value!r}")
+    raise ValueError(f"expected a path, got {quoted(value)}")
 
 
 def _parse_host(value: object) -> str:
     # 0.7's clients split a registered broker's address at every colon.
     if isinstance(value, str) and re.fullmatch(r"[A-Za-z0-9._-]+", value):
         return value
-    raise ValueError(f"expected a host name or an IPv4 address, got {value!r}")
+    raise ValueError(f"expected a host name or an IPv4 address, got {quoted(value)}")
 
 
 def _parse_options(value: object) -> Mapping[str, Any]:
     if isinstance(value, Mapping):
         return dict(value)
-    raise ValueError(f"expected a mapping, got {value!r}")
+    raise ValueError(f"expected a mapping, got {quoted(value)}")
 
 
 TRUTH = Kind("`true` or `false`", _parse_truth, lambda value: str(value).lower())
@@ -179,7 +182,7 @@ def parse_endpoint(value: object) -> str:
     Raises:
         ValueError: this can't be an endpoint.
     """
-    wanted = f"expected an endpoint such as {_ENDPOINT_EXAMPLE}, got {value!r}"
+    wanted = f"expected an endpoint such as {_ENDPOINT_EXAMPLE}, got {quoted(value)}"
     if isinstance(value, int) and not isinstance(value, bool):
         raise ValueError(f"{wanted} (write tcp:{value})")
     if not isinstance(value, str):

@@ -15,6 +15,7 @@ from hermes.config.setting import Setting
 from hermes.config.topic import TOPIC_SETTINGS, TopicConfig
 from hermes.config.yaml_text import read_yaml
 from hermes.errors import ConfigError
+from hermes.quoting import quoted
 
 
 def load_broker_config(path: str | Path) -> BrokerConfig:
@@ -84,7 +85,7 @@ def _parse_topics(value: object) -> dict[str, TopicConfig]:
     topics = {}
     for name, settings in value.items():
         if not isinstance(name, str) or not name:
-            raise ConfigError("topics", f"expected a topic name, got {name!r}")
+            raise ConfigError("topics", f"expected a topic name, got {quoted(name)}")
         path = ("topics", name)
         if settings is None:
             settings = {}
@@ -143,7 +144,7 @@ def _check_coordination(config: BrokerConfig) -> None:
 def _brief(value: object) -> str:
     if value is None:
         return "nothing"
-    return "a list" if isinstance(value, list) else _one_line(repr(value))
+    return "a list" if isinstance(value, list) else quoted(value)
 
 
 def _one_line(text: str) -> str:

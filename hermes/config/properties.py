@@ -18,6 +18,7 @@ from hermes.config.topic import TOPIC_SETTINGS
 from hermes.config.units import format_duration, format_size
 from hermes.config.yaml_text import write_yaml
 from hermes.errors import ConfigError
+from hermes.quoting import quoted
 
 _HEADER = (
     "# Imported from a Kafka 0.7 server.properties; what it doesn't set has Hermes' defaults.\n"
@@ -106,7 +107,7 @@ def _parse_map(key: str, text: str) -> Iterator[tuple[str, str]]:
             continue
         topic, colon, value = entry.rpartition(":")
         if not colon or not topic.strip():
-            raise ConfigError(key, f"expected topic:number,topic:number, got {text!r}")
+            raise ConfigError(key, f"expected topic:number,topic:number, got {quoted(text)}")
         yield topic.strip(), value
 
 
@@ -115,13 +116,13 @@ def _parse_map(key: str, text: str) -> Iterator[tuple[str, str]]:
 
 def _number(text: str) -> int:
     if not re.fullmatch(r"[+-]?[0-9]{1,19}", text.strip()):
-        raise ValueError(f"expected a whole number, got {text!r}")
+        raise ValueError(f"expected a whole number, got {quoted(text)}")
     return int(text)
 
 
 def _truth(text: str) -> bool:
     if text.strip() not in ("true", "false"):
-        raise ValueError(f"expected true or false, got {text!r}")
+        raise ValueError(f"expected true or false, got {quoted(text)}")
     return text.strip() == "true"
 
 
@@ -150,7 +151,7 @@ def _shown_duration(duration_ms: int) -> Value:
 def _at_least(minimum: int, text: str) -> int:
     number = _number(text)
     if number < minimum:
-        raise ValueError(f"expected a whole number >= {minimum}, got {text!r}")
+        raise ValueError(f"expected a whole number >= {minimum}, got {quoted(text)}")
     return number
 
 
@@ -225,19 +226,20 @@ def parse_properties(text: str) -> dict[str, str]:
 
 def _logical_lines(text: str) -> Iterator[str]:
     """Join continued lines; leave out blank lines and comments."""
-    joined: str | None = None
+    parts: list[str] = []
+    continued = False
     for line in _LINE_END.split(text):
         line = line.lstrip(_BLANK)
-        if joined is None and (not line or line[0] in "#!"):
+        if not continued and (not line or line[0] in "#!"):
             continue
-        joined = (joined or "") + line
-        if (len(joined) - len(joined.rstrip("\\"))) % 2:
-            joined = joined[:-1]
-        else:
-            if joined:
+        # An odd number of backslashes at the end: what comes before has an even one, if any.
+        continued = bool((len(line) - len(line.rstrip("\\"))) % 2)
+        parts.append(line[:-1] if continued else line)
+        if not continued:
+            if joined := "".join(parts):
                 yield joined
-            joined = None
-    if joined:
+            parts.clear()
+    if joined := "".join(parts):
         yield joined
 
 

@@ -7,6 +7,8 @@ Hermes counts in whole bytes and whole milliseconds.
 import re
 from fractions import Fraction
 
+from hermes.quoting import quoted
+
 _BYTES_PER_UNIT = {
     "B": 1,
     "kB": 1000,
@@ -52,13 +54,15 @@ def parse_size(value: object) -> int:
         return value
     match = _SIZE.fullmatch(value.strip()) if isinstance(value, str) else None
     if match is None:
-        raise ValueError(f"{_EXPECTED_SIZE}, got {value!r}")
+        raise ValueError(f"{_EXPECTED_SIZE}, got {quoted(value)}")
     number, unit = match.groups()
     if unit and unit.lower() not in _SIZE_UNITS:
-        raise ValueError(f"{_EXPECTED_SIZE}, got {value!r}{_size_unit_hint(number, unit)}")
+        raise ValueError(f"{_EXPECTED_SIZE}, got {quoted(value)}{_size_unit_hint(number, unit)}")
     size_bytes = Fraction(number) * _SIZE_UNITS[unit.lower() or "b"]
     if size_bytes.denominator != 1:
-        raise ValueError(f"{_EXPECTED_SIZE}, got {value!r}, which is not a whole number of bytes")
+        raise ValueError(
+            f"{_EXPECTED_SIZE}, got {quoted(value)}, which is not a whole number of bytes"
+        )
     return int(size_bytes)
 
 
@@ -90,14 +94,16 @@ def parse_duration(value: object) -> int:
     if isinstance(value, int | float) and not isinstance(value, bool):
         raise ValueError(_bare_number(value))
     if not isinstance(value, str) or not value.strip():
-        raise ValueError(f"{_EXPECTED_DURATION}, got {value!r}")
+        raise ValueError(f"{_EXPECTED_DURATION}, got {quoted(value)}")
     parts = _duration_parts(value.strip())
     units = [unit for _, unit in parts]
     if [unit for unit in _MS_PER_UNIT if unit in units] != units:
-        raise ValueError(f"{_EXPECTED_DURATION}, got {value!r} (each unit once, the largest first)")
+        raise ValueError(
+            f"{_EXPECTED_DURATION}, got {quoted(value)} (each unit once, the largest first)"
+        )
     duration_ms = sum(number * _MS_PER_UNIT[unit] for number, unit in parts)
     if duration_ms != int(duration_ms):
-        raise ValueError(f"{_EXPECTED_DURATION}, got {value!r}, which is finer than 1ms")
+        raise ValueError(f"{_EXPECTED_DURATION}, got {quoted(value)}, which is finer than 1ms")
     return int(duration_ms)
 
 
@@ -110,13 +116,14 @@ def _duration_parts(text: str) -> list[tuple[Fraction, str]]:
     while position < len(text):
         match = _DURATION_PART.match(text, position)
         if match is None:
-            raise ValueError(f"{_EXPECTED_DURATION}, got {text!r}")
+            raise ValueError(f"{_EXPECTED_DURATION}, got {quoted(text)}")
         number, unit = match.groups()
         if number == text:
             raise ValueError(_bare_number(text))
         if unit not in _MS_PER_UNIT:
             raise ValueError(
-                f"{_EXPECTED_DURATION}, got {text!r} (units: {', '.join(reversed(_MS_PER_UNIT))})"
+                f"{_EXPECTED_DURATION}, got {quoted(text)} "
+                f"(units: {', '.join(reversed(_MS_PER_UNIT))})"
             )
         parts.append((Fraction(number), unit))
         position = match.end()

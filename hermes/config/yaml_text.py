@@ -7,12 +7,14 @@ rules. Knows nothing of settings.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import chain
 from typing import Any, ClassVar
 
 import yaml
 
 from hermes.errors import ConfigError
+from hermes.quoting import quoted
 
 _WHOLE = r"[-+]?(?:0|[1-9][0-9_]*)"
 _TAGS = (
@@ -28,6 +30,10 @@ _TAGS = (
 )
 
 
+#: How many values the aliases of a document may repeat, all together.
+_MOST_REPEATED = 10_000
+
+
 class _Loader(yaml.SafeLoader):
     """The safe loader with the stricter rules that the module's docstring lists."""
 
@@ -40,7 +46,7 @@ class _Loader(yaml.SafeLoader):
             if not isinstance(key_node, yaml.ScalarNode):
                 raise _invalid("a key must be a text", key_node)
             if key_node.value in mapping:
-                raise _invalid(f"{key_node.value!r} is given twice", key_node)
+                raise _invalid(f"{quoted(key_node.value)} is given twice", key_node)
             mapping[key_node.value] = self.construct_object(value_node, deep=deep)
         return mapping
 
@@ -72,6 +78,30 @@ def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
 _Dumper.add_representer(str, _represent_text)
 
 
+def _check_aliases(root: yaml.Node) -> None:
+    """Refuse a document whose aliases stand for very much: a few lines can mean gigabytes."""
+    sizes: dict[int, int] = {}  # of each node with what it holds, aliases written out
+    around: set[int] = set()
+
+    def size_of(node: yaml.Node) -> int:
+        if id(node) in around:
+            raise _invalid("an alias stands within what it stands for", node)
+        if id(node) not in sizes:
+            around.add(id(node))
+            sizes[id(node)] = 1 + sum(map(size_of, _within(node)))
+            around.discard(id(node))
+        return sizes[id(node)]
+
+    if size_of(root) > len(sizes) + _MOST_REPEATED:
+        raise _invalid(f"its aliases repeat more than {_MOST_REPEATED} values", root)
+
+
+def _within(node: yaml.Node) -> Iterator[yaml.Node]:
+    if isinstance(node, yaml.MappingNode):
+        return chain.from_iterable(node.value)
+    return iter(node.value if isinstance(node, yaml.SequenceNode) else ())
+
+
 def _invalid(problem: str, node: yaml.Node) -> yaml.MarkedYAMLError:
     return yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
 
@@ -90,7 +120,15 @@ def read_yaml(content: bytes, source: str) -> object:
         ConfigError: this is no YAML; one line that names the file, the line and the problem.
     """
     try:
-        return yaml.load(content, _Loader)
+        loader = _Loader(content)
+        try:
+            node = loader.get_single_node()
+            if node is None:
+                return None
+            _check_aliases(node)
+            return loader.construct_document(node)
+        finally:
+            loader.dispose()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f"line {mark.line + 1}, column {mark.column + 1}" if mark else ""

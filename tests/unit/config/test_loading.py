@@ -12,6 +12,11 @@ from hermes.config.topic import TOPIC_SETTINGS
 from hermes.errors import ConfigError
 from hermes.interfaces import RetentionSettings
 
+#: Nine lines that stand for a billion texts.
+LAUGHS = "a0: &a0 [ha, ha, ha, ha, ha, ha, ha, ha, ha, ha]\n" + "".join(
+    f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 9)
+)
+
 MINIMAL = "broker_id: 0\nlog_dir: data\n"
 
 
@@ -199,6 +204,9 @@ WRONG = [
     ),
     ("a: b: c\n", "line 1, column 5: not valid YAML: mapping values are not allowed here"),
     ("[" * 5000, "not valid YAML: nested too deeply"),
+    ("a: [" * 5000, "not valid YAML: nested too deeply"),
+    (LAUGHS, "line 1, column 1: not valid YAML: its aliases repeat more than 10000 values"),
+    ("a: &a [*a]\n", "line 1, column 4: not valid YAML: an alias stands within what it"),
     (b"\xff\xfe\xfa", "not valid YAML: "),
     (b"broker_id: \x01", "not valid YAML: unacceptable character"),
     ("? [a]\n: b\n", "line 1, column 3: not valid YAML: a key must be a text"),
@@ -292,10 +300,9 @@ def test_a_file_that_can_not_be_read_is_named(tmp_path: Path) -> None:
 
 
 def test_a_value_that_is_its_own_member_is_refused_quietly(tmp_path: Path) -> None:
-    config = load_broker_config(write(tmp_path, MINIMAL + "retention_options: &a {me: *a}\n"))
-    assert "me" in config.retention_options
-    with pytest.raises(ConfigError, match="broker_id: expected"):
-        load_broker_config(write(tmp_path, "broker_id: &a [*a]\n"))
+    for text in (MINIMAL + "retention_options: &a {me: *a}\n", "broker_id: &a [*a]\n"):
+        with pytest.raises(ConfigError, match="an alias stands within what it stands for"):
+            load_broker_config(write(tmp_path, text))
 
 
 def test_every_default_is_a_value_that_could_be_given() -> None:
@@ -305,3 +312,24 @@ def test_every_default_is_a_value_that_could_be_given() -> None:
             read = {"true": True, "false": False}.get(shown)
             value: object = int(shown) if shown.isdigit() else shown if read is None else read
             assert setting.kind.parse(value) == setting.default, key
+
+
+def test_aliases_in_their_ordinary_use_are_read(tmp_path: Path) -> None:
+    topics = "".join(f"  t{n}: *usual\n" for n in range(1000))
+    text = f"{MINIMAL}topics:\n  first: &usual {{partitions: 3}}\n{topics}"
+    config = load_broker_config(write(tmp_path, text))
+    assert config.topic("t999").partitions == 3
+
+
+def test_an_error_quotes_no_value_whole(tmp_path: Path) -> None:
+    for text in (
+        f"broker_id: {'x' * 1_000_000}\nlog_dir: data\n",
+        f"{MINIMAL}listen: [{'tcp:x, ' * 100_000}]\n",
+        f"{MINIMAL}log_dir2: {'y' * 1_000_000}\n",
+        f"{MINIMAL}{'z' * 1000}: 1\n",
+        f"{MINIMAL}max_request_bytes: {'9' * 4000}\n",
+        f"{MINIMAL}idle_timeout: {'1m' * 100_000}\n",
+    ):
+        with pytest.raises(ConfigError) as raised:
+            load_broker_config(write(tmp_path, text))
+        assert len(str(raised.value)) < 2000, text[:50]

@@ -325,3 +325,26 @@ def test_the_import_keeps_every_value(
         for topic, number in topics.items():
             by_topic.setdefault(topic, {})[attribute] = number * factor
     assert {name: topic.given() for name, topic in config.topics.items()} == by_topic
+
+
+def test_a_line_may_be_continued_very_often() -> None:
+    """Each part is touched once: with a square of them this would take minutes."""
+    lines = 400_000
+    text = "brokerid=" + "\\\n  ".join(["1"] + [""] * lines) + "7\n\nport=1\n"
+    assert parse_properties(text) == {"brokerid": "17", "port": "1"}
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("a=1\\\n2", "12"),
+        ("a=1\\\\\n2", "1\\"),
+        ("a=1\\\\\\\n2", "1\\2"),
+        ("a=1\\\n\\\n2", "12"),
+        ("a=1\\\\\\\n\\\\\n2", "1\\\\"),
+        ("a=1\\\n\\\\\\\n2", "1\\2"),
+        ("a=1\\", "1"),
+    ],
+)
+def test_an_odd_number_of_backslashes_continues_a_line(text: str, value: str) -> None:
+    assert parse_properties(text)["a"] == value
