@@ -164,7 +164,14 @@ class ICallbackHandler(Interface):
         """Hear whether the queue took the item; not accepted means that it was full."""
 
     def after_dequeue(batch: Any) -> Any:
-        """Return the items to go on with, in order: the batch itself, or fewer or other ones."""
+        """Return the items to go on with, in order: the batch itself, or a list of items.
+
+        What stands in an item's place tells its handle the outcome: put None there to take it out
+        (its handle fails, and it counts as dropped), or another item to send that instead. An item
+        of the batch itself keeps its handle wherever it stands in the list; other items beyond the
+        batch's length are sent, counted and told to `after_send` and `on_failure`, and have no
+        handle.
+        """
 
     def before_send(batch: Any) -> None:
         """Hear that the batch goes to its event handler now."""

@@ -68,9 +68,8 @@ class ProducerTwin(ABC):
         Returns:
             The outcome, for `outcome`. Its own `result` would block the event loop.
         """
-        if self._producer.has_room:
-            return self._producer.send(topic, messages, key)
-        return await self._in_thread(self._producer.send, topic, messages, key)
+        accepted = self._producer.offer(topic, messages, key)
+        return accepted if isinstance(accepted, SendHandle) else await self._in_thread(accepted)
 
     async def outcome(self, handle: SendHandle) -> SendResult:
         """Wait for what became of messages.

@@ -15,7 +15,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
-from hermes.errors import BrokerUnavailableError, UnsupportedRequestVersionError
+from hermes.errors import (
+    BrokerUnavailableError,
+    RemoteProtocolError,
+    UnsupportedRequestVersionError,
+)
 from hermes.protocol import (
     LATEST,
     BoundaryRequest,
@@ -32,6 +36,7 @@ from hermes.protocol import (
 
 __all__ = [
     "KAFKA_07_REQUESTS",
+    "MAX_PARTITIONS",
     "Conversation",
     "Exchange",
     "Pause",
@@ -51,6 +56,9 @@ R = TypeVar("R")
 
 #: The request types of Kafka 0.7 with the version of each, as `request_versions` returns them.
 KAFKA_07_REQUESTS: Final[Mapping[int, int]] = dict.fromkeys(range(5), 0)
+
+#: More partitions of a topic are not believed of a broker: they cost memory before any is used.
+MAX_PARTITIONS: Final = 10_000
 
 # A topic to ask about when any answer will do. Asking creates nothing.
 _PROBE_TOPIC: Final = "hermes-probe"
@@ -158,7 +166,24 @@ def offsets_before(
 def metadata(topics: Sequence[str] | None) -> Conversation[BrokerMetadata]:
     """See `SimpleConsumer.metadata`."""
     request = MetadataRequest(None if topics is None else tuple(topics))
-    answer: BrokerMetadata = yield Exchange(request.encode(), decode_metadata_response)
+    decode = partial(_decode_metadata, request)
+    answer: BrokerMetadata = yield Exchange(request.encode(), decode)
+    return answer
+
+
+def _decode_metadata(request: MetadataRequest, body: Buffer) -> BrokerMetadata:
+    answer = decode_metadata_response(body)
+    described = [each.topic for each in answer.topics]
+    if request.topics is not None and set(described) != set(request.topics):
+        raise RemoteProtocolError(
+            f"asked for {len(request.topics)} topics, the broker described {len(described)} others"
+        )
+    for topic in answer.topics:
+        if topic.partition_count > MAX_PARTITIONS:
+            raise RemoteProtocolError(
+                f"the broker claims {topic.partition_count} partitions of topic {topic.topic!r}; "
+                f"up to {MAX_PARTITIONS} are believed"
+            )
     return answer
 
 

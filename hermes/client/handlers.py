@@ -7,7 +7,7 @@ does, every item of a batch gets its outcome.
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from hermes.client.batching import Outcome, ProducerData, message_count
 from hermes.client.metrics import ProducerCounters
@@ -16,9 +16,25 @@ from hermes.client.sending import Sender
 from hermes.client.sync_producer import SendResult
 from hermes.errors import ClientError, HermesError
 
-__all__ = ["Handlers", "Hooks"]
+__all__ = ["Handlers", "Hooks", "Sent"]
 
 _log = logging.getLogger(__name__)
+
+
+class Sent(NamedTuple):
+    """What became of a batch.
+
+    Attributes:
+        outcomes: one per item of the batch, in order.
+        sent: how many messages were sent, of all items that left.
+        failed: how many of them were not.
+        dropped: how many messages of the batch a hook took out.
+    """
+
+    outcomes: Sequence[Outcome]
+    sent: int
+    failed: int
+    dropped: int = 0
 
 
 class Handlers:
@@ -40,34 +56,20 @@ class Handlers:
         self._event_handler = event_handler
         self._lock = threading.Lock()
 
-    def send(self, items: Sequence[ProducerData]) -> tuple[list[Outcome], int]:
-        """Send items.
-
-        Returns:
-            Their outcomes, in order, and how many messages were sent.
-        """
-        outcomes = self._watched(items)
-        sent = sum(
-            message_count(item)
-            for item, outcome in zip(items, outcomes, strict=True)
-            if isinstance(outcome, SendResult)
-        )
-        return outcomes, sent
-
-    def _watched(self, items: Sequence[ProducerData]) -> list[Outcome]:
+    def send(self, items: Sequence[ProducerData]) -> Sent:
+        """Send items, between the hooks."""
         hooks = self._hooks
         if hooks is None:
-            return self._handled(items)
-        taken = hooks.after_dequeue(items)
+            return _counted(items, self._handled(items))
+        placed = hooks.after_dequeue(items)
+        taken = [each for each in placed if each is not None]
         if taken:
             hooks.before_send(taken)
         results = self._handled(taken) if taken else []
         hooks.after(taken, results)
-        if len(taken) == len(items):
-            return results
-        by_item = {id(item): result for item, result in zip(taken, results, strict=True)}
-        gone = ClientError("the callback handler took the message out of its batch")
-        return [by_item.get(id(item), gone) for item in items]
+        counted = _counted(taken, results)
+        outcomes, dropped = _by_place(items, placed, results)
+        return counted._replace(outcomes=outcomes, dropped=dropped)
 
     def _handled(self, items: Sequence[ProducerData]) -> list[Outcome]:
         """Send items as the event handler does, or in the built-in way."""
@@ -103,6 +105,47 @@ class Handlers:
         return [next(outcomes) if each is None else each for each in results]
 
 
+def _counted(items: Sequence[ProducerData], results: Sequence[Outcome]) -> Sent:
+    total = sum(map(message_count, items))
+    sent = sum(
+        message_count(item)
+        for item, result in zip(items, results, strict=True)
+        if isinstance(result, SendResult)
+    )
+    return Sent(results, sent, total - sent)
+
+
+def _by_place(
+    items: Sequence[ProducerData],
+    placed: Sequence[ProducerData | None],
+    results: Sequence[Outcome],
+) -> tuple[list[Outcome], int]:
+    """Give every item the outcome of what the hook put in its place.
+
+    An item that the hook gave back keeps its own outcome wherever it stands, a new one stands for
+    the item at its position. One for which there is none, or whose item has its own, has no handle.
+
+    Returns:
+        The outcomes, and how many messages were taken out.
+    """
+    places = {id(item): place for place, item in enumerate(items)}
+    given_back = {places[id(each)] for each in placed if id(each) in places}
+    outcomes: list[Outcome | None] = [None] * len(items)
+    following = iter(results)
+    for position, each in enumerate(placed):
+        if each is None:
+            continue
+        result = next(following)
+        place = places.get(id(each), position)
+        if id(each) in places or (place < len(items) and place not in given_back):
+            outcomes[place] = result
+    gone = ClientError("the callback handler took the message out of its batch")
+    dropped = sum(
+        message_count(item) for item, each in zip(items, outcomes, strict=True) if each is None
+    )
+    return [gone if each is None else each for each in outcomes], dropped
+
+
 class Hooks:
     """A callback handler whose exceptions are logged and counted instead of passed on.
 
@@ -126,10 +169,10 @@ class Hooks:
         """Tell whether the queue took it."""
         self._call(self._handler.after_enqueue, item, accepted)
 
-    def after_dequeue(self, items: Sequence[ProducerData]) -> Sequence[ProducerData]:
-        """The items to go on with; those given when the hook fails."""
+    def after_dequeue(self, items: Sequence[ProducerData]) -> Sequence[ProducerData | None]:
+        """The items to go on with, None for one taken out; those given when the hook fails."""
         taken = self._call(self._handler.after_dequeue, items, default=items)
-        return self._checked(taken, items)
+        return self._checked(taken, items, may_drop=True)
 
     def before_send(self, items: Sequence[ProducerData]) -> None:
         """Tell that they are sent now."""
@@ -152,13 +195,17 @@ class Hooks:
         """Tell that nothing is called any more."""
         self._call(self._handler.on_close)
 
-    def _checked(self, given: Any, otherwise: Sequence[ProducerData]) -> Sequence[ProducerData]:
-        items = given if isinstance(given, list | tuple) else (None,)
-        if all(isinstance(each, ProducerData) for each in items):
-            return items
-        _log.error("a hook of %r gave no ProducerData: %r", self._handler, given)
-        self._counters.count_hook_error()
-        return otherwise
+    def _checked(
+        self, given: Any, otherwise: Sequence[ProducerData], *, may_drop: bool = False
+    ) -> Sequence[ProducerData | None]:
+        items = given if isinstance(given, list | tuple) else (self,)
+        if isinstance(given, ProducerData) or not all(
+            isinstance(each, ProducerData) or (may_drop and each is None) for each in items
+        ):
+            _log.error("a hook of %r gave no ProducerData: %.200r", self._handler, given)
+            self._counters.count_hook_error()
+            return otherwise
+        return items
 
     def _call(self, hook: Callable[..., Any], *arguments: Any, default: Any = None) -> Any:
         try:

@@ -5,6 +5,7 @@ import logging
 import time
 import weakref
 from collections.abc import Callable, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Any, Final, Self, overload
 
@@ -21,7 +22,7 @@ from hermes.client.producer_config import ProducerConfig
 from hermes.client.retries import RetryRules
 from hermes.client.routing import Brokers, Directory, Router, StaticDirectory
 from hermes.client.sending import MAX_ACKNOWLEDGED_SET_BYTES, MAX_SET_BYTES, Sender
-from hermes.client.sending_queue import SendingQueue
+from hermes.client.sending_queue import NoRoomNowError, SendingQueue
 from hermes.client.sync_producer import SyncProducer
 from hermes.errors import ClientError, HermesError, QueueFullError
 from hermes.forks import FORKED, watch_forks
@@ -162,6 +163,42 @@ class Producer:
             return queue.put(item, count, size_bytes)
         except QueueFullError as error:
             return self._refused(error, count)
+
+    def offer(
+        self, topic: str, messages: Any, key: Any = None
+    ) -> SendHandle | Callable[[], SendHandle]:
+        """Send without waiting: what an event loop's thread may call.
+
+        For asynchronous producers only.
+
+        Args:
+            topic: see `send`.
+            messages: see `send`.
+            key: see `send`.
+
+        Returns:
+            As `send`. When the queue has no room and `queue_full` is "block", a function instead
+            that goes on where this one stopped: it waits, as `send` does, in another thread.
+
+        Raises:
+            HermesError: as `send`.
+        """
+        if self._closed:
+            raise self._why_closed()
+        if topic not in self._checked_topics:
+            self._check_topic(topic)
+        size_bytes = 0
+        if self._encodes_late:
+            item = self._before_enqueue(ProducerData(topic, messages, key))
+            if isinstance(item, SendHandle):
+                return item
+        else:
+            payloads, _, size_bytes = self._payloads.of(topic, messages)
+            item = ProducerData(topic, payloads, key)
+        try:
+            return self._enqueue(item, size_bytes, may_wait=False)
+        except NoRoomNowError:
+            return partial(self._enqueue, item, size_bytes)
 
     @property
     def has_room(self) -> bool:
@@ -310,18 +347,27 @@ class Producer:
 
     def _send_raw(self, item: ProducerData) -> SendHandle:
         """Send an item that handlers see before it is encoded."""
-        count = message_count(item)
         if self._queue is None:
-            return self._send_now(item, count)
-        if self._hooks is not None:
-            changed = self._hooks.before_enqueue(item)
-            if changed is None:
-                self._counters.count_dropped(count)
-                return _settled(ClientError("the callback handler dropped the message"))
-            item = changed
-            count = message_count(item)
+            return self._send_now(item, message_count(item))
+        changed = self._before_enqueue(item)
+        return changed if isinstance(changed, SendHandle) else self._enqueue(changed)
+
+    def _before_enqueue(self, item: ProducerData) -> "ProducerData | SendHandle":
+        """The item to put into the queue, or the outcome of one that the hook took out."""
+        changed = item if self._hooks is None else self._hooks.before_enqueue(item)
+        if changed is not None:
+            return changed
+        self._counters.count_dropped(message_count(item))
+        return _settled(ClientError("the callback handler dropped the message"))
+
+    def _enqueue(
+        self, item: ProducerData, size_bytes: int = 0, *, may_wait: bool = True
+    ) -> SendHandle:
+        """Put an item into the queue, and tell the hook."""
+        assert self._queue is not None
+        count = message_count(item)
         try:
-            handle = self._queue.put(item, count, 0)
+            handle = self._queue.put(item, count, size_bytes, may_wait)
         except QueueFullError as error:
             if self._hooks is not None:
                 self._hooks.after_enqueue(item, False)
@@ -334,20 +380,21 @@ class Producer:
 
     def _settle(self, batch: Batch) -> None:
         """Send a batch and settle it: in the caller's thread, or in the queue's."""
-        outcomes: Sequence[Outcome]
         if self._handlers is not None:
-            outcomes, sent = self._handlers.send(batch.items)
+            outcomes, sent, failed, dropped = self._handlers.send(batch.items)
+            if dropped:
+                self._counters.count_dropped(dropped)
         else:
             outcomes = delivery = self._sender.send(batch.items)
             sent = delivery.sent_count
+            failed = batch.message_count - sent
             delivery.forget_messages()
-        elapsed = time.monotonic() - batch.started
-        self._counters.count_batch(sent, batch.message_count - sent, elapsed)
+        self._counters.count_batch(sent, failed, time.monotonic() - batch.started)
         # Callers of a synchronous producer hear of failures, and callback handlers do.
         if self._queue is not None and self._hooks is None:
             if sent:
                 self._failures.end_burst()
-            if sent != batch.message_count:
+            if failed:
                 self._note_failures(batch, outcomes)
         batch.finish(outcomes)
 

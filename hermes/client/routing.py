@@ -205,7 +205,7 @@ class StaticDirectory:
         channel = broker.channel
         if MetadataRequest.TYPE not in channel.versions():
             return None
-        (described,) = channel.run(conversations.metadata([topic])).topics
+        described = channel.run(conversations.metadata([topic])).topics[0]
         if described.partition_count > 0:
             return described.partition_count
         raise error_for(described.error or ErrorCode.UNKNOWN_TOPIC, f"topic {topic!r}")

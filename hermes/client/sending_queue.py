@@ -14,9 +14,13 @@ from hermes.client.batching import Batch, ProducerData, SendHandle
 from hermes.client.producer_config import ProducerConfig
 from hermes.errors import BrokerTimeoutError, ClientError, QueueFullError
 
-__all__ = ["SendingQueue"]
+__all__ = ["NoRoomNowError", "SendingQueue"]
 
 _log = logging.getLogger(__name__)
+
+
+class NoRoomNowError(Exception):
+    """There is no room in the queue at the moment; never shown to an application."""
 
 
 class SendingQueue:
@@ -56,15 +60,19 @@ class SendingQueue:
         batch = self._open
         return batch.message_count < self._queue_size and batch.size_bytes < self._queue_bytes
 
-    def put(self, item: ProducerData, count: int, size_bytes: int) -> SendHandle:
+    def put(
+        self, item: ProducerData, count: int, size_bytes: int, may_wait: bool = True
+    ) -> SendHandle:
         """Accept an item.
 
         Args:
             item: what to send.
             count: how many messages it holds.
             size_bytes: how many bytes of payload, 0 when they are not known yet.
+            may_wait: whether the thread may wait for room; an event loop's must not.
 
         Raises:
+            NoRoomNowError: there is no room, and some should be waited for in another thread.
             QueueFullError: there is no room, and none came in time.
             ClientError: the queue is closed.
         """
@@ -74,7 +82,7 @@ class SendingQueue:
             batch = self._open
             total = batch.message_count + count
             if total > self._queue_size or batch.size_bytes + size_bytes > self._queue_bytes:
-                self._wait_for_room(count, size_bytes)
+                self._wait_for_room(count, size_bytes, may_wait)
                 batch = self._open
                 total = batch.message_count + count
             items = batch.items
@@ -128,7 +136,9 @@ class SendingQueue:
             if batch is not None:
                 batch.abandon(error)
 
-    def _wait_for_room(self, count: int, size_bytes: int) -> None:
+    def _wait_for_room(self, count: int, size_bytes: int, may_wait: bool) -> None:
+        if self._blocks and not may_wait and not self._fits(count, size_bytes):
+            raise NoRoomNowError
         seconds = self._enqueue_seconds if self._blocks else 0.0
         if not self._room.wait_for(lambda: self._closing or self._fits(count, size_bytes), seconds):
             raise QueueFullError(

@@ -17,6 +17,7 @@ from hermes.errors import (
     RemoteProtocolError,
 )
 from hermes.protocol import (
+    RANDOM_PARTITION,
     AcknowledgedProduceRequest,
     Acks,
     Buffer,
@@ -192,14 +193,27 @@ def _produce(
     timeout_ms = max(int(timeout_seconds * 1000 * _BROKERS_SHARE), 1)
     entries: list[ProducedEntry] = yield Exchange(
         AcknowledgedProduceRequest(acks, timeout_ms, tuple(produces)).encode(),
-        partial(decode_acknowledged_produce_response, detail="acknowledged produce"),
+        partial(_decode, produces),
         repeatable=False,
     )
+    return [_outcome(*each) for each in zip(produces, entries, strict=True)]
+
+
+def _decode(produces: Sequence[ProduceRequest], body: Buffer) -> list[ProducedEntry]:
+    """Decode an answer; one that can't be true of the request is a fault of the peer."""
+    entries = decode_acknowledged_produce_response(body, detail="acknowledged produce")
     if len(entries) != len(produces):
         raise RemoteProtocolError(
             f"{len(produces)} message sets were answered with {len(entries)} entries"
         )
-    return [_outcome(*each) for each in zip(produces, entries, strict=True)]
+    for produce, entry in zip(produces, entries, strict=True):
+        is_there = entry.partition >= 0 and produce.partition in (RANDOM_PARTITION, entry.partition)
+        if entry.error == ErrorCode.NONE and not (is_there and entry.offset >= 0):
+            raise RemoteProtocolError(
+                f"{named(produce.topic, produce.partition)} was acknowledged at offset "
+                f"{entry.offset} of partition {entry.partition}"
+            )
+    return entries
 
 
 def _outcome(produce: ProduceRequest, entry: ProducedEntry) -> SendResult | BrokerError:

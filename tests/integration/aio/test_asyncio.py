@@ -14,6 +14,7 @@ from hermes import (
     BrokerTimeoutError,
     BrokerUnavailableError,
     ClientError,
+    DeliveryError,
     EncodingError,
     FetchRequest,
     InvalidMessageError,
@@ -111,6 +112,31 @@ def test_a_full_queue_makes_tasks_wait_and_not_the_loop() -> None:
 
     with running_broker() as broker:
         asyncio.run(main(broker))
+
+
+def test_a_list_waits_for_room_outside_the_loop() -> None:
+    async def hold(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()  # until the client closes
+
+    async def main() -> None:
+        async with server(hold) as port:
+            config = ProducerConfig(
+                broker_list=f"0:127.0.0.1:{port}", queue_size=10, batch_size=1, num_retries=0
+            )
+            producer = Producer(config)
+            await producer.enqueue("clicks", b"stuck")
+            while producer.metrics().queued:
+                await asyncio.sleep(0.001)
+            await producer.enqueue("clicks", [b"x"] * 8)
+            listed = asyncio.create_task(producer.enqueue("clicks", [b"x"] * 5))
+            await asyncio.sleep(0.05)
+            assert not listed.done()
+            with pytest.raises(DeliveryError):
+                await producer.close(0.01)
+            with pytest.raises(ClientError):
+                await listed
+
+    asyncio.run(main())
 
 
 def test_errors_of_the_broker() -> None:

@@ -125,6 +125,60 @@ def test_a_handler_may_take_items_out_of_a_batch(memory_broker) -> None:
     assert broker.payloads("clicks") == [b"2"]
 
 
+def upper_or_none(batch):
+    return [
+        None if item.messages == b"drop" else item._replace(messages=item.messages.upper())
+        for item in batch
+    ]
+
+
+def test_what_a_handler_puts_in_a_place_tells_its_handle(memory_broker) -> None:
+    broker = memory_broker()
+    recorder = Recorder(after_dequeue=upper_or_none)
+    with producer_of(broker, callback_handler=recorder, queue_time="1h") as producer:
+        handles = [producer.send("clicks", each) for each in (b"a", b"drop", b"c")]
+        producer.flush()
+        assert [each.exception(0) is None for each in handles] == [True, False, True]
+        assert [handles[0].result(0).offset, handles[2].result(0).offset] == [0, 11]
+        metrics = producer.metrics()
+        assert (metrics.sent, metrics.failed, metrics.dropped) == (2, 0, 1)
+    assert broker.payloads("clicks") == [b"A", b"C"]
+
+
+@pytest.mark.parametrize(
+    ("change", "stored", "known", "counts"),
+    [
+        (lambda batch: batch[::-1], [b"2", b"1"], [11, 0], (2, 0, 0)),
+        (lambda batch: [], [], [None, None], (0, 0, 2)),
+        (
+            lambda batch: [*batch, ProducerData("clicks", b"3")],
+            [b"1", b"2", b"3"],
+            [0, 11],
+            (3, 0, 0),
+        ),
+        (lambda batch: [ProducerData("clicks", b"new")], [b"new"], [0, None], (1, 0, 1)),
+        (
+            lambda batch: [ProducerData("clicks", b"new"), batch[0]],
+            [b"new", b"1"],
+            [13, None],
+            (2, 0, 1),
+        ),
+    ],
+)
+def test_items_that_come_and_go_are_counted_as_they_are(
+    memory_broker, change, stored, known, counts
+) -> None:
+    broker = memory_broker()
+    recorder = Recorder(after_dequeue=change)
+    with producer_of(broker, callback_handler=recorder, queue_time="1h") as producer:
+        handles = [producer.send("clicks", each) for each in (b"1", b"2")]
+        producer.flush()
+        outcomes = [None if each.exception(0) else each.result(0).offset for each in handles]
+        metrics = producer.metrics()
+    assert (outcomes, (metrics.sent, metrics.failed, metrics.dropped)) == (known, counts)
+    assert broker.payloads("clicks") == stored
+
+
 def test_a_full_queue_is_heard(memory_broker) -> None:
     broker = memory_broker()
     recorder = Recorder()

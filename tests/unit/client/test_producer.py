@@ -18,12 +18,13 @@ from hermes.errors import (
     MessageTooLargeError,
     PluginError,
     QueueFullError,
+    RemoteProtocolError,
     RoutingError,
     StorageUnavailableError,
     UnsupportedRequestVersionError,
 )
 from hermes.interfaces import IEncoder, IPartitioner
-from hermes.protocol import ErrorCode, MessageSet
+from hermes.protocol import ErrorCode, MessageSet, MetadataRequest
 
 BOTH = pytest.mark.parametrize("producer_type", ["sync", "async"])
 
@@ -250,6 +251,29 @@ def test_a_partitioner_that_is_wrong_is_named(memory_broker, answer) -> None:
 def test_wrong_plugins_fail_at_the_start(settings) -> None:
     with pytest.raises(PluginError):
         Producer(ProducerConfig(broker_list="0:localhost:9092", **settings))
+
+
+@BOTH
+@pytest.mark.parametrize("count", [10_001, 2**31 - 1])
+def test_partitions_that_nobody_has_are_not_believed(memory_broker, producer_type, count) -> None:
+    broker = memory_broker(partition_count=count)
+    with producer_of(broker, producer_type=producer_type) as producer:
+        with pytest.raises(RemoteProtocolError, match="up to 10000 are believed"):
+            producer.send("clicks", b"x").result(10)
+        assert producer.metrics().failed == 1
+
+
+@pytest.mark.parametrize("names", [("other",), ("clicks", "other"), ()])
+def test_metadata_of_other_topics_is_not_believed(memory_broker, monkeypatch, names) -> None:
+    broker = memory_broker()
+    honest = broker.metadata
+
+    def metadata(request):
+        return honest(MetadataRequest(names) if request.topics else request)
+
+    monkeypatch.setattr(broker, "metadata", metadata)
+    with producer_of(broker) as producer, pytest.raises(RemoteProtocolError, match="asked for 1"):
+        producer.send("clicks", b"x")
 
 
 # -- failures -----------------------------------------------------------------------------------

@@ -108,6 +108,21 @@ def test_an_answer_with_another_number_of_entries_is_refused(scripted, count: in
         producer.send_acknowledged([ProduceRequest("clicks", 0, ONE)])
 
 
+@pytest.mark.parametrize(
+    ("asked", "entry"), [(0, (99, 5)), (0, (0, -1)), (0, (-1, 5)), (-1, (0, -1)), (-1, (-7, 7))]
+)
+def test_an_acknowledgement_that_can_not_be_true_is_refused(scripted, asked, entry) -> None:
+    partition, offset = entry
+    answer = encode_acknowledged_produce_response([ProducedEntry(partition, 0, offset)])
+    broker = scripted(["read one request", answer, "read until the client closes"])
+    with (
+        producer_of(broker, supports_hermes_requests=True) as producer,
+        pytest.raises(RemoteProtocolError, match=f"offset {offset} of partition {partition}"),
+    ):
+        producer.send_acknowledged([ProduceRequest("clicks", asked, ONE)])
+    assert not producer.channel.connection.is_connected
+
+
 def test_the_broker_gives_up_before_the_client_does(memory_broker) -> None:
     broker = memory_broker()
     with producer_of(broker, timeout_seconds=10, supports_hermes_requests=True) as producer:
