@@ -10,28 +10,41 @@ costs nobody a message.
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from errno import EINVAL
 from pathlib import Path
+from stat import S_ISREG
 from typing import Final
 
 from hermes.cli.index_checks import index_faults
 from hermes.cli.segments import BadRange, Limits, SegmentFile, StoredMessage
 from hermes.errors import ProtocolError
 from hermes.protocol import check_message_set, check_topic_name
-from hermes.storage.layout import CLEAN_SHUTDOWN_MARKER, LOCK_NAME
+from hermes.storage.files import FileLayer, read_exactly
+from hermes.storage.layout import (
+    CLEAN_SHUTDOWN_MARKER,
+    OWN_FILES,
+    list_partitions,
+    partition_directory,
+)
+from hermes.storage.loading import Arrangement, arrange
 from hermes.storage.segment import (
     INDEX_SUFFIX,
     SEGMENT_SUFFIX,
     UNFLUSHED_SUFFIX,
+    choose_names,
     parse_segment_name,
     segment_name,
 )
 
 __all__ = ["DirectoryCheck", "Finding", "Totals", "data_bytes"]
 
-_OWN_FILES: Final = (CLEAN_SHUTDOWN_MARKER, LOCK_NAME)
+_OWN_FILES: Final = (CLEAN_SHUTDOWN_MARKER, *OWN_FILES)
+_NOT_REGULAR: Final = "is not a regular file (links are not followed)"
+# The one that counts first, and again: it may be renamed just between the two looks.
+_SUFFIXES: Final = (SEGMENT_SUFFIX, UNFLUSHED_SUFFIX, SEGMENT_SUFFIX)
 _WINDOW_BYTES: Final = 1024 * 1024
 _APPEND_CHECKS: Final = 10
 _APPEND_CHECK_SECONDS: Final = 0.05
@@ -98,6 +111,7 @@ class DirectoryCheck:
         self._limits = limits
         self._advance = advance
         self._pause = pause
+        self._files = FileLayer()
         self.totals = Totals()
 
     def run(self) -> Iterator[Finding]:
@@ -120,14 +134,14 @@ class DirectoryCheck:
         if any(parse_segment_name(name) for name in os.listdir(self._root)):
             yield from self._check_partition(self._root)
             return
-        for name in sorted(os.listdir(self._root)):
+        partitions, others = list_partitions(os.fspath(self._root), self._files)
+        for topic, partition in partitions:
+            yield from self._check_partition(self._root / partition_directory(topic, partition))
+        for name in others:
             path = self._root / name
             if path.is_dir():
-                if fault := _partition_name_fault(name):
-                    yield self._notice(path, f"{fault}; left alone (Kafka 0.7 would not start)")
-                else:
-                    yield from self._check_partition(path)
-            elif name not in _OWN_FILES and path.exists():
+                yield self._notice(path, f"{_directory_fault(name)}; left alone")
+            elif not name.startswith(_OWN_FILES) and os.path.lexists(path):
                 yield self._notice(path, "no file of Hermes or Kafka; left alone")
 
     def _check_partition(self, directory: Path) -> Iterator[Finding]:
@@ -137,44 +151,100 @@ class DirectoryCheck:
             yield self._notice(directory, "was deleted meanwhile")
             return
         self.totals.partitions += 1
-        bases = _segment_bases(names)
+        suffixes, strange = choose_names(names)
+        yield from self._check_names(directory, names, suffixes, strange)
+        parts = []
+        for base in suffixes:
+            part = _look(directory, base)
+            if part is None:
+                yield from self._gone(directory, base)
+            elif not part.is_regular:
+                yield self._problem(part.path, f"{_NOT_REGULAR}: the partition stays offline")
+            else:
+                parts.append(part)
+        found = arrange(parts)
+        yield from self._check_drafts(found)
+        if not found.settled:
+            yield self._notice(directory, "holds no segment; the broker starts it at 0")
+        segments = [*found.settled, *found.reached]
+        for number, part in enumerate(segments, 1):
+            following = segments[number].base_offset if number < len(segments) else None
+            yield from self._check_segment(directory, part.base_offset, following)
+
+    def _check_names(
+        self,
+        directory: Path,
+        names: Sequence[str],
+        suffixes: Mapping[int, str],
+        strange: Sequence[str],
+    ) -> Iterator[Finding]:
+        for name in strange:
+            path = directory / name
+            if parsed := parse_segment_name(name):
+                served = segment_name(parsed[0], suffixes[parsed[0]])
+                yield self._notice(
+                    path, f"a leftover; the broker serves {served} and leaves it alone"
+                )
+            else:
+                yield self._notice(path, "no file of Hermes or Kafka; left alone")
         for name in names:
             parsed = parse_segment_name(name)
-            if parsed is None:
-                yield self._notice(directory / name, "no file of Hermes or Kafka; left alone")
-            elif parsed[0] not in bases:
+            if parsed and parsed[0] not in suffixes:
                 yield self._notice(directory / name, "a time index without its segment")
-        if not bases:
-            yield self._notice(directory, "holds no segment; the broker starts it anew at 0")
-        for number, base in enumerate(bases, 1):
-            following = bases[number] if number < len(bases) else None
-            yield from self._check_segment(directory, base, following)
+
+    def _check_drafts(self, found: Arrangement["_Part"]) -> Iterator[Finding]:
+        """Name the `.unflushed` files that are no part of the log: nothing in them was visible."""
+        for part in found.leftovers:
+            text = "a leftover that fits nowhere between the segments; the broker leaves it alone"
+            yield self._notice(part.path, text)
+        for part in found.unreached:
+            text = "a leftover that no segment leads to; the broker removes it when it recovers"
+            yield self._notice(part.path, text)
+
+    def _gone(self, directory: Path, base: int) -> Iterator[Finding]:
+        """Judge that a segment isn't there any more: retention deletes only the oldest ones."""
+        if any(other < base for other in choose_names(os.listdir(directory))[0]):
+            path = directory / segment_name(base)
+            yield self._problem(path, "was deleted meanwhile, though older segments are there")
 
     def _check_segment(
         self, directory: Path, base: int, following: int | None
     ) -> Iterator[Finding]:
-        index = _read_if_there(directory / segment_name(base, INDEX_SUFFIX))
+        index_path = directory / segment_name(base, INDEX_SUFFIX)
+        try:
+            index = self._read_if_there(index_path)
+        except OSError as error:
+            if error.errno != EINVAL:
+                raise
+            index = b""
+            yield self._problem(index_path, f"{_NOT_REGULAR}: recovery would stop at it")
         segment = self._open(directory, base)
         if segment is None:
-            # Retention deletes the oldest ones; anything else is a hole.
-            if any(other < base for other in _segment_bases(os.listdir(directory))):
-                path = directory / segment_name(base)
-                yield self._problem(path, "was deleted meanwhile, though older segments are there")
+            yield from self._gone(directory, base)
             return
         with segment:
             self.totals.segments += 1
             yield from self._check_messages(segment, is_last=following is None)
             for fault in index_faults(index, segment):
-                path = directory / segment_name(base, INDEX_SUFFIX)
-                yield Finding(fault.kind, self._relative(path), fault.text)
+                yield Finding(fault.kind, self._relative(index_path), fault.text)
             yield from self._check_joint(segment, following)
 
     def _open(self, directory: Path, base: int) -> SegmentFile | None:
         """Open a segment under either of its names; it may be renamed at any moment."""
-        for suffix in (UNFLUSHED_SUFFIX, SEGMENT_SUFFIX):
+        for suffix in _SUFFIXES:
             with suppress(FileNotFoundError):
                 return SegmentFile(directory / segment_name(base, suffix), self._limits)
         return None
+
+    def _read_if_there(self, path: Path) -> bytes:
+        try:
+            descriptor = self._files.open_read(os.fspath(path))
+        except FileNotFoundError:
+            return b""
+        try:
+            return read_exactly(self._files, descriptor, self._files.fstat(descriptor).st_size, 0)
+        finally:
+            self._files.close(descriptor)
 
     def _check_joint(self, segment: SegmentFile, following: int | None) -> Iterator[Finding]:
         end = segment.end_offset
@@ -270,29 +340,39 @@ def data_bytes(root: Path) -> int:
         for name in names:
             if name.endswith((SEGMENT_SUFFIX, UNFLUSHED_SUFFIX)):
                 with suppress(FileNotFoundError):
-                    total += os.stat(os.path.join(directory, name)).st_size
+                    total += os.lstat(os.path.join(directory, name)).st_size
     return total
 
 
-def _segment_bases(names: list[str]) -> list[int]:
-    parsed = [parse_segment_name(name) for name in names]
-    return sorted({each[0] for each in parsed if each and each[1] != INDEX_SUFFIX})
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A segment's file as it was when it was looked at."""
+
+    path: Path
+    base_offset: int
+    end: int
+    is_flushed_name: bool
+    is_regular: bool
 
 
-def _partition_name_fault(name: str) -> str:
-    """What keeps a directory's name from being a partition's; "" when nothing does."""
+def _look(directory: Path, base: int) -> _Part | None:
+    """Look at a segment under the name that it has now; None when it is gone."""
+    for suffix in _SUFFIXES:
+        path = directory / segment_name(base, suffix)
+        with suppress(FileNotFoundError):
+            status = os.lstat(path)
+            is_regular = S_ISREG(status.st_mode)
+            return _Part(path, base, base + status.st_size, suffix == SEGMENT_SUFFIX, is_regular)
+    return None
+
+
+def _directory_fault(name: str) -> str:
+    """Say why a directory is no partition's."""
     topic, dash, partition = name.rpartition("-")
     if not dash or not (partition.isascii() and partition.isdigit()):
-        return "no partition's directory (<topic>-<number>)"
+        return "no partition's directory (<topic>-<number>), and Kafka 0.7 would not start"
     try:
         check_topic_name(topic)
     except ProtocolError as error:
-        return str(error)
-    return ""
-
-
-def _read_if_there(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        return b""
+        return f"{error}, and Kafka 0.7 would not start"
+    return "no partition's directory: its number is no partition's, or no file in it is a log's"

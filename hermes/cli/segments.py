@@ -117,7 +117,7 @@ class SegmentFile:
     the constructor) looked at the file's size.
 
     Args:
-        path: the file. Its name tells the base offset; 0 when it doesn't.
+        path: the file, or a link to it. Its name tells the base offset; 0 when it doesn't.
         limits: what is believed.
 
     Raises:
@@ -130,7 +130,7 @@ class SegmentFile:
         self.base_offset = int(named[1]) if named else 0
         self._limits = limits
         self._files = FileLayer()
-        self._descriptor = self._files.open_read(os.fspath(path))
+        self._descriptor = self._files.open_read(os.path.realpath(path))
         self._window = b""
         self._window_start = 0
         self.refresh()

@@ -9,20 +9,25 @@ tail: see `hermes.storage.tail`.
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from typing import Generic, TypeVar
 
 from hermes.errors import CorruptLogError
 from hermes.storage.files import FileLayer
 from hermes.storage.recovery import RecoveryReport
-from hermes.storage.segment import (
-    INDEX_SUFFIX,
-    SEGMENT_SUFFIX,
-    UNFLUSHED_SUFFIX,
-    Segment,
-    parse_segment_name,
+from hermes.storage.segment import SEGMENT_SUFFIX, Segment, choose_names
+from hermes.storage.tail import (
+    Extent,
+    Part,
+    TailRecovery,
+    count_reached,
+    remove_segment,
+    settle_names,
 )
-from hermes.storage.tail import Part, TailRecovery, remove_segment, settle_names
 
-__all__ = ["LoadedLog", "load"]
+__all__ = ["Arrangement", "LoadedLog", "arrange", "load"]
+
+_E = TypeVar("_E", bound=Extent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +49,49 @@ class LoadedLog:
     has_new_names: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Arrangement(Generic[_E]):
+    """Which files of a directory make up its log, each group in order.
+
+    Attributes:
+        settled: up to the last `.kafka`; each should end where the next begins.
+        reached: `.unflushed` ones that follow these without a gap.
+        unreached: `.unflushed` ones that nothing leads to: recovery removes them.
+        leftovers: `.unflushed` ones that don't fit before a later `.kafka`: they are left alone.
+    """
+
+    settled: Sequence[_E]
+    reached: Sequence[_E]
+    unreached: Sequence[_E]
+    leftovers: Sequence[_E]
+
+
+def arrange(parts: Sequence[_E]) -> Arrangement[_E]:
+    """Tell which files are the log: the rule of the loader and of `check-log`.
+
+    Args:
+        parts: one for each base offset (see `choose_names`), ascending.
+
+    Returns:
+        Their groups; without a `.kafka` file nothing is settled, and nothing reached.
+    """
+    last = max((n for n, part in enumerate(parts) if part.is_flushed_name), default=None)
+    if last is None:
+        return Arrangement([], [], parts, [])
+    settled: list[_E] = [parts[last]]
+    leftovers: list[_E] = []
+    for number in reversed(range(last)):
+        part = parts[number]
+        # One that ends well may be stale all the same: when what stands before it went on growing.
+        fits = part.end == settled[-1].base_offset and (
+            not number or parts[number - 1].end == part.base_offset
+        )
+        (settled if fits or part.is_flushed_name else leftovers).append(part)
+    tail = parts[last:]
+    reached = count_reached(tail)
+    return Arrangement(settled[::-1], tail[1:reached], tail[reached:], leftovers[::-1])
+
+
 def load(directory: str, files: FileLayer, recovery: TailRecovery, *, clean: bool) -> LoadedLog:
     """Load a partition's log, recovering its tail unless the last stop was clean.
 
@@ -60,18 +108,21 @@ def load(directory: str, files: FileLayer, recovery: TailRecovery, *, clean: boo
         CorruptLogError: the segments don't fit together; nothing was changed.
         OSError: the disk failed, or something isn't readable.
     """
-    segments, strange = _list_segments(directory, files)
-    parts = [Part.of(segment, files) for segment in segments]
-    last = max((n for n, each in enumerate(segments) if each.is_flushed_name), default=None)
-    if last is None:
+    suffixes, others = choose_names(files.listdir(directory))
+    parts = [
+        Part.of(Segment(files, directory, base, is_flushed_name=suffix == SEGMENT_SUFFIX), files)
+        for base, suffix in suffixes.items()
+    ]
+    found = arrange(parts)
+    strange = (*others, *(os.path.basename(part.segment.path) for part in found.leftovers))
+    if not found.settled:
         return _begin(directory, files, parts, strange)
-    settled, leftovers = _fit(parts[: last + 1])
-    strange += tuple(os.path.basename(part.segment.path) for part in leftovers)
-    before = tuple(part.segment for part in settled[:-1])
+    _check_joints(found.settled)
+    before = tuple(part.segment for part in found.settled[:-1])
     if not all(segment.is_flushed_name for segment in before):
         # Of several renames not all had reached the disk; the later name vouches for them.
         settle_names(before, files)
-    tail = [settled[-1], *parts[last + 1 :]]
+    tail = [found.settled[-1], *found.reached, *found.unreached]
     if clean and len(tail) == 1:
         return LoadedLog((*before, tail[0].segment), tail[0].end, None, strange)
     kept, report = recovery.after_stop(tail)
@@ -92,37 +143,11 @@ def _begin(
     return LoadedLog((first,), 0, report, strange, has_new_names=True)
 
 
-def _list_segments(directory: str, files: FileLayer) -> tuple[list[Segment], tuple[str, ...]]:
-    """Find the segments in a directory: (oldest first, names that are none of ours)."""
-    suffixes: dict[int, str] = {}
-    strange = []
-    # Sorted names put `.kafka` before `.unflushed`, so the promise wins over its draft.
-    for name in sorted(files.listdir(directory)):
-        parsed = parse_segment_name(name)
-        if parsed is None or (parsed[1] != INDEX_SUFFIX and parsed[0] in suffixes):
-            strange.append(name)
-        elif parsed[1] in (SEGMENT_SUFFIX, UNFLUSHED_SUFFIX):
-            suffixes[parsed[0]] = parsed[1]
-    segments = [
-        Segment(files, directory, base, is_flushed_name=suffixes[base] == SEGMENT_SUFFIX)
-        for base in sorted(suffixes)
-    ]
-    return segments, tuple(strange)
-
-
-def _fit(parts: Sequence[Part]) -> tuple[list[Part], list[Part]]:
-    """Check that segments follow each other: (those that do, `.unflushed` ones in the way)."""
-    fitting = [parts[-1]]
-    leftovers = []
-    for part in reversed(parts[:-1]):
-        following = fitting[-1].segment.base_offset
-        if part.end == following:
-            fitting.append(part)
-        elif not part.segment.is_flushed_name:
-            leftovers.append(part)
-        else:
+def _check_joints(parts: Sequence[Part]) -> None:
+    """Check that segments follow each other."""
+    for part, following in pairwise(parts):
+        if part.end != following.base_offset:
             raise CorruptLogError(
                 f"{part.segment.path} ends at offset {part.end}, but the next segment starts at "
-                f"{following}: a file is missing, cut or from another log"
+                f"{following.base_offset}: a file is missing, cut or from another log"
             )
-    return fitting[::-1], leftovers

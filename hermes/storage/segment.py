@@ -19,6 +19,7 @@ where its log says. Its descriptor belongs to `hermes.storage.descriptors`.
 
 import os
 import re
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from hermes.storage.files import FileLayer, Identity
@@ -30,6 +31,7 @@ __all__ = [
     "UNFLUSHED_SUFFIX",
     "Segment",
     "SegmentView",
+    "choose_names",
     "parse_segment_name",
     "segment_name",
 ]
@@ -68,6 +70,30 @@ def parse_segment_name(name: str) -> tuple[int, str] | None:
     if match is None or int(match[1]) > _LARGEST_OFFSET:
         return None
     return int(match[1]), match[2]
+
+
+def choose_names(names: Iterable[str]) -> tuple[dict[int, str], list[str]]:
+    """Choose the file of each segment: the rule of whoever reads a partition's directory.
+
+    Of two files with one base offset `.kafka` counts: it is a promise, and what Kafka 0.7 has
+    appended to. The other is a draft that was left.
+
+    Args:
+        names: what is in the directory.
+
+    Returns:
+        (the ending that counts by base offset, ascending; names that belong to no segment).
+    """
+    suffixes: dict[int, str] = {}
+    strange = []
+    # In this order `.kafka` comes before `.unflushed`.
+    for name in sorted(names):
+        parsed = parse_segment_name(name)
+        if parsed is None or (parsed[1] != INDEX_SUFFIX and parsed[0] in suffixes):
+            strange.append(name)
+        elif parsed[1] != INDEX_SUFFIX:
+            suffixes[parsed[0]] = parsed[1]
+    return suffixes, strange
 
 
 class Segment:

@@ -17,6 +17,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from errno import EEXIST
 from stat import S_ISREG
+from typing import Protocol
 
 from hermes.errors import CorruptLogError
 from hermes.storage.descriptors import DescriptorCache
@@ -26,8 +27,10 @@ from hermes.storage.segment import SEGMENT_SUFFIX, Segment, SegmentView, segment
 from hermes.storage.settings import LogSettings
 
 __all__ = [
+    "Extent",
     "Part",
     "TailRecovery",
+    "count_reached",
     "exists",
     "find_again",
     "promise",
@@ -58,6 +61,16 @@ class Part:
     modified_ms: int
     report: RecoveryReport = field(init=False)
 
+    @property
+    def base_offset(self) -> int:
+        """The offset of its first byte."""
+        return self.segment.base_offset
+
+    @property
+    def is_flushed_name(self) -> bool:
+        """Whether it is called `.kafka`."""
+        return self.segment.is_flushed_name
+
     @classmethod
     def of(cls, segment: Segment, files: FileLayer) -> "Part":
         """Look at a segment's file.
@@ -78,6 +91,34 @@ class Part:
             raise CorruptLogError(f"{segment.path} is not a regular file (links are not followed)")
         end = segment.base_offset + status.st_size
         return cls(segment, end, status.st_mtime_ns // 1_000_000)
+
+
+class Extent(Protocol):
+    """What the rules about a log's files need to know of one."""
+
+    @property
+    def base_offset(self) -> int:
+        """The offset of its first byte, by its name."""
+
+    @property
+    def end(self) -> int:
+        """The offset after its last byte, by its size."""
+
+    @property
+    def is_flushed_name(self) -> bool:
+        """Whether it is called `.kafka`."""
+
+
+def count_reached(parts: Sequence[Extent]) -> int:
+    """Count the files that follow each other without a gap, from the first one on.
+
+    Args:
+        parts: at least one, in order.
+    """
+    for number in range(1, len(parts)):
+        if parts[number].base_offset != parts[number - 1].end:
+            return number
+    return len(parts)
 
 
 class TailRecovery:
@@ -147,11 +188,7 @@ class TailRecovery:
         start: int | None,
         entries: Sequence[tuple[int, int]] | None,
     ) -> tuple[tuple[Segment, ...], RecoveryReport]:
-        reached = [parts[0]]
-        for part in parts[1:]:
-            if part.segment.base_offset != reached[-1].end:
-                break
-            reached.append(part)
+        reached = parts[: count_reached(parts)]
         for part in reached:
             self._scan(part, start)
             start = None if start is None else part.end

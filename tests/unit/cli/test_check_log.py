@@ -1,11 +1,14 @@
 import json
+import os
 from zlib import crc32
 
 import pytest
+from storage_logs import read_all
 
 from hermes.cli.log_checks import DirectoryCheck
 from hermes.cli.segments import Limits
 from hermes.protocol import Codec, encode_message_set
+from hermes.storage import DataDirectory, LogSettings
 from hermes.storage.time_index import IndexEntry, encode_entry
 
 PAYLOADS = [b"payload %d" % number for number in range(50)]
@@ -108,6 +111,92 @@ def test_a_segment_that_is_not_flushed_yet_belongs_to_the_log(check, make_segmen
     make_segment(DATA)
     make_segment(DATA, base=len(DATA), suffix=".unflushed")
     assert check()[0:2] == (0, [])
+
+
+M1, M2, M3 = (encode_message_set([letter * 20]) for letter in (b"a", b"b", b"c"))
+END = len(M1)
+
+
+def spoiled(data):
+    return data[:-1] + bytes([data[-1] ^ 1])
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_of_two_files_with_one_base_the_one_that_the_broker_serves_is_checked(
+    check, make_segment, damaged, tmp_path
+):
+    """A Hermes killed just after a roll leaves a draft; Kafka 0.7 then appends there itself."""
+    make_segment(M1)
+    make_segment(encode_message_set([b"Hermes, killed"]), base=END, suffix=".unflushed")
+    make_segment(spoiled(M2) if damaged else M2, base=END)
+    make_segment(M3, base=2 * END)
+    code, findings, summary = check()
+    assert (code, summary["problems"], summary["segments"]) == (damaged, damaged, 3)
+    notices = [found for found in findings if found["kind"] == "notice"]
+    assert [found["path"] for found in notices] == [f"clicks-0/{END:020d}.unflushed"]
+    assert f"the broker serves {END:020d}.kafka" in notices[0]["text"]
+    assert served(tmp_path / "data") == (M1 + (spoiled(M2) if damaged else M2) + M3, 1)
+
+
+@pytest.mark.parametrize(
+    ("drafts", "text"),
+    [({END: M2}, "fits nowhere between"), ({5 * END: M2}, "no segment leads to")],
+)
+def test_a_draft_that_is_no_part_of_the_log_is_no_problem(
+    check, make_segment, tmp_path, drafts, text
+):
+    make_segment(M1 + M2)
+    make_segment(M3, base=2 * END)
+    for base, data in drafts.items():
+        make_segment(data, base=base, suffix=".unflushed")
+    code, findings, summary = check()
+    assert (code, len(findings), summary["segments"]) == (0, 1, 2)
+    assert text in findings[0]["text"]
+    assert served(tmp_path / "data")[0] == M1 + M2 + M3
+
+
+def served(directory):
+    """What a broker makes of the directory: (the visible bytes, how many files it left alone)."""
+    opened = DataDirectory(directory, lambda topic: LogSettings())
+    report = opened.open(0)
+    visible = read_all(opened.logs["clicks", 0])
+    opened.close()
+    return visible, len(report.strange)
+
+
+def test_files_that_are_not_regular_are_named_and_not_waited_for(check, make_segment, tmp_path):
+    make_segment(M1)
+    make_segment(M1, partition="good-0")
+    os.mkfifo(tmp_path / "data" / "clicks-0" / f"{0:020d}.timeindex")
+    make_segment(M1, partition="pipe-0").unlink()
+    os.mkfifo(tmp_path / "data" / "pipe-0" / f"{0:020d}.kafka")
+    (tmp_path / "data" / "link-0").mkdir()
+    (tmp_path / "data" / "link-0" / f"{0:020d}.kafka").symlink_to("/dev/zero")
+    code, findings, summary = check()
+    problems = {found["path"] for found in findings if found["kind"] == "problem"}
+    assert code == 1
+    assert problems == {
+        f"clicks-0/{0:020d}.timeindex",
+        f"link-0/{0:020d}.kafka",
+        f"pipe-0/{0:020d}.kafka",
+    }
+    assert summary["segments"] == 2
+
+
+def test_what_embedded_coordination_keeps_is_no_strange_file(check, make_segment, tmp_path):
+    make_segment(M1)
+    for suffix in ("", "-wal", "-shm"):
+        (tmp_path / "data" / f".hermes_coordination{suffix}").touch()
+    assert check()[:2] == (0, [])
+
+
+def test_directories_are_partitions_where_the_broker_takes_them_for_such(check, tmp_path):
+    for name, file in (("backup-1763715600", f"{0:020d}.kafka"), ("photos-1", "beach.jpg")):
+        (tmp_path / "data" / name).mkdir(parents=True)
+        (tmp_path / "data" / name / file).touch()
+    code, findings, summary = check()
+    assert (code, summary["partitions"]) == (0, 0)
+    assert [found["path"] for found in findings] == ["backup-1763715600", "photos-1"]
 
 
 def test_strange_entries_are_notices_and_no_failure(check, make_segment, tmp_path):
