@@ -5,6 +5,7 @@ import os
 import resource
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +14,11 @@ from twisted.internet.defer import inlineCallbacks
 from twisted.python.failure import Failure
 
 from hermes._version import __version__
+from hermes.broker.checks import check_ready_file, check_startable, retention_policy
 from hermes.broker.serving import ServingBroker
 from hermes.config import BrokerConfig
-from hermes.errors import ConfigError, InvalidTopicError
-from hermes.interfaces import IRetentionPolicy
 from hermes.listening import Address, Listener
 from hermes.logs import ModuleLogger
-from hermes.plugins import load_plugin
-from hermes.protocol import check_new_topic_name
 
 __all__ = ["BrokerService", "raise_descriptor_limit"]
 
@@ -62,9 +60,7 @@ class BrokerService(Service):
         self._run: ServingBroker | None = None  # between start and stop
         self._stopping: ServingBroker | None = None
         self._listeners = [Listener(reactor, "listen", text) for text in config.listen]
-        _check_topics(config)
-        for topic in ("", *config.topics):
-            self._retention_policy(topic)  # a wrong plugin fails before anything starts
+        check_startable(config)
 
     @property
     def addresses(self) -> list[Address]:
@@ -79,10 +75,14 @@ class BrokerService(Service):
                 is undone.
         """
         raise_descriptor_limit()
-        if self._ready_file and not os.access(Path(self._ready_file).parent, os.W_OK):
-            raise ConfigError("ready_file", f"can't write into the directory of {self._ready_file}")
+        if self._ready_file:
+            check_ready_file(Path(self._ready_file))
         run = self._run = ServingBroker(
-            self.config, self._reactor, self._now_ms, self._listeners, self._retention_policy
+            self.config,
+            self._reactor,
+            self._now_ms,
+            self._listeners,
+            partial(retention_policy, self.config),
         )
         super().startService()  # type: ignore[no-untyped-call]
         # Not before the reactor runs: from then on signals are handled as well.
@@ -143,13 +143,6 @@ class BrokerService(Service):
             self._log.info("told to stop once more: clients are not waited for any longer")
             self._stopping.hurry()
 
-    def _retention_policy(self, topic: str) -> IRetentionPolicy:
-        settings = self.config.topic(topic)
-        policy: IRetentionPolicy = load_plugin(
-            "hermes.retention", settings.retention_policy, IRetentionPolicy, settings.retention
-        )
-        return policy
-
 
 def raise_descriptor_limit() -> int:
     """Raise the soft limit of open files as far as the hard limit allows.
@@ -163,16 +156,6 @@ def raise_descriptor_limit() -> int:
     if soft < hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return hard
-
-
-def _check_topics(config: BrokerConfig) -> None:
-    """Refuse names under `topics` that could never be created."""
-    for topic in config.topics:
-        last = config.topic(topic).partitions - 1
-        try:
-            check_new_topic_name(topic, config.max_topic_name_length, len(f"-{last}"))
-        except InvalidTopicError as error:
-            raise ConfigError(f"topics.{topic}", str(error)) from error
 
 
 def _text(address: Address) -> str:

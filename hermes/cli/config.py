@@ -12,9 +12,7 @@ from hermes.cli.terminal import note, write_json
 from hermes.config import BrokerConfig, load_broker_config
 from hermes.config.broker import BROKER_SETTINGS
 from hermes.config.properties import import_properties
-from hermes.errors import ConfigError, PluginError
-from hermes.interfaces import IRetentionPolicy
-from hermes.plugins import load_plugin
+from hermes.errors import ConfigError
 
 __all__ = ["command"]
 
@@ -36,8 +34,7 @@ def check(path: Path, as_json: bool) -> None:
     milliseconds and sizes in bytes.
     """
     config = load_broker_config(path)
-    _check_retention_policies(config, str(path))
-    _check_endpoints(config, str(path))
+    _check_startable(config, str(path))
     if as_json:
         write_json(_settings_of(config))
         return
@@ -61,30 +58,15 @@ def import_(path: Path) -> None:
         note(f"{source}: without an equivalent, left out: {', '.join(imported.unknown_keys)}")
 
 
-def _check_retention_policies(config: BrokerConfig, source: str) -> None:
-    """Load every policy that the file names, as the broker's start does."""
-    for topic in ("", *config.topics):
-        settings = config.topic(topic)
-        prefix = f"topics.{topic}." if topic else ""
-        try:
-            load_plugin(
-                "hermes.retention", settings.retention_policy, IRetentionPolicy, settings.retention
-            )
-        except PluginError as error:
-            raise ConfigError(f"{prefix}retention_policy", str(error), source=source) from None
-
-
-def _check_endpoints(config: BrokerConfig, source: str) -> None:
-    """Let Twisted read the endpoint strings, without listening on them."""
+def _check_startable(config: BrokerConfig, source: str) -> None:
+    """Look at this machine as the broker's start does."""
     # Twisted takes longer to import than all other commands take to run.
-    from twisted.internet.endpoints import serverFromString
+    from hermes.broker.checks import check_startable
 
-    for description in config.listen:
-        try:
-            serverFromString(None, description)  # type: ignore[no-untyped-call]
-        except Exception as error:  # whatever the endpoint's parser, maybe a plugin's, raises
-            text = f"{description!r} is no endpoint that Twisted knows: {error}"
-            raise ConfigError("listen", text, source=source) from None
+    try:
+        check_startable(config)
+    except ConfigError as error:
+        raise ConfigError(error.key, error.message, source=source) from None
 
 
 def _settings_of(config: BrokerConfig) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """From broker.yaml to a checked `BrokerConfig`, or to one line that says what is wrong and where.
 
-Owns the checks that need more than one value; what a single value may be is its kind's affair
-(`hermes.config.kinds`), what YAML means `hermes.config.yaml_text`'s.
+What a single value may be is its kind's affair (`hermes.config.kinds`), what several may say
+together `hermes.config.contradictions`', what YAML means `hermes.config.yaml_text`'s.
 """
 
 import difflib
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from hermes.config.broker import BROKER_SETTINGS, BrokerConfig
+from hermes.config.contradictions import check_contradictions
 from hermes.config.setting import Setting
 from hermes.config.topic import TOPIC_SETTINGS, TopicConfig
 from hermes.config.yaml_text import read_yaml
@@ -69,7 +70,7 @@ def parse_broker_config(values: object, source: str = "") -> BrokerConfig:
             if setting.required and setting.attribute not in parsed:
                 raise ConfigError(key, f"missing: {setting.kind.name} ({setting.doc})")
         config = BrokerConfig(**parsed, topics=topics)
-        _check_coordination(config)
+        check_contradictions(config)
     except ConfigError as error:
         raise ConfigError(error.key, error.message, source=source) from None
     return config
@@ -131,14 +132,6 @@ def _suggestion(key: str, known: Mapping[str, Setting], also_known: Iterable[str
     if key in TOPIC_SETTINGS:
         return ": a topic has one of this name (under topics), the broker has not"
     return " (docs/configuration.md lists them all)"
-
-
-def _check_coordination(config: BrokerConfig) -> None:
-    """Refuse coordination through an ensemble of which nothing is known."""
-    if config.coordination == "zookeeper" and config.zookeeper_connect is None:
-        raise ConfigError(
-            "zookeeper_connect", "coordination: zookeeper needs it, as host:port/chroot"
-        )
 
 
 def _brief(value: object) -> str:

@@ -153,7 +153,7 @@ def test_idle_connections_are_closed_and_busy_ones_are_not(start_broker: StartBr
 
 
 def test_a_request_above_the_limit_is_refused_before_its_body(start_broker: StartBroker) -> None:
-    broker = start_broker(max_request_bytes=1000)
+    broker = start_broker(max_request_bytes=1000, max_message_bytes=900)
     with broker.connect() as client:
         client.send(struct.pack(">i", 1001))
         assert client.closed()

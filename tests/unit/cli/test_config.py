@@ -3,7 +3,9 @@ import json
 import pytest
 import yaml
 
+from hermes.broker import BrokerService
 from hermes.config import load_broker_config
+from hermes.errors import ConfigError
 
 
 @pytest.fixture
@@ -43,14 +45,29 @@ def test_as_json_it_shows_every_setting(run, broker_yaml, tmp_path):
         ({"retention_policy": "by-mood"}, "retention_policy: "),
         ({"topics": {"a": {"retention_policy": "x"}}}, "topics.a.retention_policy: "),
         ({"listen": "pigeon:9092"}, "listen: "),
+        ({"listen": ["tcp:9092", "tcp:9092"]}, "listen: "),
+        ({"topics": {"a/b": {}}}, "topics.a/b: "),
+        ({"topics": {"..": {}}}, "topics...: "),
+        ({"topics": {"../x": {}}}, "topics.../x: "),
+        ({"listen": "unix:/nowhere/at/all", "coordination": "none"}, "listen: "),
+        ({"listen": "unix:socket"}, "advertised_port: "),
+        ({"coordination_listen": "pigeon:9"}, "coordination_listen: "),
+        ({"ready_file": "/nowhere/at/all"}, "ready_file: "),
+        ({"log_dir": "broker.yaml/logs"}, "log_dir: "),
     ],
 )
-def test_a_bad_one_is_one_line_with_file_and_key_and_exit_1(run, broker_yaml, settings, key):
+def test_a_bad_one_is_one_line_with_file_and_key_and_exit_1(
+    run, broker_yaml, settings, key, tmp_path, monkeypatch
+):
     path = broker_yaml(**settings)
+    monkeypatch.chdir(tmp_path)
     result = run("config", "check", path)
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr.startswith(f"hermes: {path}: {key}")
     assert result.stderr.count("\n") == 1
+    with pytest.raises(ConfigError) as refused:  # what the check refuses, the start refuses
+        BrokerService(load_broker_config(path), None)
+    assert str(refused.value).removeprefix(f"{path}: ").startswith(key)
 
 
 @pytest.mark.parametrize("command", ["check", "import"])

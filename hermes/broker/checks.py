@@ -1,0 +1,109 @@
+"""What can be said against a configuration before anything starts: by the start, and by a check.
+
+Reads the machine (directories, plugins, what Twisted knows of endpoints) and changes nothing. What
+needs the settings alone is refused when they are read, by `hermes.config`.
+"""
+
+import os
+import re
+from pathlib import Path
+
+from twisted.internet.endpoints import serverFromString
+
+from hermes.config import BrokerConfig
+from hermes.errors import ConfigError, InvalidTopicError, PluginError
+from hermes.interfaces import IRetentionPolicy
+from hermes.plugins import load_plugin
+from hermes.protocol import check_new_topic_name
+
+__all__ = ["check_ready_file", "check_startable", "retention_policy"]
+
+
+def check_startable(config: BrokerConfig) -> None:
+    """Refuse a configuration with which no broker could start here.
+
+    Raises:
+        ConfigError: names the setting and what is wrong with it.
+    """
+    _check_topics(config)
+    for topic in ("", *config.topics):
+        retention_policy(config, topic)
+    _check_endpoint("coordination_listen", config.coordination_listen)
+    for description in config.listen:
+        _check_endpoint("listen", description)
+    _check_advertised(config)
+    _check_directory("log_dir", config.log_dir)
+    if config.ready_file is not None:
+        check_ready_file(config.ready_file)
+
+
+def check_ready_file(path: Path) -> None:
+    """Refuse a ready file that could not be written.
+
+    Raises:
+        ConfigError: its directory is missing, or not ours to write to.
+    """
+    if not os.access(path.parent, os.W_OK | os.X_OK):
+        raise ConfigError("ready_file", f"can't write into the directory of {path}")
+
+
+def retention_policy(config: BrokerConfig, topic: str) -> IRetentionPolicy:
+    """Make the policy of a topic; "" for that of all others.
+
+    Raises:
+        ConfigError: there is none of this name, or it is wrong; the text names the plugin.
+    """
+    settings = config.topic(topic)
+    try:
+        policy: IRetentionPolicy = load_plugin(
+            "hermes.retention", settings.retention_policy, IRetentionPolicy, settings.retention
+        )
+    except PluginError as error:
+        prefix = f"topics.{topic}." if topic in config.topics else ""
+        raise ConfigError(f"{prefix}retention_policy", str(error)) from error
+    return policy
+
+
+def _check_topics(config: BrokerConfig) -> None:
+    """Refuse names under `topics` that could never be created."""
+    for topic in config.topics:
+        last = config.topic(topic).partitions - 1
+        try:
+            check_new_topic_name(topic, config.max_topic_name_length, len(f"-{last}"))
+        except InvalidTopicError as error:
+            raise ConfigError(f"topics.{topic}", str(error)) from error
+
+
+def _check_endpoint(setting: str, description: str) -> None:
+    """Let Twisted read an endpoint string, without listening on it."""
+    try:
+        serverFromString(None, description)  # type: ignore[no-untyped-call]
+    except Exception as error:  # whatever the endpoint's parser, maybe a plugin's, raises
+        text = f"{description!r} is no endpoint that Twisted knows: {error}"
+        raise ConfigError(setting, text) from error
+    kind, first, *_ = re.split(r"(?<!\\):", description)
+    if kind == "unix":
+        folder = Path(first.removeprefix("address=").replace("\\", "")).absolute().parent
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise ConfigError(setting, f"{description!r}: can't write into the directory {folder}")
+
+
+def _check_advertised(config: BrokerConfig) -> None:
+    """Registering needs a TCP port: clients in ZooKeeper are told a host and a port."""
+    listens_on_tcp = any(not each.startswith("unix:") for each in config.listen)
+    if config.coordination != "none" and not listens_on_tcp and config.advertised_port is None:
+        raise ConfigError(
+            "advertised_port",
+            "needed, as the broker listens on no TCP port (or set coordination: none)",
+        )
+
+
+def _check_directory(setting: str, path: Path) -> None:
+    """Refuse a directory that neither is one that can be used nor can be made."""
+    nearest = path.absolute()
+    while not os.path.lexists(nearest):
+        nearest = nearest.parent
+    if not nearest.is_dir():
+        raise ConfigError(setting, f"{nearest} is no directory")
+    if not os.access(nearest, os.R_OK | os.W_OK | os.X_OK):
+        raise ConfigError(setting, f"the directory {nearest} can't be read and written")

@@ -1,0 +1,100 @@
+"""What settings must not say together, though each of them may be right alone.
+
+Knows values only: no file, no Twisted, no port that is really open.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from hermes.errors import ConfigError
+
+if TYPE_CHECKING:
+    from hermes.config.broker import BrokerConfig
+
+__all__ = ["check_contradictions"]
+
+#: All interfaces, and each family's way of saying so.
+_ANYWHERE = frozenset({"", "0.0.0.0", "::"})
+
+
+class _Place(NamedTuple):
+    """What an endpoint takes for itself.
+
+    Attributes:
+        setting: where the endpoint comes from.
+        text: the endpoint string.
+        port: a TCP port that is not 0, or a UNIX socket's path.
+        interface: "" for all of them.
+    """
+
+    setting: str
+    text: str
+    port: str
+    interface: str
+
+
+def check_contradictions(config: "BrokerConfig") -> None:
+    """Refuse a configuration whose settings contradict each other.
+
+    Raises:
+        ConfigError: names one of the settings, and the other.
+    """
+    _check_coordination(config)
+    _check_sizes(config)
+    taken: list[_Place] = []
+    for place in _places(config):
+        for other in taken:
+            if _collide(place, other):
+                where = "twice" if place.setting == other.setting else f"by {other.setting} as well"
+                raise ConfigError(
+                    place.setting,
+                    f"{place.text!r} takes what is taken {where} ({other.text!r})",
+                )
+        taken.append(place)
+
+
+def _check_coordination(config: "BrokerConfig") -> None:
+    if config.coordination == "zookeeper" and config.zookeeper_connect is None:
+        raise ConfigError(
+            "zookeeper_connect", "coordination: zookeeper needs it, as host:port/chroot"
+        )
+    if config.coordination == "embedded" and config.zookeeper_connect is not None:
+        raise ConfigError(
+            "zookeeper_connect",
+            "it has no effect with coordination: embedded (the default): "
+            "say coordination: zookeeper, or leave it out",
+        )
+
+
+def _check_sizes(config: "BrokerConfig") -> None:
+    if config.max_message_bytes > config.max_request_bytes:
+        raise ConfigError(
+            "max_message_bytes",
+            f"{config.max_message_bytes} bytes fit into no request: "
+            f"max_request_bytes is {config.max_request_bytes}",
+        )
+
+
+def _places(config: "BrokerConfig") -> Iterator[_Place]:
+    endpoints = [("listen", text) for text in config.listen]
+    if config.coordination == "embedded":
+        endpoints.append(("coordination_listen", config.coordination_listen))
+    for setting, text in endpoints:
+        kind, *arguments = re.split(r"(?<!\\):", text)
+        named = dict(each.split("=", 1) for each in arguments if "=" in each)
+        first = arguments[0] if "=" not in arguments[0] else ""
+        if kind == "unix":
+            yield _Place(setting, text, first or named.get("address", ""), "unix")
+        elif kind in ("tcp", "tcp6", "ssl"):
+            port = (first or named.get("port", "")).lstrip("0")
+            interface = named.get("interface", "").replace("\\", "")
+            if port:
+                yield _Place(setting, text, port, "" if interface in _ANYWHERE else interface)
+
+
+def _collide(one: _Place, other: _Place) -> bool:
+    if "unix" in (one.interface, other.interface):
+        return one[2:] == other[2:]
+    same_interface = one.interface == other.interface or "" in (one.interface, other.interface)
+    return one.port == other.port and same_interface

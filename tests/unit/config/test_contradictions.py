@@ -1,0 +1,51 @@
+"""Settings that are right alone and wrong together."""
+
+from typing import Any
+
+import pytest
+
+from hermes.config import parse_broker_config
+from hermes.errors import ConfigError
+
+TCP, LOOPBACK, IPV6 = "tcp:9092", "tcp:9092:interface=127.0.0.1", r"tcp6:9092:interface=\:\:1"
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"listen": [TCP, TCP]}, "listen: 'tcp:9092' takes what is taken twice ('tcp:9092')"),
+        ({"listen": [LOOPBACK, TCP]}, "listen: 'tcp:9092' takes what is taken twice"),
+        ({"listen": [TCP, "tcp6:9092"]}, "listen: 'tcp6:9092' takes"),
+        ({"listen": [TCP, "tcp:port=09092"]}, "listen: 'tcp:port=09092' takes"),
+        ({"listen": ["unix:/run/a", "unix:address=/run/a"]}, "listen: 'unix:address=/run/a' takes"),
+        ({"listen": TCP, "coordination_listen": LOOPBACK}, "as well ('tcp:9092')"),
+        ({"listen": "tcp:2181"}, "coordination_listen: 'tcp:2181:interface=127.0.0.1' takes"),
+        (
+            {"zookeeper_connect": "a:1"},
+            "zookeeper_connect: it has no effect with coordination: emb",
+        ),
+        (
+            {"max_message_bytes": "2MiB", "max_request_bytes": "1MiB"},
+            "max_message_bytes: 2097152 bytes fit into no request: max_request_bytes is 1048576",
+        ),
+    ],
+)
+def test_what_excludes_each_other_is_refused(settings: dict[str, Any], text: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_broker_config({"broker_id": 0, "log_dir": "logs", **settings})
+    assert text in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"listen": ["tcp:0", "tcp:0"], "coordination_listen": "tcp:0"},
+        {"listen": [LOOPBACK, IPV6, "tcp:9092:interface=127.0.0.2"]},
+        {"listen": ["unix:/run/a", "unix:/run/b", TCP]},
+        {"listen": TCP, "coordination_listen": TCP, "coordination": "none"},
+        {"zookeeper_connect": "a:1", "coordination": "none"},
+        {"listen": ["systemd:domain=INET:index=0", "systemd:domain=INET:index=0"]},
+    ],
+)
+def test_what_goes_together_is_taken(settings: dict[str, Any]) -> None:
+    parse_broker_config({"broker_id": 0, "log_dir": "logs", **settings})
