@@ -10,7 +10,7 @@ from hermes.coordination.cluster import OnFault, read_partition_counts, read_top
 from hermes.coordination.group_state import GroupState, read_group
 from hermes.coordination.layout import Subscription, check_node_name
 from hermes.coordination.sessions import Session
-from hermes.errors import CoordinationError
+from hermes.errors import ConfigError, CoordinationError, InvalidNodeError
 
 __all__ = ["command"]
 
@@ -52,7 +52,11 @@ def _differences(session: Session, state: GroupState, on_fault: OnFault) -> tupl
     counts = {topic: read_partition_counts(session, topic, on_fault) for topic in topics}
     wrong, count = [], 0
     owners = dict(state.owners)
-    for topic, assigned in assign(counts, members).items():
+
+    def refuse(consumer_id: str, error: ConfigError) -> None:
+        on_fault(InvalidNodeError(f"{consumer_id}: {error}"))
+
+    for topic, assigned in assign(counts, members, refuse).items():
         for partition, expected in assigned.items():
             count += 1
             owner = owners.pop((topic, partition), None)

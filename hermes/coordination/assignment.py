@@ -6,9 +6,10 @@ is that of *texts*: broker 10 comes before broker 2, and stream 10 before stream
 another what is whose; they agree because they see the same tree.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from hermes.coordination.layout import BrokerPartition, Subscription
+from hermes.errors import ConfigError
 
 __all__ = ["Assignment", "assign", "assign_topic", "stream_ids"]
 
@@ -24,6 +25,7 @@ def stream_ids(consumer_id: str, count: int) -> list[str]:
 def assign(
     partition_counts: Mapping[str, Mapping[int, int]],
     members: Mapping[str, Subscription],
+    on_fault: Callable[[str, ConfigError], object],
 ) -> Assignment:
     """Compute the assignment of several topics.
 
@@ -31,16 +33,23 @@ def assign(
         partition_counts: topic -> broker id -> its number of partitions, for every topic that
             matters.
         members: consumer id -> what it wants, for every member of the group.
+        on_fault: hears of a member whose filter nobody can evaluate; it is taken to want nothing.
 
     Returns:
         The stream of every partition; topics that nobody wants are left out.
     """
+    wanted: dict[str, dict[str, int]] = {}
+    for consumer_id, subscription in members.items():
+        try:
+            wanted[consumer_id] = {t: subscription.streams_of(t) for t in partition_counts}
+        except ConfigError as error:
+            on_fault(consumer_id, error)
     assignment: Assignment = {}
     for topic, counts in partition_counts.items():
         streams = [
             stream
-            for consumer_id, subscription in members.items()
-            for stream in stream_ids(consumer_id, subscription.streams_of(topic))
+            for consumer_id, streams_of in wanted.items()
+            for stream in stream_ids(consumer_id, streams_of[topic])
         ]
         partitions = [
             BrokerPartition(broker_id, number)

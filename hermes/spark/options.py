@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from hermes.config.units import parse_size
-from hermes.coordination.filters import java_pattern
+from hermes.coordination.regex import JavaPattern, compile_java
 from hermes.errors import ConfigError
 from hermes.spark.offsets import Offsets, TopicPartition, parse_offsets, parse_partitions
 
@@ -78,13 +78,13 @@ class Selection(NamedTuple):
     """
 
     topics: tuple[str, ...] = ()
-    pattern: re.Pattern[str] | None = None
+    pattern: JavaPattern | None = None
     partitions: tuple[TopicPartition, ...] = ()
 
     def includes(self, partition: TopicPartition) -> bool:
         """Whether a partition is to be read, if it is there."""
         if self.pattern is not None:
-            return self.pattern.fullmatch(partition.topic) is not None
+            return self.pattern.matches(partition.topic)
         return partition.topic in self.topics or partition in self.partitions
 
 
@@ -136,11 +136,11 @@ def _topics(text: str) -> tuple[str, ...]:
     return topics
 
 
-def _pattern(text: str) -> re.Pattern[str]:
+def _pattern(text: str) -> JavaPattern:
     try:
-        return java_pattern(text)
-    except ConfigError as error:
-        raise ValueError(error.message) from error
+        return compile_java(text)
+    except ValueError as error:
+        raise ValueError(f"{text!r} can't be used as a regular expression: {error}") from error
 
 
 def _point(*words: str) -> Callable[[str], Any]:

@@ -66,7 +66,7 @@ def present_partitions(cluster: Cluster, selection: Selection) -> list[TopicPart
 def _found(cluster: Cluster, selection: Selection) -> dict[str, list[TopicPartition]]:
     """The partitions that there are, by topics that are wanted."""
     if selection.pattern is not None:
-        matches = selection.pattern.fullmatch
+        matches = selection.pattern.matches
         topics: Iterable[str] = [topic for topic in cluster.topics() if matches(topic)]
     else:
         topics = selection.topics or dict.fromkeys(each.topic for each in selection.partitions)

@@ -47,6 +47,7 @@ from hermes.coordination.layout import (
 )
 from hermes.coordination.sessions import Node, Session
 from hermes.errors import (
+    ConfigError,
     CoordinationError,
     CoordinationUnavailableError,
     HermesError,
@@ -315,10 +316,14 @@ class Membership:
         }
         return {
             (topic, partition): stream_id
-            for topic, assigned in assign(counts, members).items()
+            for topic, assigned in assign(counts, members, self._note_filter).items()
             for partition, stream_id in assigned.items()
             if stream_id in ours[topic]
         }
+
+    def _note_filter(self, consumer_id: str, error: ConfigError) -> None:
+        fault = InvalidNodeError(f"{self._paths.member(consumer_id)}: {error}")
+        self._faults.note(fault, "it is taken to want nothing")
 
     def _take(
         self, wanted: Mapping[_Place, str], session_id: int, addresses: _Addresses

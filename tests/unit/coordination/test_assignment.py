@@ -1,6 +1,7 @@
 from hermes.coordination.assignment import assign, assign_topic, stream_ids
 from hermes.coordination.filters import Blacklist, Whitelist
 from hermes.coordination.layout import BrokerPartition, Subscription
+from hermes.errors import ConfigError
 
 
 def partitions(*names: str) -> list[BrokerPartition]:
@@ -37,6 +38,21 @@ def test_streams_beyond_the_partitions_get_nothing() -> None:
     assert assign_topic(partitions("0-0"), ["a-0", "b-0"]) == {BrokerPartition(0, 0): "a-0"}
 
 
+def nobody(consumer_id: str, error: ConfigError) -> None:
+    raise AssertionError(consumer_id) from error
+
+
+def test_a_member_whose_filter_is_too_costly_wants_nothing() -> None:
+    counts = {"a" * 250: {0: 1}}
+    costly = Whitelist("(?:(?=(a*)*b|.*(a|b)*c)a)*" * 50)
+    members = {"a": Subscription({}, Whitelist("a+"), 1), "evil": Subscription({}, costly, 1)}
+    told: list[str] = []
+    assigned = assign(counts, members, lambda name, error: told.append(f"{name}: {error}"))
+    assert list(assigned["a" * 250].values()) == ["a-0"]
+    assert len(told) == 1
+    assert told[0].startswith("evil: topic filter: ")
+
+
 def test_members_of_all_kinds_share_a_topic() -> None:
     counts = {"clicks": {0: 4}, "views": {0: 1}, "unwanted": {0: 1}}
     members = {
@@ -44,7 +60,7 @@ def test_members_of_all_kinds_share_a_topic() -> None:
         "b": Subscription({}, Whitelist("click.*"), 1),
         "c": Subscription({}, Blacklist("clicks,unwanted"), 2),
     }
-    assert assign(counts, members) == {
+    assert assign(counts, members, nobody) == {
         "clicks": dict(
             zip(
                 partitions("0-0", "0-1", "0-2", "0-3"),

@@ -47,7 +47,7 @@ def test_every_option_is_read() -> None:
     )
     assert parsed.address.zookeeper == "zk1:2181,zk2:2181/hermes"
     assert parsed.selection.pattern is not None
-    assert parsed.selection.pattern.fullmatch("clicks-eu")
+    assert parsed.selection.pattern.matches("clicks-eu")
     assert parsed.starting == {TopicPartition("clicks", 0, 1): -2}
     assert (parsed.max_bytes, parsed.min_partitions) == (64 * 1024 * 1024, 8)
     assert not parsed.fail_on_data_loss

@@ -1,0 +1,247 @@
+"""Java's regular expressions, matched in time that is linear in the text.
+
+A member of a group may register any expression, and every other member evaluates it. An engine that
+backtracks, as Python's `re` does, can be kept busy for ever by a dozen characters, and holds the
+interpreter's lock meanwhile. Here an expression becomes a small program (Thompson's), of which all
+ways are followed at the same time, character by character: each step is taken once per character.
+"""
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from hermes.coordination.regex_syntax import (
+    At,
+    Choice,
+    Look,
+    Node,
+    Repeat,
+    Sequence,
+    Set,
+    Test,
+    parse_java,
+)
+
+__all__ = ["JavaPattern", "RegexTooCostlyError", "compile_java"]
+
+# Far above what people write. They bound memory and time, whatever a member registers.
+_MOST_STEPS: Final = 20_000
+_MOST_WORK: Final = 100_000
+_MOST_REMEMBERED: Final = 10_000
+
+
+class RegexTooCostlyError(ValueError):
+    """Matching this text takes more work than any expression of people's."""
+
+
+class _Step(NamedTuple):
+    """A step of a program; one that asks for nothing only leads on.
+
+    Attributes:
+        ways: the steps that follow; none at a program's end.
+        character: what the next character must be.
+        place: what the place in the text must be.
+        part: a program of its own, for looking around.
+    """
+
+    ways: tuple[int, ...] = ()
+    character: Test | None = None
+    place: Callable[[str, int], bool] | None = None
+    part: "_Part | None" = None
+
+
+class _Part(NamedTuple):
+    """A program within a program."""
+
+    start: int
+    ahead: bool
+    negated: bool
+
+
+class JavaPattern:
+    """A compiled expression. Threads may share it; it can be pickled.
+
+    Args:
+        regex: as Java reads it.
+
+    Raises:
+        ValueError: it is none, or one that only Java can evaluate.
+    """
+
+    def __init__(self, regex: str) -> None:
+        self.regex = regex
+        self._steps: list[_Step] = []
+        self._has_places = False
+        self._start = self._program(parse_java(regex))
+        self._moves: dict[tuple[frozenset[int], str], frozenset[int]] = {}
+        self._known: dict[str, bool] = {}
+
+    def __reduce__(self) -> tuple[Callable[[str], "JavaPattern"], tuple[str]]:
+        return compile_java, (self.regex,)
+
+    def matches(self, text: str) -> bool:
+        """Whether the whole text matches. Bounded, in any case.
+
+        Raises:
+            RegexTooCostlyError: beyond the bound; the same for everybody who asks.
+        """
+        known = self._known.get(text)
+        if known is None:
+            known = _Run(self._steps, text, self._moves, self._has_places).matches(self._start)
+            if len(self._known) >= _MOST_REMEMBERED:
+                self._known = {}
+            self._known[text] = known
+        return known
+
+    # -- compiling ------------------------------------------------------------------------------
+
+    def _program(self, node: Node) -> int:
+        """Write a program that ends; returns where it starts."""
+        end = self._write(_Step())
+        return self._compile(node, end)
+
+    def _write(self, step: _Step) -> int:
+        if len(self._steps) >= _MOST_STEPS:
+            raise ValueError("it is too large")
+        self._steps.append(step)
+        return len(self._steps) - 1
+
+    def _compile(self, node: Node, following: int) -> int:
+        """Write a node's steps, from the back; returns where they start."""
+        if isinstance(node, Set):
+            return self._write(_Step((following,), character=node.allows))
+        if isinstance(node, At):
+            self._has_places = True
+            return self._write(_Step((following,), place=node.holds))
+        if isinstance(node, Look):
+            self._has_places = True
+            part = _Part(self._program(node.node), node.ahead, node.negated)
+            return self._write(_Step((following,), part=part))
+        if isinstance(node, Choice):
+            ways = tuple(self._compile(each, following) for each in node.branches)
+            return self._write(_Step(ways))
+        if isinstance(node, Sequence):
+            for each in reversed(node.parts):
+                following = self._compile(each, following)
+            return self._write(_Step((following,)))
+        return self._compile_repeat(node, following)
+
+    def _compile_repeat(self, node: Repeat, following: int) -> int:
+        start = following
+        if node.most is None:
+            start = self._write(_Step())  # back to here after each time
+            again = self._compile(node.node, start)
+            self._steps[start] = _Step((again, following))
+        else:
+            for _ in range(node.most - node.least):
+                once = self._compile(node.node, start)
+                start = self._write(_Step((once, following)))
+        for _ in range(node.least):
+            start = self._compile(node.node, start)
+        return start
+
+
+class _Run:
+    """One match: sets of steps, moved on by each character."""
+
+    def __init__(
+        self,
+        steps: list[_Step],
+        text: str,
+        moves: dict[tuple[frozenset[int], str], frozenset[int]],
+        has_places: bool,
+    ) -> None:
+        self._steps = steps
+        self._text = text
+        self._moves = moves
+        self._has_places = has_places
+        self._seen: dict[tuple[int, int], bool] = {}
+        self._work = 0
+
+    def matches(self, start: int) -> bool:
+        """Whether the program takes the whole text."""
+        states = self._spread([start], 0)
+        for place, character in enumerate(self._text):
+            if not states:
+                return False
+            states = self._move(states, character, place + 1)
+        return self._is_over(states)
+
+    def _move(self, states: frozenset[int], character: str, place: int) -> frozenset[int]:
+        # Where no step asks for its place, a move is the same wherever it is made.
+        key = (states, character)
+        found = None if self._has_places else self._moves.get(key)
+        if found is None:
+            on: list[int] = []
+            for each in states:
+                step = self._steps[each]
+                if step.character is not None and step.character(character):
+                    on += step.ways
+            found = self._spread(on, place)
+            self._spend(len(states))
+            if not self._has_places:
+                if len(self._moves) >= _MOST_REMEMBERED:
+                    self._moves.clear()
+                self._moves[key] = found
+        return found
+
+    def _spread(self, todo: list[int], place: int) -> frozenset[int]:
+        """Follow all ways that take no character."""
+        reached: set[int] = set()
+        while todo:
+            number = todo.pop()
+            if number in reached:
+                continue
+            reached.add(number)
+            step = self._steps[number]
+            if step.character is None and self._leads_on(number, step, place):
+                todo += step.ways
+        self._spend(len(reached))
+        return frozenset(
+            n for n in reached if self._steps[n].character is not None or not self._steps[n].ways
+        )
+
+    def _leads_on(self, number: int, step: _Step, place: int) -> bool:
+        if step.place is not None:
+            return step.place(self._text, place)
+        return step.part is None or self._looks(number, step.part, place)
+
+    def _looks(self, number: int, part: _Part, place: int) -> bool:
+        known = self._seen.get((number, place))
+        if known is None:
+            found = self._ahead(part, place) if part.ahead else self._behind(part, place)
+            known = self._seen[number, place] = found != part.negated
+        return known
+
+    def _ahead(self, part: _Part, place: int) -> bool:
+        states = self._spread([part.start], place)
+        while states and not self._is_over(states) and place < len(self._text):
+            place += 1
+            states = self._move(states, self._text[place - 1], place)
+        return self._is_over(states)
+
+    def _behind(self, part: _Part, end: int) -> bool:
+        """Whether it matches from anywhere up to here."""
+        states = self._spread([part.start], 0)
+        for place in range(end):
+            states = self._move(states, self._text[place], place + 1)
+            states |= self._spread([part.start], place + 1)
+        return self._is_over(states)
+
+    def _is_over(self, states: frozenset[int]) -> bool:
+        return any(not self._steps[each].ways for each in states)
+
+    def _spend(self, work: int) -> None:
+        self._work += work
+        if self._work > _MOST_WORK:
+            raise RegexTooCostlyError(f"matching {self._text[:50]!r} takes too much work")
+
+
+@lru_cache(maxsize=200)
+def compile_java(regex: str) -> JavaPattern:
+    """Compile an expression; the same for the same text, with what it remembers.
+
+    Raises:
+        ValueError: it is none, or one that only Java can evaluate.
+    """
+    return JavaPattern(regex)
