@@ -99,6 +99,9 @@ INLINE_EXPANDED_BYTES = 64 * 1024
 #: and the other users of the threads want some, too.
 CONCURRENT_CHECKS = 2
 
+#: How long an acknowledged produce waits for the delete of its topic; then it is answered with 71.
+DELETION_WAIT_SECONDS = 1.0
+
 #: A fetch waits no longer than this: a peer that has gone may only be noticed afterwards.
 MAX_WAIT_MS = 5 * 60 * 1000
 
@@ -399,6 +402,28 @@ class Broker:
         if request.acks not in (Acks.WRITTEN, Acks.FLUSHED):
             return encode_error_response(ErrorCode.UNSUPPORTED_VERSION)
         self.metrics.produce_requests += 1
+        deleted = self.topics.deletion(produce.topic for produce in request.produces)
+        if deleted is not None:
+            return self._after_deletion(deleted, request)
+        return self._check_acknowledged(request)
+
+    def _after_deletion(
+        self, deleted: "Deferred[None]", request: AcknowledgedProduceRequest
+    ) -> Later:
+        """Append when a topic is gone, so that those who keep deleting it don't starve others."""
+
+        def append(_: None) -> Any:
+            if timer.active():
+                timer.cancel()
+            return _awaited(self._check_acknowledged(request))
+
+        timer = self._clock.callLater(
+            DELETION_WAIT_SECONDS, lambda: None if deleted.called else deleted.callback(None)
+        )
+        size = sum(len(produce.message_set) for produce in request.produces)
+        return Later(deleted.addCallback(append), request_bytes=size)
+
+    def _check_acknowledged(self, request: AcknowledgedProduceRequest) -> Outcome:
         outcome: Outcome = self._checked(
             request.produces, lambda checks: self._append_acknowledged(request, checks)
         )

@@ -8,7 +8,9 @@ written, as in 0.7. Fetching never creates anything, and remembers nothing about
 
 import random
 from bisect import insort
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+
+from twisted.internet.defer import Deferred
 
 from hermes.config import BrokerConfig
 from hermes.errors import (
@@ -53,7 +55,7 @@ class TopicRegistry:
         self._on_deleted = on_deleted
         self._counts: dict[str, int] = {}
         self._written: dict[str, list[int]] = {}  # the partitions that have a log, ascending
-        self._deleting: set[str] = set()
+        self._deleting: dict[str, list[Deferred[None]]] = {}  # who waits for each to be gone
         self.stopping = False
         for topic, partition in directory.logs:
             self._note(topic, partition)
@@ -135,18 +137,42 @@ class TopicRegistry:
         if topic not in self._counts:
             raise UnknownTopicError(f"there is no topic {topic!r}")
         logs = self.partitions(topic)
-        self._deleting.add(topic)
+        self._deleting[topic] = []
         return logs
 
     def end_delete(self, topic: str) -> None:
-        """The files are gone (or the attempt failed): the name may be used again."""
-        self._deleting.discard(topic)
+        """The files are gone (or the attempt failed): the name may be used again.
+
+        Who waited for that comes first, before anybody can begin the next delete.
+        """
+        waiting = self._deleting.pop(topic)
         del self._counts[topic], self._written[topic]
         for name, partition in self._directory.logs:
             if name == topic:
                 self._note(name, partition)
         if topic not in self._counts:
             self._on_deleted(topic)
+        for deleted in waiting:
+            if not deleted.called:
+                deleted.callback(None)
+
+    def deletion(self, topics: Iterable[str]) -> "Deferred[None] | None":
+        """Find a delete that runs, for somebody who wants to write.
+
+        Args:
+            topics: their names.
+
+        Returns:
+            A Deferred that fires when the first of them that is being deleted is gone, and may be
+            fired by the caller who doesn't want to wait any longer; None when none is.
+        """
+        if self._deleting:
+            for topic in topics:
+                if topic in self._deleting:
+                    deleted: Deferred[None] = Deferred()
+                    self._deleting[topic].append(deleted)
+                    return deleted
+        return None
 
     def _create(self, topic: str, partition: int) -> Log:
         if self.stopping:

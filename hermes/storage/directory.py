@@ -138,7 +138,8 @@ class DataDirectory:
             partition: 0 to `hermes.storage.layout.LARGEST_PARTITION`.
 
         Returns:
-            The log.
+            The log. It is offline when the directory was there and holds something (what a failed
+            delete has left, say): recovering that takes a while, and `reopen` does it.
 
         Raises:
             DiskFullError: nothing was created that stands in the way of a later try.
@@ -153,16 +154,22 @@ class DataDirectory:
         if partition > LARGEST_PARTITION:
             raise StorageError(f"partition {partition} of {topic}: {LARGEST_PARTITION} is the last")
         log = self._log(topic, partition)
+        if self._make_partition(log):
+            log.open(clean=False, now_ms=self._opened_ms, is_new_directory=True)
+        with self._change:
+            self._logs = {**self._logs, (topic, partition): log}
+        return log
+
+    def _make_partition(self, log: Log) -> bool:
+        """Make a partition's directory; say whether it is empty, so that opening takes no time."""
         try:
             # One that exists may be what an earlier try has left, and on no disk yet.
             with suppress(FileExistsError):
                 self._files.mkdir(log.directory)
+                return True
+            return not self._files.listdir(log.directory)
         except OSError as error:
             raise storage_error(f"create partition {log.name}", error) from error
-        log.open(clean=False, now_ms=self._opened_ms, is_new_directory=True)
-        with self._change:
-            self._logs = {**self._logs, (topic, partition): log}
-        return log
 
     def _check_place(self, what: str) -> None:
         """Refuse to work in another directory than the one that was opened and locked."""

@@ -78,7 +78,7 @@ class Log(LogWriter, LogReader):
             StorageError: the disk failed; the log stays offline, `reopen` may be tried.
         """
         with self._flush_lock:
-            self._has_new_directory = is_new_directory
+            self._has_new_directory |= is_new_directory
             try:
                 self._place = identity(self._files.stat(self.directory))
                 loaded = load(self.directory, self._files, self._recovery(now_ms), clean=clean)
@@ -113,7 +113,8 @@ class Log(LogWriter, LogReader):
                 log was closed; still offline.
         """
         if not self._view.segments and not self._is_closed:
-            report = self.open(clean=False, now_ms=now_ms)
+            # Whoever made the directory may not have come to syncing its name.
+            report = self.open(clean=False, now_ms=now_ms, is_new_directory=True)
             return report or RecoveryReport(self._end, self._end)
         with self._flush_lock:
             if self._is_closed:

@@ -529,12 +529,26 @@ def test_a_partition_that_took_two_tries_is_on_disk_after_its_first_flush(
     again.close()
 
 
-def test_a_directory_that_came_by_itself_is_taken_as_it_is(log_dir: Path) -> None:
-    directory = made(log_dir)
+def test_a_directory_that_came_by_itself_is_recovered_by_reopening_not_by_creating(
+    log_dir: Path,
+) -> None:
+    """Creating is done in the reactor's thread, and what a failed delete leaves may be large."""
+    files = WatchedFiles()
+    directory = made(log_dir, files)
     directory.open(NOW_MS)
     write_segments(log_dir / "clicks-0", [message("x") + b"torn"])
-    assert read_all(directory.create("clicks", 0)) == message("x")
-    directory.close()
+
+    log = directory.create("clicks", 0)
+
+    assert (log.is_offline, files.bytes_read) == (True, 0)
+    assert directory.create("clicks", 0) is log
+    with pytest.raises(LogOfflineError):
+        append(log, message("y"))
+    assert directory.reopen(log, NOW_MS).dropped_bytes == 4
+    append(log, message("y"))
+    log.flush()
+    assert read_all(log) == message("x") + message("y")
+    assert directory.close() is True
 
 
 # -- deleting -----------------------------------------------------------------------------------
