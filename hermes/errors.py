@@ -261,6 +261,10 @@ class ClientError(HermesError):
     """The client library could not complete a call."""
 
 
+class ArgumentError(ClientError, TypeError):
+    """An argument is not what it should be; the text names it, and says what was expected."""
+
+
 class BrokerUnavailableError(ClientError):
     """No connection to the broker could be made, or it broke; the text says which address."""
 

@@ -5,6 +5,7 @@ import struct
 from contextlib import suppress
 from typing import Final
 
+from hermes.client.arguments import check_address
 from hermes.errors import (
     BrokerTimeoutError,
     BrokerUnavailableError,
@@ -39,6 +40,7 @@ class AsyncioConnection:
         connect_timeout_seconds: float,
         max_response_bytes: int,
     ) -> None:
+        check_address(host, port)
         self.timeout_seconds = timeout_seconds
         self._host = host
         self._port = port

@@ -14,6 +14,7 @@ from hermes.aio.asyncio_connection import AsyncioConnection
 from hermes.aio.channel import AsyncChannel, AsyncConnection
 from hermes.client import conversations
 from hermes.client.append_times import AppendTime, append_times
+from hermes.client.arguments import check_choice, check_least, check_seconds
 from hermes.client.connection import DEFAULT_MAX_RESPONSE_BYTES
 from hermes.client.fetching import (
     DEFAULT_MAX_FETCH_BYTES,
@@ -179,6 +180,9 @@ class ConsumerOptions:
         max_expanded_bytes: what one compressed message may expand to.
         supports_hermes_requests: whether the broker answers Hermes' own requests; None finds out.
         poll_interval_ms: how often to ask a broker that can't make a fetch wait.
+
+    Raises:
+        ConfigError: one is out of range; the text names it.
     """
 
     timeout_seconds: float = 30.0
@@ -188,6 +192,13 @@ class ConsumerOptions:
     max_expanded_bytes: int = DEFAULT_MAX_EXPANDED_BYTES
     supports_hermes_requests: bool | None = None
     poll_interval_ms: int = 100
+
+    def __post_init__(self) -> None:
+        for key in ("timeout_seconds", "connect_timeout_seconds"):
+            check_seconds(key, getattr(self, key))
+        for key in ("max_fetch_bytes", "poll_interval_ms"):
+            check_least(key, getattr(self, key), 1)
+        check_choice("on_corrupt", self.on_corrupt, ("raise", "skip"))
 
     @property
     def max_response_bytes(self) -> int:

@@ -22,6 +22,7 @@ from twisted.python.failure import Failure
 
 from hermes.aio.producer import ProducerTwin
 from hermes.aio.simple_consumer import ConsumerOptions, ConsumerTwin
+from hermes.client.arguments import check_address
 from hermes.client.batching import SendHandle
 from hermes.client.producer_config import ProducerConfig
 from hermes.errors import (
@@ -93,6 +94,7 @@ class _TwistedConnection:
     """See `hermes.aio.channel.AsyncConnection`."""
 
     def __init__(self, reactor: Any, host: str, port: int, options: ConsumerOptions) -> None:
+        check_address(host, port)
         self.timeout_seconds = options.timeout_seconds
         self._reactor = reactor
         self._address = f"{host}:{port}"

@@ -3,6 +3,7 @@
 from functools import partial
 from typing import NamedTuple
 
+from hermes.client.arguments import check_number, check_partition
 from hermes.client.conversations import Conversation, Exchange, named
 from hermes.errors import ConfigError, RemoteProtocolError
 from hermes.protocol import AppendTimesAnswer, AppendTimesRequest, decode_append_times_response
@@ -29,6 +30,9 @@ def append_times(
     topic: str, partition: int, start: int, end: int, interval_ms: int
 ) -> Conversation[list[AppendTime]]:
     """See `SimpleConsumer.append_times`. An answer tells a part; the next goes on from there."""
+    check_partition(topic, partition)
+    for name, value in (("start", start), ("end", end), ("interval_ms", interval_ms)):
+        check_number(name, value)
     if interval_ms < 1:
         raise ConfigError("interval_ms", f"expected 1 or more, got {interval_ms}")
     decode = partial(decode_append_times_response, detail=named(topic, partition))

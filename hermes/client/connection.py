@@ -17,11 +17,11 @@ from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Final, Self
 
+from hermes.client.arguments import check_address, check_seconds
 from hermes.errors import (
     BrokerTimeoutError,
     BrokerUnavailableError,
     ClientError,
-    ConfigError,
     RemoteProtocolError,
 )
 from hermes.forks import FORKED, watch_forks
@@ -68,10 +68,9 @@ class BrokerConnection:
         max_response_bytes: int = DEFAULT_MAX_RESPONSE_BYTES,
         hold_off_seconds: float = 0.0,
     ) -> None:
-        if not 0 < port < 65536:
-            raise ConfigError("port", f"expected 1 to 65535, got {port}")
-        if timeout_seconds <= 0 or connect_timeout_seconds <= 0:
-            raise ConfigError("timeout_seconds", "expected a timeout above 0 seconds")
+        check_address(host, port)
+        check_seconds("timeout_seconds", timeout_seconds)
+        check_seconds("connect_timeout_seconds", connect_timeout_seconds)
         self.host = host
         self.port = port
         self.timeout_seconds = timeout_seconds

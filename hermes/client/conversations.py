@@ -15,6 +15,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
+from hermes.client.arguments import (
+    check_number,
+    check_partition,
+    check_time,
+    check_topic,
+    check_topics,
+)
 from hermes.errors import (
     BrokerUnavailableError,
     RemoteProtocolError,
@@ -157,6 +164,9 @@ def offsets_before(
     topic: str, partition: int, time_ms: int, max_offsets: int
 ) -> Conversation[list[int]]:
     """See `SimpleConsumer.get_offsets_before`."""
+    check_partition(topic, partition)
+    check_time(time_ms)
+    check_number("max_offsets", max_offsets)
     request = OffsetsRequest(topic, partition, time_ms, max_offsets)
     decode = partial(decode_offsets_response, detail=named(topic, partition))
     offsets: list[int] = yield Exchange(request.encode(), decode)
@@ -165,6 +175,7 @@ def offsets_before(
 
 def metadata(topics: Sequence[str] | None) -> Conversation[BrokerMetadata]:
     """See `SimpleConsumer.metadata`."""
+    check_topics(topics)
     request = MetadataRequest(None if topics is None else tuple(topics))
     decode = partial(_decode_metadata, request)
     answer: BrokerMetadata = yield Exchange(request.encode(), decode)
@@ -189,6 +200,8 @@ def _decode_metadata(request: MetadataRequest, body: Buffer) -> BrokerMetadata:
 
 def boundary_before(topic: str, partition: int, offset: int) -> Conversation[int]:
     """See `SimpleConsumer.boundary_before`."""
+    check_partition(topic, partition)
+    check_number("offset", offset)
     request = BoundaryRequest(topic, partition, offset)
     decode = partial(decode_boundary_response, detail=named(topic, partition))
     boundary: int = yield Exchange(request.encode(), decode)
@@ -197,5 +210,6 @@ def boundary_before(topic: str, partition: int, offset: int) -> Conversation[int
 
 def delete_topic(topic: str) -> Conversation[None]:
     """See `SimpleConsumer.delete_topic`. Not repeated: the second time it is unknown."""
+    check_topic(topic)
     decode = partial(decode_error_response, detail=f"topic {topic!r}")
     yield Exchange(DeleteTopicRequest(topic).encode(), decode, repeatable=False)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
+from hermes.client.arguments import check_fetch, check_fetches, check_number
 from hermes.client.conversations import Conversation, Exchange, Pause, named
 from hermes.errors import (
     BrokerError,
@@ -117,7 +118,8 @@ class FetchResult:
 
 def fetch(request: FetchRequest, rules: FetchRules) -> Conversation[MessageSet]:
     """See `SimpleConsumer.fetch`."""
-    _check_fetch(request)
+    check_fetch(request)
+    _check_size(request)
     largest = max(rules.max_fetch_bytes, request.max_size)
     size = request.max_size
     while True:
@@ -136,8 +138,7 @@ def multifetch(
     requests: Sequence[FetchRequest], rules: FetchRules
 ) -> Conversation[list[FetchResult]]:
     """See `SimpleConsumer.multifetch`."""
-    for request in requests:
-        _check_fetch(request)
+    _check_fetches(requests)
     encoded = MultiFetchRequest(tuple(requests)).encode()
     entries: list[FetchedEntry] = yield Exchange(encoded, decode_multifetch_response)
     results = []
@@ -150,8 +151,9 @@ def waiting_fetch(
     requests: Sequence[FetchRequest], max_wait_ms: int, min_bytes: int, rules: FetchRules
 ) -> Conversation[list[FetchResult]]:
     """See `SimpleConsumer.fetch_waiting`; the broker waits."""
-    for request in requests:
-        _check_fetch(request)
+    _check_fetches(requests)
+    check_number("max_wait_ms", max_wait_ms)
+    check_number("min_bytes", min_bytes)
     entries = yield Exchange(
         WaitingFetchRequest(max_wait_ms, min_bytes, tuple(requests)).encode(),
         decode_waiting_fetch_response,
@@ -171,6 +173,7 @@ def polling_fetch(
     poll_interval_ms: int,
 ) -> Conversation[list[FetchResult]]:
     """See `SimpleConsumer.fetch_waiting`; asks again and again, for brokers of Kafka 0.7."""
+    check_number("max_wait_ms", max_wait_ms)
     left_ms = max_wait_ms
     while True:
         results = yield from multifetch(requests, rules)
@@ -182,7 +185,13 @@ def polling_fetch(
         left_ms -= pause_ms
 
 
-def _check_fetch(request: FetchRequest) -> None:
+def _check_fetches(requests: Sequence[FetchRequest]) -> None:
+    check_fetches(requests)
+    for request in requests:
+        _check_size(request)
+
+
+def _check_size(request: FetchRequest) -> None:
     """Refuse a negative size here: a 0.7 broker would send a garbage length and close."""
     if request.max_size < 0:
         raise error_for(ErrorCode.INVALID_FETCH_SIZE, f"{_detail(request)} {request.max_size}")

@@ -2,9 +2,15 @@
 
 from typing import Any
 
-from hermes.errors import EncodingError, HermesError, MessageTooLargeError
+from hermes.errors import ArgumentError, EncodingError, HermesError, MessageTooLargeError
 
-__all__ = ["Payloads"]
+__all__ = ["Payloads", "check_messages"]
+
+
+def check_messages(messages: Any) -> None:
+    """Refuse a list without messages: nothing would be sent, and nothing could be said of it."""
+    if type(messages) is list and not messages:
+        raise ArgumentError("messages: expected one at least, got an empty list")
 
 
 class Payloads:
@@ -30,6 +36,7 @@ class Payloads:
             The payload, or a new list of payloads; how many messages; how many bytes.
 
         Raises:
+            ArgumentError: the list is empty.
             EncodingError: a value can't be encoded.
             MessageTooLargeError: a payload is too large.
         """
@@ -41,6 +48,7 @@ class Payloads:
             if size_bytes > self._max_message_bytes:
                 raise MessageTooLargeError(size_bytes, self._max_message_bytes)
             return payload, 1, size_bytes
+        check_messages(messages)
         if self._passes_bytes and set(map(type, messages)) <= {bytes}:
             payloads = messages.copy()  # the caller may go on using its own
         else:

@@ -11,13 +11,14 @@ from typing import Any, Final, Self, overload
 
 from zope.interface import Interface
 
+from hermes.client.arguments import check_instance, check_topic
 from hermes.client.batching import Batch, Outcome, ProducerData, SendHandle, message_count
 from hermes.client.discovery import ZooKeeperDirectory
 from hermes.client.failures import Failures
 from hermes.client.grouping import SetRules
 from hermes.client.handlers import Handlers, Hooks
 from hermes.client.metrics import ProducerCounters, ProducerMetrics
-from hermes.client.payloads import Payloads
+from hermes.client.payloads import Payloads, check_messages
 from hermes.client.producer_config import ProducerConfig
 from hermes.client.retries import RetryRules
 from hermes.client.routing import Brokers, Directory, Router, StaticDirectory
@@ -56,6 +57,7 @@ class Producer:
     """
 
     def __init__(self, config: ProducerConfig) -> None:
+        check_instance("config", config, ProducerConfig)
         self.config = config
         encoder = _plugin("encoder", IEncoder, config.encoder, config.encoder_options)
         partitioner = _plugin(
@@ -132,6 +134,7 @@ class Producer:
             ask `result`, or leave it to the callback handler.
 
         Raises:
+            ArgumentError: the topic is no text, or the list of messages is empty.
             EncodingError: a value is not of that kind. (With handlers, `result` raises it.)
             MessageTooLargeError: a payload is larger than `max_message_bytes`. (Likewise.)
             InvalidTopicError: no topic can have this name.
@@ -143,9 +146,9 @@ class Producer:
         """
         if self._closed:
             raise self._why_closed()
-        if not isinstance(topic, str):
+        if isinstance(topic, ProducerData):
             topic, messages, key = topic
-        if topic not in self._checked_topics:
+        if type(topic) is not str or topic not in self._checked_topics:
             self._check_topic(topic)
         if self._encodes_late:
             return self._send_raw(ProducerData(topic, messages, key))
@@ -189,6 +192,7 @@ class Producer:
             self._check_topic(topic)
         size_bytes = 0
         if self._encodes_late:
+            check_messages(messages)
             item = self._before_enqueue(ProducerData(topic, messages, key))
             if isinstance(item, SendHandle):
                 return item
@@ -324,6 +328,7 @@ class Producer:
     # -- accepting ------------------------------------------------------------------------------
 
     def _check_topic(self, topic: str) -> None:
+        check_topic(topic)
         check_topic_name(topic)
         if len(self._checked_topics) < 10_000:  # names may come from data: bounded
             self._checked_topics.add(topic)
@@ -347,6 +352,7 @@ class Producer:
 
     def _send_raw(self, item: ProducerData) -> SendHandle:
         """Send an item that handlers see before it is encoded."""
+        check_messages(item.messages)
         if self._queue is None:
             return self._send_now(item, message_count(item))
         changed = self._before_enqueue(item)

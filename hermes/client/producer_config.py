@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple
 
+from hermes.client.arguments import check_choice, check_seconds
 from hermes.config.units import parse_duration
 from hermes.errors import ConfigError
 from hermes.protocol import Acks, Codec
@@ -137,15 +138,18 @@ class ProducerConfig:
         for key, choices in _CHOICES.items():
             if key == "acks" and self.acks is None:
                 continue
-            if getattr(self, key) not in choices:
-                expected = ", ".join(map(repr, choices))
-                raise ConfigError(key, f"expected one of {expected}; got {getattr(self, key)!r}")
+            check_choice(key, getattr(self, key), choices)
         if self.num_retries is not None:
             self._check_number("num_retries", 0)
         for key in ("max_message_bytes", "queue_size", "queue_bytes", "batch_size"):
             self._check_number(key, 1)
         for key in ("retry_backoff", "metadata_max_age", "queue_time", "enqueue_timeout"):
             self.seconds(key)
+        check_seconds("timeout_seconds", self.timeout_seconds)
+        check_seconds("connect_timeout_seconds", self.connect_timeout_seconds)
+        for key in ("broker_list", "zookeeper_connect"):
+            if not isinstance(getattr(self, key), str):
+                raise ConfigError(key, f"expected a text, got {getattr(self, key)!r}")
         above_0 = ("delivery_timeout", "zookeeper_session_timeout", "zookeeper_connection_timeout")
         for key in above_0:
             if self.seconds(key) <= 0:

@@ -7,6 +7,7 @@ from typing import Literal, Self
 
 from hermes.client import conversations
 from hermes.client.append_times import AppendTime, append_times
+from hermes.client.arguments import check_choice, check_least, check_number
 from hermes.client.channel import Channel
 from hermes.client.connection import DEFAULT_MAX_RESPONSE_BYTES, BrokerConnection
 from hermes.client.fetching import (
@@ -80,12 +81,9 @@ class SimpleConsumer:
         supports_hermes_requests: bool | None = None,
         poll_interval_ms: int = 100,
     ) -> None:
-        if max_fetch_bytes < 1:
-            raise ConfigError("max_fetch_bytes", f"expected 1 or more, got {max_fetch_bytes}")
-        if poll_interval_ms < 1:
-            raise ConfigError("poll_interval_ms", f"expected 1 or more, got {poll_interval_ms}")
-        if on_corrupt not in ("raise", "skip"):
-            raise ConfigError("on_corrupt", f"expected 'raise' or 'skip', got {on_corrupt!r}")
+        check_least("max_fetch_bytes", max_fetch_bytes, 1)
+        check_least("poll_interval_ms", poll_interval_ms, 1)
+        check_choice("on_corrupt", on_corrupt, ("raise", "skip"))
         connection = BrokerConnection(
             host,
             port,
@@ -209,6 +207,7 @@ class SimpleConsumer:
             BrokerUnavailableError: also for a wrong partition or an illegal name, where 0.7
                 closes the connection instead of answering.
         """
+        check_number("max_offsets", max_offsets)
         if max_offsets < 0:
             raise ConfigError("max_offsets", f"expected 0 or more, got {max_offsets}")
         return self._channel.run(conversations.offsets_before(topic, partition, time, max_offsets))

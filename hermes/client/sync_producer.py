@@ -6,6 +6,7 @@ from types import TracebackType
 from typing import Final, NamedTuple, Self
 
 from hermes.client import conversations
+from hermes.client.arguments import check_instance, check_partition
 from hermes.client.channel import Channel
 from hermes.client.connection import BrokerConnection
 from hermes.client.conversations import Conversation, Exchange, named
@@ -117,7 +118,9 @@ class SyncProducer:
             BrokerUnavailableError: as above. The broker closes the connection on a set that it
                 refuses; that may show only with the next request.
         """
-        self._channel.connection.send(ProduceRequest(topic, partition, message_set).encode())
+        request = ProduceRequest(topic, partition, message_set)
+        _check([request])
+        self._channel.connection.send(request.encode())
 
     def multi_send(self, produces: Sequence[ProduceRequest]) -> None:
         """Send message sets for several partitions in one request, without acknowledgement.
@@ -125,6 +128,7 @@ class SyncProducer:
         Args:
             produces: up to 32,767; the broker stops at the first that it refuses.
         """
+        _check(produces)
         self._channel.connection.send(MultiProduceRequest(tuple(produces)).encode())
 
     def can_acknowledge(self) -> bool:
@@ -156,6 +160,7 @@ class SyncProducer:
         conversations.require(
             self._channel.versions(), AcknowledgedProduceRequest.TYPE, "an acknowledgement"
         )
+        _check(produces)
         timeout = timeout_seconds or self._channel.connection.timeout_seconds
         return self._channel.run(_produce(produces, acks, timeout), timeout_seconds=timeout)
 
@@ -197,6 +202,15 @@ def _produce(
         repeatable=False,
     )
     return [_outcome(*each) for each in zip(produces, entries, strict=True)]
+
+
+def _check(produces: Sequence[ProduceRequest]) -> None:
+    check_instance("produces", produces, Sequence, "give a list, also of one")
+    for each in produces:
+        check_instance("produces", each, ProduceRequest)
+        check_partition(each.topic, each.partition)
+        if not isinstance(each.message_set, bytes | bytearray | memoryview):
+            check_instance("message_set", each.message_set, bytes, "see encode_message_set")
 
 
 def _decode(produces: Sequence[ProduceRequest], body: Buffer) -> list[ProducedEntry]:

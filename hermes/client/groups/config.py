@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from hermes.client.arguments import check_choice
 from hermes.config.units import parse_duration
 from hermes.coordination.layout import check_node_name
 from hermes.errors import ConfigError
@@ -95,8 +96,8 @@ class ConsumerConfig:
             check_node_name("consumer_id", self.consumer_id)
         if not self.zookeeper_connect:
             raise ConfigError("zookeeper_connect", "expected HOST:PORT/CHROOT, got nothing")
-        _choice("auto_offset_reset", self.auto_offset_reset, "smallest", "largest", "fail")
-        _choice("on_corrupt", self.on_corrupt, "raise", "skip")
+        check_choice("auto_offset_reset", self.auto_offset_reset, ("smallest", "largest", "fail"))
+        check_choice("on_corrupt", self.on_corrupt, ("raise", "skip"))
         for key in ("prefetch_bytes", "fetch_bytes", "max_fetch_bytes"):
             value = getattr(self, key)
             if type(value) is not int or value < 1:
@@ -118,8 +119,3 @@ class ConsumerConfig:
         if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
             raise ConfigError(key, f"expected '500ms' or milliseconds >= 0, got {value!r}")
         return value / 1000
-
-
-def _choice(key: str, value: str, *choices: str) -> None:
-    if value not in choices:
-        raise ConfigError(key, f"expected one of {', '.join(map(repr, choices))}; got {value!r}")

@@ -7,13 +7,14 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Protocol, Self
 
+from hermes.client.arguments import check_instance, check_topic
 from hermes.client.groups.config import ConsumerConfig
 from hermes.client.groups.membership import Membership
 from hermes.client.groups.streams import MessageStream
 from hermes.coordination.filters import TopicFilter
 from hermes.coordination.layout import BrokerPartition, Subscription, make_consumer_id
 from hermes.coordination.sessions import Session
-from hermes.errors import ClientError, ConfigError, HermesError
+from hermes.errors import ArgumentError, ClientError, ConfigError, HermesError
 from hermes.forks import FORKED, watch_forks
 from hermes.interfaces import IDecoder
 from hermes.plugins.discovery import load_plugin, verify_plugin
@@ -72,6 +73,7 @@ class Connector:
     """
 
     def __init__(self, config: ConsumerConfig, listener: RebalanceListener | None = None) -> None:
+        check_instance("config", config, ConsumerConfig)
         self.config = config
         self.consumer_id = config.consumer_id or make_consumer_id(
             config.group,
@@ -112,7 +114,12 @@ class Connector:
             ClientError: streams were created before; a connector does that once.
             IdInUseError: the configured consumer_id belongs to another that lives.
         """
+        if not isinstance(streams, Mapping):
+            raise ArgumentError(
+                f"streams: expected how many by topic, as {{'clicks': 1}}; got {streams!r:.100}"
+            )
         for topic, count in streams.items():
+            check_topic(topic)
             check_topic_name(topic)
             if '"' in topic or "\\" in topic:
                 raise ConfigError("topic", f"{topic!r}: Kafka 0.7 can't register such a name")
@@ -138,6 +145,7 @@ class Connector:
         Raises:
             ClientError, IdInUseError: as `create_message_streams`.
         """
+        check_instance("topic_filter", topic_filter, TopicFilter, "use a Whitelist or a Blacklist")
         _check_count(count)
         made = [self._stream(f"{topic_filter!r}-{number}") for number in range(count)]
         self._join(Subscription({}, topic_filter, count), made)

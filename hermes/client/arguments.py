@@ -1,0 +1,180 @@
+"""Checks of what applications pass: one way to say what was expected, what came, what was meant.
+
+Where a mistake would else show as an AttributeError or a struct.error of the library's depths. A
+setting that isn't one of a few texts is a ConfigError, as all settings; everything else is an
+ArgumentError.
+"""
+
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from hermes.errors import ArgumentError, ConfigError
+from hermes.protocol import EARLIEST, LATEST, FetchRequest
+
+__all__ = [
+    "check_address",
+    "check_choice",
+    "check_fetch",
+    "check_fetches",
+    "check_instance",
+    "check_least",
+    "check_number",
+    "check_partition",
+    "check_seconds",
+    "check_time",
+    "check_topic",
+    "check_topics",
+]
+
+_LONGEST_QUOTE: Final = 60
+
+# What other systems call it.
+_MEANT: Final[Mapping[str, Mapping[object, str]]] = {
+    "acks": {"all": "flushed", -1: "flushed", "-1": "flushed", 1: "written", "1": "written",
+             0: "none", "0": "none", "fsync": "flushed", "leader": "written"},
+    "auto_offset_reset": {"earliest": "smallest", "latest": "largest", "none": "fail",
+                          "error": "fail", "beginning": "smallest", "end": "largest"},
+}  # fmt: skip
+_TIMES: Final = {"earliest": "EARLIEST", "latest": "LATEST", "smallest": "EARLIEST",
+                 "largest": "LATEST", "beginning": "EARLIEST", "end": "LATEST"}  # fmt: skip
+
+
+def check_choice(key: str, value: object, choices: Sequence[str]) -> None:
+    """Check a setting that is one of a few texts.
+
+    Raises:
+        ConfigError: it is another; the text says which may have been meant.
+    """
+    if isinstance(value, str) and value in choices:
+        return
+    close = difflib.get_close_matches(str(value).lower(), choices, n=1)
+    try:
+        meant = _MEANT.get(key, {}).get(value)
+    except TypeError:  # not hashable
+        meant = None
+    meant = meant or (close[0] if close else None)
+    hint = f"; did you mean {meant!r}?" if meant else ""
+    expected = ", ".join(map(repr, choices))
+    raise ConfigError(key, f"expected one of {expected}; got {_quoted(value)}{hint}")
+
+
+def check_instance(name: str, value: object, kind: type, hint: str = "") -> None:
+    """Check that an argument is of a class.
+
+    Args:
+        name: the argument's name.
+        value: what was passed.
+        kind: the class.
+        hint: what to do about a wrong one.
+    """
+    if not isinstance(value, kind):
+        raise _wrong(name, f"a {kind.__name__}", value, hint)
+
+
+def check_address(host: object, port: object) -> None:
+    """Check where a broker is said to be.
+
+    Raises:
+        ConfigError: the port is no number from 1 to 65535, or the host no text.
+    """
+    if type(port) is not int or not 0 < port < 65536:
+        raise ConfigError("port", f"expected 1 to 65535, got {_quoted(port)}")
+    if not isinstance(host, str):
+        raise ConfigError("host", f"expected a name or an address, got {_quoted(host)}")
+
+
+def check_seconds(key: str, value: object) -> None:
+    """Check a setting that is a time in seconds.
+
+    Raises:
+        ConfigError: it is no number above 0.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+        raise ConfigError(key, f"expected a number of seconds above 0, got {_quoted(value)}")
+
+
+def check_topic(topic: object) -> None:
+    """Check that a topic is a text; whether it can be a topic's name is another question."""
+    if isinstance(topic, str):
+        return
+    hint = ""
+    if isinstance(topic, bytes):
+        hint = f"did you mean {topic.decode('utf-8', 'replace')[:_LONGEST_QUOTE]!r}?"
+    raise _wrong("topic", "a str", topic, hint)
+
+
+def check_topics(topics: object) -> None:
+    """Check a list of topics, or None for all."""
+    if isinstance(topics, str | bytes):
+        raise _wrong(
+            "topics", "a list of names, or None for all", topics, f"did you mean [{topics!r}]?"
+        )
+    if topics is not None:
+        if not isinstance(topics, Iterable):
+            raise _wrong("topics", "a list of names, or None for all", topics)
+        for each in topics:
+            check_topic(each)
+
+
+def check_number(name: str, value: object) -> None:
+    """Check that an argument is a whole number."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise _wrong(name, "a whole number", value)
+
+
+def check_least(key: str, value: object, least: int) -> None:
+    """Check a setting that is a whole number.
+
+    Raises:
+        ConfigError: it is none, or less than the least.
+    """
+    if type(value) is not int or value < least:
+        raise ConfigError(key, f"expected {least} or more, got {_quoted(value)}")
+
+
+def check_partition(topic: object, partition: object) -> None:
+    """Check a topic and the number of a partition."""
+    check_topic(topic)
+    check_number("partition", partition)
+
+
+def check_time(value: object) -> None:
+    """Check a time to look offsets up by."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return
+    meant = _TIMES.get(value.lower()) if isinstance(value, str) else None
+    hint = f"did you mean hermes.{meant}?" if meant else ""
+    raise _wrong("time", f"EARLIEST ({EARLIEST}), LATEST ({LATEST}) or ms since 1970", value, hint)
+
+
+def check_fetch(request: object) -> None:
+    """Check one fetch."""
+    if isinstance(request, list | tuple):
+        raise _wrong("request", "one FetchRequest", request, "use multifetch for several")
+    check_instance("request", request, FetchRequest)
+    assert isinstance(request, FetchRequest)
+    check_partition(request.topic, request.partition)
+    check_number("offset", request.offset)
+    check_number("max_size", request.max_size)
+
+
+def check_fetches(requests: object) -> None:
+    """Check a list of fetches."""
+    if isinstance(requests, FetchRequest) or not isinstance(requests, Sequence):
+        hint = "did you mean [request]?" if isinstance(requests, FetchRequest) else ""
+        raise _wrong("requests", "a list of FetchRequest", requests, hint)
+    for each in requests:
+        check_fetch(each)
+
+
+def _wrong(name: str, expected: str, value: object, hint: str = "") -> ArgumentError:
+    text = f"{name}: expected {expected}, got {_quoted(value)}"
+    return ArgumentError(f"{text}; {hint}" if hint else text)
+
+
+def _quoted(value: Any) -> str:
+    text = repr(value)
+    if len(text) > _LONGEST_QUOTE:
+        text = text[:_LONGEST_QUOTE] + "..."
+    return f"{text} ({type(value).__name__})"
