@@ -39,6 +39,7 @@ class BrokerService(Service):
         reactor: Any,
         *,
         ready_file: str | None = None,
+        on_ready: Callable[[], None] = lambda: None,
         on_fatal: Callable[[str], None] | None = None,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
@@ -48,11 +49,13 @@ class BrokerService(Service):
             config: the broker's settings.
             reactor: serves the sockets and the timers.
             ready_file: written once all ports are open, whatever the configuration says.
+            on_ready: called once every port is open and the broker is registered.
             on_fatal: called with a reason when the broker can't go on after it has started; stops
                 the reactor unless given.
             now_ms: the wall clock, in ms since 1970.
         """
         self.config = config
+        self.on_ready = on_ready
         self.on_fatal = on_fatal or (lambda _: reactor.stop())
         self._reactor = reactor
         self._ready_file = ready_file or config.ready_file
@@ -66,6 +69,11 @@ class BrokerService(Service):
     def addresses(self) -> list[Address]:
         """What the ports are bound to, as (host, port) or a UNIX socket's path, while it runs."""
         return [] if self._run is None else self._run.addresses
+
+    @property
+    def zookeeper_connect(self) -> str | None:
+        """Where clients find coordination, while it runs; None where there is none."""
+        return None if self._run is None else self._run.coordination.connect_string
 
     def startService(self) -> None:
         """Open the data directory, then the ports.
@@ -119,6 +127,7 @@ class BrokerService(Service):
             where=where,
             log_dir=str(self.config.log_dir),
         )
+        self.on_ready()
 
     @inlineCallbacks
     def stopService(self) -> "Any":

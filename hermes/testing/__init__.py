@@ -45,12 +45,15 @@ class RunningBroker:
         port: its port.
         log_dir: its data directory.
         broker_id: its id.
+        zookeeper_connect: for `ProducerConfig` and `ConsumerConfig`: where it is registered; None
+            unless the settings say `coordination: embedded` or `zookeeper`.
     """
 
     host: str
     port: int
     log_dir: Path
     broker_id: int
+    zookeeper_connect: str | None
 
     @property
     def broker_list(self) -> str:
@@ -71,7 +74,8 @@ def running_broker(
     Args:
         log_dir: its data directory, kept afterwards; None for a new one that is removed.
         settings: what its broker.yaml would say; by default it listens on a free port of the
-            loopback interface.
+            loopback interface, and has no coordination. `{"coordination": "embedded"}` is for
+            consumer groups, and takes a free port as well.
 
     Yields:
         The broker, ready to serve.
@@ -88,6 +92,7 @@ def running_broker(
             "broker_id": 0,
             "listen": "tcp:0:interface=127.0.0.1",
             "coordination": "none",
+            "coordination_listen": "tcp:0:interface=127.0.0.1",
             "log_dir": str(log_dir),
             **(settings or {}),
         }
@@ -96,7 +101,8 @@ def running_broker(
         address = thread.service.addresses[0]
         if isinstance(address, str):
             raise ConfigError("listen", "expected a TCP port first; clients need one")
-        yield RunningBroker(*address, Path(config.log_dir), config.broker_id)
+        connect = thread.service.zookeeper_connect
+        yield RunningBroker(*address, Path(config.log_dir), config.broker_id, connect)
 
 
 class _ReactorThread:
@@ -105,7 +111,9 @@ class _ReactorThread:
     def __init__(self, config: Any) -> None:
         self._reactor = _make_reactor()
         use_monotonic_clock(self._reactor)
-        self.service = BrokerService(config, self._reactor)
+        self.service = BrokerService(
+            config, self._reactor, on_ready=self._set_started, on_fatal=self._give_up
+        )
         self._started = threading.Event()
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="hermes-test-broker", daemon=True)
@@ -133,15 +141,21 @@ class _ReactorThread:
             self._failure = error
             self._reactor.iterate()  # ports that were open already close in a turn of the reactor
         else:
-            self._reactor.callWhenRunning(self._started.set)
             self._reactor.run(installSignalHandlers=False)
         finally:
             _release(self._reactor)
             self._started.set()
 
+    def _set_started(self) -> None:
+        self._started.set()
+
+    def _give_up(self, reason: str) -> None:
+        self._failure = HermesError(reason)
+        self._stop()
+
     def _stop(self) -> None:
         def stopped(outcome: Any) -> None:
-            if isinstance(outcome, Failure):
+            if isinstance(outcome, Failure) and self._failure is None:
                 self._failure = outcome.value
             self._reactor.stop()
 

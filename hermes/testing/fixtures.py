@@ -1,16 +1,23 @@
 """The pytest fixture `hermes_broker`: `pytest_plugins = ["hermes.testing.fixtures"]`."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import pytest
 
 from hermes.testing import RunningBroker, running_broker
 
-__all__ = ["hermes_broker"]
+__all__ = ["hermes_broker", "hermes_broker_settings"]
 
 
 @pytest.fixture
-def hermes_broker() -> Iterator[RunningBroker]:
+def hermes_broker_settings() -> Mapping[str, Any]:
+    """What `hermes_broker`'s broker.yaml would say; define a fixture of this name to say more."""
+    return {}
+
+
+@pytest.fixture
+def hermes_broker(hermes_broker_settings: Mapping[str, Any]) -> Iterator[RunningBroker]:
     """A broker of its own for one test, with an empty data directory."""
-    with running_broker() as broker:
+    with running_broker(settings=hermes_broker_settings) as broker:
         yield broker

@@ -9,6 +9,7 @@ import threading
 import pytest
 
 from hermes import ConfigError, FetchRequest, HermesError, Producer, ProducerConfig, SimpleConsumer
+from hermes.client.groups import Consumer, ConsumerConfig
 from hermes.testing import RunningBroker, running_broker
 
 
@@ -70,6 +71,37 @@ def test_a_failed_start_is_raised_and_leaves_nothing_behind(tmp_path) -> None:
         assert len(os.listdir("/proc/self/fd")) == files
 
 
+def test_a_broker_with_coordination_serves_groups() -> None:
+    with running_broker(settings={"coordination": "embedded"}) as broker:
+        assert broker.zookeeper_connect is not None
+        with Producer(ProducerConfig(zookeeper_connect=broker.zookeeper_connect)) as producer:
+            producer.send("clicks", b"found through coordination")
+        config = ConsumerConfig(
+            group="g", zookeeper_connect=broker.zookeeper_connect, auto_offset_reset="smallest"
+        )
+        with Consumer.create(config) as consumer:
+            (stream,) = consumer.create_message_streams({"clicks": 1})["clicks"]
+            assert next(iter(stream))[0] == b"found through coordination"
+    with running_broker() as broker:
+        assert broker.zookeeper_connect is None
+
+
+def test_a_registration_that_fails_is_raised_and_leaves_nothing_behind() -> None:
+    with running_broker(settings={"coordination": "embedded"}) as broker:
+        threads, files = threading.active_count(), len(os.listdir("/proc/self/fd"))
+        settings = {
+            "coordination": "zookeeper",
+            "zookeeper_connect": broker.zookeeper_connect,
+        }
+        with (
+            pytest.raises(HermesError, match="in use"),
+            running_broker(settings=settings),
+        ):
+            pass
+        assert threading.active_count() <= threads
+        assert len(os.listdir("/proc/self/fd")) <= files
+
+
 def test_the_fixture(tmp_path) -> None:
     (tmp_path / "conftest.py").write_text('pytest_plugins = ["hermes.testing.fixtures"]\n')
     (tmp_path / "test_it.py").write_text(
@@ -77,6 +109,15 @@ def test_the_fixture(tmp_path) -> None:
             """
             import pytest
             from hermes import FetchRequest, SimpleConsumer
+
+            @pytest.fixture
+            def hermes_broker_settings():
+                return {"num_partitions": 7}
+
+            def test_settings(hermes_broker):
+                with SimpleConsumer(hermes_broker.host, hermes_broker.port) as consumer:
+                    (topic,) = consumer.metadata(["t"]).topics
+                    assert topic.partition_count == 7
 
             @pytest.mark.parametrize("turn", range(2))
             def test_it(hermes_broker, turn):
@@ -87,4 +128,4 @@ def test_the_fixture(tmp_path) -> None:
     )
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_it.py"]
     ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
-    assert "2 passed" in ran.stdout, ran.stdout + ran.stderr
+    assert "3 passed" in ran.stdout, ran.stdout + ran.stderr
