@@ -8,6 +8,7 @@
 kazoo has threads of its own and blocks, so the reactor never calls it once it runs.
 """
 
+import os
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -18,15 +19,14 @@ from twisted.internet.defer import Deferred, inlineCallbacks, succeed
 from hermes.broker.topics import TopicRegistry
 from hermes.config import BrokerConfig
 from hermes.coordination.embedded import EmbeddedCoordination
+from hermes.coordination.embedded.store import FILE_NAME
 from hermes.coordination.registration import BrokerRegistration
 from hermes.errors import ConfigError, HermesError
 from hermes.listening import Address
 from hermes.logs import ModuleLogger
+from hermes.storage.layout import parse_partition_directory
 
-__all__ = ["EMBEDDED_FILE", "Coordination"]
-
-#: What the embedded server keeps, in log_dir: a file, since Kafka 0.7 dies on strange directories.
-EMBEDDED_FILE = ".hermes_coordination"
+__all__ = ["Coordination"]
 
 
 class Coordination:
@@ -58,8 +58,17 @@ class Coordination:
         self._registration: BrokerRegistration | None = None
         self._server: EmbeddedCoordination | None = None
         if config.coordination == "embedded":
-            path = Path(config.log_dir) / EMBEDDED_FILE
-            self._server = EmbeddedCoordination(reactor, path, config.coordination_listen)
+            self._server = EmbeddedCoordination(
+                reactor,
+                Path(config.log_dir) / FILE_NAME,
+                config.coordination_listen,
+                max_bytes=config.coordination_max_bytes,
+                is_new=self._is_new,
+            )
+
+    def _is_new(self) -> bool:
+        """Whether the data directory has no partitions: then it is natural that nothing is kept."""
+        return not any(map(parse_partition_directory, os.listdir(self._config.log_dir)))
 
     @property
     def connect_string(self) -> str | None:
@@ -113,9 +122,14 @@ class Coordination:
 
         Returns:
             A Deferred that fires when that is done, or at once where there is nothing to do. It
-            fails with HermesError when the id is in use or nothing fit can be advertised.
+            fails with HermesError when the id is in use or nothing fit can be advertised. While
+            the server is out of service the broker serves unregistered, and is registered as soon
+            as it can be.
         """
         if self._server is None:
+            return succeed(None)
+        if not self._server.is_serving:
+            self._server.on_serving = lambda: self._register_late(addresses, topics)
             return succeed(None)
         try:
             self._registration = self._made(self._server.connect_string, addresses, topics)
@@ -125,6 +139,15 @@ class Coordination:
             return failed
         registered: Deferred[None] = self._in_thread(self._registration.start)
         return registered
+
+    def _register_late(self, addresses: list[Address], topics: TopicRegistry) -> None:
+        assert self._server is not None
+        self._server.on_serving = lambda: None
+        self.register_embedded(addresses, topics).addErrback(
+            lambda failure: self._log.error(
+                "the broker is not registered: {error}", error=failure.getErrorMessage()
+            )
+        )
 
     def _made(
         self, connect: str, addresses: list[Address], topics: TopicRegistry

@@ -24,6 +24,7 @@ _COMMANDS: Final = {
     "export-offsets": "export_offsets",
     "import-offsets": "import_offsets",
     "verify-rebalance": "verify_rebalance",
+    "coordination": "coordination",
     "load": "load",
     "dump-log": "dump_log",
     "check-log": "check_log",

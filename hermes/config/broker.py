@@ -323,6 +323,14 @@ class BrokerConfig:
             _COORDINATION,
         ),
     ] = "tcp:2181:interface=127.0.0.1"
+    coordination_max_bytes: Annotated[
+        int,
+        Setting(
+            kinds.size(1 << 20),
+            "The memory that embedded coordination's nodes may take; further ones are refused.",
+            _COORDINATION,
+        ),
+    ] = 64 << 20
     zookeeper_connect: Annotated[
         str | None,
         Setting(

@@ -10,10 +10,12 @@ watches, sessions
     who is told and who is alive, as pure state
 reading, coordinator
     what a request does, and what is said to whom
-changes, committing, store
+changes, committing
     group commit: nothing is said before what it tells of is on disk
-connection, expiry, words, service
-    Twisted: sockets, the timer, four-letter words, start and stop
+database, store, snapshots, keeping
+    the file: what proves it whole, its copies, and what happens when it is not
+limits, clients, connection, expiry, words, service
+    Twisted: sockets, whose turn it is, what they may cost, four-letter words, start and stop
 
 It serves what kazoo's client can ask for and what the clients of Kafka 0.7 send, and to these is
 what a real ZooKeeper is: one contract suite (tests/contracts/coordination) runs on both. It is no

@@ -86,6 +86,13 @@ class CommitQueue:
         else:
             function(*args)
 
+    def abandon(self) -> None:
+        """Say and write nothing more: the owner begins again from what is stored."""
+        self._dead = True
+        self._waiting.clear()
+        self._batch.clear()
+        self.held_bytes = 0
+
     def idle(self) -> "Deferred[None]":
         """Wait for the end of what is being written.
 
@@ -108,6 +115,9 @@ class CommitQueue:
     def _done(self, _: object, written: int, size: int) -> None:
         self._running = False
         self._written = written
+        if self._dead:
+            self._tell_idle()
+            return
         self.held_bytes -= size
         if self._batch:
             self._start()  # before the talking, so that the disk never waits for it
@@ -131,10 +141,10 @@ class CommitQueue:
             self._talking = False
 
     def _fail(self, failure: Failure) -> None:
-        self._running, self._dead = False, True
-        self._waiting.clear()
-        self.held_bytes = 0
-        self._failed(failure)
+        self._running = False
+        if not self._dead:
+            self.abandon()
+            self._failed(failure)
         self._tell_idle()
 
     def _tell_idle(self) -> None:

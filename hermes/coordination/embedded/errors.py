@@ -5,9 +5,9 @@ The codes are those of ZooKeeper's `KeeperException.Code`; only what this server
 
 from enum import IntEnum
 
-from hermes.errors import HermesError
+from hermes.errors import HermesError, StorageError
 
-__all__ = ["ErrorCode", "RequestRefusedError"]
+__all__ = ["DamagedError", "ErrorCode", "OutOfServiceError", "RequestRefusedError"]
 
 
 class ErrorCode(IntEnum):
@@ -40,3 +40,11 @@ class RequestRefusedError(HermesError):
     def __init__(self, code: ErrorCode, detail: str = "") -> None:
         super().__init__(f"{code.name}: {detail}")
         self.code = code
+
+
+class OutOfServiceError(StorageError):
+    """Nothing can be served from the embedded server's file, for now."""
+
+
+class DamagedError(OutOfServiceError):
+    """The embedded server's file is not what was written; serving it would be serving a lie."""

@@ -4,31 +4,28 @@ Start: the file is read (blocking, as the broker's data directory is), then the 
 the port closed, the connections cut, what was committed written, the file closed. Sessions are not
 closed by a stop: their clients have their timeouts, counted from the next start, to come back.
 
-When the file can't be written nothing more is answered: all connections are cut, which leaves the
-clients as unsure of their last writes as after any lost connection, and the server begins again
-from what the file holds.
+When the file can't be written or is damaged nothing is answered: all connections are cut, which
+leaves the clients as unsure of their last writes as after any lost connection, and the server
+begins again from what the file holds once it can be used (keeping.py).
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
 from twisted.application.service import Service
-from twisted.internet.defer import Deferred, inlineCallbacks
+from twisted.internet.defer import inlineCallbacks
 from twisted.internet.interfaces import IListeningPort
-from twisted.internet.threads import deferToThreadPool
-from twisted.python.failure import Failure
-from twisted.python.threadpool import ThreadPool
 
-from hermes.coordination.embedded.changes import Change
 from hermes.coordination.embedded.clients import Clients
 from hermes.coordination.embedded.committing import CommitQueue
 from hermes.coordination.embedded.connection import CoordinationFactory
 from hermes.coordination.embedded.coordinator import Coordinator, State
+from hermes.coordination.embedded.database import Stored
 from hermes.coordination.embedded.expiry import ExpiryTimer
+from hermes.coordination.embedded.keeping import Keeper
 from hermes.coordination.embedded.limits import MAX_TREE_BYTES
-from hermes.coordination.embedded.store import Store, Stored
 from hermes.coordination.embedded.tree import DataTree
 from hermes.coordination.embedded.words import Report
 from hermes.errors import HermesError
@@ -43,8 +40,6 @@ DEFAULT_LISTEN: Final = "tcp:2181:interface=127.0.0.1"
 #: The unit of ZooKeeper's session timeouts: 2 to 20 of these unless said otherwise.
 DEFAULT_TICK_MS: Final = 2000
 
-_RELOAD_SECONDS: Final = 1.0
-
 
 class EmbeddedCoordination(Service):
     """A small ZooKeeper for one machine.
@@ -52,6 +47,7 @@ class EmbeddedCoordination(Service):
     Attributes:
         addresses: what the port is bound to, as (host, port) or a UNIX socket's path, while the
             service runs.
+        on_serving: called whenever it begins to serve; see `is_serving`.
     """
 
     name = "coordination"
@@ -68,6 +64,7 @@ class EmbeddedCoordination(Service):
         max_session_timeout_ms: int | None = None,
         max_connections: int = 1000,
         max_bytes: int = MAX_TREE_BYTES,
+        is_new: Callable[[], bool] = lambda: True,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         """Prepare, without touching anything.
@@ -81,15 +78,18 @@ class EmbeddedCoordination(Service):
             max_session_timeout_ms: the longest that a client can get; 20 ticks unless given.
             max_connections: further clients are turned away.
             max_bytes: what the nodes may take in memory.
+            is_new: asked at the start, whether it is natural that there is no file yet.
             now_ms: the wall clock, in ms since 1970.
 
         Raises:
             ConfigError: `listen` is no endpoint.
         """
         self.addresses: list[Address] = []
+        self.on_serving: Callable[[], None] = lambda: None
         self._reactor = reactor
         self._listener = Listener(reactor, "coordination_listen", listen)
-        self._store = Store(path)
+        self._keeper = Keeper(reactor, path, self._begin, self._end, now_ms)
+        self._is_new = is_new
         self._tick_ms = tick_ms
         self._timeouts_ms = (
             min_session_timeout_ms or 2 * tick_ms,
@@ -101,14 +101,17 @@ class EmbeddedCoordination(Service):
         self._clients = Clients(reactor, self.report, max_connections)
         self._factory = CoordinationFactory(self._clients)
         self._timer: ExpiryTimer | None = None
-        self._pool: ThreadPool | None = None
         self._port: IListeningPort | None = None
-        self._reload: Any = None
 
     @property
     def coordinator(self) -> Coordinator | None:
         """What decides; None while nothing can be served."""
         return self._clients.coordinator
+
+    @property
+    def is_serving(self) -> bool:
+        """Whether clients are served: not while the file is damaged or can't be written."""
+        return self.coordinator is not None
 
     @property
     def connect_string(self) -> str:
@@ -130,12 +133,11 @@ class EmbeddedCoordination(Service):
         """Read the file, then open the port.
 
         Raises:
-            HermesError: the file or the port can't be had; everything is undone.
+            HermesError: the file or the port can't be had; everything is undone. A file that is
+                damaged is no reason: it is said, and clients are sent away until it is restored.
         """
-        self._pool = ThreadPool(0, 1, name="hermes-coordination")
-        self._pool.start()
         try:
-            self._begin(self._store.open())
+            self._keeper.start(is_new=self._is_new())
             opened = self._listener.open(self._factory)
         except BaseException:
             self._undo()
@@ -146,14 +148,14 @@ class EmbeddedCoordination(Service):
         self._log.info(
             "embedded coordination, for this machine only, listens on {addresses} and keeps {path}",
             addresses=self.addresses,
-            path=str(self._store.path),
+            path=str(self._keeper.store.path),
         )
 
     def _begin(self, stored: Stored) -> None:
         """Serve what is stored."""
         state = State(DataTree.restore(stored.nodes, stored.zxid, self._max_bytes))
         state.sessions.restore(stored.sessions, self._reactor.seconds())
-        queue = CommitQueue(self._write, self._write_failed)
+        queue = CommitQueue(self._keeper.write, self._keeper.failed)
         coordinator = self._clients.coordinator = Coordinator(
             state,
             queue,
@@ -167,6 +169,17 @@ class EmbeddedCoordination(Service):
         self._timer = ExpiryTimer(self._reactor, state.sessions, coordinator.expire)
         self._timer.update()
 
+        self.on_serving()
+
+    def _end(self) -> None:
+        """Serve nobody."""
+        if self._timer is not None:
+            self._timer.stop()
+        if self.coordinator is not None:
+            self.coordinator.queue.abandon()
+            self._clients.coordinator = None
+        self._clients.abort_all()
+
     # -- stop -----------------------------------------------------------------------------------
 
     @inlineCallbacks
@@ -179,8 +192,6 @@ class EmbeddedCoordination(Service):
         super().stopService()  # type: ignore[no-untyped-call]
         if self._timer is not None:
             self._timer.stop()
-        if self._reload is not None and self._reload.active():
-            self._reload.cancel()
         if self._port is not None:
             port, self._port = self._port, None
             yield port.stopListening()
@@ -188,56 +199,17 @@ class EmbeddedCoordination(Service):
         if self.coordinator is not None:
             yield self.coordinator.queue.idle()
             self._clients.coordinator = None
-        if self._pool is not None:
-            yield self._in_thread(self._store.close)
+        yield self._keeper.stop()
         self._undo()
 
     def _undo(self) -> None:
         """Release what a start took."""
-        if self._timer is not None:
-            self._timer.stop()
+        self._end()
         if self._port is not None:
             self._port.stopListening()
-        self._store.close()
-        if self._pool is not None:
-            self._pool.stop()
-        self._timer = self._port = self._pool = self._clients.coordinator = None
+        self._keeper.abandon()
+        self._timer = self._port = None
         self.addresses.clear()
-
-    # -- the file -------------------------------------------------------------------------------
-
-    def _write(self, changes: Sequence[Change], zxid: int) -> "Deferred[None]":
-        return self._in_thread(self._store.write, changes, zxid)
-
-    def _write_failed(self, failure: Failure) -> None:
-        self._log.critical(
-            "coordination can't write: {error}; its clients are cut off, and it begins again from "
-            "what was written",
-            error=failure.getErrorMessage(),
-        )
-        self._clients.coordinator = None
-        if self._timer is not None:
-            self._timer.stop()
-        self._clients.abort_all()
-        self._load_again()
-
-    def _load_again(self) -> None:
-        if self.running:
-            self._in_thread(self._store.open).addCallbacks(self._begin_again, self._still_broken)
-
-    def _begin_again(self, stored: Stored) -> None:
-        if self.running:
-            self._begin(stored)
-            self._log.info("coordination serves again")
-
-    def _still_broken(self, failure: Failure) -> None:
-        self._log.error("coordination stays out: {error}", error=failure.getErrorMessage())
-        if self.running:
-            self._reload = self._reactor.callLater(_RELOAD_SECONDS, self._load_again)
-
-    def _in_thread(self, function: Callable[..., Any], *args: Any) -> "Deferred[Any]":
-        assert self._pool is not None
-        return deferToThreadPool(self._reactor, self._pool, function, *args)
 
     def _if_serving(self, coordinator: Coordinator, function: Callable[[], None]) -> None:
         if coordinator is self.coordinator:
@@ -273,7 +245,7 @@ class EmbeddedCoordination(Service):
         shortest, longest = self._timeouts_ms
         return {
             "clientPort": address if isinstance(address, str) else address[1],
-            "dataDir": self._store.path.parent,
+            "dataDir": self._keeper.store.path.parent,
             "tickTime": self._tick_ms,
             "maxClientCnxns": self._max_connections,
             "minSessionTimeout": shortest,

@@ -1,69 +1,54 @@
-"""The file that holds the tree and the sessions: SQLite, used by one thread at a time.
+"""The file that holds the tree and the sessions, used by one thread at a time.
 
-    nodes     a row a node, ephemeral ones included
-    sessions  a row a session that is alive
-    counters  zxid: the newest transaction that the rows reflect
+A transaction is written as a whole, and is on disk when `write` returns (SQLite's write-ahead log,
+synchronous=FULL). The file is locked for as long as it is open. It is never followed as a link, and
+it is refused when it is not exactly what was written: an empty tree, or half of one, would send
+every group of consumers back to where it once began.
 
-A transaction is written as a whole, and is on disk when `write` returns (write-ahead log,
-synchronous=FULL). The file is locked for as long as it is open.
+    <file>            the database (database.py)
+    <file>-wal        SQLite's write-ahead log, while the file is open or after a crash
+    <file>.snapshot   a whole copy of some minutes ago (snapshots.py)
 """
 
-import json
+import errno
+import os
 import sqlite3
+import stat
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
-from hermes.coordination.embedded.changes import (
-    Change,
-    ChildrenChanged,
-    NodeDeleted,
-    NodeWritten,
-    SessionClosed,
-    SessionOpened,
+from hermes.coordination.embedded.changes import Change
+from hermes.coordination.embedded.database import (
+    FORMAT,
+    Stored,
+    apply_changes,
+    connect,
+    create_private,
+    publish,
+    read,
+    read_format_1,
+    transaction,
+    write_new,
 )
-from hermes.coordination.embedded.records import Acl, Identity
+from hermes.coordination.embedded.errors import DamagedError, OutOfServiceError
 from hermes.errors import StorageError
 
-__all__ = ["Store", "Stored"]
+__all__ = ["BESIDE", "FILE_NAME", "Store", "snapshot_path"]
 
-_FORMAT: Final = 1
+#: The file's name in a broker's log_dir: a file, since Kafka 0.7 dies on strange directories.
+FILE_NAME: Final = ".hermes_coordination"
 
-_SCHEMA: Final = (
-    "CREATE TABLE nodes (path TEXT PRIMARY KEY, data BLOB, acl TEXT NOT NULL,"
-    " czxid INTEGER NOT NULL, mzxid INTEGER NOT NULL, pzxid INTEGER NOT NULL,"
-    " ctime INTEGER NOT NULL, mtime INTEGER NOT NULL, version INTEGER NOT NULL,"
-    " acl_version INTEGER NOT NULL, created_children INTEGER NOT NULL, owner INTEGER NOT NULL)",
-    "CREATE TABLE sessions (session_id INTEGER PRIMARY KEY, password BLOB NOT NULL,"
-    " timeout_ms INTEGER NOT NULL)",
-    "CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL)",
-    "INSERT INTO counters VALUES ('zxid', 0)",
-    f"PRAGMA user_version = {_FORMAT}",
-)
+#: What SQLite puts beside a database; it belongs to that one and to no other.
+BESIDE: Final = ("-wal", "-shm", "-journal")
 
-# Values stand in the order of `_values`: by position, which is why no placeholder has a name.
-_STATEMENTS: Final[dict[type[Change], str]] = {
-    NodeWritten: "INSERT OR REPLACE INTO nodes VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-    ChildrenChanged: "UPDATE nodes SET created_children = ?, pzxid = ? WHERE path = ?",
-    NodeDeleted: "DELETE FROM nodes WHERE path = ?",
-    SessionOpened: "INSERT OR REPLACE INTO sessions VALUES (?, ?, ?)",
-    SessionClosed: "DELETE FROM sessions WHERE session_id = ?",
-}
+_ERRORS: Final = (sqlite3.Error, OSError, ValueError, TypeError, KeyError, RecursionError)
 
 
-class Stored(NamedTuple):
-    """What was read from the file.
-
-    Attributes:
-        nodes: all of them, in no order.
-        sessions: those that were alive.
-        zxid: the newest transaction.
-    """
-
-    nodes: tuple[NodeWritten, ...]
-    sessions: tuple[SessionOpened, ...]
-    zxid: int
+def snapshot_path(path: Path) -> Path:
+    """Where the snapshot of a file is."""
+    return path.with_name(f"{path.name}.snapshot")
 
 
 class Store:
@@ -71,22 +56,39 @@ class Store:
 
     Args:
         path: of the file; it and its directory are created when they are missing.
+
+    Attributes:
+        path: as given.
+        was_created: whether the last `open` found no file, and no snapshot, and created one.
+        times_put_back: how often the file was deleted while it was open, and put back.
     """
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
+        self.was_created = False
+        self.times_put_back = 0
         self._database: sqlite3.Connection | None = None
+        self._identity = (0, 0)
+        self._log_identity = (0, 0)  # of the write-ahead log
+        self._total = 0  # of the rows' digests
+        self._has_changed = False  # since the last snapshot
 
-    def open(self) -> Stored:
-        """Open the file and read it; blocks.
+    def open(self, may_create: bool = True) -> Stored:
+        """Open the file, read it, and see that it can be written; blocks.
+
+        Args:
+            may_create: whether a missing file is created.
 
         Raises:
-            StorageError: it can't be used; the text says why.
+            DamagedError: it is not what was written, or it is gone and can't have been deleted to
+                begin without: its snapshot is there.
+            OutOfServiceError: the disk is full or fails.
+            StorageError: it can't be used for another reason; the text says why.
         """
         self.close()
         try:
             with self._errors():
-                return self._open()
+                return self._open(may_create)
         except StorageError:
             self.close()
             raise
@@ -101,87 +103,180 @@ class Store:
         Raises:
             StorageError: nothing was written. Close the store and open it again.
         """
-        assert self._database is not None
-        with self._errors(), _transaction(self._database) as database:
-            for change in changes:
-                database.execute(_STATEMENTS[type(change)], _values(change))
-            database.execute("UPDATE counters SET value = ? WHERE name = 'zxid'", (zxid,))
+        with self._errors():
+            self._stay()
+        with self._errors(), transaction(self._opened()) as database:
+            total = apply_changes(database, changes, zxid, self._total)
+        self._total = total
+        self._has_changed = True
+
+    def look(self) -> None:
+        """Put the file back if somebody has deleted it; blocks. Nothing is lost then.
+
+        Raises:
+            StorageError: another file is in its place, or it can't be put back. Close the store
+                and open it again.
+        """
+        with self._errors():
+            self._stay()
+
+    def snapshot(self, now_ms: int) -> bool:
+        """Write a copy of the file beside it, in place of the one before; blocks.
+
+        Args:
+            now_ms: the time, in ms since 1970.
+
+        Returns:
+            Whether there was anything new.
+
+        Raises:
+            StorageError: it can't be written. The one before is still there.
+        """
+        target = snapshot_path(self.path)
+        if not self._has_changed and target.exists():
+            return False
+        temporary = target.with_name(f"{target.name}.new")
+        with self._errors():
+            self._copy(temporary)
+            with closing(connect(temporary)) as copy:
+                read(copy)  # a damaged copy never takes the place of a good one
+                copy.execute("PRAGMA journal_mode = OFF").fetchall()
+                copy.execute("INSERT OR REPLACE INTO counter VALUES ('taken_ms', ?)", (now_ms,))
+            publish(temporary, target)
+        self._has_changed = False
+        return True
 
     def close(self) -> None:
         """Close the file; blocks. Nothing happens when it is not open."""
         database, self._database = self._database, None
-        if database is not None:
-            database.close()
+        if database is None:
+            return
+        database.close()
+        # SQLite leaves the log of a file that was moved away, and would give it to the next one.
+        log = self._beside("-wal")
+        with suppress(OSError):
+            if _identity(self.path) != self._identity and _identity(log) == self._log_identity:
+                log.unlink()
 
-    def _open(self) -> Stored:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        self.path.touch(0o600)  # it holds the passwords of sessions; SQLite's other files follow it
-        self._database = database = sqlite3.connect(
-            self.path, timeout=0, isolation_level=None, check_same_thread=False
-        )
+    def _open(self, may_create: bool) -> Stored:
+        self.was_created = not self._is_there()
+        if self.was_created:
+            if not may_create:
+                raise DamagedError("it is gone")
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            write_new(self.path, Stored())
+        database = self._connect()
+        (version,) = database.execute("PRAGMA user_version").fetchone()
+        if version == 1:
+            stored = read_format_1(database)
+            self.close()
+            write_new(self.path, stored)
+            database = self._connect()
+        elif version > FORMAT:
+            raise StorageError(
+                f"{self.path} has format {version}; this version of Hermes knows {FORMAT}"
+            )
+        elif version != FORMAT:
+            raise DamagedError("its header is not what was written")
+        return self._read(database)
+
+    def _read(self, database: sqlite3.Connection) -> Stored:
+        stored, self._total = read(database)
+        self._has_changed = True  # for all that is known
+        with transaction(database):  # on a full disk this fails here, before anybody is served
+            apply_changes(database, (), stored.zxid, self._total)
+        self._log_identity = _identity(self._beside("-wal"))
+        return stored
+
+    def _connect(self) -> sqlite3.Connection:
+        self._identity = _identity(self.path)
+        database = self._database = connect(self.path)
         for setting in ("locking_mode=EXCLUSIVE", "journal_mode=WAL", "synchronous=FULL"):
             database.execute(f"PRAGMA {setting}").fetchall()
-        with _transaction(database):
-            self._prepare(database)
-        return _read(database)
+        return database
 
-    def _prepare(self, database: sqlite3.Connection) -> None:
-        (version,) = database.execute("PRAGMA user_version").fetchone()
-        if version == 0:
-            for statement in _SCHEMA:
-                database.execute(statement)
-        elif version != _FORMAT:
-            raise StorageError(
-                f"{self.path} has format {version}; this version of Hermes knows {_FORMAT}"
-            )
+    def _is_there(self) -> bool:
+        """Whether there is a file that may be one of ours."""
+        beside = [path for path in map(self._beside, BESIDE) if _check_kind(path) is not None]
+        found = _check_kind(self.path)
+        if found is None:
+            for path in (*beside, snapshot_path(self.path)):
+                if path.exists():
+                    raise DamagedError(f"it is gone, though {path.name} is there")
+            return False
+        if found.st_size == 0:
+            raise DamagedError("it is empty")
+        return True
+
+    def _beside(self, suffix: str) -> Path:
+        return self.path.with_name(self.path.name + suffix)
+
+    def _opened(self) -> sqlite3.Connection:
+        if self._database is None:
+            raise StorageError(f"{self.path} is not open")
+        return self._database
+
+    def _stay(self) -> None:
+        """See that the file that is open is the one that is found."""
+        try:
+            if _identity(self.path) != self._identity:
+                raise OutOfServiceError("another file has taken its place under the running broker")
+        except FileNotFoundError:
+            self._put_back()
+            self.times_put_back += 1
+
+    def _put_back(self) -> None:
+        temporary = self._beside(".new")
+        self._copy(temporary)
+        has_changed = self._has_changed
+        with suppress(FileNotFoundError):
+            if _identity(self._beside("-wal")) == self._log_identity:
+                self._beside("-wal").unlink()
+        self.close()
+        publish(temporary, self.path)
+        self._read(self._connect())
+        self._has_changed = has_changed
+
+    def _copy(self, temporary: Path) -> None:
+        temporary.unlink(missing_ok=True)
+        create_private(temporary)
+        self._opened().execute("VACUUM INTO ?", (str(temporary),))
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        """Say of which file SQLite complains."""
+        """Say which file is meant, and whether it is damaged."""
         try:
             yield
-        except (sqlite3.Error, OSError, ValueError, TypeError) as error:
-            raise StorageError(f"coordination can't use {self.path}: {error}") from error
+        except OutOfServiceError as error:
+            raise type(error)(f"{self.path}: {error}") from error
+        except _ERRORS as error:
+            raise _kind_of(error)(f"coordination can't use {self.path}: {error}") from error
 
 
-@contextmanager
-def _transaction(database: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
-    database.execute("BEGIN IMMEDIATE")
+def _kind_of(error: Exception) -> type[StorageError]:
+    if isinstance(error, OSError):
+        is_disk = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EFBIG)
+        return OutOfServiceError if is_disk else StorageError
+    code = getattr(error, "sqlite_errorcode", None)
+    primary = None if code is None else code & 0xFF  # what is above it only explains
+    if primary in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PERM):
+        return StorageError
+    if primary in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY):
+        return OutOfServiceError
+    return DamagedError
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    found = os.lstat(path)
+    return found.st_dev, found.st_ino
+
+
+def _check_kind(path: Path) -> os.stat_result | None:
+    """Look at a file without following it; None when there is none."""
     try:
-        yield database
-        database.execute("COMMIT")
-    except BaseException:
-        if database.in_transaction:
-            database.execute("ROLLBACK")
-        raise
-
-
-def _read(database: sqlite3.Connection) -> Stored:
-    columns = ", ".join(NodeWritten._fields)
-    nodes = tuple(
-        NodeWritten(path, data, _decode_acl(acl), *numbers)
-        for path, data, acl, *numbers in database.execute(f"SELECT {columns} FROM nodes")
-    )
-    sessions = tuple(
-        SessionOpened(*row)
-        for row in database.execute("SELECT session_id, password, timeout_ms FROM sessions")
-    )
-    (zxid,) = database.execute("SELECT value FROM counters WHERE name = 'zxid'").fetchone()
-    return Stored(nodes, sessions, zxid)
-
-
-def _values(change: Change) -> tuple[object, ...]:
-    """What a change's statement is given, in its order."""
-    match change:
-        case NodeWritten(path, data, acl):
-            return (path, data, json.dumps(acl), *change[3:])
-        case ChildrenChanged(path, created_children, pzxid):
-            return (created_children, pzxid, path)
-        case _:
-            return change
-
-
-def _decode_acl(text: str) -> tuple[Acl, ...]:
-    return tuple(
-        Acl(permissions, Identity(scheme, name)) for permissions, (scheme, name) in json.loads(text)
-    )
+        found = os.lstat(path)
+    except FileNotFoundError:
+        return None
+    if not stat.S_ISREG(found.st_mode):
+        raise DamagedError(f"{path.name} is no regular file; it is not followed and not used")
+    return found

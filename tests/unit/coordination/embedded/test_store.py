@@ -1,12 +1,16 @@
 """The SQLite file: what was written is read again, all of a batch or nothing."""
 
 import re
+import shutil
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from hermes.coordination.embedded import database
+from hermes.coordination.embedded import store as store_module
 from hermes.coordination.embedded.changes import (
     ChildrenChanged,
     NodeDeleted,
@@ -14,8 +18,10 @@ from hermes.coordination.embedded.changes import (
     SessionClosed,
     SessionOpened,
 )
+from hermes.coordination.embedded.errors import DamagedError
 from hermes.coordination.embedded.records import OPEN_ACL, Acl, Identity
-from hermes.coordination.embedded.store import _STATEMENTS, Store
+from hermes.coordination.embedded.snapshots import condition_of, restore
+from hermes.coordination.embedded.store import Store, snapshot_path
 from hermes.errors import StorageError
 
 ACL = (*OPEN_ACL, Acl(1, Identity("digest", "ü:\u4e16=")))
@@ -33,8 +39,18 @@ def store(tmp_path: Path) -> Iterator[Store]:
     store.close()
 
 
+def change(path: Path, *statements: str) -> None:
+    """Do something behind the store's back."""
+    connection = sqlite3.connect(path)
+    for statement in statements:
+        connection.execute(statement)
+    connection.commit()
+    connection.close()
+
+
 def test_a_new_file_is_empty(store: Store) -> None:
-    assert store.open() == ((), (), 0)
+    assert store.open() == ((), (), 0, None)
+    assert store.was_created
 
 
 def test_what_was_written_is_there_again(store: Store) -> None:
@@ -54,6 +70,7 @@ def test_what_was_written_is_there_again(store: Store) -> None:
     )
     store.close()
     stored = store.open()
+    assert not store.was_created
     assert sorted(stored.nodes) == sorted(
         [node("/a", None)._replace(created_children=80, pzxid=81), node("/ü", b"new")],
     )
@@ -61,11 +78,40 @@ def test_what_was_written_is_there_again(store: Store) -> None:
     assert stored.zxid == BIG
 
 
-def test_no_statement_binds_names_by_position() -> None:
-    # Python 3.12 warns of it and 3.14 refuses it; older ones say nothing, so ask SQLite's rule:
-    # ?1, :name, @name and $name are names.
-    for statement in _STATEMENTS.values():
-        assert not re.search(r"[?:@$]\w", statement), statement
+def test_values_are_bound_by_position_to_places_without_names(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Python 3.12 warns of the rest and 3.14 refuses it: ?1, :name, @name and $name are names.
+    statements: list[str] = []
+    connect = database.connect
+
+    def traced(path: Path) -> sqlite3.Connection:
+        connection = connect(path)
+        return Traced(connection, statements)  # type: ignore[return-value]
+
+    for module in (database, store_module):
+        monkeypatch.setattr(module, "connect", traced)
+    store.open()
+    changes = [node("/a"), SessionOpened(1, b"", 1), ChildrenChanged("/a", 1, 2), NodeDeleted("/a")]
+    store.write([*changes, SessionClosed(1)], 1)
+    store.snapshot(5)
+    assert len(statements) > 20
+    assert not [each for each in statements if re.search(r"[?:@$]\w", each)]
+
+
+class Traced:
+    """A connection that notes what it is asked."""
+
+    def __init__(self, connection: sqlite3.Connection, statements: list[str]) -> None:
+        self._connection = connection
+        self._statements = statements
+
+    def execute(self, statement: str, *values: Any) -> sqlite3.Cursor:
+        self._statements.append(statement)
+        return self._connection.execute(statement, *values)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection, name)
 
 
 def test_the_files_are_for_their_owner_alone(store: Store) -> None:
@@ -105,14 +151,248 @@ def test_a_file_of_another_kind_is_left_alone(store: Store) -> None:
 def test_a_file_of_a_later_version_is_left_alone(store: Store) -> None:
     store.open()
     store.close()
-    database = sqlite3.connect(store.path)
-    database.execute("PRAGMA user_version = 2")
-    database.close()
-    with pytest.raises(StorageError, match="format 2"):
+    change(store.path, "PRAGMA user_version = 3")
+    with pytest.raises(StorageError, match="format 3"):
         store.open()
+
+
+def test_the_log_of_a_file_that_is_gone_is_given_to_no_other(store: Store) -> None:
+    store.open()
+    store.write([node("/a")], 1)
+    log = store.path.with_name(f"{store.path.name}-wal")
+    content = log.read_bytes()
+    store.close()
+    store.path.unlink()
+    log.write_bytes(content)  # as after a crash
+    with pytest.raises(DamagedError, match="gone"):
+        store.open()
+    assert not store.path.exists()
 
 
 def test_a_directory_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(StorageError):
         Store(tmp_path / "file" / "coordination.sqlite").open()
+
+
+# -- damage -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE node SET data = x'00' WHERE path = '/a'",
+        "UPDATE node SET version = version + 1 WHERE path = '/a'",
+        "UPDATE node SET pzxid = 77 WHERE path = '/a'",
+        "UPDATE node SET created_children = 0 WHERE path = '/a'",
+        "UPDATE node SET path = '/c' WHERE path = '/a'",
+        "DELETE FROM node WHERE path = '/a'",
+        "DELETE FROM node",
+        "UPDATE session SET timeout_ms = 1",
+        "DELETE FROM session",
+        "UPDATE counter SET value = value + 1 WHERE name = 'zxid'",
+        "DELETE FROM counter",
+        "DROP TABLE node",
+        "PRAGMA user_version = 0",
+        "PRAGMA user_version = 1",
+    ],
+)
+def test_whatever_is_not_what_was_written_is_refused(store: Store, statement: str) -> None:
+    store.open()
+    store.write([node("/a"), node("/b"), SessionOpened(1, b"s", 6000)], 5)
+    store.close()
+    change(store.path, statement)
+    with pytest.raises(DamagedError, match=re.escape(str(store.path))):
+        store.open()
+
+
+def test_an_emptied_file_is_refused(store: Store) -> None:
+    store.open()
+    store.close()
+    store.path.write_bytes(b"")
+    with pytest.raises(DamagedError, match="empty"):
+        store.open()
+    assert store.path.read_bytes() == b""
+
+
+def test_a_missing_file_whose_snapshot_is_there_is_refused(store: Store) -> None:
+    store.open()
+    store.snapshot(1)
+    store.close()
+    store.path.unlink()
+    with pytest.raises(DamagedError, match="gone"):
+        store.open()
+    assert not store.path.exists()
+    snapshot_path(store.path).unlink()
+    store.open()
+    assert store.was_created
+
+
+@pytest.mark.parametrize("suffix", ["", "-wal", "-journal"])
+def test_a_link_is_not_followed(store: Store, tmp_path: Path, suffix: str) -> None:
+    store.open()
+    store.close()
+    store.path.with_name(store.path.name + suffix).unlink(missing_ok=True)
+    foreign = tmp_path / "foreign"
+    foreign.write_bytes(b"")
+    store.path.with_name(store.path.name + suffix).symlink_to(foreign)
+    with pytest.raises(StorageError, match="no regular file"):
+        store.open()
+    assert foreign.read_bytes() == b""
+
+
+def test_a_file_of_the_first_versions_is_taken_over(store: Store) -> None:
+    acl = '[[31, ["world", "anyone"]], [1, ["digest", "\\u00fc:\\u4e16="]]]'
+    store.path.parent.mkdir()
+    change(
+        store.path,
+        "CREATE TABLE nodes (path TEXT PRIMARY KEY, data BLOB, acl TEXT NOT NULL,"
+        " czxid INTEGER NOT NULL, mzxid INTEGER NOT NULL, pzxid INTEGER NOT NULL,"
+        " ctime INTEGER NOT NULL, mtime INTEGER NOT NULL, version INTEGER NOT NULL,"
+        " acl_version INTEGER NOT NULL, created_children INTEGER NOT NULL, owner INTEGER NOT NULL)",
+        "CREATE TABLE sessions (session_id INTEGER PRIMARY KEY, password BLOB NOT NULL,"
+        " timeout_ms INTEGER NOT NULL)",
+        "CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL)",
+        "INSERT INTO counters VALUES ('zxid', 12)",
+        f"INSERT INTO nodes VALUES ('/a', x'78', '{acl}', {BIG}, 2, 3, 4, 5, 6, 7, 8, 9)",
+        "INSERT INTO sessions VALUES (9, x'00', 6000)",
+        "PRAGMA user_version = 1",
+    )
+    expected = ((node("/a"),), (SessionOpened(9, b"\0", 6000),), 12, None)
+    assert store.open() == expected
+    assert store.open() == expected
+
+
+# -- a file that somebody touches while it is open ----------------------------------------------
+
+
+def test_a_file_that_was_deleted_is_put_back(store: Store) -> None:
+    store.open()
+    store.write([node("/a")], 1)
+    store.look()
+    assert store.times_put_back == 0
+    for path in store.path.parent.iterdir():
+        path.unlink()
+    store.look()
+    assert store.times_put_back == 1
+    store.look()
+    store.path.unlink()
+    store.write([node("/b")], 2)  # looks for itself: what it promises is on disk
+    assert store.times_put_back == 2
+    stored = store.open()
+    assert [each.path for each in stored.nodes] == ["/a", "/b"]
+    assert stored.zxid == 2
+    assert store.path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_directory_that_was_removed_is_not_made_again(store: Store) -> None:
+    store.open()
+    shutil.rmtree(store.path.parent)
+    with pytest.raises(StorageError):
+        store.look()
+    with pytest.raises(DamagedError, match="gone"):
+        store.open(may_create=False)
+    assert not store.path.parent.exists()
+
+
+def test_a_file_that_was_replaced_is_not_written_over(store: Store) -> None:
+    store.open()
+    store.write([node("/a")], 1)
+    other = store.path.with_name("other")
+    other.write_bytes(b"something else")
+    other.rename(store.path)
+    with pytest.raises(StorageError, match="replaced"):
+        store.look()
+    assert store.path.read_bytes() == b"something else"
+
+
+# -- snapshots ----------------------------------------------------------------------------------
+
+
+def test_a_snapshot_holds_what_was_written(store: Store) -> None:
+    store.open()
+    store.write([node("/a"), SessionOpened(1, b"s", 6000)], 7)
+    assert store.snapshot(1_700_000_000_000)
+    assert not store.snapshot(1_700_000_000_001)  # there is nothing new
+    store.write([node("/b")], 8)
+    path = snapshot_path(store.path)
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert condition_of(path) == (1, 0, 1, 1_700_000_000_000)
+    assert store.snapshot(1_700_000_000_002)
+    assert condition_of(path) == (2, 0, 1, 1_700_000_000_002)
+    assert {each.name for each in path.parent.iterdir()} == {
+        store.path.name,
+        f"{store.path.name}-wal",
+        path.name,
+    }
+
+
+def test_a_link_in_the_place_of_a_snapshot_is_replaced(store: Store, tmp_path: Path) -> None:
+    foreign = tmp_path / "foreign"
+    foreign.write_bytes(b"mine")
+    store.open()
+    for name in (".snapshot", ".snapshot.new"):
+        store.path.with_name(store.path.name + name).symlink_to(foreign)
+    store.write([node("/a")], 7)
+    store.snapshot(1)
+    assert foreign.read_bytes() == b"mine"
+    assert not snapshot_path(store.path).is_symlink()
+
+
+def test_a_damaged_file_never_replaces_a_good_snapshot(store: Store) -> None:
+    store.open()
+    store.write([node("/a")], 1)
+    store.snapshot(1)
+    store.write([node("/b")], 2)
+    store._opened().execute("UPDATE node SET version = 99 WHERE path = '/a'")
+    with pytest.raises(DamagedError):
+        store.snapshot(2)
+    assert condition_of(snapshot_path(store.path)).taken_ms == 1
+
+
+def test_a_restored_snapshot_has_no_sessions_and_a_new_epoch(store: Store) -> None:
+    store.open()
+    owned = node("/consumers/g/owners/t/0-0")
+    lasting = [
+        node("/consumers/g")._replace(owner=0),
+        node("/consumers/g/offsets/t/0-0", b"5")._replace(owner=0),
+    ]
+    store.write([*lasting, owned, SessionOpened(9, b"s", 6000)], 40)
+    store.snapshot(1)
+    store.write([lasting[1]._replace(data=b"900")], 41)
+    store.close()
+    content = store.path.read_bytes()
+    store.path.write_bytes(content[: len(content) // 2])
+    with pytest.raises(DamagedError):
+        store.open()
+    assert restore(store.path, snapshot_path(store.path)) == (3, 1, 1, 1)
+    stored = store.open()
+    assert sorted(stored.nodes) == sorted(lasting)
+    assert stored.sessions == ()
+    assert stored.zxid == 1 << 32
+    damaged = store.path.with_name(f"{store.path.name}.damaged")
+    assert damaged.read_bytes() == content[: len(content) // 2]
+
+
+def test_nothing_is_restored_under_a_broker_that_serves(store: Store) -> None:
+    store.open()
+    store.write([node("/a")], 1)
+    store.snapshot(1)
+    with pytest.raises(StorageError, match="stop it first"):
+        restore(store.path, snapshot_path(store.path))
+    store.write([node("/b")], 2)
+    assert len(store.open().nodes) == 2
+
+
+def test_nothing_is_restored_from_what_is_no_whole_copy(store: Store, tmp_path: Path) -> None:
+    store.open()
+    store.write([node("/a")], 1)
+    store.close()
+    bad = tmp_path / "bad"
+    for content in (b"", b"x" * 5000, store.path.read_bytes()[:-100]):
+        bad.write_bytes(content)
+        with pytest.raises(StorageError, match="can't be used"):
+            restore(store.path, bad)
+    with pytest.raises(StorageError, match="no file"):
+        restore(store.path, tmp_path / "none")
+    assert len(store.open().nodes) == 1

@@ -1,0 +1,285 @@
+"""The SQLite database that holds the tree and the sessions: its tables, and what proves them whole.
+
+    node      a row a node, ephemeral ones included, with the digest of its values
+    session   a row a session that is alive
+    counter   zxid: the newest transaction that the rows reflect; digest: of all rows and the zxid;
+              in a snapshot also taken_ms: when it was taken, in ms since 1970
+
+SQLite finds damage in its own structure, not in what it keeps. So every row counts in one sum,
+which is written with each transaction and compared when the file is read: a file whose bytes have
+changed, or that is a mixture of two states, is refused. Format 1, of the first versions, had none.
+"""
+
+import json
+import os
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from hashlib import blake2b
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from hermes.coordination.embedded.changes import (
+    Change,
+    ChildrenChanged,
+    NodeDeleted,
+    NodeWritten,
+    SessionClosed,
+    SessionOpened,
+)
+from hermes.coordination.embedded.errors import DamagedError
+from hermes.coordination.embedded.records import Acl, Identity
+
+__all__ = [
+    "FORMAT",
+    "Stored",
+    "apply_changes",
+    "connect",
+    "create_private",
+    "publish",
+    "read",
+    "read_format_1",
+    "transaction",
+    "write_new",
+]
+
+#: Which tables there are; in the header of the file.
+FORMAT: Final = 2
+
+_SCHEMA: Final = (
+    "CREATE TABLE node (path TEXT PRIMARY KEY, data BLOB, acl TEXT NOT NULL,"
+    " czxid INTEGER NOT NULL, mzxid INTEGER NOT NULL, pzxid INTEGER NOT NULL,"
+    " ctime INTEGER NOT NULL, mtime INTEGER NOT NULL, version INTEGER NOT NULL,"
+    " acl_version INTEGER NOT NULL, created_children INTEGER NOT NULL, owner INTEGER NOT NULL,"
+    " digest INTEGER NOT NULL) WITHOUT ROWID",
+    "CREATE TABLE session (session_id INTEGER PRIMARY KEY, password BLOB NOT NULL,"
+    " timeout_ms INTEGER NOT NULL)",
+    "CREATE TABLE counter (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID",
+    f"PRAGMA user_version = {FORMAT}",
+)
+_COLUMNS: Final = ", ".join(NodeWritten._fields)
+_SET_COUNTER: Final = "INSERT OR REPLACE INTO counter VALUES (?, ?)"
+_MASK: Final = (1 << 63) - 1  # what SQLite's integers hold
+
+
+class Stored(NamedTuple):
+    """What a database holds.
+
+    Attributes:
+        nodes: all of them, in no order.
+        sessions: those that were alive.
+        zxid: the newest transaction.
+        taken_ms: of a snapshot: when it was taken, in ms since 1970; else None.
+    """
+
+    nodes: tuple[NodeWritten, ...] = ()
+    sessions: tuple[SessionOpened, ...] = ()
+    zxid: int = 0
+    taken_ms: int | None = None
+
+
+def connect(path: Path) -> sqlite3.Connection:
+    """Open a database file, without touching it yet; any one thread at a time may use it."""
+    return sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
+
+
+@contextmanager
+def transaction(database: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
+    """Do all of what follows, or nothing."""
+    database.execute("BEGIN IMMEDIATE")
+    try:
+        yield database
+        database.execute("COMMIT")
+    except BaseException:
+        if database.in_transaction:
+            database.execute("ROLLBACK")
+        raise
+
+
+def read(database: sqlite3.Connection) -> tuple[Stored, int]:
+    """Read everything, and check that it is what was written.
+
+    Returns:
+        What there is, and the sum of its rows' digests, which `apply_changes` goes on from.
+
+    Raises:
+        DamagedError: it is not; or `sqlite3.Error`, which mostly says the same.
+    """
+    for (complaint,) in database.execute("PRAGMA quick_check(1)"):
+        if complaint != "ok":
+            raise DamagedError(" ".join(str(complaint).split())[:200])
+    nodes, total = [], 0
+    for *values, digest in database.execute(f"SELECT {_COLUMNS}, digest FROM node"):
+        path, data, acl, *numbers = values
+        node = NodeWritten(path, data, _decode_acl(acl), *numbers)
+        if digest != _node_digest(node, acl):
+            raise DamagedError("a node is not what was written")
+        nodes.append(node)
+        total += digest + _children_digest(path, node.created_children, node.pzxid)
+    sessions = tuple(
+        SessionOpened(*row)
+        for row in database.execute("SELECT session_id, password, timeout_ms FROM session")
+    )
+    total += sum(map(_session_digest, sessions))
+    counters = dict(database.execute("SELECT name, value FROM counter"))
+    zxid = counters["zxid"]
+    if counters["digest"] != _file_digest(total, zxid):
+        raise DamagedError("nodes or sessions are missing, or of another time than the rest")
+    return Stored(tuple(nodes), sessions, zxid, counters.get("taken_ms")), total & _MASK
+
+
+def read_format_1(database: sqlite3.Connection) -> Stored:
+    """Read a database of the first versions."""
+    nodes = tuple(
+        NodeWritten(path, data, _decode_acl(acl), *numbers)
+        for path, data, acl, *numbers in database.execute(f"SELECT {_COLUMNS} FROM nodes")
+    )
+    rows = database.execute("SELECT session_id, password, timeout_ms FROM sessions")
+    sessions = tuple(SessionOpened(*row) for row in rows)
+    (zxid,) = database.execute("SELECT value FROM counters WHERE name = 'zxid'").fetchone()
+    return Stored(nodes, sessions, zxid)
+
+
+def apply_changes(
+    database: sqlite3.Connection, changes: Sequence[Change], zxid: int, total: int
+) -> int:
+    """Write changes, within a transaction of the caller's.
+
+    Args:
+        database: is changed.
+        changes: of whole transactions, in order.
+        zxid: of the last of them.
+        total: the sum of the rows' digests before.
+
+    Returns:
+        The sum after.
+    """
+    for change in changes:
+        total += _apply(database, change)
+    total &= _MASK
+    # The names are literals, so that only values are bound, by position.
+    database.execute(_SET_COUNTER, ("zxid", zxid))
+    database.execute(_SET_COUNTER, ("digest", _file_digest(total, zxid)))
+    return total
+
+
+def write_new(path: Path, stored: Stored) -> None:
+    """Write a database file; whoever sees it sees all of it, and it is on disk then.
+
+    Args:
+        path: of the file, replaced if it is there.
+        stored: what it will hold.
+    """
+    temporary = path.with_name(f"{path.name}.new")
+    temporary.unlink(missing_ok=True)
+    create_private(temporary)
+    with closing(connect(temporary)) as database:
+        database.execute("PRAGMA journal_mode = OFF").fetchall()  # nobody else sees it yet
+        with transaction(database):
+            for statement in _SCHEMA:
+                database.execute(statement)
+            apply_changes(database, (*stored.nodes, *stored.sessions), stored.zxid, 0)
+    publish(temporary, path)
+
+
+def create_private(path: Path) -> None:
+    """Create an empty file that only its owner may read: it will hold passwords of sessions."""
+    flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+    os.close(os.open(path, flags, 0o600))
+
+
+def publish(temporary: Path, path: Path) -> None:
+    """Give a finished file its name, durably."""
+    _sync(temporary, os.O_RDWR)
+    os.replace(temporary, path)
+    _sync(path.parent, os.O_RDONLY)
+
+
+def _sync(path: Path, flags: int) -> None:
+    descriptor = os.open(path, flags | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+# -- changes ------------------------------------------------------------------------------------
+
+
+def _apply(database: sqlite3.Connection, change: Change) -> int:
+    """Write one change; returns by how much the sum of digests changes."""
+    match change:
+        case NodeWritten(path, data, acl):
+            before, text, numbers = _node_share(database, path), json.dumps(acl), change[3:]
+            digest = _node_digest(change, text)
+            database.execute(
+                "INSERT OR REPLACE INTO node VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (path, data, text, *numbers, digest),
+            )
+            after = digest + _children_digest(path, change.created_children, change.pzxid)
+        case ChildrenChanged(path, created_children, pzxid):
+            before = _node_share(database, path)
+            database.execute(
+                "UPDATE node SET created_children = ?, pzxid = ? WHERE path = ?",
+                (created_children, pzxid, path),
+            )
+            after = _node_share(database, path)
+        case NodeDeleted(path):
+            before, after = _node_share(database, path), 0
+            database.execute("DELETE FROM node WHERE path = ?", (path,))
+        case SessionOpened(session_id):
+            before, after = _session_share(database, session_id), _session_digest(change)
+            database.execute("INSERT OR REPLACE INTO session VALUES (?, ?, ?)", change)
+        case SessionClosed(session_id):
+            before, after = _session_share(database, session_id), 0
+            database.execute("DELETE FROM session WHERE session_id = ?", (session_id,))
+    return after - before
+
+
+def _node_share(database: sqlite3.Connection, path: str) -> int:
+    """What a node's row counts in the sum; 0 when there is none."""
+    row = database.execute(
+        "SELECT digest, created_children, pzxid FROM node WHERE path = ?", (path,)
+    ).fetchone()
+    return 0 if row is None else row[0] + _children_digest(path, *row[1:])
+
+
+def _session_share(database: sqlite3.Connection, session_id: int) -> int:
+    row = database.execute(
+        "SELECT session_id, password, timeout_ms FROM session WHERE session_id = ?", (session_id,)
+    ).fetchone()
+    return 0 if row is None else _session_digest(SessionOpened(*row))
+
+
+# -- digests ------------------------------------------------------------------------------------
+
+
+def _node_digest(node: NodeWritten, acl: str) -> int:
+    """Of all values but the two that `ChildrenChanged` sets, which have a digest of their own."""
+    rest = node._replace(data=None, acl=(), created_children=0, pzxid=0)
+    return _digest((*rest, acl, node.data is None), node.data or b"")
+
+
+def _children_digest(path: str, created_children: int, pzxid: int) -> int:
+    return _digest(("children", path, created_children, pzxid))
+
+
+def _session_digest(session: SessionOpened) -> int:
+    return _digest(("session", *session))
+
+
+def _file_digest(total: int, zxid: int) -> int:
+    return (total + _digest(("zxid", zxid))) & _MASK
+
+
+def _digest(values: tuple[object, ...], data: bytes = b"") -> int:
+    text = repr(values).encode("utf-8", "surrogatepass")
+    hashed = blake2b(text, digest_size=8)
+    hashed.update(data)
+    return int.from_bytes(hashed.digest(), "big") & _MASK
+
+
+def _decode_acl(text: str) -> tuple[Acl, ...]:
+    return tuple(
+        Acl(permissions, Identity(scheme, name)) for permissions, (scheme, name) in json.loads(text)
+    )

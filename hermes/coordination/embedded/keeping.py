@@ -1,0 +1,252 @@
+"""Keeps the server's file: opens it, opens it again after trouble, looks after it, copies it.
+
+A file that is damaged, or that can't be written, takes coordination out of service and nothing
+else: no client is answered rather than one wrongly. It is tried again at growing intervals, so that
+whoever restores the file or frees the disk need not restart anything. One line says what is wrong
+and what to do, another one that it is over.
+"""
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from twisted.internet.defer import Deferred, inlineCallbacks
+from twisted.internet.threads import deferToThreadPool
+from twisted.python.failure import Failure
+from twisted.python.threadpool import ThreadPool
+
+from hermes.coordination.embedded.changes import Change
+from hermes.coordination.embedded.database import Stored
+from hermes.coordination.embedded.errors import DamagedError, OutOfServiceError
+from hermes.coordination.embedded.snapshots import condition_of, snapshot_path
+from hermes.coordination.embedded.store import Store
+from hermes.errors import StorageError
+from hermes.logs import ModuleLogger
+
+__all__ = ["Keeper"]
+
+#: How often the file is looked for.
+LOOK_SECONDS: Final = 5.0
+
+#: How often a snapshot is taken, if anything has changed; the first one sooner.
+SNAPSHOT_SECONDS: Final = 600.0
+_FIRST_SNAPSHOT_SECONDS: Final = 60.0
+
+# How long to wait before the file is tried again; from then on as long as at last.
+_PAUSES_SECONDS: Final = (1.0, 2.0, 4.0, 8.0, 15.0)
+
+# Whoever served for so long has no trouble any more.
+_SOUND_SECONDS: Final = 60.0
+
+
+class Keeper:
+    """Keeps one file; lives in the reactor's thread, and works in a thread of its own.
+
+    Args:
+        reactor: for timers.
+        path: of the file.
+        begin: called with what is stored, whenever it can be served.
+        end: called when it can't be served any more: all clients are to be cut off.
+        now_ms: the wall clock, in ms since 1970; for stamps only.
+    """
+
+    _log = ModuleLogger()
+
+    def __init__(
+        self,
+        reactor: Any,
+        path: str | Path,
+        begin: Callable[[Stored], None],
+        end: Callable[[], None],
+        now_ms: Callable[[], int],
+    ) -> None:
+        self.store = Store(path)
+        self._reactor = reactor
+        self._begin = begin
+        self._end = end
+        self._now_ms = now_ms
+        self._pool: ThreadPool | None = None
+        self._call: Any = None  # the next look, or the next try
+        self._said = ""  # about the trouble that there is
+        self._tries = 0
+        self._since = 0.0  # when it began to serve, or to be out of service
+        self._next_snapshot = 0.0
+        self._put_back = 0
+
+    # -- start and stop -------------------------------------------------------------------------
+
+    def start(self, *, is_new: bool) -> None:
+        """Open the file; blocks. What is wrong with it is said, and tried again.
+
+        Args:
+            is_new: whether it is natural that there is no file yet.
+
+        Raises:
+            StorageError: it can't be used at all, or another process uses it.
+        """
+        self._pool = ThreadPool(0, 1, name="hermes-coordination")
+        self._pool.start()
+        try:
+            stored = self.store.open()
+        except OutOfServiceError as error:
+            self._out_of_service(error, _advice(self.store.path, error, self._now_ms()))
+            return
+        if self.store.was_created and not is_new:
+            self._log.warn(
+                "there was no coordination file {path}, though the data directory is not new: "
+                "groups have no offsets there. If there should be one, stop the broker and restore "
+                "it: hermes coordination restore --from BACKUP {directory}",
+                path=str(self.store.path),
+                directory=str(self.store.path.parent),
+            )
+        self._serve(stored)
+
+    @inlineCallbacks
+    def stop(self) -> "Any":
+        """Take a last snapshot and close the file; `write` is over.
+
+        Returns:
+            A Deferred that fires when that is done.
+        """
+        if self._pool is None:
+            return
+        self._cancel()
+        try:
+            if not self._said:
+                yield self.in_thread(self.store.snapshot, self._now_ms())
+        except StorageError as error:
+            self._log.warn("there is no new snapshot of coordination: {error}", error=str(error))
+        yield self.in_thread(self.store.close)
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Release everything at once; blocks."""
+        self._cancel()
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.stop()
+        self.store.close()
+
+    def in_thread(self, function: Callable[..., Any], *args: Any) -> "Deferred[Any]":
+        """Call a function in the file's thread."""
+        assert self._pool is not None
+        return deferToThreadPool(self._reactor, self._pool, function, *args)
+
+    # -- writing --------------------------------------------------------------------------------
+
+    def write(self, changes: Sequence[Change], zxid: int) -> "Deferred[Any]":
+        """Write changes; the Deferred fires when they are on disk."""
+        return self.in_thread(self.store.write, changes, zxid)
+
+    def failed(self, failure: Failure) -> None:
+        """A write has failed: what is served may be more than what is stored."""
+        if self._said or self._pool is None:
+            return
+        if not isinstance(failure.value, StorageError):
+            self._log.failure("coordination fails", failure)
+        error: Any = failure.value
+        self._out_of_service(error, "Its clients are cut off; it is tried again")
+        self._end()
+
+    # -- serving and not ------------------------------------------------------------------------
+
+    def _serve(self, stored: Stored) -> None:
+        now = self._reactor.seconds()
+        self._said, self._since = "", now
+        self._next_snapshot = now + _FIRST_SNAPSHOT_SECONDS
+        self._begin(stored)
+        self._later(LOOK_SECONDS, self._look)
+
+    def _out_of_service(self, error: BaseException, advice: str) -> None:
+        if not self._said:
+            self._since = self._reactor.seconds()
+        if str(error) != self._said:
+            self._log.critical(
+                "coordination is out of service, messages are served: {problem}. {advice}",
+                problem=str(error),
+                advice=advice,
+            )
+        self._said = str(error) or repr(error)
+        pause = _PAUSES_SECONDS[min(self._tries, len(_PAUSES_SECONDS) - 1)]
+        self._tries += 1
+        self._later(pause, self._try_again)
+
+    def _try_again(self) -> None:
+        def again(stored: Stored) -> None:
+            if self._pool is not None:
+                seconds = round(self._reactor.seconds() - self._since)
+                self._serve(stored)
+                self._log.info("coordination serves again, after {seconds} s", seconds=seconds)
+
+        def still(failure: Failure) -> None:
+            if self._pool is None:
+                return
+            error: Any = failure.value
+            if str(error) == self._said:
+                self._out_of_service(error, "")
+            else:
+                advice = self.in_thread(_advice, self.store.path, error, self._now_ms())
+                advice.addCallback(lambda text: self._out_of_service(error, text))
+
+        self.in_thread(self.store.open, False).addCallbacks(again, still)
+
+    # -- care -----------------------------------------------------------------------------------
+
+    def _look(self) -> None:
+        now = self._reactor.seconds()
+        if now - self._since >= _SOUND_SECONDS:
+            self._tries = 0
+        is_due = now >= self._next_snapshot
+        if is_due:
+            self._next_snapshot = now + SNAPSHOT_SECONDS
+        self.in_thread(self._care, is_due).addCallbacks(self._cared, self.failed)
+
+    def _care(self, is_snapshot_due: bool) -> str:
+        """In the file's thread; returns why there is no snapshot, if there should be one."""
+        self.store.look()
+        try:
+            if is_snapshot_due:
+                self.store.snapshot(self._now_ms())
+        except StorageError as error:
+            return str(error)
+        return ""
+
+    def _cared(self, problem: str) -> None:
+        if problem:
+            self._log.warn("there is no new snapshot of coordination: {problem}", problem=problem)
+        if self.store.times_put_back > self._put_back:
+            self._put_back = self.store.times_put_back
+            self._log.error(
+                "somebody deleted {path} under the running broker; it has been written again, and "
+                "nothing is lost",
+                path=str(self.store.path),
+            )
+        if not self._said and self._pool is not None:
+            self._later(LOOK_SECONDS, self._look)
+
+    def _later(self, seconds: float, function: Callable[[], None]) -> None:
+        self._cancel()
+        self._call = self._reactor.callLater(seconds, function)
+
+    def _cancel(self) -> None:
+        if self._call is not None and self._call.active():
+            self._call.cancel()
+        self._call = None
+
+
+def _advice(path: Path, error: BaseException, now_ms: int) -> str:
+    """What an operator can do; reads the snapshot and so blocks."""
+    if not isinstance(error, DamagedError):
+        return "It is tried again"
+    command = f"hermes coordination restore {path.parent}"
+    try:
+        taken_ms = condition_of(snapshot_path(path)).taken_ms or 0
+    except StorageError:
+        return (
+            f"There is no snapshot. Restore a copy with: {command} --from COPY; or move the file "
+            "away and restart, so that groups begin without offsets"
+        )
+    taken = datetime.fromtimestamp(taken_ms / 1000, UTC).isoformat(" ", "seconds")
+    age = max(0, now_ms - taken_ms) // 60_000
+    return f"Restore its snapshot of {taken}, {age} minutes old, with: {command}"
