@@ -184,6 +184,7 @@ class Coordination:
         registration, self._registration = self._registration, None
         if registration is None:
             return succeed(None)
+        registration.stop_soon()  # at once, as it may keep the threads busy
         unregistered: Deferred[None] = self._in_thread(registration.stop)
         return unregistered
 

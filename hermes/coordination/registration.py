@@ -8,9 +8,12 @@ new topic, a connection that came back, or a session that expired.
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Any
 
 from hermes.coordination.layout import (
+    BROKER_TOPICS,
     BrokerNode,
     broker_path,
     format_broker,
@@ -31,6 +34,16 @@ __all__ = ["BrokerRegistration"]
 _log = logging.getLogger(__name__)
 
 _RETRY_SECONDS = 1.0
+
+#: How many topics are registered in one transaction: up to three operations each, within what a
+#: server takes in one (1 MB; of the embedded one, 1,000 operations).
+_TRANSACTION_TOPICS = 256
+
+#: How often a transaction is tried in a row that others got in the way of.
+_TRIES = 5
+
+# The name of an operation of kazoo's transactions, and its arguments.
+_Operation = tuple[Any, ...]
 
 
 class BrokerRegistration:
@@ -98,11 +111,17 @@ class BrokerRegistration:
 
     def stop(self) -> None:
         """Take the broker and its topics out of sight. Idempotent."""
-        self._stopping = True
-        self._wake.set()
+        self.stop_soon()
+        if self._thread.is_alive():
+            self._thread.join(_RETRY_SECONDS)
+        self._session.stop()  # which ends what the thread may still wait for
         if self._thread.is_alive():
             self._thread.join()
-        self._session.stop()
+
+    def stop_soon(self) -> None:
+        """Register nothing more; `stop` follows. Doesn't block."""
+        self._stopping = True
+        self._wake.set()
 
     def topic_created(self, topic: str, partitions: int) -> None:
         """Announce a new topic, soon."""
@@ -135,6 +154,8 @@ class BrokerRegistration:
                     _log.warning("broker %d is registered again", self._broker_id)
                 problem = ""
             except CoordinationError as error:
+                if self._stopping:
+                    return
                 if str(error) != problem:
                     _log.warning("broker %d is not registered: %s", self._broker_id, error)
                 problem = str(error)
@@ -151,7 +172,7 @@ class BrokerRegistration:
             if problem is None:
                 return
             left = deadline - time.monotonic()
-            if left <= 0:
+            if left <= 0 or self._stopping:
                 raise problem
             _log.info("registering broker %d is tried again: %s", self._broker_id, problem)
             self._wake.wait(min(left, _RETRY_SECONDS))
@@ -170,12 +191,19 @@ class BrokerRegistration:
         with self._lock:
             wanted = {topic_path(name, self._broker_id): n for name, n in self._topics.items()}
         for path in registered.keys() - wanted.keys() - {self._path}:
+            if self._stopping:
+                return
             self._session.delete_own(path)
             del registered[path]
-        for path, count in wanted.items():
-            if registered.get(path) != count:
-                self._register_topic(path, format_number(count))
-                registered[path] = count
+        missing = [each for each in wanted.items() if registered.get(each[0]) != each[1]]
+        problems: list[CoordinationError] = []
+        for first in range(0, len(missing), _TRANSACTION_TOPICS):
+            if self._stopping:
+                return
+            some = dict(missing[first : first + _TRANSACTION_TOPICS])
+            self._register_topics(some, registered, problems)
+        if problems:
+            raise problems[0]
 
     def _register(self, *, watch: bool) -> Node | None:
         """Register the broker itself; returns what another has registered instead.
@@ -195,10 +223,67 @@ class BrokerRegistration:
             _log.warning("replacing what an earlier broker %d has left", self._broker_id)
             self._session.delete(self._path, other.version)
 
-    def _register_topic(self, path: str, value: bytes) -> None:
-        # The id is ours by now, so whatever stands under it is ours, from an earlier session.
-        while (other := self._session.create_ephemeral(path, value)) is not None:
-            self._session.delete(path, other.version)
+    def _register_topics(
+        self,
+        counts: Mapping[str, int],
+        registered: dict[str, int],
+        problems: list[CoordinationError],
+    ) -> None:
+        """Register topics in one transaction, or in smaller ones if something is in the way.
+
+        Args:
+            counts: their number of partitions, by path.
+            registered: gets those that are registered.
+            problems: gets what is wrong with the others.
+        """
+        try:
+            self._transact({path: format_number(count) for path, count in counts.items()})
+            registered.update(counts)
+        except CoordinationUnavailableError:
+            raise
+        except CoordinationError as error:
+            if len(counts) == 1:
+                problems.append(error)
+                return
+            each = list(counts.items())
+            for half in (each[: len(each) // 2], each[len(each) // 2 :]):
+                self._register_topics(dict(half), registered, problems)
+
+    def _transact(self, values: Mapping[str, bytes]) -> None:
+        """Make nodes have these values in one transaction, after a look at what is there."""
+        self._session.ensure_path(BROKER_TOPICS)
+        errors: list[Any] = []
+        for _ in range(_TRIES):
+            operations = self._operations(values)
+            if not operations:
+                return
+            results = self._session.transact(partial(_fill, operations))
+            errors = [each for each in results if isinstance(each, Exception)]
+            if not errors:
+                return
+        raise CoordinationError(f"{next(iter(values))}: ZooKeeper refuses it: {errors!r:.200}")
+
+    def _operations(self, values: Mapping[str, bytes]) -> list[_Operation]:
+        """What makes the nodes be there with their values, as calls of kazoo's transaction."""
+        found = dict(zip(values, self._session.get_all(list(values)), strict=True))
+        parents = {path: path.rpartition("/")[0] for path in values if found[path] is None}
+        has_parent = self._session.get_all(list(parents.values()))
+        operations: list[_Operation] = [
+            ("create", parent)
+            for parent, node in zip(parents.values(), has_parent, strict=True)
+            if node is None
+        ]
+        for path, value in values.items():
+            node = found[path]
+            if node is not None and node.owner == self._session.session_id:
+                if node.value != value:
+                    operations.append(("set_data", path, value, node.version))
+                continue
+            # The id is ours by now, so whatever stands under it is ours, from an earlier session.
+            if node is not None:
+                operations.append(("delete", path, node.version))
+            operations.append(("create", path, value, None, True))
+        return operations
 
     def _in_use(self, other: Node) -> IdInUseError:
         where = other.value.decode(errors="replace")
@@ -206,6 +291,11 @@ class BrokerRegistration:
             f"broker id {self._broker_id} is in use: {self._path} is registered by {where!r}; "
             "give every broker a broker_id of its own"
         )
+
+
+def _fill(operations: Iterable[_Operation], transaction: Any) -> None:
+    for name, *arguments in operations:
+        getattr(transaction, name)(*arguments)
 
 
 def _address(path: str, node: Node) -> tuple[str, int] | None:

@@ -226,7 +226,7 @@ def test_a_second_signal_cuts_off_who_is_waited_for(start_broker: StartBroker) -
         wait_until_visible(client, "t", 0, 3 * len(many))
         client.call(produce_acknowledged(("u", 0, HELLO), acks=1))
         reader.send(fetch("t", 0, 0, 3 * len(many)))
-        assert reader.readable()
+        reader.receive(6)  # it has begun to come
         broker.process.send_signal(signal.SIGTERM)
         broker.wait_for_line("Closed)")
         assert broker.process.poll() is None, "the answer is on its way"

@@ -176,3 +176,73 @@ def test_a_broker_without_zookeeper_does_not_start() -> None:
     }
     with pytest.raises(HermesError, match="did not answer"), running_broker(None, settings):
         pass
+
+
+def count_calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What is asked of servers from now on, by all sessions of this process."""
+    calls: list[str] = []
+    call = Session._call
+
+    def counted(self: Session, method: Any, *args: Any, **options: Any) -> Any:
+        calls.append(getattr(method, "__name__", ""))
+        return call(self, method, *args, **options)
+
+    monkeypatch.setattr(Session, "_call", counted)
+    return calls
+
+
+def test_many_topics_are_registered_in_few_calls_whatever_is_there(
+    connect: str, register: Any, make_session: Any, eventually: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some are left of an earlier life, of some only the parent is there."""
+    topics = {f"topic-{n}": 1 + n % 3 for n in range(1000)}
+    dead = make_session(connect)
+    dead.create_ephemeral("/brokers/topics/topic-7/0", b"9")
+    dead.create_ephemeral("/brokers/topics/topic-700/0", b"2")
+    dead.ensure_path("/brokers/topics/topic-8")
+    calls = count_calls(monkeypatch)
+    registration = register(topics=topics)
+    eventually(lambda: len(registration._registered) == 1 + len(topics))
+    assert sum(name == "commit_async" for name in calls) == 4
+    assert len(calls) < 40, calls
+    for number in (0, 7, 8, 700, 999):
+        found = dead.get(f"/brokers/topics/topic-{number}/0")
+        assert found.value == b"%d" % topics[f"topic-{number}"]
+        assert found.owner == registration._session.session_id
+    assert len(dead.children("/brokers/topics")) == len(topics)
+
+
+def test_one_topic_that_is_refused_stops_no_other(
+    connect: str, register: Any, make_session: Any, eventually: Any
+) -> None:
+    session = make_session(connect)
+    session.ensure_path("/brokers/topics")
+    session.create_ephemeral("/brokers/topics/topic-50", b"which can have no children")
+    registration = register(topics={f"topic-{n}": 1 for n in range(100)})
+    eventually(lambda: len(registration._registered) == 100)
+    assert value(session, "/brokers/topics/topic-99/0") == b"1"
+    session.delete("/brokers/topics/topic-50", 0)
+    eventually(lambda: value(session, "/brokers/topics/topic-50/0") == b"1")
+
+
+def test_a_stop_ends_registering(
+    connect: str, register: Any, make_session: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With 10,000 topics and a slow server that would be minutes."""
+    asked, go_on = threading.Event(), threading.Event()
+    transact, transactions = Session.transact, []
+
+    def slow(self: Session, fill: Any) -> Any:
+        transactions.append(fill)
+        asked.set()
+        assert go_on.wait(60)
+        return transact(self, fill)
+
+    monkeypatch.setattr(Session, "transact", slow)
+    registration = register(topics={f"topic-{n}": 1 for n in range(2000)})
+    assert asked.wait(60)
+    registration.stop_soon()
+    go_on.set()
+    registration.stop()
+    assert len(transactions) == 1
+    assert make_session(connect).children("/brokers/ids") == []
