@@ -33,6 +33,7 @@ from kazoo.exceptions import (
 )
 from kazoo.handlers.threading import KazooTimeoutError
 
+from hermes.coordination.kazoo_bounds import BoundedConnection, BoundedHandler, QuietLogger
 from hermes.errors import CoordinationError, CoordinationUnavailableError, InvalidNodeError
 from hermes.forks import FORKED, watch_forks
 
@@ -44,6 +45,7 @@ _log = logging.getLogger(__name__)
 # is left is for clocks that differ and for the one message that is handed out in the meantime.
 _LEASE_PART: Final = 2 / 3
 _BEATS_PER_TIMEOUT: Final = 6
+_GOODBYE_SECONDS: Final[float] = 5.0
 _RECONNECT: Final = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_delay": 1.0}
 
 
@@ -114,38 +116,49 @@ class Session:
         self._clock = clock
         self._lease: tuple[int, float] = (0, 0.0)
         self._is_forked = False
+        self._is_lost = False
+        self._starting_until: float | None = None
+        self._goodbye_seconds = _GOODBYE_SECONDS
         self._stopping = threading.Event()
         self._beating = threading.Thread(target=self._beat, name="hermes-lease", daemon=True)
+        self._says = QuietLogger(logging.getLogger("hermes.coordination.kazoo"), {})
         try:
             self._client = KazooClient(
                 hosts,
                 timeout=session_timeout_seconds,
                 connection_retry=_RECONNECT,
-                logger=logging.getLogger("hermes.coordination.kazoo"),
+                handler=BoundedHandler(connection_timeout_seconds),
+                logger=self._says,
             )
         except Exception as error:
             raise CoordinationError(f"can't connect to {connect!r}: {error}") from error
-        self._note_negotiated_timeout()
+        self._connection = BoundedConnection(
+            self._client, connection_timeout_seconds, self._note_timeout
+        )
+        self._client._connection = self._connection
         self._client.add_listener(self._state_changed)
 
     def start(self) -> None:
         """Connect.
 
         Raises:
-            CoordinationUnavailableError: no server answered in time; nothing remains. With a server
-                that takes the connection and says nothing, that may take the session's timeout.
+            CoordinationUnavailableError: no server answered in time; nothing remains.
         """
+        end = time.monotonic() + self._connection_timeout
         try:
             self._client.start(self._connection_timeout)
+            self._starting_until = end
             if self._chroot:
                 self.call(self._client.ensure_path_async, self._chroot)
                 self._client.chroot = self._chroot
             self.call(self._client.exists_async, "/")  # takes the lease
+            self._starting_until = None
         except Exception as error:
+            self._goodbye_seconds = 0
             self.stop()
             raise CoordinationUnavailableError(
                 f"ZooKeeper at {self._connect!r} did not answer within "
-                f"{self._connection_timeout:g} s: {error}"
+                f"{self._connection_timeout:g} s: {self._says.reason or error}"
             ) from error
         self._beating.start()
         watch_forks(self)
@@ -165,8 +178,16 @@ class Session:
             return
         self._stopping.set()
         self._lease = (0, 0.0)
-        self._client.stop()
-        self._client.close()
+        # A server that doesn't say goodbye is not waited for any longer than this.
+        impatience = threading.Timer(self._goodbye_seconds, self._connection.abandon)
+        impatience.daemon = True
+        impatience.start()
+        try:
+            self._client.stop()
+            self._client.close()
+        finally:
+            impatience.cancel()
+            impatience.join()
         if self._beating.is_alive():
             self._beating.join()
 
@@ -211,7 +232,7 @@ class Session:
             raise CoordinationError(f"this session with ZooKeeper {FORKED}")
         sent, session_id = self._clock(), self.session_id
         try:
-            result = method(*args, **options).get(timeout=self._timeout)
+            result = method(*args, **options).get(timeout=self._patience())
         except (NoNodeError, NodeExistsError, BadVersionError):
             raise
         except NoAuthError as error:
@@ -228,6 +249,11 @@ class Session:
         if session_id is not None and session_id == self.session_id:
             self._lease = (session_id, sent + self._timeout * _LEASE_PART)
         return result
+
+    def _patience(self) -> float:
+        """How long to wait for an answer, in seconds."""
+        until = self._starting_until
+        return self._timeout if until is None else max(0.01, until - time.monotonic())
 
     def get(self, path: str, *, watch: bool = False) -> Node | None:
         """Read a node; None when it isn't there. A watch then waits for it to appear."""
@@ -351,8 +377,20 @@ class Session:
         if state == KazooState.LOST:
             self._lease = (0, 0.0)
         if not self._stopping.is_set():
-            _log.info("the connection to ZooKeeper at %s is %s", self._connect, state)
+            self._say(state)
         self._on_change()
+
+    def _say(self, state: Any) -> None:
+        """Log what becomes of the connection: a line when it is lost, one when it is back."""
+        is_back = state == KazooState.CONNECTED
+        if is_back and self._is_lost:
+            _log.warning("ZooKeeper at %s answers again", self._connect)
+        elif not is_back and not self._is_lost:
+            reason = self._says.reason or state
+            _log.warning(
+                "lost ZooKeeper at %s, trying again all the time: %s", self._connect, reason
+            )
+        self._is_lost = not is_back
 
     def _beat(self) -> None:
         while not self._stopping.wait(self._timeout / _BEATS_PER_TIMEOUT):
@@ -360,22 +398,13 @@ class Session:
                 self.call(self._client.exists_async, "/")
             except CoordinationError as error:
                 _log.debug("no heartbeat: %s", error)
+                if isinstance(error.__cause__, KazooTimeoutError):
+                    # A server that is there and silent; kazoo notices only when nothing is asked.
+                    self._connection.drop()
 
-    def _note_negotiated_timeout(self) -> None:
-        """Learn the timeout that the server grants, which kazoo keeps to itself.
-
-        Relying on the one asked for would be wrong by far with a server that allows less.
-        """
-        connection = self._client._connection
-        connect = connection._connect
-
-        def connect_and_note(*args: Any) -> Any:
-            read_ms, connect_ms = connect(*args)
-            # kazoo waits for two thirds of the session's timeout.
-            self._timeout = read_ms / 1000 * 3 / 2
-            return read_ms, connect_ms
-
-        connection._connect = connect_and_note
+    def _note_timeout(self, seconds: float) -> None:
+        """Relying on what was asked for would be wrong by far with a server that allows less."""
+        self._timeout = seconds
 
 
 def _is_loss(error: KazooException) -> bool:

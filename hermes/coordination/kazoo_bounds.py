@@ -1,0 +1,147 @@
+"""kazoo's connection, bounded in time and memory whatever a server answers.
+
+kazoo takes a server at its word: it allocates any length, waits for as long as it was told, ends
+its thread for good at an answer that it can't read, and drops a silent server only when nothing is
+asked of it. What is overridden here is internal to kazoo, so `tests/integration/groups` tries each
+of it against servers that misbehave.
+"""
+
+import logging
+import socket
+from collections.abc import Callable, MutableMapping
+from contextlib import suppress
+from typing import Any, Final
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import AuthFailedError, ConnectionDropped, SessionExpiredError
+from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandler
+from kazoo.protocol.connection import ConnectionHandler, RWServerAvailable
+
+__all__ = ["BoundedConnection", "BoundedHandler", "QuietLogger"]
+
+# Far above ZooKeeper's own limit of a megabyte, which lists of many children may pass.
+_MOST_ANSWERED_BYTES: Final = 16 * 1024 * 1024
+# ZooKeeper's default is to grant 40 s at most.
+_LONGEST_SESSION_MS: Final = 60_000
+_SHORTEST_SESSION_MS: Final = 100
+
+_EXPECTED: Final = (
+    ConnectionDropped,
+    KazooTimeoutError,
+    SessionExpiredError,
+    AuthFailedError,
+    RWServerAvailable,
+)
+
+
+class BoundedHandler(SequentialThreadingHandler):  # type: ignore[misc]
+    """Threads as kazoo's own handler has them; connecting takes no longer than it may.
+
+    Args:
+        connect_seconds: for one attempt.
+    """
+
+    def __init__(self, connect_seconds: float) -> None:
+        super().__init__()
+        self._connect_seconds = connect_seconds
+
+    def create_connection(self, *args: Any, **options: Any) -> socket.socket:
+        """See kazoo's."""
+        asked = options.get("timeout") or self._connect_seconds
+        options["timeout"] = min(asked, self._connect_seconds)
+        made: socket.socket = super().create_connection(*args, **options)
+        return made
+
+
+class BoundedConnection(ConnectionHandler):  # type: ignore[misc]
+    """A connection that is given up, and made again, when a server doesn't keep to the protocol.
+
+    Args:
+        client: whose connection it becomes.
+        connect_seconds: how long a server may take to answer when it is connected to.
+        on_granted: told the session's timeout in seconds, whenever a server grants one.
+    """
+
+    def __init__(
+        self,
+        client: KazooClient,
+        connect_seconds: float,
+        on_granted: Callable[[float], None],
+    ) -> None:
+        super().__init__(client, client._conn_retry.copy(), logger=client.logger)
+        self._connect_seconds = connect_seconds
+        self._on_granted = on_granted
+        self._is_abandoned = False
+
+    def drop(self) -> None:
+        """Give the connection of now up, from any thread; another is made unless it is over."""
+        connected = self._socket
+        if connected is not None:
+            with suppress(OSError):  # it has gone already
+                connected.shutdown(socket.SHUT_RDWR)
+
+    def abandon(self) -> None:
+        """Give it up for good, from any thread: a client that stops waits for nothing any more."""
+        self._is_abandoned = True
+        self.drop()
+
+    def _read(self, length: int, timeout: float) -> bytes:
+        if not 0 <= length <= _MOST_ANSWERED_BYTES:
+            raise ConnectionDropped(f"an answer of {length} bytes")
+        body: bytes = super()._read(length, timeout)
+        return body
+
+    def _invoke(self, timeout: float, request: Any, xid: Any = None) -> Any:
+        if self._is_abandoned:  # while it was connecting
+            raise ConnectionDropped("it is over")
+        return super()._invoke(min(timeout, self._connect_seconds), request, xid)
+
+    def _connect(self, *args: Any) -> tuple[float, float]:
+        if self._is_abandoned:
+            raise ConnectionDropped("it is over")
+        read_ms, connect_ms = _understood(super()._connect, *args)
+        # kazoo waits for two thirds of the session's timeout.
+        granted = min(max(read_ms * 3 / 2, _SHORTEST_SESSION_MS), _LONGEST_SESSION_MS)
+        self._on_granted(granted / 1000)
+        return granted * 2 / 3, min(connect_ms, granted)
+
+    def _read_socket(self, read_timeout: float) -> Any:
+        return _understood(super()._read_socket, read_timeout)
+
+
+def _understood(read: Callable[..., Any], *args: Any) -> Any:
+    """Call what reads an answer; whatever it stumbles over ends the connection, not the thread."""
+    try:
+        return read(*args)
+    except _EXPECTED:
+        raise
+    except Exception as error:
+        raise ConnectionDropped(f"an answer that can't be understood: {error!r:.100}") from error
+
+
+class QuietLogger(logging.LoggerAdapter):  # type: ignore[type-arg]
+    """Takes kazoo's lines for debugging only: `Session` says what matters, once.
+
+    Attributes:
+        reason: why the last connection ended, as kazoo put it.
+    """
+
+    reason = ""
+
+    def log(self, level: int, msg: object, *args: object, **options: Any) -> None:
+        """See `logging.Logger.log`."""
+        if level >= logging.WARNING:
+            text = str(msg) % args if args else str(msg)
+            if not text.startswith("Transition"):
+                self.reason = text
+        super().log(min(level, logging.DEBUG), msg, *args, **options)
+
+    def warn(self, msg: object, *args: object, **options: Any) -> None:
+        """The old name of `warning`, which kazoo uses in places."""
+        self.log(logging.WARNING, msg, *args, **options)
+
+    def process(
+        self, msg: Any, kwargs: MutableMapping[str, Any]
+    ) -> tuple[Any, MutableMapping[str, Any]]:
+        """Nothing is added."""
+        return msg, kwargs
