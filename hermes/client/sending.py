@@ -16,7 +16,13 @@ from hermes.client.grouping import Delivery, OutgoingSet, SetRules
 from hermes.client.retries import Retries, RetryRules
 from hermes.client.routing import Brokers, Router
 from hermes.client.sync_producer import SendResult, SyncProducer, is_retriable
-from hermes.errors import BrokerUnavailableError, HermesError, WrongPartitionError
+from hermes.errors import (
+    BrokerTimeoutError,
+    BrokerUnavailableError,
+    HermesError,
+    OutcomeUnknownError,
+    WrongPartitionError,
+)
 from hermes.protocol import Acks, ProduceRequest
 
 __all__ = ["MAX_ACKNOWLEDGED_SET_BYTES", "MAX_SET_BYTES", "Sender"]
@@ -31,6 +37,8 @@ _MAX_REQUEST_SETS: Final = 1000
 # While sending goes on to fail there is one line in so many seconds.
 _SECONDS_BETWEEN_LINES: Final = 10.0
 _LEAST_SECONDS: Final = 0.001
+# After one of these nobody knows whether the set is stored, whatever later tries come to.
+_UNCERTAIN: Final = (OutcomeUnknownError, BrokerTimeoutError, BrokerUnavailableError)
 
 
 class Sender:
@@ -71,14 +79,21 @@ class Sender:
         retries = Retries(self._retry_rules)
         delivery = Delivery(items, self._router.choose, self._rules, self._router.steady)
         pending: Sequence[OutgoingSet] = delivery.sets
+        uncertain: dict[OutgoingSet, HermesError] = {}
         while True:
             self._attempt(pending, retries)
+            for each in pending:
+                if isinstance(each.outcome, _UNCERTAIN):
+                    uncertain[each] = each.outcome
             pending = [each for each in delivery.sets if _may_be_tried_again(each)]
             unplaced = delivery.unplaced
             if not pending and not unplaced:
                 return delivery
             pause = retries.next_pause()
             if pause is None or self._abandoned.wait(pause):
+                # "Nothing was written" is true of the last try only.
+                for each in pending:
+                    each.outcome = uncertain.get(each, each.outcome)
                 return delivery
             self._say_what_failed(pending, [delivery[index] for index in unplaced], retries)
             self._choose_again(pending)

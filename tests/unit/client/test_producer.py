@@ -16,6 +16,7 @@ from hermes.errors import (
     InvalidTopicError,
     MessageTooLargeBrokerError,
     MessageTooLargeError,
+    OutcomeUnknownError,
     PluginError,
     QueueFullError,
     RemoteProtocolError,
@@ -298,6 +299,17 @@ def test_retries_are_bounded_and_the_error_is_the_last_one(memory_broker, produc
             producer.send("clicks", b"x").result(10)
         assert producer.send("clicks", b"y").result(10).offset == 0
         assert (producer.metrics().failed, producer.metrics().sent) == (1, 1)
+
+
+@BOTH
+def test_a_refusal_after_an_unknown_outcome_does_not_say_that_nothing_was_written(
+    memory_broker, producer_type
+) -> None:
+    broker = memory_broker()
+    broker.errors = [ErrorCode.OUTCOME_UNKNOWN, ErrorCode.STORAGE_UNAVAILABLE]
+    settings = {"producer_type": producer_type, "num_retries": 1, "acks": "flushed"}
+    with producer_of(broker, **settings) as producer, pytest.raises(OutcomeUnknownError):
+        producer.send("clicks", b"x").result(10)
 
 
 def test_a_failure_that_stays_is_not_tried_again(memory_broker) -> None:
