@@ -186,5 +186,8 @@ def _write_ready_file(path: Path, config: BrokerConfig, run: ServingBroker) -> N
         "zookeeper_connect": run.coordination.connect_string,
     }
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    temporary.write_text(json.dumps(content) + "\n", encoding="utf-8")
+    temporary.unlink(missing_ok=True)
+    # Its directory may be everybody's: what somebody puts there in between is not written through.
+    with temporary.open("x", encoding="utf-8") as file:
+        file.write(json.dumps(content) + "\n")
     os.replace(temporary, path)
