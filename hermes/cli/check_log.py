@@ -9,7 +9,7 @@ from hermes.cli.exits import EXIT_FAILURE
 from hermes.cli.log_checks import DirectoryCheck, Finding, Totals, data_bytes
 from hermes.cli.options import JSON_OPTION, MAX_EXPANDED_OPTION, MAX_MESSAGE_OPTION
 from hermes.cli.segments import Limits
-from hermes.cli.terminal import format_bytes, progress, write_json
+from hermes.cli.terminal import format_bytes, progress, write_json, write_line
 
 __all__ = ["command"]
 
@@ -42,11 +42,11 @@ def command(
             if as_json:
                 write_json(asdict(finding))
             else:
-                click.echo(_finding_text(finding))
+                write_line(_finding_text(finding))
     if as_json:
         write_json({"kind": "summary", **asdict(check.totals)})
     else:
-        click.echo(_summary_text(check.totals))
+        write_line(_summary_text(check.totals))
     if check.totals.problems:
         ctx.exit(EXIT_FAILURE)
 

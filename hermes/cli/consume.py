@@ -25,7 +25,7 @@ from hermes.cli.payloads import payload_json
 from hermes.cli.positions import find_position
 from hermes.cli.reading import Chunk, PartitionReader, read_partitions
 from hermes.cli.starts import AtOffset, Beginning, End, Start
-from hermes.cli.terminal import note, progress, status
+from hermes.cli.terminal import harmless, note, progress, status
 from hermes.cli.topic_source import OffsetRange, TopicSource
 from hermes.client import SimpleConsumer
 from hermes.client.fetching import DEFAULT_MAX_FETCH_BYTES
@@ -269,10 +269,11 @@ def _renderer(template: str | None, as_json: bool) -> _Render:
     """What turns a chunk into the bytes for stdout."""
     if as_json:
         return lambda topic, chunk: b"".join(map(_json_line, _consumed(topic, chunk)))
+    on_terminal = sys.stdout.isatty()
     if template is None:
-        return _lines
+        return _harmless_lines if on_terminal else _lines
     try:
-        compiled = MessageFormat(template)
+        compiled = MessageFormat(template, harmless) if on_terminal else MessageFormat(template)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="-f") from None
     return lambda topic, chunk: b"".join(map(compiled.render, _consumed(topic, chunk)))
@@ -283,6 +284,10 @@ def _lines(_topic: str, chunk: Chunk) -> bytes:
     payloads = [message[0] for message, _ in chunk.messages]
     payloads.append(b"")
     return b"\n".join(payloads)
+
+
+def _harmless_lines(topic: str, chunk: Chunk) -> bytes:
+    return harmless(_lines(topic, chunk))
 
 
 def _consumed(topic: str, chunk: Chunk) -> Iterator[ConsumedMessage]:

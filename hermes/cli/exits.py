@@ -8,6 +8,7 @@ from typing import Final
 import click
 
 from hermes.errors import HermesError
+from hermes.quoting import printable
 
 __all__ = [
     "EXITS_EPILOG",
@@ -39,6 +40,10 @@ def debugging() -> bool:
     return os.environ.get("HERMES_DEBUG", "") not in ("", "0")
 
 
+#: How much of an error is said: one that quotes what it found may be long.
+_MAX_TEXT = 2000
+
+
 def conclude(error: BaseException) -> int:
     """Say on stderr, in one line, what ended a command, and choose its exit code.
 
@@ -52,7 +57,7 @@ def conclude(error: BaseException) -> int:
     if text:
         if debugging():
             traceback.print_exception(error)
-        click.echo(f"hermes: {_one_line(text)}", err=True)
+        click.echo(f"hermes: {printable(_one_line(text), _MAX_TEXT)}", err=True)
     return code
 
 

@@ -58,12 +58,15 @@ class MessageFormat:
 
     Args:
         template: text with kcat's tokens and escapes; see `FORMAT_HELP`.
+        shown: applied to what stands for a token, for a terminal say; the template's own bytes,
+            which are the user's, stay as they are.
 
     Raises:
         ValueError: a token or an escape is unknown; the text names it and those there are.
     """
 
-    def __init__(self, template: str) -> None:
+    def __init__(self, template: str, shown: Callable[[bytes], bytes] | None = None) -> None:
+        self._shown = shown
         self._pieces: list[Callable[[ConsumedMessage], bytes]] = []
         position = 0
         for match in _PIECE.finditer(template):
@@ -87,7 +90,8 @@ class MessageFormat:
         if name not in _TOKENS:
             known = " ".join(f"%{token}" for token in _TOKENS)
             raise ValueError(f"%{name} is no token of a format; there are {known}")
-        self._pieces.append(_TOKENS[name])
+        token, shown = _TOKENS[name], self._shown
+        self._pieces.append(token if shown is None else lambda message: shown(token(message)))
 
 
 def _unescape(escape: str) -> bytes:

@@ -2,6 +2,10 @@
 
 Progress and status appear only where a terminal is attached; a note (a fallback, skipped data)
 always does, because nothing that was lost or changed may pass in silence.
+
+Names and payloads come from anybody, and a terminal obeys what they hold: it can be cleared, be
+renamed, be made to type. So what goes to a terminal is shown with escapes for all that isn't plain
+text, and what goes into a file or a pipe stays as it is.
 """
 
 import json
@@ -12,7 +16,18 @@ from typing import Any
 
 import click
 
-__all__ = ["format_bytes", "note", "progress", "status", "write_json", "write_line", "write_table"]
+from hermes.quoting import printable
+
+__all__ = [
+    "format_bytes",
+    "harmless",
+    "note",
+    "progress",
+    "status",
+    "write_json",
+    "write_line",
+    "write_table",
+]
 
 
 def note(text: str) -> None:
@@ -21,7 +36,7 @@ def note(text: str) -> None:
     Args:
         text: one line, without the program's name.
     """
-    click.echo(f"hermes: {text}", err=True)
+    click.echo(f"hermes: {printable(text)}", err=True)
 
 
 def status(text: str, *, quiet: bool = False) -> None:
@@ -60,9 +75,9 @@ def write_line(text: str) -> None:
     """Write a line on stdout. Buffered, since some commands write millions.
 
     Args:
-        text: without its newline.
+        text: without its newline; escaped for a terminal.
     """
-    sys.stdout.write(text + "\n")
+    sys.stdout.write(_shown(text) + "\n")
 
 
 def write_json(value: Any) -> None:
@@ -81,7 +96,7 @@ def write_table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> No
         headings: one per column.
         rows: as many cells each; None shows as `-`.
     """
-    cells = [["-" if cell is None else str(cell) for cell in row] for row in rows]
+    cells = [["-" if cell is None else _shown(str(cell)) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(headings, *cells, strict=True)]
     to_the_right = [bool(rows) and all(isinstance(row[i], int | None) for row in rows)
                     for i in range(len(headings))]  # fmt: skip
@@ -91,6 +106,20 @@ def write_table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> No
             for cell, width, right in zip(line, widths, to_the_right, strict=True)
         )
         write_line("  ".join(padded).rstrip())
+
+
+def harmless(data: bytes) -> bytes:
+    """Make bytes fit for a terminal: text stays, with its lines and tabs; all else is escaped.
+
+    Args:
+        data: any bytes, UTF-8 where they are text.
+    """
+    lines = data.decode("utf-8", "backslashreplace").split("\n")
+    return "\n".join("\t".join(map(printable, line.split("\t"))) for line in lines).encode()
+
+
+def _shown(text: str) -> str:
+    return printable(text) if sys.stdout.isatty() else text
 
 
 def format_bytes(count: int) -> str:

@@ -15,7 +15,7 @@ from hermes.cli.options import (
     TOPIC,
     BrokerAddress,
 )
-from hermes.cli.terminal import format_bytes, write_json, write_table
+from hermes.cli.terminal import format_bytes, write_json, write_line, write_table
 from hermes.client import SimpleConsumer
 from hermes.errors import ClientError
 from hermes.protocol import ErrorCode, MetadataRequest, TopicMetadata, error_for
@@ -102,7 +102,7 @@ def delete(
     if as_json:
         write_json({"deleted": topic})
     else:
-        click.echo(f"deleted {topic}")
+        write_line(f"deleted {topic}")
 
 
 @contextmanager

@@ -5,23 +5,34 @@ The framing is the one that schema registries use, so that one can come later wi
     0  int8   0, the framing's version
     1  int32  the schema's id, big-endian
     5  ...    the value in Avro's binary encoding
+
+`hermes.plugins.avro_limits` says what is refused for what it would cost.
 """
 
 import io
 import json
 import struct
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import fastavro
 from zope.interface import implementer
 
 from hermes.errors import ConfigError, EncodingError
 from hermes.interfaces import IDecoder, IEncoder
+from hermes.plugins.avro_limits import check_depth, check_items, check_nesting, is_recursive
 
 __all__ = ["AvroEncoder"]
 
 _FRAME: Final = struct.Struct(">bi")
+
+
+class _Schema(NamedTuple):
+    """A schema, its named types, and whether a record of it holds records of its own kind."""
+
+    parsed: Any
+    named: Mapping[str, Any]
+    recurs: bool
 
 
 @implementer(IEncoder, IDecoder)
@@ -62,8 +73,13 @@ class AvroEncoder:
         """See `IEncoder`."""
         buffer = io.BytesIO()
         buffer.write(self._prefix)
+        schema = self._schema
         try:
-            fastavro.schemaless_writer(buffer, self._schema, value)
+            if schema.recurs:
+                check_nesting(value)
+            fastavro.schemaless_writer(buffer, schema.parsed, value)
+            if schema.recurs:
+                check_depth(buffer.getvalue(), _FRAME.size, schema.parsed, schema.named)
         except Exception as error:  # whatever the value's own types raise, fastavro lets through
             raise EncodingError(
                 f"a {type(value).__name__} does not fit the schema: {type(error).__name__}: {error}"
@@ -82,9 +98,11 @@ class AvroEncoder:
             )
         body = io.BytesIO(payload)
         body.seek(_FRAME.size)
-        reader = None if writer is self._schema else self._schema
+        reader = None if writer is self._schema else self._schema.parsed
         try:
-            value = fastavro.schemaless_reader(body, writer, reader)
+            if writer.recurs:
+                check_depth(payload, _FRAME.size, writer.parsed, writer.named)
+            value = fastavro.schemaless_reader(body, writer.parsed, reader)
         except Exception as error:  # EOFError, IndexError, UnicodeDecodeError, MemoryError, ...
             raise EncodingError(
                 f"the payload is no value of schema {schema_id}: {type(error).__name__}: {error}"
@@ -94,10 +112,13 @@ class AvroEncoder:
         return value
 
 
-def _parsed(schema: Any, key: str) -> Any:
+def _parsed(schema: Any, key: str) -> _Schema:
+    # A name may come again in another version of the schema, so nothing is shared.
+    named: dict[str, Any] = {}
     try:
         given = json.loads(schema) if isinstance(schema, str) and schema[:1] in "{[" else schema
-        # A name may come again in another version of the schema, so nothing is shared.
-        return fastavro.parse_schema(given, named_schemas={})
+        parsed = fastavro.parse_schema(given, named_schemas=named)
+        check_items(parsed, named)
+        return _Schema(parsed, named, is_recursive(parsed, named))
     except Exception as error:
         raise ConfigError(key, f"no Avro schema: {error}") from error

@@ -14,7 +14,7 @@ Owns the table of types and the refusal of what has no counterpart; reads no val
     bytes or fixed decimal(p <= 38, s)  decimal(p, s)
 
 Other logical types are refused, and so are unions of several types, records within themselves,
-records without fields, and null for a type.
+records without fields, null for a type, and arrays whose items take no bytes.
 """
 
 import json
@@ -26,6 +26,7 @@ import pyarrow as pa
 from pyspark.sql import types as spark
 
 from hermes.errors import ConfigError
+from hermes.plugins.avro_limits import check_items
 
 __all__ = ["parsed_schema", "schema_text", "to_arrow", "to_spark"]
 
@@ -118,6 +119,10 @@ def to_spark(text: str, argument: str) -> spark.StructType:
     """
     named: dict[str, Any] = {}
     parsed = fastavro.parse_schema(json.loads(text), named_schemas=named)
+    try:
+        check_items(parsed, named)
+    except ValueError as error:
+        raise ConfigError(argument, str(error)) from error
     found = _Translation(named, argument).of(parsed, "", ())
     assert isinstance(found, spark.StructType)
     return found

@@ -57,3 +57,24 @@ def test_checking_shows_progress(hermes, topic, terminal, broker):
     check = hermes.start("check-log", broker.log_dir / f"{topic}-0", stderr=device)
     assert b"1 message" in check.communicate(timeout=60)[0]
     assert "100%" in shown()
+
+
+PAYLOAD = b"\x1b]0;pwned\x07 \xe2\x80\xaetxt \xff"
+
+
+def test_payloads_and_names_obey_no_terminal_and_are_exact_in_a_pipe(hermes, broker, terminal):
+    topic = "\u202eevil\u200b"
+    hermes("produce", "-t", topic, stdin=PAYLOAD + b"\n")
+    assert hermes("consume", "-t", topic, "-e").stdout == PAYLOAD + b"\n"
+    device, shown = terminal
+    for arguments in (
+        ("consume", "-t", topic, "-e", "-q"),
+        ("consume", "-t", topic, "-e", "-q", "-f", "%t: %s\\n"),
+        ("topics", "list"),
+    ):
+        hermes.start(*arguments, stdout=device).communicate(timeout=60)
+    text = shown()
+    assert "\x1b" not in text
+    assert "\u202e" not in text
+    assert text.count(r"\x1b]0;pwned\x07 \u202etxt \xff") == 2
+    assert text.count(r"\u202eevil\u200b") == 2

@@ -1,6 +1,7 @@
 import pytest
 
 from hermes.cli.formats import ConsumedMessage, MessageFormat
+from hermes.cli.terminal import harmless
 
 MESSAGE = ConsumedMessage("clicks", 3, 1000, 1015, b"a\xffb")
 
@@ -27,3 +28,9 @@ def test_tokens_and_escapes(template, rendered):
 def test_an_unknown_token_or_escape_is_refused_with_those_there_are(template):
     with pytest.raises(ValueError, match=r"is no (token|escape) of a format; there are "):
         MessageFormat(template)
+
+
+def test_only_what_a_message_brings_is_changed_for_a_terminal():
+    message = MESSAGE._replace(topic="a\u202eb", payload=b"\x1bc" * 2337)
+    rendered = MessageFormat(r"\x1b[1m%t\x1b[0m %R %S", harmless).render(message)
+    assert rendered == b"\x1b[1ma\\u202eb\x1b[0m \\x00\\x00\\x12B 4674"

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from hermes.errors import ConfigError
 from hermes.spark.decoding.avro_columns import AvroFormat, decode_batch
 from hermes.spark.decoding.avro_types import schema_text, to_arrow, to_spark
 
@@ -116,3 +117,11 @@ def test_the_framing(number: int) -> None:
 def test_a_schema_travels_as_text() -> None:
     assert json.loads(TEXT) == SCHEMA
     assert schema_text(json.dumps(SCHEMA), "schema") == TEXT
+
+
+def test_arrays_of_nothing_are_refused() -> None:
+    nothing = {"type": "fixed", "name": "F", "size": 0}
+    schema = json.loads(TEXT)
+    schema["fields"].append({"name": "a", "type": {"type": "array", "items": nothing}})
+    with pytest.raises(ConfigError, match="take no bytes"):
+        schema_text(schema, "schema")
