@@ -106,7 +106,7 @@ class Channel:
 
     def _exchange(self, step: Exchange[Any], timeout: float | None) -> Any:
         timeout = (timeout or self.connection.timeout_seconds) + step.extra_seconds
-        body = self.connection.call(step.request, timeout_seconds=timeout)
+        body = self.connection.call(step.request, timeout_seconds=timeout, changes=step.changes)
         try:
             return step.decode(body)
         except RemoteProtocolError:

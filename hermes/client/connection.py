@@ -18,10 +18,12 @@ from types import TracebackType
 from typing import Final, Self
 
 from hermes.client.arguments import check_address, check_seconds
+from hermes.client.endings import RetiredConnection, closed_when_idle
 from hermes.errors import (
     BrokerTimeoutError,
     BrokerUnavailableError,
     ClientError,
+    HermesError,
     RemoteProtocolError,
 )
 from hermes.forks import FORKED, watch_forks
@@ -85,6 +87,10 @@ class BrokerConnection:
         # Whether requests without an answer went out since the last answer: if the broker closes
         # now, nobody knows which of them it had read.
         self._unanswered = False
+        # Whether a request that changes something waits for its answer now; and the connection on
+        # which one did so in vain, with the time until which its end is waited for.
+        self._is_changing = False
+        self._retired: RetiredConnection | None = None
         self._is_forked = False
         watch_forks(self)
 
@@ -103,27 +109,35 @@ class BrokerConnection:
         """Whether requests were sent that no later answer proves to have been read."""
         return self._unanswered
 
-    def call(self, request: bytes, *, timeout_seconds: float | None = None) -> bytearray:
+    def call(
+        self, request: bytes, *, timeout_seconds: float | None = None, changes: bool = False
+    ) -> bytearray:
         """Send a request and wait for its answer.
 
         Args:
             request: a whole encoded request, size prefix included.
             timeout_seconds: overrides the connection's timeout for this call; above 0.
+            changes: whether it changes something on the broker, so that nothing else may overtake
+                it: when its answer doesn't come in time, the next call waits until the broker has
+                closed the old connection, and so has dealt with what was sent there; see
+                `RetiredConnection` for how long.
 
         Returns:
             The answer's body without its size prefix; the caller's own.
 
         Raises:
             BrokerUnavailableError: no connection, or it broke; the request may have been carried
-                out, so repeat it only if that does no harm.
+                out, so repeat it only if that does no harm. Or an earlier one that changes
+                something is still open, so nothing was sent.
             BrokerTimeoutError: no answer in time; as above.
             RemoteProtocolError: the answer is no Kafka answer; is this the right port?
             ClientError: the connection was closed by `close`, or this is a forked process.
         """
         with self._turn(timeout_seconds) as deadline:
             self._transmit(request, deadline)
+            self._is_changing = changes
             body = self._receive_answer(deadline)
-            self._unanswered = False
+            self._unanswered = self._is_changing = False
             return body
 
     def send(self, request: bytes) -> None:
@@ -158,18 +172,25 @@ class BrokerConnection:
     def close(self) -> None:
         """Close for good; a call under way in another thread fails. Idempotent."""
         self._closed = True
-        current = self._socket
+        current, retired = self._socket, self._retired
+        # Wakes the thread that holds the lock; only that thread frees the sockets.
         if current is not None:
-            # Wakes the thread that holds the lock; only that thread frees the socket.
             with suppress(OSError):
                 current.shutdown(socket.SHUT_RDWR)
-        self.disconnect()
+        if retired is not None:
+            retired.wake()
+        with self._lock:
+            self._drop()
+            self._drop_retired()
 
     def forked(self) -> None:
         """See `hermes.forks.Forkable`."""
         self._lock = threading.Lock()
         self._is_forked = True
         self._drop()
+        retired, self._retired = self._retired, None
+        if retired is not None:
+            retired.let_go()
 
     def __enter__(self) -> Self:
         return self
@@ -196,7 +217,7 @@ class BrokerConnection:
         try:
             yield deadline
         except TimeoutError as error:
-            self._drop()
+            self._retire()
             raise BrokerTimeoutError(
                 f"{self.address} did not answer within {timeout:g} s; "
                 "the request may or may not have been carried out"
@@ -206,8 +227,11 @@ class BrokerConnection:
             raise BrokerUnavailableError(
                 f"{self.address}: the connection broke: {error}"
             ) from error
-        except BaseException:
+        except HermesError:
             self._drop()
+            raise
+        except BaseException:  # an interrupt: as if the time were over
+            self._retire()
             raise
         finally:
             self._lock.release()
@@ -225,16 +249,48 @@ class BrokerConnection:
     def _drop_stale(self) -> None:
         # Between calls nothing may be readable: it is the broker's end of file, or bytes that
         # nobody asked for.
-        unanswered = self._unanswered
+        may_be_lost = self._unanswered and not self._was_closed_when_idle()
         self._drop()
-        if unanswered:
+        if may_be_lost:
             raise BrokerUnavailableError(
                 f"{self.address} closed the connection since the last request; "
                 "requests without an answer that were sent before may be lost"
             )
         _log.debug("%s closed the idle connection; connecting anew", self.address)
 
+    def _was_closed_when_idle(self) -> bool:
+        assert self._socket is not None
+        return closed_when_idle(self._socket, self.timeout_seconds)
+
+    def _retire(self) -> None:
+        """Give the socket up after a time without an answer; see `call` on requests that change."""
+        current = self._socket
+        if current is None or not self._is_changing or self._closed:
+            self._drop()
+            return
+        self._socket = None
+        self._unanswered = self._is_changing = False
+        self._poll.unregister(current)
+        self._retired = RetiredConnection(current, self.timeout_seconds)
+
+    def _await_end(self, deadline: float) -> None:
+        """Wait until what was sent over a retired connection has been dealt with."""
+        assert self._retired is not None
+        if not self._retired.wait(deadline):
+            raise BrokerUnavailableError(
+                f"{self.address} has not dealt with an earlier request yet, whose answer did not "
+                "come in time; nothing was sent behind it"
+            )
+        self._drop_retired()
+
+    def _drop_retired(self) -> None:
+        retired, self._retired = self._retired, None
+        if retired is not None:
+            retired.abort()
+
     def _connect(self, deadline: float) -> None:
+        if self._retired is not None and not self._closed:
+            self._await_end(deadline)
         if self._closed:
             raise ClientError(f"the connection to {self.address} was closed")
         if time.monotonic() < self._held_off_until:
@@ -292,7 +348,7 @@ class BrokerConnection:
 
     def _drop(self) -> None:
         dropped, self._socket = self._socket, None
-        self._unanswered = False
+        self._unanswered = self._is_changing = False
         if dropped is not None:
             self._poll.unregister(dropped)
             dropped.close()

@@ -81,12 +81,15 @@ class Exchange(Generic[T]):
         repeatable: whether a driver may send it again over a new connection when the old one
             breaks: true for whatever changes nothing on the broker.
         extra_seconds: how long the broker may take on purpose, on top of the driver's timeout.
+        changes: whether it changes something, and so nothing may overtake it, not even when its
+            answer is late.
     """
 
     request: bytes
     decode: Callable[[Buffer], T]
     repeatable: bool = True
     extra_seconds: float = 0.0
+    changes: bool = False
 
 
 @dataclass(frozen=True, slots=True)

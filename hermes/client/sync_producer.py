@@ -200,6 +200,7 @@ def _produce(
         AcknowledgedProduceRequest(acks, timeout_ms, tuple(produces)).encode(),
         partial(_decode, produces),
         repeatable=False,
+        changes=True,
     )
     return [_outcome(*each) for each in zip(produces, entries, strict=True)]
 

@@ -1,5 +1,7 @@
 """The client library against real brokers: what is sent comes back, and errors are as promised."""
 
+import sys
+
 import pytest
 
 from hermes import (
@@ -16,6 +18,7 @@ from hermes import (
 )
 from hermes.client import AppendTime, SyncProducer
 from hermes.errors import BrokerUnavailableError, ConfigError
+from hermes.protocol import encode_message_set
 
 
 def listed(*brokers) -> str:
@@ -125,6 +128,22 @@ def test_a_refused_set_is_reported_by_the_barrier(start_broker) -> None:
         producer.barrier()
         with pytest.raises(BrokerUnavailableError, match=r"closed the connection|broke"):
             send_and_wait(producer, b"\x00\x00\x00\x06\x01\x00\x00\x00\x00\x01")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nobody tells when the end came")
+def test_an_idle_producer_of_one_broker_goes_on(start_broker) -> None:
+    broker = start_broker(idle_timeout="2s")
+    message = encode_message_set([b"x"])
+    with SyncProducer("127.0.0.1", broker.port, timeout_seconds=1) as producer:
+        producer.send("clicks", 0, message)
+        connection = producer.channel.connection
+        assert connection._poll.poll(60_000)  # the broker closes what is idle
+        producer.send("clicks", 0, message)
+        producer.barrier()
+    with SimpleConsumer("127.0.0.1", broker.port) as consumer:
+        request = FetchRequest("clicks", 0, 0, 1 << 20)
+        (result,) = consumer.fetch_waiting([request], max_wait_ms=30_000, min_bytes=22)
+        assert [message.payload for message, _ in result] == [b"x", b"x"]
 
 
 def send_and_wait(producer: SyncProducer, message_set: bytes) -> None:

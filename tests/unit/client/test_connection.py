@@ -14,6 +14,13 @@ from hermes.errors import (
     ConfigError,
     RemoteProtocolError,
 )
+from hermes.protocol import (
+    AcknowledgedProduceRequest,
+    Acks,
+    MetadataRequest,
+    ProduceRequest,
+    encode_message_set,
+)
 
 REQUEST = struct.pack(">i", 6) + b"\x00\x01abcd"
 
@@ -288,3 +295,91 @@ def test_a_refused_connection_is_tried_again_at_once(unused_port, scripted) -> N
         broker = scripted(["read one request", framed(b"back"), "read until the client closes"])
         refused.port = broker.port
         assert refused.call(REQUEST) == b"back"
+
+
+# -- requests that change something -------------------------------------------------------------
+
+
+def frame_of(payload: bytes) -> bytes:
+    produce = ProduceRequest("clicks", 0, encode_message_set([payload]))
+    return AcknowledgedProduceRequest(Acks.WRITTEN, 1000, (produce,)).encode()
+
+
+def test_nothing_overtakes_a_change_whose_answer_is_late(memory_broker) -> None:
+    broker = memory_broker()
+    with BrokerConnection(broker.host, broker.port, timeout_seconds=60) as connection:
+        broker.paused.clear()
+        with pytest.raises(BrokerTimeoutError):
+            connection.call(frame_of(b"first"), timeout_seconds=0.05, changes=True)
+        with pytest.raises(BrokerUnavailableError, match="nothing was sent behind it"):
+            connection.call(frame_of(b"second"), timeout_seconds=0.05, changes=True)
+        broker.paused.set()
+        connection.call(frame_of(b"third"), changes=True)
+        assert broker.connection_count == 2
+    assert broker.payloads("clicks") == [b"first", b"third"]
+
+
+def test_an_old_connection_is_not_waited_for_for_ever(memory_broker) -> None:
+    broker = memory_broker()
+    with BrokerConnection(broker.host, broker.port) as connection:
+        connection.call(frame_of(b"x"), changes=True)
+        connection.timeout_seconds = 0.01
+        broker.paused.clear()
+        with pytest.raises(BrokerTimeoutError):
+            connection.call(frame_of(b"x"), changes=True)
+        assert broker.connection_count == 1
+        while broker.connection_count < 2:  # it is waited for at first
+            with pytest.raises((BrokerUnavailableError, BrokerTimeoutError)):
+                connection.call(frame_of(b"x"), changes=True)
+
+
+def test_what_changes_nothing_is_not_waited_for(memory_broker) -> None:
+    broker = memory_broker()
+    with BrokerConnection(broker.host, broker.port, timeout_seconds=60) as connection:
+        broker.paused.clear()
+        for count in (1, 2):
+            with pytest.raises(BrokerTimeoutError):
+                connection.call(MetadataRequest(()).encode(), timeout_seconds=0.05)
+            while broker.connection_count < count:
+                threading.Event().wait(0.001)
+
+
+def test_close_does_not_wait_for_an_old_connection(memory_broker) -> None:
+    broker = memory_broker()
+    connection = BrokerConnection(broker.host, broker.port, timeout_seconds=60)
+    broker.paused.clear()
+    with pytest.raises(BrokerTimeoutError):
+        connection.call(frame_of(b"x"), timeout_seconds=0.05, changes=True)
+    failed: list[Exception] = []
+
+    def call() -> None:
+        try:
+            connection.call(frame_of(b"y"), changes=True)
+        except ClientError as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    connection.close()
+    thread.join(30)
+    assert not thread.is_alive()
+    assert len(failed) == 1
+
+
+@pytest.mark.parametrize("is_idle", [True, False])
+def test_the_end_of_an_idle_connection_is_no_loss(memory_broker, monkeypatch, is_idle) -> None:
+    monkeypatch.setattr("hermes.client.connection.closed_when_idle", lambda *given: is_idle)
+    broker = memory_broker()
+    frame = ProduceRequest("clicks", 0, encode_message_set([b"x"])).encode()
+    with BrokerConnection(broker.host, broker.port) as connection:
+        connection.call(MetadataRequest(()).encode())
+        connection.send(frame)
+        broker.drop_connections()
+        wait_until_readable(connection)
+        if is_idle:
+            connection.send(frame)
+            connection.call(MetadataRequest(()).encode())
+            assert broker.connection_count == 2
+        else:
+            with pytest.raises(BrokerUnavailableError, match="may be lost"):
+                connection.send(frame)
