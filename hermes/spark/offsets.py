@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from hermes.coordination.layout import BrokerPartition, parse_partition
 from hermes.errors import InvalidNodeError
+from hermes.quoting import quoted
 
 __all__ = [
     "EARLIEST_OFFSET",
@@ -93,7 +94,7 @@ def parse_partitions(text: str) -> tuple[TopicPartition, ...]:
     expected = '{"topic": ["<broker>-<partition>", ...]}'
     for topic, names in _json_object(text, expected).items():
         if not isinstance(names, list):
-            raise ValueError(f"{topic}: expected a list of partitions, got {names!r}")
+            raise ValueError(f"{topic}: expected a list of partitions, got {quoted(names)}")
         found.update(_partition(topic, name) for name in names)
     if not found:
         raise ValueError(f"expected at least one partition, {expected}")
@@ -103,22 +104,22 @@ def parse_partitions(text: str) -> tuple[TopicPartition, ...]:
 def _json_object(text: str, expected: str) -> dict[str, Any]:
     try:
         value = json.loads(text)
-    except ValueError as error:
-        raise ValueError(f"expected {expected}, got {text!r}: {error}") from error
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"expected {expected}, got {quoted(text)}: {error}") from error
     if not isinstance(value, dict):
-        raise ValueError(f"expected {expected}, got {text!r}")
+        raise ValueError(f"expected {expected}, got {quoted(text)}")
     return value
 
 
 def _pairs(value: Mapping[str, Mapping[str, int]]) -> Any:
     for topic, offsets in value.items():
         if not isinstance(offsets, Mapping):
-            raise ValueError(f"{topic}: expected offsets by partition, got {offsets!r}")
+            raise ValueError(f"{topic}: expected offsets by partition, got {quoted(offsets)}")
         for name, offset in offsets.items():
             if type(offset) is not int or not EARLIEST_OFFSET <= offset < 1 << 63:
                 raise ValueError(
                     f"{topic} {name}: expected an offset, {EARLIEST_OFFSET} for the earliest or "
-                    f"{LATEST_OFFSET} for the latest, got {offset!r}"
+                    f"{LATEST_OFFSET} for the latest, got {quoted(offset)}"
                 )
             yield _partition(topic, name), offset
 

@@ -9,6 +9,7 @@ import errno
 import os
 import secrets
 import shutil
+import stat
 from pathlib import Path
 from typing import Final
 
@@ -30,11 +31,19 @@ class Files:
     """The file system. Knows nothing of loads; every method is one step, in the sense of above."""
 
     def read(self, path: Path) -> bytes | None:
-        """The content of a file; None when there is none."""
+        """The content of a file; None when there is none.
+
+        Raises:
+            LoadTargetError: it is a FIFO, say, which may never end, or never begin.
+        """
         try:
-            return path.read_bytes()
+            descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
         except FileNotFoundError:
             return None
+        with open(descriptor, "rb") as file:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise LoadTargetError(f"{path} is no regular file")
+            return file.read()
 
     def names(self, directory: Path) -> list[str]:
         """The names in a directory, sorted; none when there is no such directory."""

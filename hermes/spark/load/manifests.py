@@ -12,8 +12,16 @@ import json
 from dataclasses import dataclass
 from typing import Any, Final
 
-from hermes.errors import LoadTargetError
-from hermes.spark.load.plans import Plan, Ranges, format_ranges, parse_document, parse_ranges
+from hermes.spark.load.plans import (
+    UNREADABLE,
+    Plan,
+    Ranges,
+    damaged,
+    format_ranges,
+    parse_document,
+    parse_ranges,
+    whole_number,
+)
 from hermes.spark.offsets import Offsets, nested, unnested
 
 __all__ = ["Manifest"]
@@ -90,10 +98,10 @@ class Manifest:
         document = parse_document(content, _FORMAT, source, advice)
         try:
             return cls(
-                **{key: int(document[key]) for key in _COUNTS},
+                **{key: whole_number(document[key]) for key in _COUNTS},
                 directory=str(document["directory"]),
                 ranges=parse_ranges(document["ranges"]),
                 offsets=unnested(document["offsets"]),
             )
-        except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
-            raise LoadTargetError(f"{source} is damaged ({error!r}); {advice}") from error
+        except UNREADABLE as error:
+            raise damaged(source, error, advice) from error

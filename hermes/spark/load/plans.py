@@ -15,23 +15,28 @@ in UTC) in which the broker appended; or, where that isn't known, in which the l
 
 import datetime
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
 
 from hermes.errors import LoadTargetError
+from hermes.quoting import printable, quoted
 from hermes.spark.offsets import Offsets, TopicPartition, nested, unnested
 
 __all__ = [
+    "UNREADABLE",
     "Granularity",
     "Piece",
     "Plan",
     "Ranges",
+    "damaged",
     "format_ranges",
     "parse_document",
     "parse_ranges",
     "period_at",
     "period_length_ms",
+    "whole_number",
 ]
 
 Granularity: TypeAlias = Literal["day", "hour"]
@@ -39,7 +44,11 @@ Granularity: TypeAlias = Literal["day", "hour"]
 Ranges: TypeAlias = dict[TopicPartition, tuple[int, int]]
 """A start and an end for each partition."""
 
+#: What a document of another shape than expected makes reading it raise.
+UNREADABLE: Final = (KeyError, IndexError, TypeError, ValueError, AttributeError)
+
 _FORMAT: Final = "hermes load plan"
+_PERIOD: Final = re.compile(r"\d{4}-\d\d-\d\d(T\d\d)?", re.ASCII)
 _LENGTHS_MS: Final = {"day": 86_400_000, "hour": 3_600_000}
 
 
@@ -133,16 +142,16 @@ class Plan:
         document = parse_document(content, _FORMAT, source, advice)
         try:
             if document["partition_by"] not in get_args(Granularity):
-                raise ValueError(f"partition_by is {document['partition_by']!r}")
+                raise ValueError(f"partition_by is {quoted(document['partition_by'])}")
             return cls(
-                int(document["number"]),
-                int(document["planned_ms"]),
+                whole_number(document["number"]),
+                whole_number(document["planned_ms"]),
                 document["partition_by"],
                 tuple(_pieces(document["pieces"])),
                 unnested(document["offsets"]),
             )
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise _damaged(source, error, advice) from error
+        except UNREADABLE as error:
+            raise damaged(source, error, advice) from error
 
 
 def period_length_ms(partition_by: Granularity) -> int:
@@ -181,15 +190,33 @@ def parse_document(content: bytes, kind: str, source: str, advice: str) -> dict[
     """
     try:
         document = json.loads(content)
-    except ValueError as error:
-        raise _damaged(source, error, advice) from error
+    except (ValueError, RecursionError) as error:
+        raise damaged(source, error, advice) from error
     if not isinstance(document, dict) or document.get("format") != kind:
-        raise _damaged(source, f"it is no {kind}", advice)
+        raise damaged(source, f"it is no {kind}", advice)
     if document.get("version") != 1:
-        raise LoadTargetError(
-            f"{source}: a newer version of Hermes wrote this (version {document.get('version')})"
-        )
+        version = quoted(document.get("version"))
+        raise LoadTargetError(f"{source}: a newer version of Hermes wrote this (version {version})")
     return document
+
+
+def whole_number(value: object) -> int:
+    """A number of a document, as int64 holds it. Raises ValueError for anything else."""
+    if type(value) is not int or not 0 <= value < 1 << 63:
+        raise ValueError(f"expected a whole number, got {quoted(value)}")
+    return value
+
+
+def damaged(source: str, reason: object, advice: str) -> LoadTargetError:
+    """Make the error for a file that can't be used.
+
+    Args:
+        source: the file's name.
+        reason: what is wrong with it: a text, or what reading it raised.
+        advice: what to do.
+    """
+    text = f"{type(reason).__name__}: {reason}" if isinstance(reason, LookupError) else str(reason)
+    return LoadTargetError(f"{source} is damaged ({printable(text, 300)}); {advice}")
 
 
 def _pieces(value: Mapping[str, Mapping[str, list[Any]]]) -> Iterator[Piece]:
@@ -197,12 +224,10 @@ def _pieces(value: Mapping[str, Mapping[str, list[Any]]]) -> Iterator[Piece]:
     for partition, start in unnested(first).items():
         for begin, end, period in value[partition.topic][partition.name]:
             piece = Piece(partition, begin, end, str(period))
-            if not (type(end) is int and start == begin < end):
+            if not start == begin < whole_number(end):
                 raise ValueError(f"{partition}: {begin!r} to {end!r} does not follow on {start}")
+            if not _PERIOD.fullmatch(piece.period):
+                raise ValueError(f"expected a day or an hour, got {quoted(piece.period)}")
             _ = piece.day, piece.hour  # they raise ValueError
             start = end
             yield piece
-
-
-def _damaged(source: str, reason: object, advice: str) -> LoadTargetError:
-    return LoadTargetError(f"{source} is damaged ({reason}); {advice}")

@@ -15,7 +15,9 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import DateType, IntegerType, LongType, StructType
 
+from hermes.errors import LoadTargetError
 from hermes.spark.cluster import Cluster, Retries
+from hermes.spark.load.files import Files
 from hermes.spark.load.plans import Granularity, Piece, Plan
 from hermes.spark.offsets import Offsets
 from hermes.spark.options import SourceOptions
@@ -82,7 +84,10 @@ class LoadSource(DataSource):
 
     def _plan(self) -> Plan:
         path = Path(self.options[PLAN_OPTION])
-        return Plan.decode(path.read_bytes(), str(path), "run the load again")
+        content = Files().read(path)
+        if content is None:
+            raise LoadTargetError(f"{path} is gone; run the load again")
+        return Plan.decode(content, str(path), "run the load again")
 
 
 class LoadReader(DataSourceReader):

@@ -2,6 +2,7 @@
 
 import datetime
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -10,13 +11,14 @@ from hypothesis import strategies as st
 
 from hermes.client import AppendTime
 from hermes.errors import ConfigError, DataLossError, LoadTargetError
+from hermes.spark.load.files import Files
 from hermes.spark.load.manifests import Manifest
 from hermes.spark.load.options import parse_load_options
 from hermes.spark.load.planning import make_plan
 from hermes.spark.load.plans import Piece, Plan, period_at
 from hermes.spark.load.sinks import Committed
 from hermes.spark.load.source import tasks
-from hermes.spark.load.target import target_path
+from hermes.spark.load.target import LoadTarget, target_path
 from hermes.spark.offsets import TopicPartition
 
 HOUR_MS = 3_600_000
@@ -242,3 +244,57 @@ def test_targets_are_directories() -> None:
     for each in ("s3://bucket/clicks", Path("s3://bucket/clicks"), "hdfs:/clicks", "file://nas/a"):
         with pytest.raises(LoadTargetError, match="expected a directory with hard links"):
             target_path(each)
+
+
+def plan_document(**changes: object) -> bytes:
+    document = {
+        "format": "hermes load plan",
+        "version": 1,
+        "number": 1,
+        "planned_ms": 1,
+        "partition_by": "day",
+        "pieces": {"t": {"0-0": [[0, 10, "2024-01-01"]]}},
+        "offsets": {"t": {"0-0": 10}},
+    }
+    return json.dumps(document | changes).encode()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"[" * 200_000,
+        b"{" * 200_000,
+        plan_document(number=1e400),
+        plan_document(number=10**400),
+        plan_document(planned_ms=10**30),
+        plan_document(planned_ms="1"),
+        plan_document(partition_by=["day"]),
+        plan_document(partition_by="x" * 1_000_000),
+        plan_document(pieces={"t": {"0-0": []}}),
+        plan_document(pieces={"t": {"0-0": [[]]}}),
+        plan_document(pieces={"t": {"0-0": [[0, 10**400, "2024-01-01"]]}}),
+        plan_document(pieces={"t": {"0-0": [[0, 10, "2024-01-01/../x"]]}}),
+        plan_document(pieces={"t": {"0-0": [[0, 10, "2024-01-01T+7"]]}}),
+        plan_document(offsets={"t": {"0-0": "y" * 1_000_000}}),
+        plan_document(offsets={"t": {"z" * 1_000_000: 1}}),
+        plan_document(version="v" * 1_000_000),
+    ],
+    ids=lambda content: content[:200].decode(),
+)
+def test_a_damaged_plan_is_one_short_line(content: bytes) -> None:
+    with pytest.raises(LoadTargetError) as raised:
+        Plan.decode(content, "plan.json", "run the load again")
+    assert len(str(raised.value)) < 600
+    with pytest.raises(LoadTargetError):
+        Manifest.decode(content.replace(b"load plan", b"load manifest"), "m.json", "restore it")
+
+
+def test_a_plan_in_good_order_is_read() -> None:
+    assert Plan.decode(plan_document(), "plan.json", "").log_bytes == 10
+
+
+def test_a_fifo_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    (tmp_path / "_hermes").mkdir()
+    os.mkfifo(tmp_path / "_hermes" / "target.json")
+    with pytest.raises(LoadTargetError, match=r"target\.json is no regular file"):
+        LoadTarget.find(tmp_path, Files())
