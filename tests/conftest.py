@@ -1,12 +1,13 @@
 """What all tests share: golden vectors, brokers as processes, and peace among pytest's plugins."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
-from hermes_testkit import BrokerProcess
+from hermes_testkit import TWISTD, BrokerProcess
 from hypothesis import settings
 from left_behind import Guard
 
@@ -71,14 +72,20 @@ def kafka_vectors() -> dict[str, Any]:
 def start_broker(tmp_path: Path) -> Iterator[Callable[..., BrokerProcess]]:
     """Starts `twistd -n hermes` processes with settings given as keywords; stops them at the end.
 
-    A `log_dir` is made under the test's own directory when none is given. The process runs in
-    another directory than the repository's, so that packaging faults show.
+    `program` and `environment` are for the process and no settings. A `log_dir` is made under the
+    test's own directory when none is given. The process runs in another directory than the
+    repository's, so that packaging faults show.
     """
     brokers: list[BrokerProcess] = []
 
-    def start(**settings: Any) -> BrokerProcess:
+    def start(
+        program: Sequence[str] = TWISTD,
+        environment: Mapping[str, str] = MappingProxyType({}),
+        **settings: Any,
+    ) -> BrokerProcess:
         settings.setdefault("log_dir", str(tmp_path / "logs"))
-        broker = BrokerProcess(tmp_path / f"broker-{len(brokers)}", settings)
+        directory = tmp_path / f"broker-{len(brokers)}"
+        broker = BrokerProcess(directory, settings, environment=environment, program=program)
         brokers.append(broker)
         return broker
 

@@ -22,6 +22,7 @@ from typing import Any, Self
 import yaml
 
 __all__ = [
+    "TWISTD",
     "BrokerProcess",
     "RawClient",
     "fetch",
@@ -35,6 +36,9 @@ __all__ = [
 
 #: How long anything may take before a test fails; generous, since it is never waited for in vain.
 DEADLINE_SECONDS = 60.0
+
+#: The program that a broker runs in.
+TWISTD = (str(Path(sys.executable).with_name("twistd")),)
 
 
 class BrokerProcess:
@@ -55,7 +59,7 @@ class BrokerProcess:
         settings: dict[str, Any],
         wait: bool = True,
         environment: Mapping[str, str] = MappingProxyType({}),
-        program: Sequence[str] = (str(Path(sys.executable).with_name("twistd")),),
+        program: Sequence[str] = TWISTD,
     ) -> None:
         directory.mkdir(parents=True)
         self._environment = {**os.environ, "PYTHONUNBUFFERED": "1", **environment}

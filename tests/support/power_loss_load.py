@@ -6,7 +6,6 @@
 import gzip
 import random
 import struct
-import sys
 import threading
 import time
 from contextlib import suppress
@@ -15,6 +14,7 @@ from pathlib import Path
 
 from hermes_testkit import (
     DEADLINE_SECONDS,
+    TWISTD,
     BrokerProcess,
     RawClient,
     frame,
@@ -207,13 +207,12 @@ def record(directory: Path, seconds: float, seed: int) -> tuple[Trace, list[Clie
     logs = directory / "logs"
     logs.mkdir(parents=True)
     output = directory / "trace"
-    twistd = str(Path(sys.executable).with_name("twistd"))
     coordination_port = free_port()
     settings = {**SETTINGS, "coordination_listen": loopback(coordination_port)}
     broker = BrokerProcess(
         directory / "broker",
         {**settings, "log_dir": str(logs)},
-        program=[*strace_command(output), twistd],
+        program=[*strace_command(output), *TWISTD],
     )
     try:
         seen: dict[int, int] = {}

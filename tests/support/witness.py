@@ -22,7 +22,6 @@ class Witness(threading.Thread):
     Attributes:
         served: how many times it was.
         slowest_ms: the longest that it waited.
-        slowest_at: the moment of that on the monotonic clock, in seconds.
     """
 
     def __init__(self, client: RawClient, ask: Callable[[int], None]) -> None:
@@ -32,26 +31,32 @@ class Witness(threading.Thread):
         self._ended = threading.Event()
         self.served = 0
         self.slowest_ms = 0.0
-        self.slowest_at = 0.0
+        self._asked_at: float | None = None
         self.failure: Exception | None = None
         self.start()
 
     def run(self) -> None:
         while not self._ended.wait(_PAUSE_SECONDS):
-            began = time.monotonic()
+            began = self._asked_at = time.monotonic()
             try:
                 self._ask(self.served)
             except Exception as error:
                 self.failure = error
                 return
             took_ms = (time.monotonic() - began) * 1000
-            if took_ms > self.slowest_ms:
-                self.slowest_ms, self.slowest_at = took_ms, began
+            self.slowest_ms = max(self.slowest_ms, took_ms)
+            self._asked_at = None
             self.served += 1
 
     def reset(self) -> None:
         """Forget how long it waited so far."""
         self.slowest_ms = 0.0
+
+    def waiting_ms(self) -> float:
+        """The longest that it has waited, or waits now."""
+        asked_at = self._asked_at
+        waits = 0.0 if asked_at is None else time.monotonic() - asked_at
+        return max(self.slowest_ms, waits * 1000)
 
     def end(self) -> None:
         """Ask no more; raises what went wrong."""

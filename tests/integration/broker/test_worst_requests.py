@@ -1,0 +1,27 @@
+"""The worst request known of each kind, a few of each: tests/soak/test_worst_requests.py in short.
+
+What is held here can't depend on how fast a machine is: memory, the log's growth, that nothing is
+left open, and that well-behaved clients are served throughout.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from attacked_broker import attack_everything
+from fuzzed_broker import PORTS
+from hermes_testkit import BrokerProcess
+
+CONNECTIONS = 3
+SECONDS = 5
+MAX_RSS_MIB = 300
+
+
+@pytest.mark.parametrize("port_name", PORTS)
+def test_the_worst_requests_disturb_nobody(
+    start_broker: Callable[..., BrokerProcess], tmp_path: Path, port_name: str
+) -> None:
+    outcomes = attack_everything(start_broker, tmp_path / "turns", port_name, CONNECTIONS, SECONDS)
+    for outcome in outcomes:
+        assert outcome.rss_mib < MAX_RSS_MIB, outcome
+        assert outcome.log_bytes_per_frame < 100, outcome
