@@ -16,6 +16,7 @@ requests that are Hermes' own.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from threading import Lock
 from typing import Any
 
 from twisted.internet.defer import Deferred, DeferredSemaphore
@@ -95,12 +96,14 @@ INLINE_PLAIN_BYTES = 1024 * 1024
 INLINE_UNUSUAL_BYTES = 8 * 1024
 INLINE_EXPANDED_BYTES = 64 * 1024
 
-#: How many sets are checked in worker threads at a time. Each may expand to `max_expanded_bytes`,
-#: and the other users of the threads want some, too.
+#: How many sets are checked in worker threads at a time; the threads' other users want some, too.
 CONCURRENT_CHECKS = 2
 
 #: How long an acknowledged produce waits for the delete of its topic; then it is answered with 71.
 DELETION_WAIT_SECONDS = 1.0
+
+#: A set that expands to more than this is checked when no other such set is.
+CONCURRENT_EXPANDED_BYTES = 8 * 1024 * 1024
 
 #: A fetch waits no longer than this: a peer that has gone may only be noticed afterwards.
 MAX_WAIT_MS = 5 * 60 * 1000
@@ -193,6 +196,7 @@ class Broker:
         self._in_thread = in_thread
         self._lines = LimitedLog(self._log, clock.seconds)
         self._checking = DeferredSemaphore(CONCURRENT_CHECKS)
+        self._expanding_far = Lock()
         self.topics = topics
         self.metrics = Metrics()
         self.waiting = WaitingFetches(
@@ -362,7 +366,16 @@ class Broker:
             return error
 
     def _check_all(self, produces: Sequence[ProduceRequest]) -> list[_Check]:
-        return [self._check(produce, self._config.max_expanded_bytes) for produce in produces]
+        return [self._check_in_thread(produce) for produce in produces]
+
+    def _check_in_thread(self, produce: ProduceRequest) -> _Check:
+        """Check a set, and have only one at a time that takes much memory."""
+        limit = min(CONCURRENT_EXPANDED_BYTES, self._config.max_expanded_bytes)
+        check = self._check(produce, limit)
+        if isinstance(check, ExpandedTooLargeError) and limit < self._config.max_expanded_bytes:
+            with self._expanding_far:
+                check = self._check(produce, self._config.max_expanded_bytes)
+        return check
 
     def _check(self, produce: ProduceRequest, max_expanded_bytes: int) -> _Check:
         """Check a set as 0.7 does. Touches nothing of the broker: any thread may call it."""

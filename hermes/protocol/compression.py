@@ -46,6 +46,8 @@ _GZIP_MIN_REST: Final = 18
 # the number of members, however many there are.
 _GZIP_FIRST_PIECE_BYTES: Final = 1024
 _GZIP_LARGEST_PIECE_BYTES: Final = 64 * 1024
+# And expanded in parts, since zlib needs twice the memory of what it gives at a time.
+_GZIP_LARGEST_PART_BYTES: Final = 1024 * 1024
 # zlib's messages for a member header that is none; behind a whole member they mean "ignore it".
 _GZIP_HEADER_FAULTS: Final = ("header", "unknown compression method")
 
@@ -131,10 +133,11 @@ def decompress(codec: Codec, data: Buffer, limit: int) -> bytes:
         InvalidMessageError: the data is not what the codec says. It carries no offset.
         ExpandedTooLargeError: it would expand beyond the limit.
     """
-    return expand(codec, data, Budget(limit))
+    expanded = expand(codec, data, Budget(limit))
+    return expanded if isinstance(expanded, bytes) else bytes(expanded)
 
 
-def expand(codec: Codec, data: Buffer, budget: Budget) -> bytes:
+def expand(codec: Codec, data: Buffer, budget: Budget) -> bytes | bytearray:
     """Expand the payload of a compressed message, as one of several that share a budget.
 
     Args:
@@ -142,7 +145,13 @@ def expand(codec: Codec, data: Buffer, budget: Budget) -> bytes:
         data: the payload; not modified.
         budget: charged for the result, and at least `MIN_CHARGE_BYTES`.
 
-    Returns and Raises: as for `decompress`; after an error the budget may be charged in part.
+    Returns:
+        What the payload expands to, as a new object: a bytearray when it came in several parts,
+        which then were never in memory twice.
+
+    Raises:
+        InvalidMessageError, ExpandedTooLargeError: as for `decompress`; the budget may be charged
+            in part.
     """
     view = memoryview(data)
     if codec is Codec.GZIP:
@@ -151,38 +160,52 @@ def expand(codec: Codec, data: Buffer, budget: Budget) -> bytes:
     return _unsnap_framed(view, budget) if framed else _unsnap(view, budget)
 
 
-def _gunzip(view: memoryview, budget: Budget) -> bytes:
-    parts: list[bytes] = []
+def _gunzip(view: memoryview, budget: Budget) -> bytes | bytearray:
+    expanded: bytes | bytearray | None = None
     position = 0
-    while not parts or len(view) - position > _GZIP_MIN_REST:
+    while expanded is None or len(view) - position > _GZIP_MIN_REST:
         try:
-            part, position = _gunzip_member(view, position, budget)
+            member, position = _gunzip_member(view, position, budget)
         except zlib.error as error:
-            if parts and any(fault in str(error) for fault in _GZIP_HEADER_FAULTS):
+            if expanded is not None and any(fault in str(error) for fault in _GZIP_HEADER_FAULTS):
                 break
             raise InvalidMessageError(f"a gzip payload can't be expanded: {error}") from error
-        parts.append(part)
-    return b"".join(parts)
+        expanded = member if expanded is None else _appended(expanded, member)
+    return expanded
 
 
-def _gunzip_member(view: memoryview, position: int, budget: Budget) -> tuple[bytes, int]:
+def _gunzip_member(
+    view: memoryview, position: int, budget: Budget
+) -> tuple[bytes | bytearray, int]:
     """Expand the member at a position; returns what it holds, and the position behind it."""
     member = zlib.decompressobj(_GZIP_WINDOW)
-    parts: list[bytes] = []
-    expanded_bytes = 0
+    expanded: bytes | bytearray = b""
+    piece: Buffer = b""
     piece_bytes = _GZIP_FIRST_PIECE_BYTES
-    while not member.eof and expanded_bytes <= budget.room:
-        piece = view[position : position + piece_bytes]
+    is_full = False  # zlib may hold more than it was allowed to give
+    while not member.eof and len(expanded) <= budget.room:
         if not piece:
-            raise InvalidMessageError("a gzip payload is truncated")
+            piece = view[position : position + piece_bytes]
+            if not piece and not is_full:
+                raise InvalidMessageError("a gzip payload is truncated")
+            position += len(piece)
+            piece_bytes = min(4 * piece_bytes, _GZIP_LARGEST_PIECE_BYTES)
         # One byte more than there is room for: enough to tell that there isn't.
-        part = member.decompress(piece, budget.room - expanded_bytes + 1)
-        parts.append(part)
-        expanded_bytes += len(part)
-        position += len(piece) - len(member.unused_data)
-        piece_bytes = min(4 * piece_bytes, _GZIP_LARGEST_PIECE_BYTES)
-    budget.charge(expanded_bytes)
-    return b"".join(parts), position
+        most = min(budget.room - len(expanded) + 1, _GZIP_LARGEST_PART_BYTES)
+        part = member.decompress(piece, most)
+        is_full = len(part) == most
+        expanded = _appended(expanded, part) if expanded else part
+        piece = member.unconsumed_tail
+    budget.charge(len(expanded))
+    return expanded, position - len(member.unused_data)
+
+
+def _appended(expanded: bytes | bytearray, part: Buffer) -> bytearray:
+    """Grow in place: pieces that are joined at the end would take their memory twice."""
+    if isinstance(expanded, bytes):
+        expanded = bytearray(expanded)
+    expanded += part
+    return expanded
 
 
 def _unsnap_framed(view: memoryview, budget: Budget) -> bytes:

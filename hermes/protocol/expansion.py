@@ -11,6 +11,7 @@ from typing import Final
 from hermes.errors import InvalidMessageError
 from hermes.protocol.compression import Budget, Codec, expand
 from hermes.protocol.messages import SIZE, Message, count_uncompressed, decode_message
+from hermes.protocol.wire import Buffer
 
 __all__ = ["DEFAULT_MAX_EXPANDED_BYTES", "MAX_NESTING", "Expansion"]
 
@@ -19,6 +20,8 @@ DEFAULT_MAX_EXPANDED_BYTES: Final = 64 * 1024 * 1024
 
 #: How deep compressed sets may nest. 0.7's own limit is its stack; its clients never nest.
 MAX_NESTING: Final = 16
+
+_LARGE_BYTES: Final = 1024 * 1024
 
 
 class Expansion:
@@ -49,7 +52,9 @@ class Expansion:
             InvalidMessageError: something inside is damaged, or nested too deep. No offset.
             ExpandedTooLargeError: the budget is spent.
         """
-        data = self._expand(message, depth)
+        data: Buffer = self._expand(message, depth)
+        if len(data) > _LARGE_BYTES:  # slices of small ones are cheaper as copies
+            data = memoryview(data)
         count, position = count_uncompressed(data, 0, len(data))
         while (following := _message_end(data, position)) is not None:
             each = decode_message(data, position, following)
@@ -66,19 +71,20 @@ class Expansion:
         Yields:
             Checked, uncompressed messages of all levels, in order.
         """
-        for each in _whole_messages(self._expand(message, depth)):
+        expanded = self._expand(message, depth)
+        for each in _whole_messages(bytes(expanded)):  # payloads are slices of it
             if each.codec is Codec.NONE:
                 yield each
             else:
                 yield from self.messages(each, depth + 1)
 
-    def _expand(self, message: Message, depth: int) -> bytes:
+    def _expand(self, message: Message, depth: int) -> bytes | bytearray:
         if depth > MAX_NESTING:
             raise InvalidMessageError(f"compressed sets are nested more than {MAX_NESTING} deep")
         return expand(message.codec, message.payload, self._budget)
 
 
-def _whole_messages(data: bytes) -> Iterator[Message]:
+def _whole_messages(data: Buffer) -> Iterator[Message]:
     """Iterate over one level of an inner set."""
     position = 0
     while (following := _message_end(data, position)) is not None:
@@ -86,7 +92,7 @@ def _whole_messages(data: bytes) -> Iterator[Message]:
         position = following
 
 
-def _message_end(data: bytes, position: int) -> int | None:
+def _message_end(data: Buffer, position: int) -> int | None:
     """Tell where a message of an inner set ends, by 0.7's rules; None when the set ends before it.
 
     An incomplete message ends the set, unless it is the first; less than a length's 4 bytes end

@@ -245,7 +245,7 @@ def count_uncompressed(data: Buffer, start: int, end: int) -> tuple[int, int]:
     return count, start
 
 
-def decode_message(data: bytes, start: int, end: int) -> Message:
+def decode_message(data: Buffer, start: int, end: int) -> Message:
     """Decode and check one message of any kind.
 
     Args:
@@ -254,7 +254,7 @@ def decode_message(data: bytes, start: int, end: int) -> Message:
         end: where the message ends, as its length says; within the data.
 
     Returns:
-        The message; its payload is a copy.
+        The message; its payload is a slice of the data: a copy of bytes, a view of a memoryview.
 
     Raises:
         InvalidMessageError: it is shorter than its header, its magic or codec is unknown, or its
@@ -268,7 +268,8 @@ def decode_message(data: bytes, start: int, end: int) -> Message:
         _, _, attributes, crc = MAGIC1.unpack_from(data, start)
     else:
         attributes, (_, _, crc) = 0, MAGIC0.unpack_from(data, start)
-    message = Message((data[start + 4 + HEADER_BYTES[magic] : end], magic, attributes, crc))
+    payload: Any = data[start + 4 + HEADER_BYTES[magic] : end]
+    message = Message((payload, magic, attributes, crc))
     if not message.is_valid:
         raise InvalidMessageError(
             f"a message's CRC is {crc:#010x}, its payload's {crc32(message.payload):#010x}"

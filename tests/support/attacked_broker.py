@@ -1,6 +1,7 @@
 """One broker through every kind of attack, for the short test and the long one."""
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 from attack_rounds import Outcome, attack
@@ -55,12 +56,14 @@ def attack_everything(
     else:
         kinds, port = coordination_kinds(), coordination_port
         prepare_coordination(port)
-    witness, other = broker_witness(broker.port), coordination_witness(coordination_port)
-    logged, frames = log_bytes(broker), 0
-    for kind in kinds:
-        if only in kind.name:
-            outcome = attack(broker, port, kind, connections, [witness, other], turns, seconds)
-            frames += outcome.frames
-            yield outcome
-    other.end()
-    check_aftermath(broker, witness, logged, frames)
+    with ExitStack() as stack:
+        witness = stack.enter_context(closing(broker_witness(broker.port)))
+        other = stack.enter_context(closing(coordination_witness(coordination_port)))
+        logged, frames = log_bytes(broker), 0
+        for kind in kinds:
+            if only in kind.name:
+                outcome = attack(broker, port, kind, connections, [witness, other], turns, seconds)
+                frames += outcome.frames
+                yield outcome
+        other.end()
+        check_aftermath(broker, witness, logged, frames)

@@ -3,6 +3,7 @@
 import random
 import time
 from collections.abc import Callable
+from contextlib import closing
 from typing import Any
 
 from fuzz_rounds import check_aftermath, fuzz, log_bytes, open_sockets
@@ -38,14 +39,15 @@ def fuzz_port(
     else:
         witness, port = coordination_witness(coordination_port), coordination_port
         frames = JuteFrames(chance)
-    _wait_until_served(witness)
-    sockets, logged = open_sockets(broker), log_bytes(broker)
-    ways = fuzz(port, frames, count, chance)
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while open_sockets(broker) > sockets:  # it learns of the last closes in its own time
-        assert time.monotonic() < deadline, "sockets leak"
-        time.sleep(0.05)
-    figures = check_aftermath(broker, witness, logged, count)
+    with closing(witness):
+        _wait_until_served(witness)
+        sockets, logged = open_sockets(broker), log_bytes(broker)
+        ways = fuzz(port, frames, count, chance)
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        while open_sockets(broker) > sockets:  # it learns of the last closes in its own time
+            assert time.monotonic() < deadline, "sockets leak"
+            time.sleep(0.05)
+        figures = check_aftermath(broker, witness, logged, count)
     return {"seed": seed, "frames": ways.total(), **figures}
 
 

@@ -52,6 +52,12 @@ class Witness(threading.Thread):
         """Forget how long it waited so far."""
         self.slowest_ms = 0.0
 
+    def close(self) -> None:
+        """Ask no more, whatever happened."""
+        self._ended.set()
+        self.join(60)
+        self._client.close()
+
     def waiting_ms(self) -> float:
         """The longest that it has waited, or waits now."""
         asked_at = self._asked_at
@@ -60,9 +66,7 @@ class Witness(threading.Thread):
 
     def end(self) -> None:
         """Ask no more; raises what went wrong."""
-        self._ended.set()
-        self.join(60)
-        self._client.close()
+        self.close()
         if self.failure is not None:
             raise AssertionError(f"after {self.served} answers: {self.failure!r}")
         assert not self.is_alive(), "it waits for an answer"

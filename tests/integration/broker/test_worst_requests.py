@@ -14,7 +14,7 @@ from hermes_testkit import BrokerProcess
 
 CONNECTIONS = 3
 SECONDS = 5
-MAX_RSS_MIB = 300
+MAX_RSS_MIB = 250
 
 
 @pytest.mark.parametrize("port_name", PORTS)

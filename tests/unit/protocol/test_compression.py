@@ -9,7 +9,14 @@ import cramjam
 import pytest
 
 from hermes.errors import ExpandedTooLargeError, InvalidMessageError
-from hermes.protocol import MIN_CHARGE_BYTES, Codec, compress, decompress
+from hermes.protocol import (
+    MIN_CHARGE_BYTES,
+    Codec,
+    check_message_set,
+    compress,
+    decompress,
+    encode_message,
+)
 
 SET = bytes.fromhex(
     "0000000b01003610a68668656c6c6f0000000c0100718498e8776f726c642100000006010000000000"
@@ -253,3 +260,19 @@ def test_a_bomb_costs_no_more_memory_than_the_limit(codec):
         tracemalloc.stop()
 
     assert peak < 4_000_000
+
+
+def test_what_expands_far_is_never_in_memory_twice():
+    packed = compress(Codec.GZIP, encode_message(bytes(30_000_000)))
+    message_set = encode_message(packed, attributes=Codec.GZIP)
+    tracemalloc.start()
+    try:
+        check = check_message_set(
+            message_set, max_message_bytes=1_000_000, max_expanded_bytes=1 << 25
+        )
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+    assert check.message_count == 1
+    assert peak < 1.4 * 30_000_000
