@@ -25,9 +25,7 @@ def test_the_worst_request_of_each_kind(
     connections = times(100)
     outcomes = []
     only = os.environ.get("HERMES_SOAK_KIND", "")
-    for outcome in attack_everything(
-        start_broker, tmp_path / "turns", port_name, connections, 30, only
-    ):
+    for outcome in attack_everything(start_broker, tmp_path, port_name, connections, 30, only):
         print(outcome, flush=True)  # noqa: T201
         outcomes.append(outcome)
     report(
@@ -38,6 +36,7 @@ def test_the_worst_request_of_each_kind(
         rss_mib=max(each.rss_mib for each in outcomes),
         slowest_ms=max(each.slowest_ms for each in outcomes),
         log_bytes_per_frame=max(each.log_bytes_per_frame for each in outcomes),
+        unfinished=sum(not each.finished for each in outcomes),
     )
     bad = [
         str(each)

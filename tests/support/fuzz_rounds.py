@@ -10,7 +10,7 @@ import struct
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from hermes_testkit import BrokerProcess
 from witness import Witness
@@ -101,27 +101,12 @@ def open_sockets(broker: BrokerProcess) -> int:
     return found
 
 
-def check_aftermath(
-    broker: BrokerProcess, witness: Witness, logged_before: int, frames: int
-) -> dict[str, Any]:
-    """Hold a broker that was attacked to what it promises; stops it.
-
-    Returns:
-        What was measured.
-    """
+def check_aftermath(broker: BrokerProcess, witness: Witness) -> None:
+    """Hold a broker that was attacked to what it promises; stops it."""
     witness.end()
-    rss_bytes, logged = broker.memory_bytes(), log_bytes(broker) - logged_before
     assert broker.stop() == 0, "it did not stop in good order"
     faults = [line for line in broker.lines if "Traceback" in line or "Unhandled" in line]
     assert not faults, faults[0]
     findings = DirectoryCheck(broker.log_dir, Limits(1 << 20, 64 << 20)).run()
     problems = [each for each in findings if each.kind == "problem"]
     assert not problems, problems[0]
-    assert logged < 100 * frames + 10_000, f"{logged / frames:.0f} bytes of log for each frame"
-    assert rss_bytes < 200 << 20, f"{rss_bytes >> 20} MiB"
-    return {
-        "served_meanwhile": witness.served,
-        "slowest_ms": round(witness.slowest_ms),
-        "rss_mib": rss_bytes >> 20,
-        "log_bytes_per_frame": round(logged / frames, 1),
-    }

@@ -40,19 +40,22 @@ def fuzz_port(
         witness, port = coordination_witness(coordination_port), coordination_port
         frames = JuteFrames(chance)
     with closing(witness):
-        _wait_until_served(witness)
+        assert witness.is_served_again(DEADLINE_SECONDS)
         sockets, logged = open_sockets(broker), log_bytes(broker)
         ways = fuzz(port, frames, count, chance)
         deadline = time.monotonic() + DEADLINE_SECONDS
         while open_sockets(broker) > sockets:  # it learns of the last closes in its own time
             assert time.monotonic() < deadline, "sockets leak"
             time.sleep(0.05)
-        figures = check_aftermath(broker, witness, logged, count)
-    return {"seed": seed, "frames": ways.total(), **figures}
-
-
-def _wait_until_served(witness: Witness) -> None:
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while not witness.served and witness.failure is None:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+        rss_mib, grown = broker.memory_bytes() >> 20, log_bytes(broker) - logged
+        check_aftermath(broker, witness)
+    assert rss_mib < 200
+    assert grown < 100 * count + 10_000, f"{grown / count:.0f} bytes of log for each frame"
+    return {
+        "seed": seed,
+        "frames": ways.total(),
+        "served_meanwhile": witness.served,
+        "slowest_ms": round(witness.slowest_ms),
+        "rss_mib": rss_mib,
+        "log_bytes_per_frame": round(grown / count, 1),
+    }

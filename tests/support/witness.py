@@ -58,6 +58,13 @@ class Witness(threading.Thread):
         self.join(60)
         self._client.close()
 
+    def is_served_again(self, seconds: float) -> bool:
+        """Wait for a whole answer that was asked for from now on."""
+        goal, deadline = self.served + 2, time.monotonic() + seconds
+        while self.served < goal and self.failure is None and time.monotonic() < deadline:
+            time.sleep(_PAUSE_SECONDS)
+        return self.served >= goal
+
     def waiting_ms(self) -> float:
         """The longest that it has waited, or waits now."""
         asked_at = self._asked_at

@@ -12,8 +12,8 @@ from attacked_broker import attack_everything
 from fuzzed_broker import PORTS
 from hermes_testkit import BrokerProcess
 
-CONNECTIONS = 3
-SECONDS = 5
+CONNECTIONS = 2
+SECONDS = 10
 MAX_RSS_MIB = 250
 
 
@@ -21,7 +21,9 @@ MAX_RSS_MIB = 250
 def test_the_worst_requests_disturb_nobody(
     start_broker: Callable[..., BrokerProcess], tmp_path: Path, port_name: str
 ) -> None:
-    outcomes = attack_everything(start_broker, tmp_path / "turns", port_name, CONNECTIONS, SECONDS)
+    outcomes = attack_everything(
+        start_broker, tmp_path, port_name, CONNECTIONS, SECONDS, together=True
+    )
     for outcome in outcomes:
         assert outcome.rss_mib < MAX_RSS_MIB, outcome
         assert outcome.log_bytes_per_frame < 100, outcome
