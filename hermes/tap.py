@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, NoReturn, cast
 
 from twisted.application.service import IService
@@ -52,8 +53,10 @@ class Options(usage.Options):
         except HermesError as error:
             _exit(str(error))
         parent: Any = self.parent
+        if parent is not None:
+            _twistd["pidfile"] = parent.get("pidfile")
         if parent is not None and not parent.get("logger") and not parent.get("syslog"):
-            _log_options.update(
+            _twistd.update(
                 logfile=parent.get("logfile"),
                 nodaemon=parent.get("nodaemon"),
                 log_level=self.broker_config.log_level,
@@ -62,8 +65,8 @@ class Options(usage.Options):
             parent["logger"] = "hermes.tap.log_observer"  # twistd wants a name
 
 
-# What `log_observer` needs; twistd calls it by its name, without any argument.
-_log_options: dict[str, Any] = {}
+# What twistd was told; it calls `log_observer` by its name, without any argument.
+_twistd: dict[str, Any] = {}
 
 
 def log_observer() -> ILogObserver:
@@ -72,7 +75,7 @@ def log_observer() -> ILogObserver:
     The file is the one that twistd itself would take, and SIGUSR1 renames it and begins a new one;
     on standard output there is nothing to rotate, and the signal changes nothing.
     """
-    path, is_daemon = _log_options["logfile"], not _log_options["nodaemon"]
+    path, is_daemon = _twistd["logfile"], not _twistd["nodaemon"]
     file: Any = sys.stdout
     if path == "-" and is_daemon:
         _exit("a daemon can't log to standard output: leave --logfile out, or give -n")
@@ -81,7 +84,7 @@ def log_observer() -> ILogObserver:
     else:
         file = LogFile.fromFullPath(path or "twistd.log")  # type: ignore[no-untyped-call]
         signal.signal(signal.SIGUSR1, lambda *_: _in_reactor(file.rotate))
-    level, as_json = _log_options["log_level"], _log_options["log_format"] == "json"
+    level, as_json = _twistd["log_level"], _twistd["log_format"] == "json"
     return logs.log_observer(file, level, as_json=as_json)
 
 
@@ -101,7 +104,12 @@ def makeService(options: Options) -> IService:
 
     use_monotonic_clock(reactor)
     try:
-        return _ExitingService(options.broker_config, reactor, ready_file=options["ready-file"])
+        return _ExitingService(
+            options.broker_config,
+            reactor,
+            pid_file=_twistd.get("pidfile"),
+            ready_file=options["ready-file"],
+        )
     except HermesError as error:
         _exit(str(error))
 
@@ -109,23 +117,35 @@ def makeService(options: Options) -> IService:
 class _ExitingService(BrokerService):
     """A broker whose failed start ends the process with one line and status 1."""
 
-    def __init__(self, config: BrokerConfig, reactor: Any, **options: Any) -> None:
+    def __init__(
+        self, config: BrokerConfig, reactor: Any, pid_file: str | None, **options: Any
+    ) -> None:
         def end(reason: str) -> None:
             sys.stderr.write(f"hermes: {reason}\n")
             sys.stderr.flush()
+            reactor.addSystemEventTrigger("after", "shutdown", self._remove_pid_file)
             reactor.addSystemEventTrigger("after", "shutdown", os._exit, 1)
             reactor.stop()
 
         super().__init__(config, reactor, on_fatal=end, **options)
+        self._pid_file = pid_file
 
     def startService(self) -> None:
         """Start, or end the process with a reason that a person can use."""
-        logging.getLogger("hermes").addHandler(_ToTwisted(logging.INFO))
-        logging.getLogger("hermes").setLevel(logging.INFO)
+        level = logging.DEBUG if self.config.log_level == "debug" else logging.INFO
+        logging.getLogger("hermes").addHandler(_ToTwisted(level))
+        logging.getLogger("hermes").setLevel(level)
         try:
             super().startService()
         except (HermesError, OSError) as error:
+            self._remove_pid_file()
             _exit(str(error))
+
+    def _remove_pid_file(self) -> None:
+        """Do what twistd leaves undone when the process ends by itself."""
+        if self._pid_file:
+            with suppress(OSError):
+                os.unlink(self._pid_file)
 
     def stopService(self) -> Any:
         """Stop; a further signal means that clients are not waited for any longer."""

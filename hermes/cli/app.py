@@ -1,5 +1,6 @@
 """The program `hermes`: its table of commands, and how their outcomes become exit codes."""
 
+import difflib
 import importlib
 import logging
 import os
@@ -56,6 +57,16 @@ class LazyGroup(click.Group):
         command = importlib.import_module(f"hermes.cli.{module}").command
         assert isinstance(command, click.Command)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command that is meant; an unknown one may be a slip."""
+        name = args[0]
+        if self.get_command(ctx, name) is None and not name.startswith("-"):
+            for close in difflib.get_close_matches(name, self._modules, n=1):
+                raise click.UsageError(f"No such command {name!r}; did you mean {close!r}?", ctx)
+        return super().resolve_command(ctx, args)
 
 
 class _Ended(Exception):  # noqa: N818 - it is no error

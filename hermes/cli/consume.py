@@ -19,6 +19,7 @@ from hermes.cli.options import (
     TOPIC,
     BrokerAddress,
     broker_option,
+    zookeeper_option,
 )
 from hermes.cli.patience import Patience
 from hermes.cli.payloads import payload_json
@@ -60,16 +61,9 @@ class _Wanted:
     "-g",
     "--group",
     metavar="GROUP",
-    help="Read as a member of a consumer group, from where the group stands; with -z, not -b.",
+    help="Read as a member of a consumer group, from where the group stands; with -Z, not -b.",
 )
-@click.option(
-    "-z",
-    "--zookeeper",
-    envvar="HERMES_ZOOKEEPER",
-    show_envvar=True,
-    metavar="HOST:PORT[/CHROOT]",
-    help="ZooKeeper, for --group.",
-)
+@zookeeper_option("ZooKeeper, for --group.")
 @click.option("-t", "--topic", type=TOPIC, required=True, metavar="TOPIC", help="What to read.")
 @PARTITION_OPTION
 @click.option(

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import click
 
+from hermes.cli.options import zookeeper_option
 from hermes.cli.terminal import note
 from hermes.client import LATEST, SimpleConsumer
 from hermes.coordination.cluster import read_brokers
@@ -17,14 +18,8 @@ __all__ = ["GROUP_ARGUMENT", "ZOOKEEPER_OPTION", "Brokers", "connected"]
 
 _Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
-ZOOKEEPER_OPTION: Final[_Decorator] = click.option(
-    "-z",
-    "--zookeeper",
-    required=True,
-    envvar="HERMES_ZOOKEEPER",
-    show_envvar=True,
-    metavar="HOST:PORT[/CHROOT]",
-    help="ZooKeeper; several servers separated by commas.",
+ZOOKEEPER_OPTION: Final[_Decorator] = zookeeper_option(
+    "ZooKeeper; several servers separated by commas.", required=True
 )
 GROUP_ARGUMENT: Final[_Decorator] = click.argument("group", metavar="GROUP")
 

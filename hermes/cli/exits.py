@@ -58,6 +58,8 @@ def conclude(error: BaseException) -> int:
         if debugging():
             traceback.print_exception(error)
         click.echo(f"hermes: {printable(_one_line(text), _MAX_TEXT)}", err=True)
+    elif code == EXIT_INTERRUPTED and sys.stderr is not None and sys.stderr.isatty():
+        click.echo(err=True)  # the terminal shows ^C, and the prompt should not follow it
     return code
 
 

@@ -43,7 +43,7 @@ def _parse(text: str) -> Target:
     return Target("shift", int(text)) if sign else Target("offset", int(text))
 
 
-TARGET: Final = option_type(_parse)
+TARGET: Final = option_type(_parse, "where")
 
 
 def new_offsets(

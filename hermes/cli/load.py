@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from hermes.cli.options import JSON_OPTION, TOPIC
+from hermes.cli.options import JSON_OPTION, TOPIC, zookeeper_option
 from hermes.cli.spark_session import require_spark, spark_session
 from hermes.cli.terminal import format_bytes, note, progress, write_json, write_line, write_table
 from hermes.errors import DataLossError, LoadError
@@ -37,14 +37,7 @@ __all__ = ["command"]
     metavar="HOST:PORT,...",
     help="All the brokers: each knows only its own partitions.",
 )
-@click.option(
-    "-z",
-    "--zookeeper",
-    envvar="HERMES_ZOOKEEPER",
-    show_envvar=True,
-    metavar="HOST:PORT[/CHROOT]",
-    help="ZooKeeper, where the brokers register, instead of the list.",
-)
+@zookeeper_option("ZooKeeper, where the brokers register, instead of the list.")
 @click.option("--pattern", metavar="REGEX", help="All topics whose whole name matches.")
 @click.option(
     "--partition-by",

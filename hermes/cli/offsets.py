@@ -38,7 +38,7 @@ def _parse_time(text: str) -> int:
 @click.option(
     "--time",
     "time_ms",
-    type=option_type(_parse_time),
+    type=option_type(_parse_time, "time"),
     metavar="TIME",
     help="earliest, latest, or a time (ISO 8601, UTC unless it names a zone, or milliseconds "
     "since 1970): offsets of what was appended up to then, newest first.",

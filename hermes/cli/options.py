@@ -6,6 +6,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 import click
 
 from hermes.cli.starts import parse_start
+from hermes.cli.terminal import note
 from hermes.cli.times import parse_time_ms
 from hermes.config.units import parse_size
 from hermes.errors import InvalidTopicError
@@ -28,6 +29,7 @@ __all__ = [
     "broker_option",
     "option_type",
     "parse_broker",
+    "zookeeper_option",
 ]
 
 DEFAULT_PORT: Final = 9092
@@ -53,8 +55,13 @@ class BrokerAddress(NamedTuple):
         return f"{host}:{self.port}"
 
 
-def option_type(parse: Callable[[str], Value]) -> Callable[[str], Value]:
-    """Make a parser the type of an option: its ValueError becomes a usage error with its text."""
+def option_type(parse: Callable[[str], Value], shown: str) -> Callable[[str], Value]:
+    """Make a parser the type of an option: its ValueError becomes a usage error with its text.
+
+    Args:
+        parse: reads what was given.
+        shown: what `--help` calls the value where the option doesn't say.
+    """
 
     def convert(text: str) -> Value:
         try:
@@ -62,6 +69,7 @@ def option_type(parse: Callable[[str], Value]) -> Callable[[str], Value]:
         except ValueError as error:
             raise click.BadParameter(str(error)) from None
 
+    convert.__name__ = shown
     return convert
 
 
@@ -103,11 +111,11 @@ def _refuse_nan(_: click.Context, __: click.Parameter, value: float) -> float:
     return value
 
 
-BROKER: Final = option_type(parse_broker)
-START: Final = option_type(parse_start)
-SIZE: Final = option_type(parse_size)
-TIME: Final = option_type(parse_time_ms)
-TOPIC: Final = option_type(_parse_topic)
+BROKER: Final = option_type(parse_broker, "host:port")
+START: Final = option_type(parse_start, "start")
+SIZE: Final = option_type(parse_size, "size")
+TIME: Final = option_type(parse_time_ms, "time")
+TOPIC: Final = option_type(_parse_topic, "topic")
 
 #: What the wire can carry as a partition; `ANY_PARTITION` knows -1 as well, one at random.
 PARTITION: Final = click.IntRange(0, 2**31 - 1)
@@ -131,6 +139,36 @@ def broker_option(*, required: bool) -> _Decorator:
 
 
 BROKER_OPTION: Final[_Decorator] = broker_option(required=True)
+
+_OLD_ZOOKEEPER: Final = "hermes.cli.old_zookeeper"
+
+
+def zookeeper_option(help_text: str, *, required: bool = False) -> _Decorator:
+    """The option for ZooKeeper: -Z, and for now also -z, which is kcat's for compression."""
+
+    def take_old(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
+        if value is not None:
+            note("-z is for compression, as in produce; for ZooKeeper it will go: use -Z")
+            ctx.meta[_OLD_ZOOKEEPER] = value
+
+    def take(ctx: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+        found: str | None = ctx.meta.get(_OLD_ZOOKEEPER, value)
+        if found is None and required:
+            raise click.MissingParameter(ctx=ctx, param=parameter)
+        return found
+
+    option = click.option(
+        "-Z",
+        "--zookeeper",
+        callback=take,
+        envvar="HERMES_ZOOKEEPER",
+        show_envvar=True,
+        metavar="HOST:PORT[/CHROOT]",
+        help=help_text,
+    )
+    old = click.option("-z", "_", hidden=True, is_eager=True, expose_value=False, callback=take_old)
+    return lambda command: option(old(command))
+
 
 JSON_OPTION: Final[_Decorator] = click.option(
     "--json", "as_json", is_flag=True, help="Write JSON, one value a line, for programs."

@@ -6,6 +6,7 @@ kind of plugin in particular; what one must provide is in `hermes.interfaces`.
 """
 
 import difflib
+import re
 from collections.abc import Callable, Iterator
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
@@ -58,8 +59,9 @@ def load_plugin(
     try:
         factory = entry.load()
     except Exception as error:
+        hint = _extra(entry, error) if isinstance(error, ImportError) else ""
         raise PluginError(
-            f"{label}: can't be loaded from {entry.value!r}: {_describe(error)}"
+            f"{label}: can't be loaded from {entry.value!r}: {_describe(error)}{hint}"
         ) from error
     if not callable(factory):
         raise PluginError(
@@ -100,6 +102,19 @@ def _find(group: str, name: str) -> EntryPoint:
     close = difflib.get_close_matches(name, names, n=1)
     hint = f"did you mean {close[0]!r}? " if close else ""
     raise PluginError(f"{group}: there is no {name!r}; {hint}installed: {', '.join(names)}")
+
+
+def _extra(entry: EntryPoint, error: ImportError) -> str:
+    """Name the extra of the plugin's distribution that brings what is missing, if one does."""
+    metadata = entry.dist.metadata if entry.dist else None
+    if metadata is None or not error.name:
+        return ""
+    for requirement in metadata.get_all("Requires-Dist") or ():
+        name = re.match(r"[\w.-]+", requirement)
+        extra = re.search(r"""extra == ["']([\w.-]+)["']""", requirement)
+        if name and extra and name[0].replace("-", "_").lower() == error.name.lower():
+            return f" (pip install '{metadata['Name']}[{extra[1]}]')"
+    return ""
 
 
 def _create(

@@ -5,6 +5,6 @@ from twisted.application.service import ServiceMaker
 hermes = ServiceMaker(  # type: ignore[no-untyped-call]
     "Hermes",
     "hermes.tap",
-    "A distributed publish/subscribe log (Kafka 0.7 wire protocol and disk format)",
+    "A broker of a publish/subscribe log.",
     "hermes",
 )

@@ -144,3 +144,21 @@ def test_a_daemon_cant_log_to_standard_output(tmp_path: Path) -> None:
     )
     assert ended.returncode == 1
     assert ended.stderr.startswith("hermes: a daemon can't log to standard output")
+
+
+def test_a_start_that_fails_leaves_no_pid_file(tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "broker.yaml").write_text(
+        "broker_id: 0\nlog_dir: logs\ncoordination: none\nlisten: tcp:0:interface=192.0.2.1\n",
+        encoding="utf-8",
+    )
+    ended = subprocess.run(
+        [TWISTD, "-n", "hermes", "--config", "broker.yaml"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_SECONDS,
+    )
+    assert ended.returncode == 1
+    assert "can't open 'tcp:0:interface=192.0.2.1'" in ended.stdout + ended.stderr
+    assert not (tmp_path / "twistd.pid").exists()

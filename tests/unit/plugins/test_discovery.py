@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hermes.errors import HermesError, PluginError
-from hermes.interfaces import IRetentionPolicy, RetentionSettings
+from hermes.interfaces import IEncoder, IRetentionPolicy, RetentionSettings
 from hermes.plugins import available, load_plugin, verify_plugin
 
 GROUP = "hermes.retention"
@@ -169,3 +169,13 @@ def test_two_distributions_with_one_name_are_both_named(install: Install) -> Non
 def test_an_object_that_was_passed_is_checked_too() -> None:
     with pytest.raises(HermesError, match=r"^the test's policy: builtins\.int is no IRetention"):
         verify_plugin(3, IRetentionPolicy, "the test's policy")
+
+
+def test_a_package_that_is_missing_names_the_extra_that_brings_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "msgpack", None)
+    monkeypatch.delitem(sys.modules, "hermes.plugins.encoders.message_pack", raising=False)
+    with pytest.raises(PluginError) as caught:
+        load_plugin("hermes.encoders", "msgpack", IEncoder)
+    assert str(caught.value).endswith("(pip install 'hermes-log[msgpack]')")

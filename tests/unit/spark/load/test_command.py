@@ -59,7 +59,7 @@ def test_nothing_new_is_no_failure(broker, tmp_path) -> None:
         (["clicks"], 2, "give --bootstrap-servers or --zookeeper"),
         (["-b", "here", "clicks"], 1, "hermes.bootstrap.servers: expected HOST:PORT"),
         (["-b", "BROKER", "--group", "g", "clicks"], 2, "--group needs --zookeeper"),
-        (["-b", "BROKER", "-z", "127.0.0.1:1", "clicks"], 2, "exclude each other"),
+        (["-b", "BROKER", "-Z", "127.0.0.1:1", "clicks"], 2, "exclude each other"),
         (["-b", "BROKER", "clack"], 1, "there is no topic 'clack' on the brokers; there are: cl"),
         (["-b", "BROKER", "--conf", "x", "clicks"], 2, "--conf: expected KEY=VALUE, got 'x'"),
         (["-b", "BROKER", "--clean-up", "clicks"], 1, "nothing was ever loaded into this"),
