@@ -13,8 +13,9 @@ changed, or that is a mixture of two states, is refused. Format 1, of the first 
 import json
 import os
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from functools import lru_cache
 from hashlib import blake2b
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -34,6 +35,7 @@ __all__ = [
     "FORMAT",
     "Stored",
     "apply_changes",
+    "check",
     "connect",
     "create_private",
     "publish",
@@ -105,16 +107,34 @@ def read(database: sqlite3.Connection) -> tuple[Stored, int]:
     Raises:
         DamagedError: it is not; or `sqlite3.Error`, which mostly says the same.
     """
+    nodes: list[NodeWritten] = []
+    sessions, zxid, taken_ms, total = _walk(database, nodes.append)
+    return Stored(tuple(nodes), sessions, zxid, taken_ms), total
+
+
+def check(database: sqlite3.Connection) -> None:
+    """Check that everything is what was written, as `read` does, and keep none of it."""
+    _walk(database, lambda node: None)
+
+
+def _walk(
+    database: sqlite3.Connection, found: Callable[[NodeWritten], None]
+) -> tuple[tuple[SessionOpened, ...], int, int | None, int]:
+    """Check everything, and give away the nodes.
+
+    Returns:
+        The sessions, the zxid, when it was taken if it is a snapshot, the sum of the rows' digests.
+    """
     for (complaint,) in database.execute("PRAGMA quick_check(1)"):
         if complaint != "ok":
             raise DamagedError(" ".join(str(complaint).split())[:200])
-    nodes, total = [], 0
+    total = 0
     for *values, digest in database.execute(f"SELECT {_COLUMNS}, digest FROM node"):
         path, data, acl, *numbers = values
         node = NodeWritten(path, data, _decode_acl(acl), *numbers)
         if digest != _node_digest(node, acl):
             raise DamagedError("a node is not what was written")
-        nodes.append(node)
+        found(node)
         total += digest + _children_digest(path, node.created_children, node.pzxid)
     sessions = tuple(
         SessionOpened(*row)
@@ -125,7 +145,7 @@ def read(database: sqlite3.Connection) -> tuple[Stored, int]:
     zxid = counters["zxid"]
     if counters["digest"] != _file_digest(total, zxid):
         raise DamagedError("nodes or sessions are missing, or of another time than the rest")
-    return Stored(tuple(nodes), sessions, zxid, counters.get("taken_ms")), total & _MASK
+    return sessions, zxid, counters.get("taken_ms"), total & _MASK
 
 
 def read_format_1(database: sqlite3.Connection) -> Stored:
@@ -154,7 +174,7 @@ def apply_changes(
     Returns:
         The sum after.
     """
-    for change in changes:
+    for change in _latest(changes):
         total += _apply(database, change)
     total &= _MASK
     # The names are literals, so that only values are bound, by position.
@@ -206,11 +226,24 @@ def _sync(path: Path, flags: int) -> None:
 # -- changes ------------------------------------------------------------------------------------
 
 
+def _latest(changes: Sequence[Change]) -> Iterator[Change]:
+    """Leave out what is written over: a thousand children change their parent a thousand times."""
+    parents: dict[str, ChildrenChanged] = {}
+    for change in changes:
+        if isinstance(change, ChildrenChanged):
+            parents[change.path] = change
+            continue
+        if isinstance(change, NodeWritten | NodeDeleted):
+            parents.pop(change.path, None)  # the whole node, or its end, says more
+        yield change
+    yield from parents.values()
+
+
 def _apply(database: sqlite3.Connection, change: Change) -> int:
     """Write one change; returns by how much the sum of digests changes."""
     match change:
         case NodeWritten(path, data, acl):
-            before, text, numbers = _node_share(database, path), json.dumps(acl), change[3:]
+            before, text, numbers = _node_share(database, path), _encode_acl(acl), change[3:]
             digest = _node_digest(change, text)
             database.execute(
                 "INSERT OR REPLACE INTO node VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -279,6 +312,12 @@ def _digest(values: tuple[object, ...], data: bytes = b"") -> int:
     return int.from_bytes(hashed.digest(), "big") & _MASK
 
 
+@lru_cache(maxsize=64)  # nearly all nodes have the same one
+def _encode_acl(acl: tuple[Acl, ...]) -> str:
+    return json.dumps(acl)
+
+
+@lru_cache(maxsize=64)
 def _decode_acl(text: str) -> tuple[Acl, ...]:
     return tuple(
         Acl(permissions, Identity(scheme, name)) for permissions, (scheme, name) in json.loads(text)

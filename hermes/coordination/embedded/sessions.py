@@ -61,6 +61,7 @@ class SessionTable(Generic[_Connection]):
         """Take over the sessions of an earlier process; each has its whole timeout from now on."""
         for session_id, password, timeout_ms in stored:
             self.open(session_id, password, timeout_ms, now)
+            self._last_id = max(self._last_id, session_id)  # also where the wall clock went back
 
     def open(
         self, session_id: int, password: bytes, timeout_ms: int, now: float

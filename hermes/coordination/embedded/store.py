@@ -24,6 +24,7 @@ from hermes.coordination.embedded.database import (
     FORMAT,
     Stored,
     apply_changes,
+    check,
     connect,
     create_private,
     publish,
@@ -139,7 +140,7 @@ class Store:
         with self._errors():
             self._copy(temporary)
             with closing(connect(temporary)) as copy:
-                read(copy)  # a damaged copy never takes the place of a good one
+                check(copy)  # a damaged copy never takes the place of a good one
                 copy.execute("PRAGMA journal_mode = OFF").fetchall()
                 copy.execute("INSERT OR REPLACE INTO counter VALUES ('taken_ms', ?)", (now_ms,))
             publish(temporary, target)

@@ -28,7 +28,7 @@ from hermes.coordination.embedded.records import (
 __all__ = ["PERMANENT", "DataTree", "Node", "acl_weight", "data_weight", "node_bytes"]
 
 # Measured: what a node takes beside its path, and how often a path is held, in part or whole.
-_NODE_BYTES: Final = 600
+_NODE_BYTES: Final = 800
 _PATH_FACTOR: Final = 3
 _ENTRY_BYTES: Final = 200
 

@@ -114,6 +114,18 @@ class Traced:
         return getattr(self._connection, name)
 
 
+def test_a_parent_is_written_once_for_all_its_children(store: Store) -> None:
+    store.open()
+    children = [ChildrenChanged("/a", number, number) for number in range(100)]
+    seen: list[str] = []
+    store._opened().set_trace_callback(seen.append)
+    store.write([node("/a"), *children, node("/b"), NodeDeleted("/b"), *children[:7]], 1)
+    assert sum(statement.startswith("UPDATE node") for statement in seen) == 1
+    store._opened().set_trace_callback(None)
+    store.write([*children, node("/a")], 2)  # the node says it all
+    assert store.open().nodes == (node("/a"),)
+
+
 def test_the_files_are_for_their_owner_alone(store: Store) -> None:
     store.open()
     store.write([SessionOpened(1, b"secret", 6000)], 1)
