@@ -108,8 +108,10 @@ class AsyncioConnection:
     async def _exchange(self, request: bytes) -> bytes:
         if self._closed:
             raise ClientError(f"the connection to {self.address} was closed")
-        if self._streams is not None and self._streams[0].at_eof():
-            self.disconnect()  # the broker closed an idle connection
+        if self._streams is not None and _is_readable(self._streams[0]):
+            # The broker closed an idle connection; or there are bytes that nobody asked for, and
+            # whatever follows can't be trusted.
+            self.disconnect()
         if self._streams is None:
             self._streams = await self._connect()
         reader, writer = self._streams
@@ -138,3 +140,15 @@ class AsyncioConnection:
             raise BrokerUnavailableError(
                 f"no connection to {self.address}: {error}; is the broker running there?"
             ) from error
+
+
+def _is_readable(reader: asyncio.StreamReader) -> bool:
+    """Whether there are bytes, or the end; takes one, and doesn't wait."""
+    reading = reader.read(1)
+    try:
+        reading.send(None)
+    except (StopIteration, OSError):
+        return True
+    finally:
+        reading.close()
+    return False

@@ -74,10 +74,9 @@ class _Answers(protocol.Protocol):
             return
         if body is None:
             return
-        if self._waiting is None:
+        if self._waiting is None or self._receiver.buffered_bytes:
             self.drop()  # bytes that nobody asked for: whatever follows can't be trusted
-        else:
-            self._fire(body)
+        self._fire(body)
 
     def connectionLost(self, reason: Failure = protocol.connectionDone) -> None:
         self.is_open = False

@@ -7,6 +7,7 @@ than the client wants to hold (an error), or damaged (find the next good one).
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final, Literal
 
 from hermes.client.arguments import check_fetch, check_fetches, check_number
@@ -140,9 +141,11 @@ def multifetch(
     """See `SimpleConsumer.multifetch`."""
     _check_fetches(requests)
     encoded = MultiFetchRequest(tuple(requests)).encode()
-    entries: list[FetchedEntry] = yield Exchange(encoded, decode_multifetch_response)
+    entries: list[FetchedEntry] = yield Exchange(
+        encoded, partial(_decoded, decode_multifetch_response, len(requests))
+    )
     results = []
-    for request, entry in _paired(requests, entries):
+    for request, entry in zip(requests, entries, strict=True):
         results.append((yield from _result(request, entry.error, entry.messages, None, rules)))
     return results
 
@@ -156,11 +159,11 @@ def waiting_fetch(
     check_number("min_bytes", min_bytes)
     entries = yield Exchange(
         WaitingFetchRequest(max_wait_ms, min_bytes, tuple(requests)).encode(),
-        decode_waiting_fetch_response,
+        partial(_decoded, decode_waiting_fetch_response, len(requests)),
         extra_seconds=max(max_wait_ms, 0) / 1000,
     )
     results = []
-    for request, (error, high_watermark, messages) in _paired(requests, entries):
+    for request, (error, high_watermark, messages) in zip(requests, entries, strict=True):
         results.append((yield from _result(request, error, messages, high_watermark, rules)))
     return results
 
@@ -201,12 +204,12 @@ def _detail(request: FetchRequest) -> str:
     return f"{named(request.topic, request.partition)} offset {request.offset}"
 
 
-def _paired(requests: Sequence[FetchRequest], entries: Any) -> Iterator[tuple[FetchRequest, Any]]:
-    if len(entries) != len(requests):
-        raise RemoteProtocolError(
-            f"{len(requests)} fetches were answered with {len(entries)} entries"
-        )
-    return zip(requests, entries, strict=True)
+def _decoded(decode: Callable[[Buffer], Sequence[Any]], count: int, body: Buffer) -> Sequence[Any]:
+    """Decode an answer; one with another number of entries than fetches is the peer's fault."""
+    entries = decode(body)
+    if len(entries) != count:
+        raise RemoteProtocolError(f"{count} fetches were answered with {len(entries)} entries")
+    return entries
 
 
 def _result(
