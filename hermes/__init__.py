@@ -26,11 +26,14 @@ if TYPE_CHECKING:
         ProducerData,
         SimpleConsumer,
     )
+    from hermes.client.groups import Consumer, ConsumerConfig
     from hermes.errors import HermesError
 
 __all__ = [
     "EARLIEST",
     "LATEST",
+    "Consumer",
+    "ConsumerConfig",
     "FetchRequest",
     "HermesError",
     "Message",
@@ -43,13 +46,16 @@ __all__ = [
     "__version__",
 ]
 
+# What is not in the client's own namespace: its users need ZooKeeper.
+_HOMES = {"Consumer": "hermes.client.groups", "ConsumerConfig": "hermes.client.groups"}
+
 
 def __getattr__(name: str) -> Any:
     # Every error is reachable as `hermes.SomeError`; the names above but those are the client's.
     if name not in __all__ and not name.endswith("Error"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    home = importlib.import_module("hermes.errors" if name.endswith("Error") else "hermes.client")
-    value = getattr(home, name, None)
+    home = "hermes.errors" if name.endswith("Error") else _HOMES.get(name, "hermes.client")
+    value = getattr(importlib.import_module(home), name, None)
     if value is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     globals()[name] = value
@@ -57,4 +63,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted(set(globals()) | set(__all__))
+    # Not what happens to be imported by now.
+    return sorted(__all__)

@@ -4,7 +4,7 @@ What a fenced block is checked for follows from the words after its three backti
 
 - `python test`: the file's tested blocks run, in their order, as one program in an empty
   directory. With `python test broker` there is a broker, whose address takes the place of
-  `localhost:9092` and `"localhost", 9092`.
+  `localhost:9092` and `"localhost", 9092`, and that of its coordination of `localhost:2181`.
 - `python` alone must be Python.
 - `yaml test` must load as a broker.yaml; `yaml` alone must be YAML.
 - `sh`: each command must exist; those of `hermes` with each subcommand and option.
@@ -104,7 +104,12 @@ def test_the_code_runs(
     for block in program_blocks:
         source += "\n" * (block.line - source.count("\n")) + block.text
     if any("broker" in block.words for block in program_blocks):
-        port = start_broker().port
+        broker = start_broker(
+            coordination="embedded", coordination_listen="tcp:0:interface=127.0.0.1"
+        )
+        port = broker.port
+        (told,) = [line for line in broker.lines if "coordination is embedded" in line]
+        source = source.replace("localhost:2181", re.findall(r"127\.0\.0\.1:\d+", told)[0])
         source = source.replace("localhost:9092", f"127.0.0.1:{port}")
         source = source.replace('"localhost", 9092', f'"127.0.0.1", {port}')
     script = tmp_path / program_blocks[0].document.with_suffix(".py").name

@@ -4,14 +4,22 @@ In the order of a reading:
 
     channel              conversations, awaited: the other driver of `hermes.client.conversations`
     asyncio_connection   the socket
-    simple_consumer, producer
+    simple_consumer, producer, groups
                          the twins
     twisted              the same for Twisted's reactor; imported by itself only
 
 What is shared is in `hermes.client`.
 """
 
+from hermes.aio.groups import AsyncRebalanceListener, Connector, Consumer, MessageStream
 from hermes.aio.producer import Producer
 from hermes.aio.simple_consumer import SimpleConsumer
 
-__all__ = ["Producer", "SimpleConsumer"]
+__all__ = [
+    "AsyncRebalanceListener",
+    "Connector",
+    "Consumer",
+    "MessageStream",
+    "Producer",
+    "SimpleConsumer",
+]

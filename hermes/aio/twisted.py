@@ -11,6 +11,9 @@ Methods are coroutines: await them in coroutines, or wrap them with `ensureDefer
 """
 
 from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
+from contextlib import suppress
+from contextvars import ContextVar
 from typing import Any, TypeVar
 
 from twisted.internet import defer, error, protocol
@@ -20,10 +23,12 @@ from twisted.internet.task import deferLater
 from twisted.internet.threads import deferToThreadPool
 from twisted.python.failure import Failure
 
+from hermes.aio.groups import AsyncRebalanceListener, ConnectorTwin
 from hermes.aio.producer import ProducerTwin
 from hermes.aio.simple_consumer import ConsumerOptions, ConsumerTwin
 from hermes.client.arguments import check_address
 from hermes.client.batching import SendHandle
+from hermes.client.groups.config import ConsumerConfig
 from hermes.client.producer_config import ProducerConfig
 from hermes.errors import (
     BrokerTimeoutError,
@@ -34,9 +39,11 @@ from hermes.errors import (
 from hermes.forks import FORKED, watch_forks
 from hermes.protocol import Buffer, ResponseReceiver
 
-__all__ = ["Producer", "SimpleConsumer"]
+__all__ = ["Connector", "Consumer", "Producer", "SimpleConsumer"]
 
 R = TypeVar("R")
+
+_READER: ContextVar[object] = ContextVar("hermes reader", default=None)
 
 
 class _Answers(protocol.Protocol):
@@ -204,3 +211,77 @@ class Producer(ProducerTwin):
         tell = self._reactor.callFromThread
         handle.add_done_callback(lambda _: tell(done.callback, None))
         return done
+
+
+class Connector(ConnectorTwin):
+    """One member of a group, for Twisted; see `hermes.aio.Connector`.
+
+    Args:
+        reactor: where it is used.
+        config: as for `hermes.client.groups.Consumer`.
+        listener: hears of rebalances, in the reactor's thread.
+    """
+
+    def __init__(
+        self,
+        reactor: Any,
+        config: ConsumerConfig,
+        listener: AsyncRebalanceListener | None = None,
+    ) -> None:
+        super().__init__(config, listener)
+        self._reactor = reactor
+
+    def _in_thread(self, function: Callable[..., R], *arguments: Any) -> Awaitable[R]:
+        pool = self._reactor.getThreadPool()
+        running: Deferred[R] = deferToThreadPool(self._reactor, pool, function, *arguments)
+        return running
+
+    def _from_thread(self, function: Callable[[], Awaitable[Any]], timeout_seconds: float) -> None:
+        done: Future[None] = Future()
+
+        async def call() -> None:
+            try:
+                await function()
+            except Exception as error:
+                done.set_exception(error)
+            else:
+                done.set_result(None)
+
+        self._reactor.callFromThread(lambda: Deferred.fromCoroutine(call()))
+        done.result(timeout_seconds)
+
+    def _reader(self) -> object:
+        # Each coroutine that a Deferred runs has a context of its own.
+        known = _READER.get()
+        if known is None:
+            known = object()
+            _READER.set(known)
+        return known
+
+    def _make_news(self) -> tuple[Callable[[], None], "Deferred[None]"]:
+        news: Deferred[None] = Deferred()
+
+        def fire() -> None:
+            if not news.called:
+                news.callback(None)
+
+        return lambda: self._reactor.callFromThread(fire), news
+
+    async def _wait(self, news: "Deferred[None]", seconds: float) -> None:
+        news.addTimeout(seconds, self._reactor)
+        with suppress(defer.TimeoutError, error.TimeoutError):
+            await news
+
+    async def _sleep(self, seconds: float) -> None:
+        await deferLater(self._reactor, seconds)
+
+
+class Consumer:
+    """Where consumers in groups come from, for Twisted; see `Connector`."""
+
+    @staticmethod
+    def create(
+        reactor: Any, config: ConsumerConfig, listener: AsyncRebalanceListener | None = None
+    ) -> Connector:
+        """Make a member, which connects when it is entered with `async with`."""
+        return Connector(reactor, config, listener)

@@ -158,6 +158,11 @@ class Claim:
             self._drop_first(chunk)
         return None
 
+    def is_ready(self) -> bool:
+        """Whether there may be something to hand out, or to say; with the lock held."""
+        can_go = bool(self._chunks) and not self.is_paused and self.is_held()
+        return not self.is_revoked and (can_go or self.failure is not None)
+
     def finish(self) -> None:
         """The application is done with the message in its hands; with the lock held."""
         if self.handed is not None and not self.is_lost:

@@ -1,6 +1,7 @@
 """What applications hold in their hands: a consumer's connection to its group."""
 
 import socket
+import threading
 import time
 import uuid
 from collections.abc import Mapping, Sequence
@@ -160,10 +161,17 @@ class Connector:
         Raises:
             CoordinationUnavailableError: ZooKeeper does not answer; some may be stored.
         """
-        membership = self._members()
-        for stream in membership.streams:
-            stream.finish_if_reader()
-        membership.commit()
+        self.finish(threading.get_ident())
+        self.commit_finished()
+
+    def commit_finished(self) -> None:
+        """As `commit_offsets`, without anybody's word for the message in its hands."""
+        self._members().commit()
+
+    def finish(self, reader: object) -> None:
+        """Count the messages in a reader's hands as finished, as it says so; see `poll`."""
+        for stream in self._members().streams:
+            stream.finish_if_reader(reader)
 
     def shutdown(self) -> None:
         """Commit (with auto_commit), leave the group, end the streams. Idempotent.

@@ -10,6 +10,7 @@ from hermes.client.groups.claims import Claim
 from hermes.coordination.layout import BrokerPartition
 from hermes.errors import ClientError, ConsumerTimeoutError, HermesError
 from hermes.forks import FORKED
+from hermes.protocol import Message
 
 __all__ = ["MessageStream", "StreamMessage"]
 
@@ -39,6 +40,17 @@ class StreamMessage(NamedTuple):
     broker_id: int
 
 
+class _Changes(threading.Condition):
+    """A condition that can tell an event loop, too."""
+
+    observer: Callable[[], None] | None = None
+
+    def notify_all(self) -> None:
+        super().notify_all()
+        if self.observer is not None:
+            self.observer()
+
+
 class MessageStream:
     """An iterator that waits for messages, and ends when the connector is shut down.
 
@@ -61,13 +73,13 @@ class MessageStream:
         wake_fetchers: Callable[[], None],
     ) -> None:
         self.name = name
-        self.lock = threading.Condition()
+        self.lock = _Changes()
         self._decode = decode
         self._timeout_seconds = timeout_seconds
         self._wake_fetchers = wake_fetchers
         self._claims: list[Claim] = []
         self._current: Claim | None = None
-        self._reader: int | None = None
+        self._reader: object = None
         self._failures: deque[HermesError] = deque(maxlen=_MOST_FAILURES)
         self._closed = self._is_forked = False
 
@@ -89,9 +101,45 @@ class MessageStream:
             self._reader = threading.get_ident()
             self._finish_current()
             claim, (message, offset, next_offset) = self._wait()
-        topic, (broker_id, partition) = claim.topic, claim.partition
-        value = self._decode(topic, message.payload)
-        return StreamMessage(value, topic, partition, offset, next_offset, broker_id)
+        return self._message(claim, message, offset, next_offset)
+
+    def poll(self, reader: object) -> StreamMessage | None:
+        """Take the next message if there is one now; for readers that must not wait.
+
+        It says that the last one is finished with, as `next` does.
+
+        Args:
+            reader: who reads, as `finish_if_reader` is asked about.
+
+        Raises:
+            StopIteration: the connector is shut down.
+            HermesError: as `next`.
+        """
+        with self.lock:
+            self._reader = reader
+            self._finish_current()
+            taken = self._poll()
+        if taken is None:
+            self._wake_fetchers()
+            return None
+        claim, (message, offset, next_offset) = taken
+        return self._message(claim, message, offset, next_offset)
+
+    def has_news(self) -> bool:
+        """Whether `poll` has something to say at once, if only that it is over."""
+        with self.lock:
+            return (
+                self._closed
+                or bool(self._failures)
+                or any(
+                    each.is_ready() and not isinstance(each.failure, _ReportedError)
+                    for each in self._claims
+                )
+            )
+
+    def observe(self, changed: Callable[[], None]) -> None:
+        """Have somebody told, in any thread and with locks held, when `poll` may have news."""
+        self.lock.observer = changed
 
     def partitions(self) -> list[tuple[str, BrokerPartition]]:
         """What the stream owns now."""
@@ -150,10 +198,10 @@ class MessageStream:
                 lambda: self._current is not claim, max(0.0, deadline - time.monotonic())
             )
 
-    def finish_if_reader(self) -> None:
+    def finish_if_reader(self, reader: object) -> None:
         """Count the message in the application's hands as finished if its reader says so now."""
         with self.lock:
-            if self._reader == threading.get_ident():
+            if self._reader == reader:
                 self._finish_current()
 
     def fail(self, error: HermesError) -> None:
@@ -170,7 +218,7 @@ class MessageStream:
 
     def forked(self) -> None:
         """See `hermes.forks.Forkable`: whatever is asked of it here is an error."""
-        self.lock = threading.Condition()
+        self.lock = _Changes()
         self._is_forked = True
         self._claims, self._current = [], None
 
@@ -182,24 +230,40 @@ class MessageStream:
             self._current = None
             self.lock.notify_all()
 
+    def _message(
+        self, claim: Claim, message: Message, offset: int, next_offset: int
+    ) -> StreamMessage:
+        topic, (broker_id, partition) = claim.topic, claim.partition
+        value = self._decode(topic, message.payload)
+        return StreamMessage(value, topic, partition, offset, next_offset, broker_id)
+
+    def _poll(self) -> tuple[Claim, tuple[Any, int, int]] | None:
+        if self._is_forked:
+            raise ClientError(f"stream {self.name} {FORKED}")
+        if self._closed:
+            raise StopIteration
+        if self._failures:
+            raise self._failures.popleft()
+        return self._take()
+
     def _wait(self) -> tuple[Claim, tuple[Any, int, int]]:
         timeout = self._timeout_seconds
         deadline = None if timeout is None else time.monotonic() + timeout
-        if self._is_forked:
-            raise ClientError(f"stream {self.name} {FORKED}")
         while True:
-            if self._closed:
-                raise StopIteration
-            if self._failures:
-                raise self._failures.popleft()
-            taken = self._take()
+            taken = self._poll()
             if taken is not None:
                 return taken
             self._wake_fetchers()
             left = None if deadline is None else deadline - time.monotonic()
             if left is not None and left <= 0:
-                raise ConsumerTimeoutError(f"stream {self.name} had no message for {timeout:g} s")
+                raise self.timed_out()
             self.lock.wait(_LEASE_CHECK_SECONDS if left is None else min(left, 0.1))
+
+    def timed_out(self) -> ConsumerTimeoutError:
+        """The error of a reader that has waited for long enough."""
+        return ConsumerTimeoutError(
+            f"stream {self.name} had no message for {self._timeout_seconds:g} s"
+        )
 
     def _take(self) -> tuple[Claim, tuple[Any, int, int]] | None:
         """Take a message of the first partition that has one; an empty one goes to the end."""

@@ -15,6 +15,10 @@ def test_every_public_name_is_there() -> None:
         assert name in dir(hermes)
 
 
+def test_only_public_names_are_listed() -> None:
+    assert set(dir(hermes)) == set(hermes.__all__)
+
+
 def test_every_error_is_reachable() -> None:
     errors = [
         each
