@@ -111,7 +111,9 @@ class ProducerTwin(ABC):
 class Producer(ProducerTwin):
     """Publishes messages, for asyncio.
 
-    Messages of concurrent tasks leave in common batches. Use it in the event loop's thread.
+    Messages of concurrent tasks leave in common batches. Use it in the event loop's thread. Nothing
+    of it blocks that but, with `zookeeper_connect`, making it: until ZooKeeper answers, or for
+    `zookeeper_connection_timeout`. Make it before the loop runs then.
 
     Example:
         config = ProducerConfig(broker_list="0:localhost:9092", acks="flushed")

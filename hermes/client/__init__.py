@@ -3,7 +3,9 @@
 It stands on `hermes.protocol` and, for clusters, on `hermes.coordination`. In the order of a
 reading:
 
-    connection      one socket: deadlines, failures, reconnecting
+    arguments       what applications pass is checked in one way
+    connection, endings
+                    one socket: deadlines, failures, reconnecting, and how connections end
     conversations, fetching, append_times
                     what is said to a broker, without I/O: shared with the asynchronous twins
     channel         conversations over a connection

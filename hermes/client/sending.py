@@ -73,6 +73,7 @@ class Sender:
         self._may_go_without = may_go_without
         self._abandoned = threading.Event()
         self._next_line_at = 0.0
+        self._noted: set[str] = set()
 
     def send(self, items: Sequence[ProducerData]) -> Delivery:
         """Send items whose messages are payloads; every one has its outcome afterwards."""
@@ -162,7 +163,16 @@ class Sender:
 
     def _acks_of(self, broker: SyncProducer) -> Acks | None:
         """What to wait for; asks the broker when it matters whether it can."""
-        return None if self._may_go_without and not broker.can_acknowledge() else self._acks
+        if not self._may_go_without or broker.can_acknowledge():
+            return self._acks
+        if broker.address not in self._noted:
+            self._noted.add(broker.address)
+            _log.warning(
+                "%s can't acknowledge (is it a Kafka 0.7?): whether it has what is sent shows in "
+                "flush and close only; acks='none' says that this is known",
+                broker.address,
+            )
+        return None
 
     def _send_unanswered(self, broker: SyncProducer, sets: Sequence[OutgoingSet]) -> None:
         failure: HermesError | None = None

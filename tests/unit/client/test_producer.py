@@ -203,15 +203,19 @@ def test_a_0_7_broker_can_not_acknowledge(memory_broker) -> None:
 
 @BOTH
 def test_by_default_a_message_is_on_disk_where_the_broker_can_say_so(
-    memory_broker, producer_type
+    memory_broker, producer_type, caplog
 ) -> None:
     able, old = memory_broker(), memory_broker(hermes=False)
-    for broker, offset in ((able, 0), (old, None)):
+    for broker, offset in ((able, 11), (old, None)):
         with producer_of(broker, producer_type=producer_type) as producer:
-            assert producer.send("clicks", b"x").result(10).offset == offset
-        assert broker.payloads("clicks") == [b"x"]
-    (produce,) = [each for each in able.requests if each[4:6] == b"\x00\x40"]
-    assert produce[8:10] == b"\x00\x02"  # flushed
+            for _ in range(2):
+                result = producer.send("clicks", b"x").result(10)
+            assert result.offset == offset
+        assert broker.payloads("clicks") == [b"x", b"x"]
+    produces = [each for each in able.requests if each[4:6] == b"\x00\x40"]
+    assert [each[8:10] for each in produces] == [b"\x00\x02"] * 2  # flushed
+    (warning,) = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
+    assert warning.startswith(f"{old.host}:{old.port} can't acknowledge")
     assert 64 not in old.request_types()
 
 
