@@ -105,6 +105,9 @@ DELETION_WAIT_SECONDS = 1.0
 #: A set that expands to more than this is checked when no other such set is.
 CONCURRENT_EXPANDED_BYTES = 8 * 1024 * 1024
 
+#: How many times and boundaries are looked up in worker threads at a time.
+CONCURRENT_LOOK_UPS = 2
+
 #: A fetch waits no longer than this: a peer that has gone may only be noticed afterwards.
 MAX_WAIT_MS = 5 * 60 * 1000
 
@@ -197,6 +200,7 @@ class Broker:
         self._lines = LimitedLog(self._log, clock.seconds)
         self._checking = DeferredSemaphore(CONCURRENT_CHECKS)
         self._expanding_far = Lock()
+        self._looking_up = DeferredSemaphore(CONCURRENT_LOOK_UPS)
         self.topics = topics
         self.metrics = Metrics()
         self.waiting = WaitingFetches(
@@ -592,10 +596,10 @@ class Broker:
             return encode_offsets_response(
                 log.offsets_before(request.time, request.max_offsets, self._now_ms())
             )
-        found: Deferred[list[int]] = self._in_thread(
+        found: Deferred[list[int]] = self._looked_up(
             log.offsets_before, request.time, request.max_offsets, self._now_ms()
         )
-        return Later(found.addCallback(encode_offsets_response))
+        return Later(found.addCallback(encode_offsets_response), abandon=True)
 
     def _boundary(self, request: BoundaryRequest) -> Outcome:
         try:
@@ -604,13 +608,23 @@ class Broker:
             return encode_boundary_response(code_for(error), -1)
         if log is None:
             return encode_boundary_response(ErrorCode.OFFSET_OUT_OF_RANGE, -1)
-        found: Deferred[int] = self._in_thread(log.boundary_before, request.offset)
+        found: Deferred[int] = self._looked_up(log.boundary_before, request.offset)
         return Later(
             found.addCallbacks(
                 lambda offset: encode_boundary_response(ErrorCode.NONE, offset),
                 lambda failure: encode_boundary_response(code_for(failure.value), -1),
-            )
+            ),
+            abandon=True,
         )
+
+    def _looked_up(self, function: Callable[..., Any], *args: Any) -> "Deferred[Any]":
+        """Look something up on the disk, a few such at a time.
+
+        A worker that computes holds the interpreter's lock, and the reactor waits for it: eight at
+        a time, with thousands behind them, would leave it little.
+        """
+        found: Deferred[Any] = self._looking_up.run(self._in_thread, function, *args)
+        return found
 
     def _append_times(self, request: AppendTimesRequest) -> Outcome:
         try:
@@ -624,14 +638,15 @@ class Broker:
                 return encode_error_response(ErrorCode.OFFSET_OUT_OF_RANGE)
             return encode_append_times_response(AppendTimesAnswer(0, []))
 
-        found: Deferred[tuple[int, list[AppendRun]]] = self._in_thread(
+        found: Deferred[tuple[int, list[AppendRun]]] = self._looked_up(
             log.append_times, request.start, request.end, request.interval_ms
         )
         return Later(
             found.addCallbacks(
                 lambda answer: encode_append_times_response(AppendTimesAnswer(*answer)),
                 lambda failure: encode_error_response(code_for(failure.value)),
-            )
+            ),
+            abandon=True,
         )
 
     def _metadata(self, request: MetadataRequest) -> Outcome:

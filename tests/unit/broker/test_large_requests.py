@@ -2,23 +2,28 @@
 
 import struct
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from broker_bench import BrokerBench, answers, log_lines
 from hermes_testkit import message, produce
+from twisted.internet.defer import Deferred
 
 from hermes.broker import describing
 from hermes.errors import AnswerTooLargeError
 from hermes.protocol import (
     AcknowledgedProduceRequest,
     Acks,
+    AppendTimesRequest,
+    BoundaryRequest,
     ErrorCode,
     FetchRequest,
     MetadataRequest,
     MultiFetchRequest,
     MultiProduceRequest,
+    OffsetsRequest,
     ProduceRequest,
     WaitingFetchRequest,
     decode_acknowledged_produce_response,
@@ -198,3 +203,37 @@ def test_a_reader_that_stalls_holds_up_nobody_for_long(bench: BrokerBench) -> No
     stalled.connectionLost()
     bench.turns()
     assert answered.value()
+
+
+QUESTIONS = {
+    "offsets": OffsetsRequest("t", 0, 1, 10),
+    "boundary": BoundaryRequest("t", 0, 0),
+    "append times": AppendTimesRequest("t", 0, 0, 1 << 40, 1),
+}
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_few_look_ups_run_at_a_time(tmp_path: Path, question: str) -> None:
+    running: list[tuple[Deferred[Any], Any]] = []
+
+    def in_thread(function: Any, *args: Any) -> "Deferred[Any]":
+        running.append((Deferred(), partial(function, *args)))
+        return running[-1][0]
+
+    bench = BrokerBench(tmp_path, in_thread)
+    put(bench, "t", 0, HELLO)
+    clients = [bench.connect() for _ in range(100)]
+    for connection, _ in clients:
+        connection.dataReceived(QUESTIONS[question].encode() * 5)
+    gone, _ = clients[50]
+    gone.connectionLost()
+    count = 0
+    while running:
+        assert len(running) <= 2
+        finished, work = running.pop(0)
+        finished.callback(work())
+        count += 1
+    assert count == 5 * 99, "nothing is looked up for who has gone"
+    for connection, transport in clients:
+        assert len(answers(transport)) == (0 if connection is gone else 5)
+    bench.close()
