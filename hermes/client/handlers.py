@@ -15,6 +15,8 @@ from hermes.client.payloads import Payloads
 from hermes.client.sending import Sender
 from hermes.client.sync_producer import SendResult
 from hermes.errors import ClientError, HermesError
+from hermes.plugins import plugin_name
+from hermes.quoting import quoted
 
 __all__ = ["Handlers", "Hooks", "Sent"]
 
@@ -77,16 +79,21 @@ class Handlers:
             return self._encode_and_send(items)
         try:
             with self._lock:
-                results = list(self._event_handler.handle(items, self._encode_and_send))
+                given = self._event_handler.handle(items, self._encode_and_send)
         except Exception as error:
             return [error] * len(items)
+        name = f"the event handler {plugin_name(self._event_handler)}"
+        try:
+            results = list(given)
+        except TypeError:
+            return [ClientError(f"{name} gave {quoted(given)}, expected results")] * len(items)
         if len(results) != len(items):
-            wrong = f"the event handler gave {len(results)} results for {len(items)} items"
+            wrong = f"{name} gave {len(results)} results for {len(items)} items"
             return [ClientError(wrong)] * len(items)
         return [
             each
             if isinstance(each, SendResult | Exception)
-            else ClientError(f"the event handler gave {each!r} as a result")
+            else ClientError(f"{name} gave {quoted(each)} as a result")
             for each in results
         ]
 

@@ -4,6 +4,6 @@ A plugin is named by its entry point and never imported by name, the built-ins i
 works for `time-and-size` works for a third party's. docs/plugins.md shows a whole one.
 """
 
-from hermes.plugins.discovery import available, load_plugin, verify_plugin
+from hermes.plugins.discovery import available, load_plugin, plugin_name, verify_plugin
 
-__all__ = ["available", "load_plugin", "verify_plugin"]
+__all__ = ["available", "load_plugin", "plugin_name", "verify_plugin"]

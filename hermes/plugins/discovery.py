@@ -134,7 +134,7 @@ def _verify(
     except Invalid as error:
         faults = "; ".join(_faults(error, interface))
         raise PluginError(
-            f"{label}: {_named(candidate)} is no {interface.__name__}: {faults}"
+            f"{label}: {plugin_name(candidate)} is no {interface.__name__}: {faults}"
         ) from error
 
 
@@ -157,7 +157,8 @@ def _faults(error: Invalid, interface: type[Interface]) -> Iterator[str]:
         yield str(error)
 
 
-def _named(candidate: object) -> str:
+def plugin_name(candidate: object) -> str:
+    """What errors call a plugin: its class, with the module that it stands in."""
     described = candidate if isinstance(candidate, type) else type(candidate)
     return f"{described.__module__}.{described.__qualname__}"
 

@@ -13,7 +13,10 @@ that can't be set.
 from collections.abc import Sequence
 from dataclasses import replace
 
+from hermes.errors import PluginError
 from hermes.interfaces import IRetentionPolicy, SegmentInfo
+from hermes.plugins import plugin_name
+from hermes.quoting import quoted
 from hermes.storage.log import Log
 
 __all__ = ["AppendAges", "apply_retention"]
@@ -67,7 +70,7 @@ def apply_retention(
 
     Args:
         log: an open log.
-        policy: provides `IRetentionPolicy`; what it raises is not caught.
+        policy: provides `IRetentionPolicy`.
         now_ms: ms since 1970.
         ages: the watch over the log; None when there is none.
         monotonic_ms: the watch's clock.
@@ -76,6 +79,7 @@ def apply_retention(
         How many bytes were deleted.
 
     Raises:
+        PluginError: the policy raised, or answered what is no whole number.
         LogOfflineError: the log is offline; nothing was deleted.
         StorageError: the files could not be looked at or deleted; try again later.
     """
@@ -87,8 +91,23 @@ def apply_retention(
     if ages is not None:
         ages.look(infos, monotonic_ms)
         times = tuple(_no_older(info, now_ms, ages.age_ms(info, monotonic_ms)) for info in times)
-    count = policy.expired(times, now_ms)
-    return log.delete_oldest(count, expected_end=end)
+    return log.delete_oldest(_expired(policy, times, now_ms), expected_end=end)
+
+
+def _expired(policy: IRetentionPolicy, infos: tuple[SegmentInfo, ...], now_ms: int) -> int:
+    """Ask a policy, and believe nothing that can't be."""
+    try:
+        count = policy.expired(infos, now_ms)
+    except Exception as error:
+        raise PluginError(
+            f"retention policy {plugin_name(policy)}: {type(error).__name__}: {error}"
+        ) from error
+    if type(count) is not int:
+        raise PluginError(
+            f"retention policy {plugin_name(policy)}: expired returned {quoted(count)}, "
+            "expected how many of the oldest segments may go"
+        )
+    return count
 
 
 def _no_older(info: SegmentInfo, now_ms: int, age_ms: int | None) -> SegmentInfo:

@@ -278,12 +278,15 @@ def test_an_event_handler_may_use_the_default(memory_broker, producer_type) -> N
         (raising, ZeroDivisionError),
         (lambda batch, default: [], ClientError),
         (lambda batch, default: [7], ClientError),
+        (lambda batch, default: None, ClientError),
         (lambda batch, default: [EncodingError("no")] * len(batch), EncodingError),
     ],
 )
 def test_an_event_handler_that_fails(memory_broker, producer_type, treatment, error) -> None:
     settings = {"event_handler": Handler(treatment), "producer_type": producer_type}
     with producer_of(memory_broker(), **settings) as producer:
-        with pytest.raises(error):
+        with pytest.raises(error) as caught:
             producer.send("clicks", b"x").result(10)
         assert producer.metrics().failed == 1
+    if error is ClientError:
+        assert f"the event handler {__name__}.Handler gave " in str(caught.value)

@@ -9,6 +9,7 @@ import pytest
 from storage_logs import NOW_MS, append, kafka_files, message, open_log, settings, write_segments
 from zope.interface import implementer
 
+from hermes.errors import PluginError
 from hermes.interfaces import IRetentionPolicy, SegmentInfo
 from hermes.storage import AppendAges, Log, apply_retention
 
@@ -198,3 +199,25 @@ def test_a_watch_makes_nothing_older(tmp_path: Path) -> None:
     apply_retention(log, policy, NOW_MS, watch, 0)
     assert apply_retention(log, policy, NOW_MS, watch, 100 * HOUR_MS) == 0
     assert ages(policy) == [4, 3, 2, 1]
+
+
+class Misbehaves:
+    """Answers with whatever it is given, or raises it."""
+
+    def __init__(self, answer: object) -> None:
+        self.answer = answer
+
+    def expired(self, segments: tuple[SegmentInfo, ...], now_ms: int) -> int:
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("answer", ["two", None, 1.0, True, KeyError("mood")], ids=repr)
+def test_a_policy_that_misbehaves_is_named_and_deletes_nothing(
+    tmp_path: Path, answer: object
+) -> None:
+    log = ours(tmp_path / "clicks-0")
+    with pytest.raises(PluginError, match=r"retention policy \S+\.Misbehaves: "):
+        apply_retention(log, Misbehaves(answer), NOW_MS)
+    assert log.earliest == 0

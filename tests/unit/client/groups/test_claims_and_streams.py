@@ -9,7 +9,7 @@ import pytest
 from hermes.client.groups.claims import Claim
 from hermes.client.groups.streams import MessageStream
 from hermes.coordination.layout import BrokerPartition
-from hermes.errors import ConsumerTimeoutError, InvalidMessageError
+from hermes.errors import ConsumerTimeoutError, EncodingError, InvalidMessageError
 from hermes.protocol import Codec, MessageSet, encode_message_set
 
 Make = Callable[..., Claim]
@@ -159,3 +159,22 @@ def test_a_reader_that_waits_is_woken(make: Make) -> None:
     waiting.close()
     reader.join(60)
     assert found == [b"a", b"b"]
+
+
+class Picky:
+    def decode(self, topic: str, payload: bytes) -> bytes:
+        if payload == b"b":
+            raise KeyError("mood")
+        return payload
+
+
+def test_a_decoder_that_misbehaves_is_named_and_the_next_message_comes() -> None:
+    stream = MessageStream("s", Picky().decode, 0.05, lambda: None)
+    claim = Claim("t", BrokerPartition(0, 0), "c-0", stream.lock, lambda: True, 1)
+    claim.start_at(0)
+    stream.replace_claims(add=[claim])
+    claim.add(fetched(b"a", b"b", b"c"), claim.epoch)
+    assert next(stream)[0] == b"a"
+    with pytest.raises(EncodingError, match=r"Picky failed on a message of topic 't': KeyError"):
+        next(stream)
+    assert next(stream)[0] == b"c"
