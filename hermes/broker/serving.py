@@ -34,6 +34,7 @@ from hermes.broker.regular import RegularTask
 from hermes.broker.topics import TopicRegistry
 from hermes.config import BrokerConfig
 from hermes.interfaces import IRetentionPolicy
+from hermes.limited_log import LimitedLog
 from hermes.listening import Address, Listener
 from hermes.logs import ModuleLogger
 from hermes.quoting import printable
@@ -55,6 +56,9 @@ _LOOK_SECONDS = 1.0
 
 #: Recovery takes any smaller message for one, whatever the limit of today.
 _BELIEVED_MESSAGE_BYTES = 1_000_000
+
+#: How much of the names of created topics a line shows, in characters.
+_NAMES_LENGTH = 200
 
 #: A disk hangs when nothing has ended on it for so many times `stop_timeout`.
 _DISK_PATIENCE = 3
@@ -103,6 +107,7 @@ class ServingBroker:
         self.addresses: list[Address] = []
         self._config = config
         self._reactor = reactor
+        self._lines = LimitedLog(self._log, reactor.seconds)
         self._pools: list[ThreadPool] = []
         seconds = config.stop_timeout_ms / 1000
         self._patience = Patience(reactor, seconds, _DISK_PATIENCE * seconds)
@@ -126,9 +131,10 @@ class ServingBroker:
             topics = TopicRegistry(
                 self._directory,
                 config,
-                self.coordination.topic_created,
+                self._topic_created,
                 self.coordination.topic_deleted,
             )
+            self._create_declared(topics)
             self.broker = Broker(
                 config,
                 self._directory,
@@ -262,6 +268,30 @@ class ServingBroker:
                 yield RegularTask(
                     self._reactor, function, interval, interval if delay is None else delay
                 )
+
+    def _create_declared(self, topics: TopicRegistry) -> None:
+        created, failed = topics.create_declared()
+        if created:
+            self._log.info(
+                "created {count} of the topics that broker.yaml declares: {names}",
+                count=len(created),
+                names=printable(", ".join(created), _NAMES_LENGTH),
+            )
+        for topic, error in failed.items():
+            self._log.error(
+                "can't create {topic}, which broker.yaml declares: {error}",
+                topic=printable(topic),
+                error=printable(str(error)),
+            )
+
+    def _topic_created(self, topic: str, partitions: int) -> None:
+        self._lines.info(
+            "created",
+            "created topic {topic} ({count} partitions)",
+            topic=topic,
+            count=partitions,
+        )
+        self.coordination.topic_created(topic, partitions)
 
     def _log_metrics(self) -> None:
         self._log.info("metrics: {metrics}", metrics=self.broker.metrics.snapshot())

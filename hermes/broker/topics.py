@@ -3,7 +3,9 @@
 A topic exists once one of its partitions has a directory. It has as many partitions as
 broker.yaml says, or as the directories prove if those are more: lowering a number in a
 configuration must not make data unreachable. Partitions get their directory when they are first
-written, as in 0.7. Fetching never creates anything, and remembers nothing about unknown names.
+written, as in 0.7; of a topic that broker.yaml declares the first has one from the start, so that
+producers see all its partitions before they choose one for a key. Fetching never creates anything,
+and remembers nothing about unknown names.
 """
 
 import random
@@ -15,6 +17,7 @@ from twisted.internet.defer import Deferred
 from hermes.config import BrokerConfig
 from hermes.errors import (
     BrokerStoppingError,
+    HermesError,
     TooManyTopicsError,
     TopicBeingDeletedError,
     UnknownTopicError,
@@ -45,8 +48,8 @@ class TopicRegistry:
         Args:
             directory: the opened data directory.
             config: the broker's settings.
-            on_created: called with the name and the number of partitions of each new topic, for
-                whoever announces topics to others.
+            on_created: called with the name and the number of partitions of each topic that a
+                produce creates, for whoever announces topics to others.
             on_deleted: called with the name of each topic that is no more.
         """
         self._directory = directory
@@ -60,12 +63,31 @@ class TopicRegistry:
         for topic, partition in directory.logs:
             self._note(topic, partition)
 
+    def create_declared(self) -> tuple[list[str], dict[str, HermesError]]:
+        """Create the topics that broker.yaml declares and that aren't there; tells nobody of them.
+
+        Returns:
+            The names of those created, and why others could not be; their first produce tries
+            again.
+        """
+        created: list[str] = []
+        failed: dict[str, HermesError] = {}
+        for topic in self._config.topics:
+            if topic in self._counts:
+                continue
+            try:
+                self._make(topic, 0)
+                created.append(topic)
+            except HermesError as error:
+                failed[topic] = error
+        return created, failed
+
     def names(self) -> list[str]:
         """The topics that exist, sorted."""
         return sorted(self._counts)
 
     def exists(self, topic: str) -> bool:
-        """Whether a partition of the topic was ever written and the topic not deleted since."""
+        """Whether the topic was declared or written to, and not deleted since."""
         return topic in self._counts
 
     def partition_count(self, topic: str) -> int:
@@ -175,6 +197,14 @@ class TopicRegistry:
         return None
 
     def _create(self, topic: str, partition: int) -> Log:
+        """Create a partition, and tell of the topic if it is new."""
+        new = topic not in self._counts
+        log = self._make(topic, partition)
+        if new:
+            self._on_created(topic, self._counts[topic])
+        return log
+
+    def _make(self, topic: str, partition: int) -> Log:
         if self.stopping:
             raise BrokerStoppingError("the broker is stopping")
         if topic in self._deleting:
@@ -192,8 +222,6 @@ class TopicRegistry:
         check_new_topic_name(topic, self._config.max_topic_name_length, len(f"-{count - 1}"))
         log = self._directory.create(topic, partition)
         self._note(topic, partition)
-        if new:
-            self._on_created(topic, count)
         return log
 
     def _check_room(self, topic: str, new: bool) -> None:

@@ -40,7 +40,9 @@ and what was expected, and exit status 1. `hermes config check broker.yaml` does
 _TOPICS_INTRODUCTION = """\
 ## Settings of single topics
 
-Under `topics`, by the topic's name. What is not given there follows the broker's setting.
+Under `topics`, by the topic's name. What is not given there follows the broker's setting. A topic
+that is named there is created when the broker starts, so that producers know its partitions before
+its first message; one that was deleted comes back with the next start.
 
 ```yaml
 broker_id: 0

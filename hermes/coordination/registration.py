@@ -9,10 +9,13 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from functools import partial
+from itertools import islice
 from typing import Any
 
 from hermes.coordination.layout import (
+    BROKER_IDS,
     BROKER_TOPICS,
     BrokerNode,
     broker_path,
@@ -92,7 +95,10 @@ class BrokerRegistration:
         self._thread = threading.Thread(target=self._run, name="hermes-registration", daemon=True)
 
     def start(self) -> None:
-        """Register the broker, blocking; its topics follow from a thread.
+        """Register the broker with its topics, blocking; what comes later follows from a thread.
+
+        Who sees the broker sees its topics: with an unknown number of partitions a producer would
+        send a key elsewhere than before. So they come in one transaction, as far as that goes.
 
         Raises:
             CoordinationUnavailableError: ZooKeeper can't be reached, or not for long enough.
@@ -103,6 +109,8 @@ class BrokerRegistration:
         self._session.start()
         try:
             self._register_at_start()
+            with suppress(CoordinationError):  # the thread tries again, and says what is wrong
+                self._converge()
         except BaseException:
             self._session.stop()
             raise
@@ -165,7 +173,7 @@ class BrokerRegistration:
         deadline = time.monotonic() + 1.5 * self._session.timeout_seconds
         while True:
             try:
-                other = self._register(watch=True)
+                other = self._register(self._registered)
                 problem: CoordinationError | None = other and self._in_use(other)
             except CoordinationUnavailableError as error:  # perhaps it was done: look again
                 problem = error
@@ -184,12 +192,10 @@ class BrokerRegistration:
             return  # woken again once there is a connection
         registered = self._registered
         if self._path not in registered:
-            other = self._register(watch=True)
+            other = self._register(registered)
             if other is not None:
                 raise self._in_use(other)
-            registered[self._path] = -1
-        with self._lock:
-            wanted = {topic_path(name, self._broker_id): n for name, n in self._topics.items()}
+        wanted = self._wanted()
         for path in registered.keys() - wanted.keys() - {self._path}:
             if self._stopping:
                 return
@@ -205,23 +211,49 @@ class BrokerRegistration:
         if problems:
             raise problems[0]
 
-    def _register(self, *, watch: bool) -> Node | None:
+    def _wanted(self) -> dict[str, int]:
+        """The topics' number of partitions, by path."""
+        with self._lock:
+            return {topic_path(name, self._broker_id): n for name, n in self._topics.items()}
+
+    def _register(self, registered: dict[str, int]) -> Node | None:
         """Register the broker itself; returns what another has registered instead.
 
         Nobody else can listen where this broker does, so an entry with its address is one that
         it has left behind: its session has not expired yet. That one is replaced.
+
+        Args:
+            registered: gets what is registered.
         """
         while True:
+            if self._session.get(self._path) is None:
+                self._register_with_topics(registered)
             other = self._session.create_ephemeral(self._path, self._value)
             if other is None:
-                self._session.get(self._path, watch=watch)  # if it is taken away, we want to know
+                self._session.get(self._path, watch=True)  # if it is taken away, we want to know
+                registered[self._path] = -1
                 return None
             if _address(self._path, other) != _address(self._path, Node(self._value, 0, 0)):
-                if self._session.get(self._path, watch=watch) is None:
+                if self._session.get(self._path, watch=True) is None:
                     continue  # it has just gone
                 return other
             _log.warning("replacing what an earlier broker %d has left", self._broker_id)
             self._session.delete(self._path, other.version)
+
+    def _register_with_topics(self, registered: dict[str, int]) -> None:
+        """Register the broker and its first topics at once, if nothing is in the way."""
+        counts = dict(islice(self._wanted().items(), _TRANSACTION_TOPICS))
+        for path in (BROKER_IDS, BROKER_TOPICS):
+            self._session.ensure_path(path)
+        try:
+            operations = self._operations({path: format_number(n) for path, n in counts.items()})
+        except InvalidNodeError:
+            return  # of one topic; they will follow each for itself
+        # Should another have the id by now, nothing of all this is done.
+        operations.append(("create", self._path, self._value, None, True))
+        results = self._session.transact(partial(_fill, operations))
+        if not any(isinstance(each, Exception) for each in results):
+            registered.update(counts)
 
     def _register_topics(
         self,

@@ -203,7 +203,7 @@ def test_many_topics_are_registered_in_few_calls_whatever_is_there(
     calls = count_calls(monkeypatch)
     registration = register(topics=topics)
     eventually(lambda: len(registration._registered) == 1 + len(topics))
-    assert sum(name == "commit_async" for name in calls) == 4
+    assert sum(name == "commit_async" for name in calls) == 4, "the broker with the first topics"
     assert len(calls) < 40, calls
     for number in (0, 7, 8, 700, 999):
         found = dead.get(f"/brokers/topics/topic-{number}/0")
@@ -226,7 +226,7 @@ def test_one_topic_that_is_refused_stops_no_other(
 
 
 def test_a_stop_ends_registering(
-    connect: str, register: Any, make_session: Any, monkeypatch: pytest.MonkeyPatch
+    connect: str, make_session: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With 10,000 topics and a slow server that would be minutes."""
     asked, go_on = threading.Event(), threading.Event()
@@ -239,10 +239,32 @@ def test_a_stop_ends_registering(
         return transact(self, fill)
 
     monkeypatch.setattr(Session, "transact", slow)
-    registration = register(topics={f"topic-{n}": 1 for n in range(2000)})
+    topics = {f"topic-{n}": 1 for n in range(2000)}
+    registration = BrokerRegistration(0, "127.0.0.1", 9092, topics, connect=connect)
+    starting = threading.Thread(target=registration.start)
+    starting.start()
     assert asked.wait(60)
     registration.stop_soon()
     go_on.set()
+    starting.join()
     registration.stop()
     assert len(transactions) == 1
     assert make_session(connect).children("/brokers/ids") == []
+
+
+def test_who_sees_a_broker_sees_its_topics(
+    connect: str, register: Any, make_session: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a producer would take the default number of partitions for that of a topic."""
+    session = make_session(connect)
+    transact, seen = Session.transact, []
+
+    def watched(self: Session, fill: Any) -> Any:
+        results = transact(self, fill)
+        topics = session.children("/brokers/topics")
+        seen.append((session.get("/brokers/ids/0") is not None, len(topics)))
+        return results
+
+    monkeypatch.setattr(Session, "transact", watched)
+    register(topics={f"topic-{n}": 1 for n in range(200)})
+    assert seen == [(True, 200)]
