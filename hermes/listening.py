@@ -21,6 +21,9 @@ Address = tuple[str, int] | str
 #: How many connections may wait to be accepted; Twisted's 50 are few when all clients come back.
 _BACKLOG = 1024
 
+#: How many are accepted before others have their turn; Twisted would take more and more.
+_ACCEPTED_AT_ONCE = 32
+
 
 @dataclass(frozen=True, slots=True)
 class OpenPort:
@@ -76,7 +79,19 @@ class Listener:
         if isinstance(port, Failure):
             reason = port.getErrorMessage()
             raise HermesError(f"{self._setting}: can't open {self._description!r}: {reason}")
+        _accept_few_at_once(port)
         return OpenPort(port, _address(port.getHost()))
+
+
+def _accept_few_at_once(port: Any) -> None:
+    """Let a port that many connect to at once leave time for those who are connected."""
+    accept = port.doRead
+
+    def accept_few() -> None:
+        port.numberAccepts = min(port.numberAccepts, _ACCEPTED_AT_ONCE)
+        accept()
+
+    port.doRead = accept_few
 
 
 def _address(host: Any) -> Address:

@@ -25,7 +25,7 @@ def test_the_worst_request_of_each_kind(
     connections = times(100)
     outcomes = []
     only = os.environ.get("HERMES_SOAK_KIND", "")
-    for outcome in attack_everything(start_broker, tmp_path, port_name, connections, 30, only):
+    for outcome in attack_everything(start_broker, tmp_path, port_name, connections, 30, only=only):
         print(outcome, flush=True)  # noqa: T201
         outcomes.append(outcome)
     report(
