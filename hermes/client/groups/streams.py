@@ -8,8 +8,9 @@ from typing import Any, NamedTuple, Self
 
 from hermes.client.groups.claims import Claim
 from hermes.coordination.layout import BrokerPartition
-from hermes.errors import ClientError, ConsumerTimeoutError, HermesError
+from hermes.errors import ClientError, ConsumerTimeoutError, EncodingError, HermesError
 from hermes.forks import FORKED
+from hermes.plugins import plugin_name
 from hermes.protocol import Message
 
 __all__ = ["MessageStream", "StreamMessage"]
@@ -234,7 +235,16 @@ class MessageStream:
         self, claim: Claim, message: Message, offset: int, next_offset: int
     ) -> StreamMessage:
         topic, (broker_id, partition) = claim.topic, claim.partition
-        value = self._decode(topic, message.payload)
+        try:
+            value = self._decode(topic, message.payload)
+        except HermesError:
+            raise
+        except Exception as error:
+            name = plugin_name(getattr(self._decode, "__self__", self._decode))
+            raise EncodingError(
+                f"the decoder {name} failed on a message of topic {topic!r}: "
+                f"{type(error).__name__}: {error}"
+            ) from error
         return StreamMessage(value, topic, partition, offset, next_offset, broker_id)
 
     def _poll(self) -> tuple[Claim, tuple[Any, int, int]] | None:
