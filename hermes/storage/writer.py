@@ -262,7 +262,7 @@ class LogWriter(LogState):
         for segment in work.dirty:
             self._files.fdatasync(segment.descriptor)
         # Before anything is promised, and after what takes long.
-        self._check_place(work.dirty)
+        self._check_place([segment for segment in work.dirty if not segment.is_retired])
         has_new_names = work.has_new_names
         for segment in work.dirty:
             if segment.index.last is None and segment.base_offset < work.end:
@@ -276,17 +276,18 @@ class LogWriter(LogState):
             self._sync_directory(self.directory)
 
     def _check_place(self, segments: Sequence[Segment]) -> None:
-        """Make sure that the names still lead to the directory and the files that were opened.
+        """Make sure that the names still lead to what was opened.
+
+        Segments that are where they were show that their directory is; without any it is looked at.
 
         Raises:
             OSError: they don't: what is written goes where nobody will find it.
         """
         files = self._files
         try:
-            is_same = identity(files.stat(self.directory)) == self._place and all(
-                segment.is_retired or identity(files.lstat(segment.path)) == segment.identity
-                for segment in segments
-            )
+            is_same = bool(segments) or identity(files.stat(self.directory)) == self._place
+            for segment in segments:
+                is_same &= identity(files.lstat(segment.path)) == segment.identity
         except (FileNotFoundError, NotADirectoryError):
             is_same = False
         if not is_same:
