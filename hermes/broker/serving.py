@@ -134,6 +134,7 @@ class ServingBroker:
                 self._topic_created,
                 self.coordination.topic_deleted,
             )
+            self._report_more_partitions(topics)
             self._create_declared(topics)
             self.broker = Broker(
                 config,
@@ -310,6 +311,21 @@ class ServingBroker:
         # 0.7 looked for due logs at intervals, so a message waited for the later of the two.
         interval_ms = max(settings.flush_interval_ms, self._config.flush_check_interval_ms)
         return FlushPolicy(settings.flush_messages, interval_ms)
+
+    def _report_more_partitions(self, topics: TopicRegistry) -> None:
+        """Say which numbers of broker.yaml have no effect: a topic never loses partitions."""
+        beyond = topics.beyond_configuration()
+        if beyond:
+            shown = [
+                f"{printable(name)} {there}, not {said}" for name, (there, said) in beyond.items()
+            ]
+            more = f" and {len(shown) - 10} more topics" if len(shown) > 10 else ""
+            self._log.warn(
+                "topics keep the partitions that they have, though broker.yaml says fewer: "
+                "{topics}{more}",
+                topics=", ".join(shown[:10]),
+                more=more,
+            )
 
     def _report_opened(self, report: OpenReport) -> None:
         """Log what opening found that an operator should know."""

@@ -95,6 +95,15 @@ class TopicRegistry:
         count = self._counts.get(topic)
         return self._config.topic(topic).partitions if count is None else count
 
+    def beyond_configuration(self) -> dict[str, tuple[int, int]]:
+        """The topics that have more partitions than broker.yaml says: how many of each."""
+        said = {topic: self._config.topic(topic).partitions for topic in self._counts}
+        return {
+            topic: (count, said[topic])
+            for topic, count in sorted(self._counts.items())
+            if count > said[topic]
+        }
+
     def written_count(self, topic: str) -> int:
         """How many partitions of a topic were written."""
         return len(self._written.get(topic, ()))

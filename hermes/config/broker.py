@@ -50,8 +50,9 @@ class BrokerConfig:
         tuple[str, ...],
         Setting(
             kinds.ENDPOINTS,
-            "Where to listen, as Twisted server endpoint strings. Port 0 takes a free one, which "
-            "the log and the ready file tell.",
+            "Where to listen, as Twisted server endpoint strings. **The default is every "
+            "interface, without a password**; `tcp:9092:interface=127.0.0.1` is this machine "
+            "only. Port 0 takes a free one, which the log and the ready file tell.",
             _NETWORK,
             replaces=("port",),
         ),

@@ -63,3 +63,19 @@ def test_a_declared_topic_that_can_not_be_created_stops_nothing(
     with broker.connect() as client:
         client.call(produce_acknowledged(("views", 0, HELLO)))
     assert broker.stop() == 0
+
+
+def test_a_number_of_partitions_that_was_lowered_is_said_to_have_no_effect(
+    start_broker: StartBroker, tmp_path: Path
+) -> None:
+    log_dir = str(tmp_path / "logs")
+    broker = start_broker(log_dir=log_dir, topics={"clicks": {"partitions": 4}})
+    with broker.connect() as client:
+        client.call(produce_acknowledged(("clicks", 3, HELLO)))
+    assert broker.stop() == 0
+    broker = start_broker(log_dir=log_dir, topics={"clicks": {"partitions": 2}})
+    line = broker.wait_for_line("topics keep the partitions that they have")
+    assert line.endswith("though broker.yaml says fewer: clicks 4, not 2\n")
+    with SimpleConsumer("127.0.0.1", broker.port) as consumer:
+        (topic,) = consumer.metadata(["clicks"]).topics
+    assert topic.partition_count == 4
