@@ -67,7 +67,7 @@ class ProducerConfig:
         num_retries: how often a failed message set is sent again at most, 0 or more; None for as
             often as `delivery_timeout` allows.
         retry_backoff: how long to wait before the first of these tries. Each further wait is twice
-            as long, up to a second; all are shortened by up to a half, by chance.
+            as long, up to a second; all are longer by up to a half, by chance.
         partitioner: a name among the entry points `hermes.partitioners`, or an object that
             provides `IPartitioner`.
         partitioner_options: keyword arguments for the partitioner's factory.

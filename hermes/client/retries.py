@@ -44,7 +44,7 @@ class Retries:
     Args:
         rules: what bounds them.
         clock: monotonic seconds.
-        chance: a number from 0 up to 1, which shortens a pause by up to a half, so that producers
+        chance: a number from 0 up to 1, which lengthens a pause by up to a half, so that producers
             that failed together don't come back together.
     """
 
@@ -72,7 +72,7 @@ class Retries:
         first = max(self._rules.first_pause_seconds, _SHORTEST_PAUSE_SECONDS)
         # The exponent is bounded, as doubling for ever would overflow.
         longest = min(first * float(1 << min(self.count, 30)), max(first, _LONGEST_PAUSE_SECONDS))
-        pause = longest * (1 - self._chance() / 2)
+        pause = longest * (1 + self._chance() / 2)
         if pause >= self.seconds_left:
             return None
         self.count += 1

@@ -12,6 +12,7 @@ settings and nothing else.
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -50,6 +51,7 @@ _Sending: TypeAlias = list[tuple[SendHandle, str, int]]
 _QUEUE_PATIENCE: Final = "1d"
 
 _CLOSING_SECONDS: Final = 0.2
+_REQUEST_MS: Final = 30_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +165,8 @@ def send_rows(
         count += _acknowledged(before)
     except BaseException:
         # What is left comes with Spark's next attempt; the thread has a moment to end by itself.
-        producer.close(_CLOSING_SECONDS)
+        with suppress(HermesError):  # what made the task end matters more
+            producer.close(_CLOSING_SECONDS)
         raise
     producer.close()
     return Sent(count)
@@ -177,6 +180,9 @@ def producer_config(options: SinkOptions, brokers: Brokers) -> ProducerConfig:
         zookeeper_connect=options.address.zookeeper,
         producer_type="async",
         acks=options.acks,
+        # Here the number of tries is what bounds them, each with the time that a request may take.
+        delivery_timeout=(options.retries + 1) * (_REQUEST_MS + 2 * options.retry_ms),
+        timeout_seconds=_REQUEST_MS / 1000,
         num_retries=options.retries,
         retry_backoff=options.retry_ms,
         partitioner=options.partitioner,

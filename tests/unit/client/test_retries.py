@@ -1,5 +1,6 @@
 """Retries: how long, how often, and how the pauses grow."""
 
+import pytest
 from twisted.internet.task import Clock
 
 from hermes.client.retries import Retries, RetryRules
@@ -24,8 +25,8 @@ def test_pauses_double_up_to_a_second_within_the_time() -> None:
     assert 9.0 <= sum(found) < 10.0
 
 
-def test_chance_shortens_a_pause_by_half_at_most() -> None:
-    assert pauses(RetryRules(10.0, 0.1, 2), chance=1.0) == [0.05, 0.1]
+def test_chance_lengthens_a_pause_by_half_at_most() -> None:
+    assert pauses(RetryRules(10.0, 0.1, 2), chance=1.0) == pytest.approx([0.15, 0.3])
 
 
 def test_a_longer_first_pause_stays() -> None:
