@@ -112,10 +112,10 @@ CONCURRENT_LOOK_UPS = 2
 MAX_WAIT_MS = 5 * 60 * 1000
 
 #: More partitions than this can't be waited for in one request: each flush looks at all of them.
-MAX_WAITING_FETCHES = LONG_ENTRIES
+MAX_WAITING_FETCHES = 1024
 
 #: The answer to more fetches than this, or about more topics and partitions, counts as large.
-LARGE_ENTRIES = 64
+LARGE_ENTRIES = LONG_ENTRIES
 
 #: Large answers under way may together hold this share of `request_memory`.
 _LARGE_ANSWERS_SHARE = 0.5
@@ -250,6 +250,7 @@ class Broker:
         served = self.large_answers.make(
             lambda: self._in_thread(request.decode).addCallback(self._decoded)
         )
+        served.addCallback(_awaited)  # a fetch that waits does so when others have their turn
         return Later(served, abandon=abandon, request_bytes=len(request.frame))
 
     def _large(self, function: Callable[..., Any], *args: Any) -> Later:
@@ -262,7 +263,8 @@ class Broker:
             return _awaited(self._fetch_all(request.fetches, self._multifetch_answer))
         if isinstance(request, MetadataRequest):
             return self._describe(request)
-        return _awaited(self.serve(request))
+        outcome = self.serve(request)
+        return outcome if isinstance(request, WaitingFetchRequest) else _awaited(outcome)
 
     # -- produce --------------------------------------------------------------------------------
 

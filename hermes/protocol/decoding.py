@@ -37,8 +37,9 @@ __all__ = [
     "long_request",
 ]
 
-#: A request with more entries than this is long: it takes milliseconds to decode.
-LONG_ENTRIES: Final = 1024
+#: A request with more entries than this is long. Decoded, an entry holds some 500 bytes, and
+#: thousands of connections may each have sent such a request.
+LONG_ENTRIES: Final = 64
 
 # Where the int16 count of entries stands, behind type, version and what comes before it.
 _COUNT_AT: Final = {

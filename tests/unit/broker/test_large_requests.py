@@ -29,6 +29,7 @@ from hermes.protocol import (
     decode_acknowledged_produce_response,
     decode_metadata_response,
     decode_multifetch_response,
+    decode_waiting_fetch_response,
 )
 
 MOST = 32_767
@@ -237,3 +238,35 @@ def test_few_look_ups_run_at_a_time(tmp_path: Path, question: str) -> None:
     for connection, transport in clients:
         assert len(answers(transport)) == (0 if connection is gone else 5)
     bench.close()
+
+
+def test_a_long_waiting_fetch_holds_up_no_other_while_it_waits(bench: BrokerBench) -> None:
+    put(bench, "t", 0, HELLO)
+    fetches = tuple(FetchRequest("t", 0, len(HELLO), 100) for _ in range(500))
+    waiting, transport = bench.connect()
+    waiting.dataReceived(WaitingFetchRequest(60_000, 1, fetches).encode())
+    bench.turns()
+    assert len(bench.broker.waiting) == 1
+    found, _ = ask(bench, MetadataRequest(tuple(str(number) for number in range(500))))
+    assert found
+    put(bench, "t", 0, HELLO)
+    bench.turns(transport)
+    (answer,) = answers(transport)
+    assert [len(each.messages) for each in decode_waiting_fetch_response(answer)] == [15] * 500
+
+
+def test_decoded_requests_are_few_however_many_arrive(bench: BrokerBench) -> None:
+    """Each connection's bytes wait in the budget of requests; one request at a time is decoded."""
+    turn: Deferred[None] = Deferred()
+    bench.broker.large_answers.make(lambda: turn)
+    produces = MultiProduceRequest((ProduceRequest("t", 0, HELLO),) * 65).encode()
+    for _ in range(20):
+        connection, _ = bench.connect()
+        connection.dataReceived(produces)
+    assert bench.factory.memory.used_bytes >= 20 * (len(produces) - 4)
+    assert bench.directory.get("t", 0) is None
+    turn.callback(None)
+    bench.turns()
+    log = bench.directory.get("t", 0)
+    assert log is not None
+    assert log.end_offset == 20 * 65 * len(HELLO)
