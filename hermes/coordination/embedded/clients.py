@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from hermes.coordination.embedded.coordinator import Coordinator
-from hermes.coordination.embedded.limits import MAX_HELD_BYTES, SMALL_BYTES
+from hermes.coordination.embedded.limits import LIGHT_BYTES, MAX_HELD_BYTES, SMALL_BYTES
 from hermes.coordination.embedded.words import ClientReport, Report, Statistics
 from hermes.limited_log import LimitedLog
 from hermes.logs import ModuleLogger
@@ -31,6 +31,10 @@ class Client(Protocol):
     def report(self) -> ClientReport:
         """What `stat` tells of it."""
 
+    @property
+    def received_bytes(self) -> int:
+        """How much it has sent that is not served."""
+
     def serve_some(self) -> bool:
         """Serve a little of what was asked; whether there is more to do now."""
 
@@ -42,7 +46,10 @@ class Client(Protocol):
 
 
 class RoundRobin:
-    """Serves clients in turn.
+    """Serves clients in turn: by turns one that has asked for little, and one that asked for more.
+
+    So whoever asks for one small thing at a time does not wait for a round of those who ask for a
+    thousand, or for something large.
 
     Args:
         clock: the reactor, or a test's `Clock`.
@@ -50,31 +57,40 @@ class RoundRobin:
 
     def __init__(self, clock: Any) -> None:
         self._clock = clock
-        self._ready: dict[Client, None] = {}
+        self._light: dict[Client, None] = {}
+        self._heavy: dict[Client, None] = {}  # also those who were served, and have more to do
         self._call: Any = None
 
     def add(self, client: Client) -> None:
         """There is something to do for a client."""
-        self._ready.setdefault(client)
+        if client.received_bytes > LIGHT_BYTES:
+            self._light.pop(client, None)
+            self._heavy.setdefault(client)
+        elif client not in self._heavy:
+            self._light.setdefault(client)
         if self._call is None:
             self._call = self._clock.callLater(0, self._serve)
 
     def remove(self, client: Client) -> None:
         """There is nothing to do for it any more."""
-        self._ready.pop(client, None)
-        if self._call is not None and not self._ready:
+        self._light.pop(client, None)
+        self._heavy.pop(client, None)
+        if self._call is not None and not self._light and not self._heavy:
             self._call.cancel()
             self._call = None
 
     def _serve(self) -> None:
         self._call = None
         end = self._clock.seconds() + _ROUND_SECONDS
-        while self._ready and self._clock.seconds() < end:
-            client = next(iter(self._ready))
-            del self._ready[client]
-            if client.serve_some():
-                self._ready.setdefault(client)
-        if self._ready and self._call is None:
+        while (self._light or self._heavy) and self._clock.seconds() < end:
+            for waiting in (self._light, self._heavy):
+                if waiting:
+                    client = next(iter(waiting))
+                    del waiting[client]
+                    if client.serve_some():
+                        self._light.pop(client, None)
+                        self._heavy[client] = None
+        if (self._light or self._heavy) and self._call is None:
             self._call = self._clock.callLater(0, self._serve)
 
 

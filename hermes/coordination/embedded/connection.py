@@ -35,7 +35,7 @@ from hermes.logs import ModuleLogger
 __all__ = ["CoordinationConnection", "CoordinationFactory"]
 
 # A client is served for so long, or so many of its requests, before it is the next one's turn.
-_TURN_SECONDS: Final = 0.001
+_TURN_SECONDS: Final = 0.0005
 _TURN_REQUESTS: Final = 32
 
 
@@ -158,6 +158,11 @@ class CoordinationConnection(Protocol):
         """What `stat` tells of it."""
         counted = self.statistics
         return ClientReport(self._address, len(self._owed), counted.received, counted.sent)
+
+    @property
+    def received_bytes(self) -> int:
+        """How much it has sent that is not served."""
+        return self._receiver.buffered_bytes
 
     def serve_some(self) -> bool:
         """Serve what has arrived, for a while and for as long as the client may have answers.

@@ -8,6 +8,7 @@ from typing import Final
 
 __all__ = [
     "ITEM_BYTES",
+    "LIGHT_BYTES",
     "MAX_ACL_ENTRIES",
     "MAX_CHILDREN_BYTES",
     "MAX_CREDENTIAL_BYTES",
@@ -47,6 +48,9 @@ MAX_HELD_BYTES: Final = 24 * _MIB
 
 #: What is not held against a client.
 SMALL_BYTES: Final = 16 * _KIB
+
+#: A client of whom more than this waits to be served has asked for much.
+LIGHT_BYTES: Final = 4 * _KIB
 
 #: So long may a client be connected without asking for a session, or leave its last bytes unread.
 PATIENCE_SECONDS: Final = 5.0
