@@ -265,8 +265,8 @@ def test_metadata_tells_what_there_is(start_broker: StartBroker) -> None:
         position += 14 + 4 * types
         count, length = struct.unpack_from(">ih", answer, position)
         assert (count, answer[position + 6 : position + 6 + length]) == (1, b"wide")
-        rest = struct.unpack_from(">hiiiqqq", answer, position + 6 + length)
-        assert rest == (0, 5, 1, 3, 0, 15, 15)
+        rest = struct.unpack_from(">hii iqqq iqqq", answer, position + 6 + length)
+        assert rest == (0, 5, 2, *(0, 0, 0, 0), *(3, 0, 15, 15)), "the first is there at once"
         unknown = frame(struct.pack(">hhhh2s", 66, 0, 1, 2, b"xy"))
         assert client.call(unknown).endswith(b"xy" + struct.pack(">hii", 65, 2, 0))
 

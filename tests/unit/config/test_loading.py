@@ -79,6 +79,7 @@ flush_check_interval: 3s
 flush_threads: 3
 coordination: none
 coordination_listen: tcp:2182
+coordination_max_bytes: 10MiB
 zookeeper_connect: zk1:2181,zk2:2181/kafka
 zookeeper_session_timeout: 7s
 zookeeper_connection_timeout: 8s
@@ -137,6 +138,7 @@ ready_file: /run/hermes.ready
         flush_threads=3,
         coordination="none",
         coordination_listen="tcp:2182",
+        coordination_max_bytes=10 << 20,
         zookeeper_connect="zk1:2181,zk2:2181/kafka",
         zookeeper_session_timeout_ms=7000,
         zookeeper_connection_timeout_ms=8000,
