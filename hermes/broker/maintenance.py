@@ -10,6 +10,7 @@ from typing import Any
 from twisted.internet.defer import Deferred, inlineCallbacks
 
 from hermes.broker.clocks import BelievedClock
+from hermes.errors import LogOfflineError
 from hermes.interfaces import IRetentionPolicy
 from hermes.logs import ModuleLogger
 from hermes.quoting import printable
@@ -73,6 +74,14 @@ class Maintenance:
                     self._ages[log],
                     int(self._clock.seconds() * 1000),
                 )
+            except LogOfflineError as error:
+                if not log.is_closed:  # closed: its topic was deleted meanwhile
+                    self._logger.error(
+                        "{log} is out of service: {reason}",
+                        log=_name(log),
+                        reason=printable(str(error)),
+                    )
+                continue
             except Exception:  # a third party's policy may raise anything
                 self._logger.failure("retention of {log} failed", log=_name(log))
                 continue

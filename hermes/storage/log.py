@@ -215,6 +215,18 @@ class Log(LogWriter, LogReader):
                 raise storage_error(f"{self.name}: delete segments", error) from error
         return end - removed[0].base_offset if removed else 0
 
+    def look(self) -> None:
+        """Make sure that the directory is still the one that was opened. Blocks; any worker thread.
+
+        For logs that nobody writes to: a flush looks by itself.
+
+        Raises:
+            LogOfflineError: it isn't, or the log was offline before; it is now in any case.
+        """
+        with self._flush_lock:
+            self._check_online()
+            self._check_files_are_ours()
+
     def _check_files_are_ours(self) -> None:
         """Under the flush lock: go offline when the directory isn't the one that was opened."""
         try:

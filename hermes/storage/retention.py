@@ -80,12 +80,12 @@ def apply_retention(
 
     Raises:
         PluginError: the policy raised, or answered what is no whole number.
-        LogOfflineError: the log is offline; nothing was deleted.
+        LogOfflineError: the log is offline, perhaps since its files aren't there any more; nothing
+            was deleted.
         StorageError: the files could not be looked at or deleted; try again later.
     """
+    log.look()
     infos = log.segment_infos()
-    if not infos:
-        return 0
     end = infos[-1].base_offset + infos[-1].size_bytes
     times = _believable(infos, now_ms)
     if ages is not None:

@@ -1,6 +1,7 @@
 """What a broker does when its disk refuses: one partition suffers, the others and readers don't."""
 
 import errno
+import shutil
 import struct
 from collections.abc import Iterator
 from functools import partial
@@ -203,6 +204,36 @@ def test_a_log_that_stays_offline_is_named_ever_more_rarely(bench: Bench) -> Non
     with log_lines() as lines:
         bench.maintenance.reopen_offline()
     assert len(lines) == 1, "it is counted from the start"
+
+
+@pytest.mark.parametrize("deleted", [False, True], ids=["vanished", "deleted meanwhile"])
+def test_retention_notices_an_idle_partition_that_is_gone_in_one_line(
+    bench: Bench, deleted: bool
+) -> None:
+    assert bench.acknowledged("t") == (0, 0)
+    log = bench.directory.logs["t", 0]
+    maintenance = Maintenance(
+        bench.directory,
+        lambda topic: pytest.fail("its files are not there"),
+        bench.now_ms,
+        bench.clock.seconds,
+        maybeDeferred,
+    )
+    if deleted:
+        maintenance._policy_for = lambda topic: bench.directory.delete_topic("t")  # type: ignore[assignment,return-value]
+    else:
+        maintenance._policy_for = lambda topic: None  # type: ignore[assignment,return-value]
+        shutil.rmtree(log.directory)
+    with log_lines() as lines:
+        for _ in range(3):
+            maintenance.apply_retention()
+    if deleted:
+        assert (log.is_closed, lines) == (True, [])
+    else:
+        assert log.is_offline
+        (line,) = lines
+        assert "t-0 is out of service: " in line
+        assert "removed, replaced or unmounted" in line
 
 
 def test_a_log_deleted_while_it_was_offline_is_not_spoken_of(bench: Bench) -> None:

@@ -9,7 +9,7 @@ import pytest
 from storage_logs import NOW_MS, append, kafka_files, message, open_log, settings, write_segments
 from zope.interface import implementer
 
-from hermes.errors import PluginError
+from hermes.errors import LogOfflineError, PluginError
 from hermes.interfaces import IRetentionPolicy, SegmentInfo
 from hermes.storage import AppendAges, Log, apply_retention
 
@@ -167,9 +167,10 @@ def test_answers_beyond_all_bounds_are_cut_to_them(tmp_path: Path, answer: int) 
     assert deleted == (end if answer > 0 else 0)
 
 
-def test_a_log_that_could_not_be_opened_has_no_segments(tmp_path: Path) -> None:
+def test_a_log_that_could_not_be_opened_is_left_alone(tmp_path: Path) -> None:
     log = Log("clicks", 0, str(tmp_path / "nowhere"), settings())
-    assert apply_retention(log, older_than(0), NOW_MS) == 0
+    with pytest.raises(LogOfflineError):
+        apply_retention(log, older_than(0), NOW_MS)
 
 
 def test_what_was_appended_under_watch_is_no_older_than_the_watch_says(tmp_path: Path) -> None:
