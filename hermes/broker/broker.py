@@ -59,6 +59,7 @@ from hermes.protocol import (
     AppendTimesRequest,
     BoundaryRequest,
     BrokerMetadata,
+    CoordinationRequest,
     DeleteTopicRequest,
     ErrorCode,
     FetchRequest,
@@ -80,6 +81,7 @@ from hermes.protocol import (
     encode_acknowledged_produce_response,
     encode_append_times_response,
     encode_boundary_response,
+    encode_coordination_response,
     encode_error_response,
     encode_offsets_response,
 )
@@ -164,6 +166,7 @@ class Broker:
         topics: which topics there are.
         waiting: the fetches that wait for more.
         large_answers: those under way.
+        tell_coordination: gives where clients find coordination; see `Coordination.told`.
     """
 
     _log = ModuleLogger()
@@ -202,6 +205,7 @@ class Broker:
         self._expanding_far = Lock()
         self._looking_up = DeferredSemaphore(CONCURRENT_LOOK_UPS)
         self.topics = topics
+        self.tell_coordination: Callable[[], str] = lambda: ""
         self.metrics = Metrics()
         self.waiting = WaitingFetches(
             clock, self._available, int(config.request_memory_bytes * _WAITING_SHARE)
@@ -223,6 +227,7 @@ class Broker:
             BoundaryRequest: self._boundary,
             AppendTimesRequest: self._append_times,
             DeleteTopicRequest: self._delete_topic,
+            CoordinationRequest: lambda _: encode_coordination_response(self.tell_coordination()),
             UnsupportedRequest: self._unsupported,
             LongRequest: partial(self._long, abandon=True),
             LongProduce: partial(self._long, abandon=False),

@@ -77,6 +77,18 @@ class Coordination:
             return self._server.connect_string
         return self._config.zookeeper_connect if self._config.coordination == "zookeeper" else None
 
+    def told(self) -> str:
+        """What clients are told of where coordination is; empty where there is none.
+
+        An embedded server that listens on every address is told as `:port`: a client reaches it by
+        the host by which it has reached the broker.
+        """
+        if self._server is not None and self._server.running:
+            for address in self._server.addresses:
+                if not isinstance(address, str) and address[0] in ("", "0.0.0.0", "::"):
+                    return f":{address[1]}"
+        return self.connect_string or ""
+
     def start(self) -> None:
         """Open the embedded server's port, if there is one to run.
 

@@ -145,6 +145,7 @@ class ServingBroker:
                 now_ms=now_ms,
                 in_thread=in_thread,
             )
+            self.broker.tell_coordination = self.coordination.told
             self._factory = BrokerFactory(self.broker, config, reactor, PageCache(in_thread))
             self._maintenance = Maintenance(
                 self._directory,

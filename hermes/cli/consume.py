@@ -19,6 +19,7 @@ from hermes.cli.options import (
     TOPIC,
     BrokerAddress,
     broker_option,
+    coordination_of,
     zookeeper_option,
 )
 from hermes.cli.patience import Patience
@@ -128,6 +129,8 @@ def command(
         raise click.UsageError("--format and --json exclude each other")
     render = _renderer(template, as_json)
     if group is not None:
+        if broker is not None and not zookeeper:
+            zookeeper = coordination_of(broker, timeout_seconds)
         config = _group_config(
             _Wanted(**wanted),
             group=group,
@@ -153,7 +156,7 @@ def command(
 def _group_config(wanted: _Wanted, **settings: Any) -> ConsumerConfig:
     """The settings of a member of a group; usage errors for what a group decides itself."""
     if not settings["zookeeper_connect"]:
-        raise click.UsageError("--group needs --zookeeper")
+        raise click.UsageError("--group needs --broker or --zookeeper")
     if wanted.partition is not None or wanted.exit_at_end:
         raise click.UsageError("--group excludes -p and -e: the group shares out the partitions")
     if not isinstance(wanted.start, Beginning | End):

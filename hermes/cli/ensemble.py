@@ -6,9 +6,9 @@ from typing import Any, Final
 
 import click
 
-from hermes.cli.options import zookeeper_option
+from hermes.cli.options import coordination_options
 from hermes.cli.terminal import note
-from hermes.client import LATEST, SimpleConsumer
+from hermes.client import LATEST, FetchRequest, SimpleConsumer
 from hermes.coordination.cluster import read_brokers
 from hermes.coordination.layout import BrokerPartition
 from hermes.coordination.sessions import Session
@@ -18,9 +18,7 @@ __all__ = ["GROUP_ARGUMENT", "ZOOKEEPER_OPTION", "Brokers", "connected"]
 
 _Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
-ZOOKEEPER_OPTION: Final[_Decorator] = zookeeper_option(
-    "ZooKeeper; several servers separated by commas.", required=True
-)
+ZOOKEEPER_OPTION: Final[_Decorator] = coordination_options
 GROUP_ARGUMENT: Final[_Decorator] = click.argument("group", metavar="GROUP")
 
 
@@ -73,6 +71,13 @@ class Brokers:
         """Up to where a partition can be read. Raises HermesError."""
         (offset,) = self.of(partition).get_offsets_before(topic, partition.partition, LATEST)
         return offset
+
+    def count(self, topic: str, partition: BrokerPartition, offset: int, end: int) -> int:
+        """Count the messages between two offsets, by reading them. Raises HermesError."""
+        if offset == end:
+            return 0
+        request = FetchRequest(topic, partition.partition, offset, end - offset)
+        return sum(1 for _ in self.of(partition).fetch(request))
 
     def close(self) -> None:
         """Disconnect."""

@@ -1,7 +1,7 @@
 """`hermes groups`: who is in a consumer group, how far it has come, and where it goes on."""
 
 from contextlib import closing
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -12,6 +12,7 @@ from hermes.cli.options import JSON_OPTION, TIMEOUT_OPTION, TOPIC
 from hermes.cli.terminal import note, write_json, write_line, write_table
 from hermes.coordination.group_state import (
     GroupState,
+    delete_group,
     list_groups,
     read_group,
     read_members,
@@ -22,16 +23,20 @@ from hermes.errors import GroupActiveError, HermesError
 
 __all__ = ["command"]
 
+# Up to this much of a partition is read to count its messages.
+_COUNTED_BYTES: Final = 1024 * 1024
+_DASHED: Final = ("messages", "owner")
+
 
 @click.group(
     "groups",
-    short_help="List, describe and reset consumer groups.",
+    short_help="List, describe, reset and delete consumer groups.",
     invoke_without_command=True,
     subcommand_metavar="COMMAND [ARGS]...",
 )
 @click.pass_context
 def command(ctx: click.Context) -> None:
-    """List, describe and reset consumer groups, of Hermes' consumers and Kafka 0.7's."""
+    """List, describe, reset and delete consumer groups, of Hermes' consumers and Kafka 0.7's."""
     require_subcommand(ctx)
 
 
@@ -60,7 +65,10 @@ def list_(zookeeper: str, as_json: bool, timeout_seconds: float) -> None:
 def describe(
     ctx: click.Context, zookeeper: str, as_json: bool, timeout_seconds: float, group: str
 ) -> None:
-    """Show the members of GROUP and, per partition, owner, offset, end and lag in bytes.
+    """Show the members of GROUP and, per partition, owner, offset, end and lag.
+
+    The lag is in bytes, as offsets are. In messages it is counted, by reading them, where there is
+    at most a megabyte; else it is not shown.
 
     What can't be known (a broker that is away, an offset that is no number) is said on stderr,
     and the status is 1.
@@ -76,8 +84,11 @@ def describe(
     else:
         for member in state.members:
             write_line(f"member {member}")
-        headings = ("topic", "partition", "offset", "end", "lag", "owner")
-        table = [[*(row[key] for key in headings[:-1]), row["owner"] or "-"] for row in rows]
+        headings = ("topic", "partition", "offset", "end", "lag", "messages", "owner")
+        table = [
+            ["-" if key in _DASHED and row[key] is None else row[key] for key in headings]
+            for row in rows
+        ]
         write_table([each.upper() for each in headings], table)
     for text in unknown:
         note(text)
@@ -117,9 +128,7 @@ def reset(
     with connected(zookeeper, timeout_seconds) as session:
         state = read_group(session, group)
         if state.members:
-            raise GroupActiveError(
-                f"group {group!r} has members ({', '.join(state.members)}): stop them first"
-            )
+            raise _active(state, group)
         places = [
             place
             for place in state.offsets
@@ -142,6 +151,35 @@ def reset(
         write_table(("TOPIC", "PARTITION", "BEFORE", "NOW"), table)
 
 
+@command.command("delete", short_help="Delete an inactive group and its offsets.")
+@ZOOKEEPER_OPTION
+@JSON_OPTION
+@TIMEOUT_OPTION
+@click.option("--yes", is_flag=True, help="Don't ask.")
+@GROUP_ARGUMENT
+def delete(zookeeper: str, as_json: bool, timeout_seconds: float, yes: bool, group: str) -> None:
+    """Delete GROUP, which must have no members, with its offsets. There is no way back."""
+    check_node_name("group", group)
+    with connected(zookeeper, timeout_seconds) as session:
+        state = read_group(session, group)
+        if state.members:
+            raise _active(state, group)
+        if not yes:
+            count = len(state.offsets)
+            question = f"Delete group {group!r} and its offsets of {count} partitions for good?"
+            click.confirm(question, abort=True, err=True)
+        delete_group(session, group)
+    if as_json:
+        write_json({"deleted": group})
+    else:
+        write_line(f"deleted {group}")
+
+
+def _active(state: GroupState, group: str) -> GroupActiveError:
+    members = ", ".join(state.members)
+    return GroupActiveError(f"group {group!r} has members ({members}): stop them first")
+
+
 def _places(state: GroupState) -> list[tuple[str, BrokerPartition]]:
     return sorted({*state.owners, *state.offsets})
 
@@ -149,6 +187,18 @@ def _places(state: GroupState) -> list[tuple[str, BrokerPartition]]:
 def _known(state: GroupState, topic: str, partition: BrokerPartition) -> int | None:
     offset = state.offsets.get((topic, partition))
     return offset if isinstance(offset, int) else None
+
+
+def _messages(
+    brokers: Brokers, place: tuple[str, BrokerPartition], offset: int | None, end: int | None
+) -> int | None:
+    """How many messages there are between two offsets; None where counting is not cheap."""
+    if offset is None or end is None or not 0 <= end - offset <= _COUNTED_BYTES:
+        return None
+    try:
+        return brokers.count(*place, offset, end)
+    except HermesError:  # damage, or an offset that has gone meanwhile
+        return None
 
 
 def _row(
@@ -168,5 +218,6 @@ def _row(
         "offset": offset,
         "end": end,
         "lag": None if offset is None or end is None else end - offset,
+        "messages": _messages(brokers, place, offset, end),
         "owner": state.owners.get(place),
     }

@@ -1,13 +1,16 @@
 """The options that several commands share, and the types of their values."""
 
 from collections.abc import Callable
+from functools import wraps
 from typing import Any, Final, NamedTuple, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from hermes.cli.starts import parse_start
 from hermes.cli.terminal import note
 from hermes.cli.times import parse_time_ms
+from hermes.client import SimpleConsumer
 from hermes.config.units import parse_size
 from hermes.errors import InvalidTopicError
 from hermes.protocol import DEFAULT_MAX_EXPANDED_BYTES, RANDOM_PARTITION, check_topic_name
@@ -27,6 +30,8 @@ __all__ = [
     "TOPIC",
     "BrokerAddress",
     "broker_option",
+    "coordination_of",
+    "coordination_options",
     "option_type",
     "parse_broker",
     "zookeeper_option",
@@ -168,6 +173,39 @@ def zookeeper_option(help_text: str, *, required: bool = False) -> _Decorator:
     )
     old = click.option("-z", "_", hidden=True, is_eager=True, expose_value=False, callback=take_old)
     return lambda command: option(old(command))
+
+
+def coordination_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options that say where groups are coordinated: -Z, or -b for a broker that tells.
+
+    The command gets `zookeeper`, what kazoo takes.
+    """
+
+    @wraps(command)
+    def found(
+        *args: Any, zookeeper: str | None, broker: BrokerAddress | None, **options: Any
+    ) -> Any:
+        ctx = click.get_current_context()
+        if zookeeper is None and broker is None:
+            raise click.UsageError("missing option '-b' / '--broker', or '-Z' / '--zookeeper'")
+        given = {
+            name: ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
+            for name in ("zookeeper", "broker")
+        }
+        if given["zookeeper"] and given["broker"]:
+            raise click.UsageError("-b and -Z exclude each other: a broker tells its ZooKeeper")
+        if broker is not None and (zookeeper is None or given["broker"]):
+            zookeeper = coordination_of(broker, options.get("timeout_seconds", 30.0))
+        return command(*args, zookeeper=zookeeper, **options)
+
+    zookeeper = zookeeper_option("ZooKeeper; several servers separated by commas.")
+    return zookeeper(broker_option(required=False)(found))
+
+
+def coordination_of(broker: BrokerAddress, timeout_seconds: float) -> str:
+    """Ask a broker where its groups are coordinated. Raises HermesError."""
+    with SimpleConsumer(broker.host, broker.port, timeout_seconds=timeout_seconds) as consumer:
+        return consumer.coordination()
 
 
 JSON_OPTION: Final[_Decorator] = click.option(

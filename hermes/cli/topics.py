@@ -81,28 +81,33 @@ def describe(
     write_table(("TOPIC", "PARTITION", "EARLIEST", "LATEST", "BYTES"), rows)
 
 
-@command.command("delete", short_help="Delete a topic and its messages.")
+@command.command("delete", short_help="Delete topics and their messages.")
 @BROKER_OPTION
 @JSON_OPTION
 @TIMEOUT_OPTION
 @click.option("--yes", is_flag=True, help="Don't ask.")
-@click.argument("topic", metavar="TOPIC", type=TOPIC)
+@click.argument("topics", metavar="TOPIC...", nargs=-1, required=True, type=TOPIC)
 def delete(
-    broker: BrokerAddress, as_json: bool, timeout_seconds: float, yes: bool, topic: str
+    broker: BrokerAddress, as_json: bool, timeout_seconds: float, yes: bool, topics: tuple[str, ...]
 ) -> None:
-    """Delete TOPIC on a broker, with all its messages. There is no way back."""
+    """Delete TOPICs on a broker, with all their messages. There is no way back.
+
+    All are found to be there, and asked about, before the first is deleted.
+    """
     with _connected(broker, timeout_seconds, "delete a topic") as consumer:
-        (described,) = consumer.metadata([topic]).topics
-        _check_exists(described)
-        size = format_bytes(_size_bytes(described))
-        if not yes:
-            question = f"Delete topic {topic!r} on {broker}, {size}, for good?"
-            click.confirm(question, abort=True, err=True)
-        consumer.delete_topic(topic)
-    if as_json:
-        write_json({"deleted": topic})
-    else:
-        write_line(f"deleted {topic}")
+        for name in dict.fromkeys(topics):
+            (described,) = consumer.metadata([name]).topics
+            _check_exists(described)
+            if not yes:
+                size = format_bytes(_size_bytes(described))
+                question = f"Delete topic {name!r} on {broker}, {size}, for good?"
+                click.confirm(question, abort=True, err=True)
+        for name in dict.fromkeys(topics):
+            consumer.delete_topic(name)
+            if as_json:
+                write_json({"deleted": name})
+            else:
+                write_line(f"deleted {name}")
 
 
 @contextmanager

@@ -32,10 +32,12 @@ from hermes.protocol import (
     BoundaryRequest,
     BrokerMetadata,
     Buffer,
+    CoordinationRequest,
     DeleteTopicRequest,
     MetadataRequest,
     OffsetsRequest,
     decode_boundary_response,
+    decode_coordination_response,
     decode_error_response,
     decode_metadata_response,
     decode_offsets_response,
@@ -50,6 +52,7 @@ __all__ = [
     "Step",
     "barrier",
     "boundary_before",
+    "coordination",
     "delete_topic",
     "metadata",
     "named",
@@ -209,6 +212,12 @@ def boundary_before(topic: str, partition: int, offset: int) -> Conversation[int
     decode = partial(decode_boundary_response, detail=named(topic, partition))
     boundary: int = yield Exchange(request.encode(), decode)
     return boundary
+
+
+def coordination() -> Conversation[str]:
+    """Ask where coordination is, as the broker says it; see `SimpleConsumer.coordination`."""
+    connect: str = yield Exchange(CoordinationRequest().encode(), decode_coordination_response)
+    return connect
 
 
 def delete_topic(topic: str) -> Conversation[None]:

@@ -19,12 +19,13 @@ from hermes.client.fetching import (
     polling_fetch,
     waiting_fetch,
 )
-from hermes.errors import ConfigError
+from hermes.errors import ClientError, ConfigError
 from hermes.protocol import (
     DEFAULT_MAX_EXPANDED_BYTES,
     AppendTimesRequest,
     BoundaryRequest,
     BrokerMetadata,
+    CoordinationRequest,
     DeleteTopicRequest,
     FetchRequest,
     MessageSet,
@@ -272,6 +273,27 @@ class SimpleConsumer:
         self._require(AppendTimesRequest.TYPE, "finding out when messages were appended")
         return self._channel.run(append_times(topic, partition, start, end, interval_ms))
 
+    def coordination(self) -> str:
+        """Ask where consumer groups of this broker are coordinated: what `zookeeper_connect` takes.
+
+        Raises:
+            ClientError: nowhere, or only on the broker's own machine, which is not this one.
+            UnsupportedRequestVersionError: it is a broker of Kafka 0.7, or an older Hermes.
+        """
+        self._require(CoordinationRequest.TYPE, "telling where coordination is")
+        connect = self._channel.run(conversations.coordination())
+        host = self.address.rpartition(":")[0]
+        if not connect:
+            raise ClientError(f"broker {self.address} takes no part in coordination: it is none")
+        if connect.startswith(":"):
+            return host + connect
+        if _is_loopback(connect) and not _is_loopback(host):
+            raise ClientError(
+                f"broker {self.address} has its coordination at {connect}, on its own machine "
+                "only: run this there, or let coordination_listen be an address for others"
+            )
+        return connect
+
     def delete_topic(self, topic: str) -> None:
         """Delete a topic on this broker, with all its messages.
 
@@ -303,3 +325,7 @@ class SimpleConsumer:
     def _count_skipped(self, count: int) -> None:
         with self._skipped_lock:
             self._skipped_count += count
+
+
+def _is_loopback(address: str) -> bool:
+    return address.startswith(("127.", "localhost", "[::1]", "::1"))

@@ -19,7 +19,14 @@ from hermes.coordination.layout import (
 from hermes.coordination.sessions import Session
 from hermes.errors import CoordinationError, GroupActiveError, InvalidNodeError
 
-__all__ = ["GroupState", "list_groups", "read_group", "read_members", "store_offsets"]
+__all__ = [
+    "GroupState",
+    "delete_group",
+    "list_groups",
+    "read_group",
+    "read_members",
+    "store_offsets",
+]
 
 
 T = TypeVar("T")
@@ -85,6 +92,28 @@ def read_group(session: Session, group: str) -> GroupState:
         if offset is not None:
             state.offsets[place] = offset
     return state
+
+
+def delete_group(session: Session, group: str) -> None:
+    """Delete a group that has no members, with its offsets.
+
+    The node of its members goes first, and only if it is empty; then that of the group only if
+    nobody has joined meanwhile.
+
+    Raises:
+        CoordinationError: there is no such group.
+        GroupActiveError: it has members.
+    """
+    paths = GroupPaths(group)
+    if session.get(paths.root) is None:
+        raise CoordinationError(f"there is no group {group!r} (hermes groups list shows all)")
+    if session.children(paths.ids) or not session.delete_empty(paths.ids):
+        raise GroupActiveError(f"group {group!r} has members: stop them first")
+    for name in session.children(paths.root):
+        if f"{paths.root}/{name}" != paths.ids:
+            session.delete_tree(f"{paths.root}/{name}")
+    if not session.delete_empty(paths.root):
+        raise GroupActiveError(f"somebody has joined group {group!r} meanwhile")
 
 
 def store_offsets(

@@ -29,6 +29,7 @@ from kazoo.exceptions import (
     NoAuthError,
     NodeExistsError,
     NoNodeError,
+    NotEmptyError,
     SessionExpiredError,
 )
 from kazoo.handlers.threading import KazooTimeoutError
@@ -221,7 +222,7 @@ class Session:
         """
         try:
             return self._call(method, *args, **options)
-        except (NoNodeError, NodeExistsError, BadVersionError) as error:
+        except (NoNodeError, NodeExistsError, BadVersionError, NotEmptyError) as error:
             raise CoordinationUnavailableError(
                 f"{args[0]}: it was changed meanwhile: {error!r}"
             ) from error
@@ -233,7 +234,7 @@ class Session:
         sent, session_id = self._clock(), self.session_id
         try:
             result = method(*args, **options).get(timeout=self._patience())
-        except (NoNodeError, NodeExistsError, BadVersionError):
+        except (NoNodeError, NodeExistsError, BadVersionError, NotEmptyError):
             raise
         except NoAuthError as error:
             raise InvalidNodeError(f"{args[0]}: ZooKeeper refuses access to it") from error
@@ -324,9 +325,25 @@ class Session:
         """Delete a node of a version; returns False when it is gone or has changed."""
         try:
             self._call(self._client.delete_async, path, version)
-        except (NoNodeError, BadVersionError):
+        except (NoNodeError, BadVersionError, NotEmptyError):
             return False
         return True
+
+    def delete_empty(self, path: str) -> bool:
+        """Delete a node unless it has children; returns whether it is gone."""
+        try:
+            self._call(self._client.delete_async, path)
+        except NoNodeError:
+            return True
+        except NotEmptyError:
+            return False
+        return True
+
+    def delete_tree(self, path: str) -> None:
+        """Delete a node with all below it; gone already is as good."""
+        for name in self.children(path):
+            self.delete_tree(f"{path}/{name}")
+        self.delete(path, -1)
 
     def ensure_path(self, path: str) -> None:
         """Make a persistent, empty node and its parents, unless they are there."""

@@ -14,6 +14,7 @@ from hermes.protocol.own_requests import (
     AcknowledgedProduceRequest,
     AppendTimesRequest,
     BoundaryRequest,
+    CoordinationRequest,
     DeleteTopicRequest,
     MetadataRequest,
     UnsupportedRequest,
@@ -65,6 +66,7 @@ Request: TypeAlias = (
     | BoundaryRequest
     | DeleteTopicRequest
     | AppendTimesRequest
+    | CoordinationRequest
     | UnsupportedRequest
 )
 
@@ -83,6 +85,7 @@ _OWN: Final[dict[int, Callable[[Reader], Request]]] = {
     BoundaryRequest.TYPE: BoundaryRequest.decode,
     DeleteTopicRequest.TYPE: DeleteTopicRequest.decode,
     AppendTimesRequest.TYPE: AppendTimesRequest.decode,
+    CoordinationRequest.TYPE: CoordinationRequest.decode,
 }
 
 

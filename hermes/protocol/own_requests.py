@@ -1,4 +1,4 @@
-"""Hermes' own requests, which a 0.7 client never sends: types 64 to 69.
+"""Hermes' own requests, which a 0.7 client never sends: types 64 to 70.
 
 Each is `int32 size | int16 type | int16 version | body`, and each is answered. The version is 0
 so far; `hermes.protocol.decoding` turns another one into an `UnsupportedRequest`, so that newer
@@ -18,6 +18,7 @@ __all__ = [
     "Acks",
     "AppendTimesRequest",
     "BoundaryRequest",
+    "CoordinationRequest",
     "DeleteTopicRequest",
     "MetadataRequest",
     "UnsupportedRequest",
@@ -27,7 +28,7 @@ __all__ = [
 #: Every request type that is understood, with the highest version of it.
 REQUEST_VERSIONS: Final[tuple[tuple[int, int], ...]] = (
     *((request_type, 0) for request_type in range(5)),
-    *((request_type, 0) for request_type in range(64, 70)),
+    *((request_type, 0) for request_type in range(64, 71)),
 )
 
 _ALL_TOPICS: Final = -1
@@ -227,11 +228,27 @@ class AppendTimesRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class CoordinationRequest:
+    """Type 70: ask where clients find coordination. The body is empty."""
+
+    TYPE: ClassVar[int] = 70
+
+    def encode(self) -> bytes:
+        """Encode the request with its size."""
+        return _own_frame(self.TYPE)
+
+    @classmethod
+    def decode(cls, _reader: Reader) -> Self:
+        """Read a body: there is nothing to read."""
+        return cls()
+
+
+@dataclass(frozen=True, slots=True)
 class UnsupportedRequest:
     """A request of a known type in a version that is not known; answered with code 68.
 
     Attributes:
-        type: 64 to 69.
+        type: 64 to 70.
         version: what the client asked for.
     """
 

@@ -26,6 +26,7 @@ __all__ = [
     "decode_acknowledged_produce_response",
     "decode_append_times_response",
     "decode_boundary_response",
+    "decode_coordination_response",
     "decode_error_response",
     "decode_fetch_response",
     "decode_metadata_response",
@@ -35,6 +36,7 @@ __all__ = [
     "encode_acknowledged_produce_response",
     "encode_append_times_response",
     "encode_boundary_response",
+    "encode_coordination_response",
     "encode_error_response",
     "encode_metadata_response",
     "encode_offsets_response",
@@ -258,6 +260,21 @@ def decode_error_response(body: Buffer, *, detail: str = "") -> None:
         RemoteProtocolError: the answer is cut short.
     """
     _checked_reader(body, detail)
+
+
+def encode_coordination_response(connect: str) -> bytes:
+    """Encode `int16 0 | string connect`."""
+    return frame(pack(">h", ErrorCode.NONE), encode_string(connect))
+
+
+def decode_coordination_response(body: Buffer) -> str:
+    """Decode where coordination is, as the broker says it; empty where there is none.
+
+    Raises:
+        BrokerError: the code is not 0.
+        RemoteProtocolError: the answer is cut short.
+    """
+    return _checked_reader(body, "coordination").string()
 
 
 def encode_acknowledged_produce_response(entries: Sequence[ProducedEntry]) -> bytes:

@@ -70,6 +70,7 @@ def test_a_group_is_described(active: Connector, run: Run) -> None:
                 "offset": 44,
                 "end": 110,
                 "lag": 66,
+                "messages": 6,
                 "owner": "me-0",
             }
         ],
@@ -78,6 +79,7 @@ def test_a_group_is_described(active: Connector, run: Run) -> None:
         "44",
         "110",
         "66",
+        "6",
         "me-0",
     ]
     verified = run("verify-rebalance", "g")
@@ -213,3 +215,37 @@ def test_what_is_not_there_is_a_clear_error(
     )
     away = run("groups", "list", "-z", "127.0.0.1:1", "--timeout", "0.2")
     assert (away.exit_code, "did not answer within 0.2 s" in away.stderr) == (1, True)
+
+
+def test_a_group_is_deleted_when_nobody_is_in_it(
+    active: Connector, run: Run, connect: str, make_session: Any
+) -> None:
+    refused = run("groups", "delete", "g", "--yes")
+    assert (refused.exit_code, "has members (me): stop them first" in refused.stderr) == (1, True)
+    active.shutdown()
+    session = make_session(connect)
+    session.put("/consumers/g/owners/clicks/rubbish", b"x")
+    assert run("groups", "delete", "g", "--yes").stdout == "deleted g\n"
+    assert session.children("/consumers") == []
+    gone = run("groups", "delete", "g", "--yes")
+    assert (gone.exit_code, "there is no group 'g'" in gone.stderr) == (1, True)
+
+
+def test_a_broker_tells_where_its_groups_are(active: Connector, connect: str) -> None:
+    settings = {"broker_id": 3, "coordination": "zookeeper", "zookeeper_connect": connect}
+    with running_broker(None, settings) as broker:
+        address = f"127.0.0.1:{broker.port}"
+        listed = CliRunner().invoke(program, ["groups", "list", "-b", address])
+        assert listed.stdout.split() == ["GROUP", "MEMBERS", "g", "1"], listed.stderr
+        both = CliRunner().invoke(program, ["groups", "list", "-b", address, "-Z", connect])
+        assert (both.exit_code, "exclude each other" in both.stderr) == (2, True)
+        read = ["consume", "-g", "other", "-t", "clicks", "-b", address, "-c", "10", "-q"]
+        assert len(CliRunner().invoke(program, read).stdout.splitlines()) == 10
+    neither = CliRunner().invoke(program, ["groups", "list"])
+    assert (neither.exit_code, "missing option" in neither.stderr) == (2, True)
+
+
+def test_a_broker_without_coordination_says_so() -> None:
+    with running_broker(None, {"coordination": "none"}) as broker:
+        listed = CliRunner().invoke(program, ["groups", "list", "-b", f"127.0.0.1:{broker.port}"])
+    assert (listed.exit_code, "takes no part in coordination" in listed.stderr) == (1, True)

@@ -7,6 +7,7 @@ from hermes.protocol import (
     Acks,
     AppendTimesRequest,
     BoundaryRequest,
+    CoordinationRequest,
     DeleteTopicRequest,
     FetchRequest,
     MetadataRequest,
@@ -70,6 +71,7 @@ REQUESTS = {
         AppendTimesRequest("t1", 1, 4096, 8192, 3_600_000),
         "00000024 0045 0000 0002 7431 000000010000000000001000 0000000000002000 000000000036ee80",
     ),
+    "coordination": (CoordinationRequest(), "00000004 0046 0000"),
     "a later version": (UnsupportedRequest(66, 1), "00000004 0042 0001"),
 }
 
