@@ -1,12 +1,17 @@
-"""Requests with very many entries, served a part at a time, so that others have their turn."""
+"""Turns: who has much to do does it a part at a time, so that others are served in between.
 
+`in_turns` does so with the entries of one request. `SharedTurns` does so with connections whose
+clients have sent more requests than one turn serves: a thousand of them share what one may have.
+"""
+
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 
-__all__ = ["TURN_ENTRIES", "TURN_SECONDS", "in_turns"]
+__all__ = ["TURN_ENTRIES", "TURN_SECONDS", "SharedTurns", "in_turns"]
 
 #: How many entries of one request are served before other connections have their turn.
 TURN_ENTRIES = 256
@@ -14,6 +19,51 @@ TURN_ENTRIES = 256
 #: How long a connection or a request is served before others have their turn. Most entries take
 #: microseconds; one that creates a partition's files takes a hundred times that.
 TURN_SECONDS = 0.005
+
+#: How long all connections together go on that had their turn and have more to do; then the reactor
+#: looks who else has come.
+_SHARED_SECONDS = 0.010
+
+#: How long a connection is served while others wait for their next turn.
+_CROWDED_SECONDS = 0.001
+
+
+class SharedTurns:
+    """The next turns of connections; lives in the reactor's thread.
+
+    Args:
+        clock: the reactor, or a test's `Clock`.
+    """
+
+    def __init__(self, clock: IReactorTime) -> None:
+        self._clock = clock
+        self._waiting: deque[Callable[[], None]] = deque()
+        self._scheduled = False
+
+    @property
+    def seconds(self) -> float:
+        """How long a turn may be now."""
+        return _CROWDED_SECONDS if self._waiting else TURN_SECONDS
+
+    def wait(self, turn: Callable[[], None]) -> None:
+        """Have `turn` called when its time has come: after those who wait already."""
+        self._waiting.append(turn)
+        self._schedule()
+
+    def _schedule(self) -> None:
+        if not self._scheduled:
+            self._scheduled = True
+            self._clock.callLater(0, self._run)
+
+    def _run(self) -> None:
+        self._scheduled = False
+        ends = self._clock.seconds() + _SHARED_SECONDS
+        for _ in range(len(self._waiting)):  # who waits again meanwhile does so for the next time
+            self._waiting.popleft()()
+            if self._clock.seconds() >= ends:
+                break
+        if self._waiting:
+            self._schedule()
 
 
 def in_turns(

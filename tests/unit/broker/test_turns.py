@@ -7,7 +7,7 @@ from broker_bench import CountingClock
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.task import Clock
 
-from hermes.broker.turns import TURN_ENTRIES, TURN_SECONDS, in_turns
+from hermes.broker.turns import TURN_ENTRIES, TURN_SECONDS, SharedTurns, in_turns
 
 
 def test_few_entries_are_served_at_once() -> None:
@@ -67,3 +67,38 @@ def test_cancelled_it_discards_and_stops() -> None:
     assert failures == [CancelledError]
     assert discarded == list(range(TURN_ENTRIES))
     assert not clock.getDelayedCalls()
+
+
+def test_connections_share_what_one_may_have() -> None:
+    clock = CountingClock()
+    turns = SharedTurns(clock)
+    served: list[int] = []
+
+    def serve(number: int) -> None:
+        served.append(number)
+        clock.rightNow += TURN_SECONDS / 2
+        turns.wait(lambda: serve(number))
+
+    assert turns.seconds == TURN_SECONDS
+    for number in range(10):
+        turns.wait(lambda number=number: serve(number))
+    assert turns.seconds < TURN_SECONDS, "others wait"
+    (call,) = clock.getDelayedCalls()
+    clock.calls.remove(call)
+    call.func()
+    assert served == [0, 1, 2, 3], "four have had what two may; then the reactor looks around"
+    (call,) = clock.getDelayedCalls()
+    clock.calls.remove(call)
+    call.func()
+    assert served == [0, 1, 2, 3, 4, 5, 6, 7], "all in their order"
+
+
+def test_a_turn_that_waits_again_waits_for_the_next_time() -> None:
+    clock = CountingClock()
+    turns = SharedTurns(clock)
+    served: list[int] = []
+    turns.wait(lambda: (served.append(1), turns.wait(lambda: served.append(2)))[0])
+    clock.advance(0)
+    assert served == [1, 2]
+    assert clock.put_off == 2
+    assert turns.seconds == TURN_SECONDS
