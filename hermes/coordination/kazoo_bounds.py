@@ -8,6 +8,8 @@ of it against servers that misbehave.
 
 import logging
 import socket
+import threading
+import time
 from collections.abc import Callable, MutableMapping
 from contextlib import suppress
 from typing import Any, Final
@@ -24,6 +26,12 @@ _MOST_ANSWERED_BYTES: Final = 16 * 1024 * 1024
 # ZooKeeper's default is to grant 40 s at most.
 _LONGEST_SESSION_MS: Final = 60_000
 _SHORTEST_SESSION_MS: Final = 100
+
+# A connection that lasted for less was in vain; a few of them are any server's restart.
+_LONG_LIVED_SECONDS: Final = 10.0
+_FREE_RECONNECTS: Final = 3
+_FIRST_REST_SECONDS: Final = 0.05
+_LONGEST_REST_SECONDS: Final = 2.0
 
 _EXPECTED: Final = (
     ConnectionDropped,
@@ -72,6 +80,9 @@ class BoundedConnection(ConnectionHandler):  # type: ignore[misc]
         self._connect_seconds = connect_seconds
         self._on_granted = on_granted
         self._is_abandoned = False
+        self._over = threading.Event()
+        self._established: float | None = None
+        self._short_lived = 0
 
     def drop(self) -> None:
         """Give the connection of now up, from any thread; another is made unless it is over."""
@@ -80,9 +91,14 @@ class BoundedConnection(ConnectionHandler):  # type: ignore[misc]
             with suppress(OSError):  # it has gone already
                 connected.shutdown(socket.SHUT_RDWR)
 
+    def hurry(self) -> None:
+        """Rest no longer, as it is going to be over."""
+        self._over.set()
+
     def abandon(self) -> None:
         """Give it up for good, from any thread: a client that stops waits for nothing any more."""
         self._is_abandoned = True
+        self._over.set()
         self.drop()
 
     def _read(self, length: int, timeout: float) -> bytes:
@@ -97,13 +113,30 @@ class BoundedConnection(ConnectionHandler):  # type: ignore[misc]
         return super()._invoke(min(timeout, self._connect_seconds), request, xid)
 
     def _connect(self, *args: Any) -> tuple[float, float]:
+        self._rest()
         if self._is_abandoned:
             raise ConnectionDropped("it is over")
         read_ms, connect_ms = _understood(super()._connect, *args)
+        self._established = time.monotonic()
         # kazoo waits for two thirds of the session's timeout.
         granted = min(max(read_ms * 3 / 2, _SHORTEST_SESSION_MS), _LONGEST_SESSION_MS)
         self._on_granted(granted / 1000)
         return granted * 2 / 3, min(connect_ms, granted)
+
+    def _rest(self) -> None:
+        """Wait before connecting again, when the last connections were established in vain.
+
+        kazoo's own pauses are for attempts that fail; a server that is reached and then answers
+        nonsense would be asked as fast as it can be connected to.
+        """
+        established, self._established = self._established, None
+        if established is None:
+            return
+        lasted = time.monotonic() - established
+        self._short_lived = 0 if lasted > _LONG_LIVED_SECONDS else self._short_lived + 1
+        if self._short_lived > _FREE_RECONNECTS:
+            growth = 2 ** min(self._short_lived - _FREE_RECONNECTS, 30)
+            self._over.wait(min(_FIRST_REST_SECONDS * growth, _LONGEST_REST_SECONDS))
 
     def _read_socket(self, read_timeout: float) -> Any:
         return _understood(super()._read_socket, read_timeout)

@@ -179,6 +179,7 @@ class Session:
             return
         self._stopping.set()
         self._lease = (0, 0.0)
+        self._connection.hurry()
         # A server that doesn't say goodbye is not waited for any longer than this.
         impatience = threading.Timer(self._goodbye_seconds, self._connection.abandon)
         impatience.daemon = True

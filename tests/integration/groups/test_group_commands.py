@@ -249,3 +249,50 @@ def test_a_broker_without_coordination_says_so() -> None:
     with running_broker(None, {"coordination": "none"}) as broker:
         listed = CliRunner().invoke(program, ["groups", "list", "-b", f"127.0.0.1:{broker.port}"])
     assert (listed.exit_code, "takes no part in coordination" in listed.stderr) == (1, True)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"/consumers/g/offsets/clicks/12345678901-0:7",
+        b"/consumers/g/offsets/clicks/0-4294967296:7",
+        b"/consumers/g/offsets/clicks/007-0:7",
+        b"/consumers/g/offsets/../0-0:7",
+        b"/consumers/../offsets/clicks/0-0:7",
+        b"/consumers/g/offsets/clicks/0-0:" + b"9" * 5000,
+        b"/consumers/g/offsets/clicks/0-0:9999999999999999999",
+        b"/consumers/\xff\xfe/offsets/clicks/0-0:7",
+        b"/consumers/g/offsets/cl\x1bicks/0-0:7",
+        b"x" * 1_000_000,
+    ],
+    ids=range(10),
+)
+def test_a_line_that_is_no_offset_is_refused_and_nothing_stored(
+    run: Run, tmp_path: Path, make_session: Any, connect: str, line: bytes
+) -> None:
+    good = b"/consumers/g/offsets/clicks/0-0:7\n"
+    (tmp_path / "offsets").write_bytes(good + line + b"\n")
+    refused = run("import-offsets", tmp_path / "offsets")
+    assert refused.exit_code == 1
+    assert "line 2: " in refused.stderr
+    assert len(refused.stderr.splitlines()) == 1
+    assert len(refused.stderr) < 500
+    assert "fault of Hermes" not in refused.stderr
+    assert make_session(connect).children("/consumers") == []
+
+
+def test_a_stored_offset_is_never_there_without_its_value(make_session: Any, connect: str) -> None:
+    session = make_session(connect)
+    session.put("/consumers/g/offsets/clicks/0-0", b"7")
+    made = session.get("/consumers/g/offsets/clicks/0-0")
+    assert (made.value, made.version) == (b"7", 0), "made with its value, not given it later"
+
+
+def test_a_member_s_costly_expression_does_not_hold_up_the_check(
+    run: Run, make_session: Any, connect: str
+) -> None:
+    session = make_session(connect)
+    session.create_ephemeral("/consumers/g/ids/evil", b"*1*(a+)+b")
+    session.create_ephemeral("/brokers/topics/" + "a" * 60 + "_/0", b"1")
+    checked = run("verify-rebalance", "g")
+    assert (checked.exit_code, checked.stdout) == (0, "0 partitions are owned as they should be\n")

@@ -2,6 +2,7 @@
 
 import struct
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -101,6 +102,31 @@ def _answers(session: Session) -> bool:
         return session.children("/x") == []
     except CoordinationError:
         return False
+
+
+def test_a_server_that_only_answers_nonsense_is_asked_ever_rarer(
+    serve: Serve, eventually: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rests: list[float] = []
+
+    class Counted(kazoo_bounds.threading.Event):  # type: ignore[name-defined,misc]
+        def wait(self, timeout: float | None = None) -> bool:
+            rests.append(timeout or 0)
+            return False  # at once
+
+    server = serve(lambda xid, kind, _: answer(xid + 7) if kind == CHILDREN else None)
+    session = Session(server.address)
+    session._connection._over = Counted()
+    session.start()
+    try:
+        for _ in range(20):
+            with suppress(CoordinationError):
+                session.children("/x")
+        eventually(lambda: len(rests) > 8)
+        assert rests[:3] == pytest.approx([0.1, 0.2, 0.4])
+        assert max(rests) == 2
+    finally:
+        session.stop()
 
 
 def test_a_server_that_falls_silent_is_left(serve: Serve, eventually: Any) -> None:
