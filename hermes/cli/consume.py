@@ -4,7 +4,7 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import click
 
@@ -25,7 +25,7 @@ from hermes.cli.options import (
 from hermes.cli.patience import Patience
 from hermes.cli.payloads import payload_json
 from hermes.cli.positions import find_position
-from hermes.cli.reading import Chunk, PartitionReader, read_partitions
+from hermes.cli.reading import Chunk, PartitionReader, read_partitions, with_times
 from hermes.cli.starts import AtOffset, Beginning, End, Start
 from hermes.cli.terminal import harmless, note, progress, status
 from hermes.cli.topic_source import OffsetRange, TopicSource
@@ -40,7 +40,17 @@ __all__ = ["command"]
 # on it, new messages show at once.
 _MAX_WAIT_MS: Final = 10_000
 
-_Render = Callable[[str, Chunk], bytes]
+
+class _Render(NamedTuple):
+    """How messages are written.
+
+    Attributes:
+        lines: makes the bytes for stdout of a topic and a chunk.
+        needs_times: whether the chunk must say when its messages were appended.
+    """
+
+    lines: Callable[[str, Chunk], bytes]
+    needs_times: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +103,12 @@ class _Wanted:
     help="Exit after the last message that was there when the command started.",
 )
 @click.option("-f", "--format", "template", metavar="FORMAT", help=FORMAT_HELP)
+@click.option(
+    "-D",
+    "--delimiter",
+    metavar="TEXT",
+    help="What ends each message instead of a newline, with the escapes of --format.",
+)
 @click.option("-J", "--json", "as_json", is_flag=True, help="Write a JSON object for each message.")
 @click.option("-q", "--quiet", is_flag=True, help="No status and no progress on the terminal.")
 @click.option(
@@ -113,6 +129,7 @@ def command(
     group: str | None,
     zookeeper: str | None,
     template: str | None,
+    delimiter: str | None,
     as_json: bool,
     max_fetch_bytes: int,
     max_expanded_bytes: int,
@@ -127,6 +144,10 @@ def command(
     """
     if as_json and template is not None:
         raise click.UsageError("--format and --json exclude each other")
+    if delimiter is not None:
+        if as_json or template is not None:
+            raise click.UsageError("--delimiter excludes --format and --json")
+        template = "%s" + delimiter.replace("%", "%%")
     render = _renderer(template, as_json)
     if group is not None:
         if broker is not None and not zookeeper:
@@ -139,7 +160,7 @@ def command(
             timeout=timeout_seconds * 1000,
         )
         topic, count, quiet = wanted["topic"], wanted["count"], wanted["quiet"]
-        consume_as_member(config, topic, count, render, quiet=quiet)
+        consume_as_member(config, topic, count, render.lines, quiet=quiet)
         return
     if broker is None:
         raise click.UsageError("missing option '-b' / '--broker' (or --group and --zookeeper)")
@@ -175,6 +196,8 @@ def _consume(consumer: SimpleConsumer, wanted: _Wanted, render: _Render) -> None
     status(f"reading {wanted.topic}: {_summary(readers)}", quiet=wanted.quiet)
     patience = Patience(0 if wanted.exit_at_end else None, quiet=wanted.quiet)
     chunks = read_partitions(consumer, readers, _MAX_WAIT_MS, patience)
+    if render.needs_times:
+        chunks = with_times(consumer, wanted.topic, chunks, patience)
     if wanted.count is not None:
         chunks = _first(chunks, wanted.count)
     try:
@@ -256,7 +279,7 @@ def _write(
     stdout = sys.stdout.buffer
     with progress(length_bytes, "reading", quiet=wanted.quiet) as advance:
         for chunk in chunks:
-            stdout.write(render(wanted.topic, chunk))
+            stdout.write(render.lines(wanted.topic, chunk))
             # What was read is to be seen now, also by the next program in a pipe.
             stdout.flush()
             advance(chunk.messages[-1][1] - chunk.offset)
@@ -265,15 +288,18 @@ def _write(
 def _renderer(template: str | None, as_json: bool) -> _Render:
     """What turns a chunk into the bytes for stdout."""
     if as_json:
-        return lambda topic, chunk: b"".join(map(_json_line, _consumed(topic, chunk)))
+        return _Render(lambda topic, chunk: b"".join(map(_json_line, _consumed(topic, chunk))))
     on_terminal = sys.stdout.isatty()
     if template is None:
-        return _harmless_lines if on_terminal else _lines
+        return _Render(_harmless_lines if on_terminal else _lines)
     try:
         compiled = MessageFormat(template, harmless) if on_terminal else MessageFormat(template)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="-f") from None
-    return lambda topic, chunk: b"".join(map(compiled.render, _consumed(topic, chunk)))
+    return _Render(
+        lambda topic, chunk: b"".join(map(compiled.render, _consumed(topic, chunk))),
+        compiled.needs_time,
+    )
 
 
 def _lines(_topic: str, chunk: Chunk) -> bytes:
@@ -288,9 +314,13 @@ def _harmless_lines(topic: str, chunk: Chunk) -> bytes:
 
 
 def _consumed(topic: str, chunk: Chunk) -> Iterator[ConsumedMessage]:
-    offset = chunk.offset
+    offset, times = chunk.offset, iter(chunk.times)
+    stretch = next(times, None)
     for message, following in chunk.messages:
-        yield ConsumedMessage(topic, chunk.partition, offset, following, message.payload)
+        while stretch is not None and stretch.end_offset <= offset:
+            stretch = next(times, None)
+        time_ms = -1 if stretch is None or stretch.time_ms is None else stretch.time_ms
+        yield ConsumedMessage(topic, chunk.partition, offset, following, message.payload, time_ms)
         offset = following
 
 

@@ -5,7 +5,7 @@ import struct
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-__all__ = ["FORMAT_HELP", "ConsumedMessage", "MessageFormat"]
+__all__ = ["FORMAT_HELP", "ConsumedMessage", "MessageFormat", "parse_delimiter"]
 
 
 class ConsumedMessage(NamedTuple):
@@ -18,6 +18,7 @@ class ConsumedMessage(NamedTuple):
         next_offset: where to go on reading after it; inside a compressed set, where the set starts
             for all messages but the last.
         payload: the message's bytes.
+        time_ms: when the broker appended it, in ms since 1970; -1 when that is not known.
     """
 
     topic: str
@@ -25,12 +26,14 @@ class ConsumedMessage(NamedTuple):
     offset: int
     next_offset: int
     payload: bytes
+    time_ms: int = -1
 
 
 FORMAT_HELP: Final = (
     "%s payload, %S its size, %R its size as 4 bytes (big-endian), %t topic, %p partition, "
     "%o offset, %O the next message's offset, %% a percent sign; \\n \\r \\t \\\\ \\0 \\xHH. "
-    "Kafka 0.7 knows no keys, headers and timestamps: %k and %h are empty, %K and %T are -1."
+    "%T when the broker appended it (ms since 1970, -1 if not known). Messages have no keys and "
+    "headers: %k and %h are empty, %K is -1."
 )
 
 _ESCAPES: Final = {"n": b"\n", "r": b"\r", "t": b"\t", "\\": b"\\", "0": b"\0"}
@@ -45,7 +48,7 @@ _TOKENS: Final[dict[str, Callable[[ConsumedMessage], bytes]]] = {
     "O": lambda message: b"%d" % message.next_offset,
     "k": lambda _message: b"",
     "K": lambda _message: b"-1",
-    "T": lambda _message: b"-1",
+    "T": lambda message: b"%d" % message.time_ms,
     "h": lambda _message: b"",
     "%": lambda _message: b"%",
 }
@@ -63,10 +66,14 @@ class MessageFormat:
 
     Raises:
         ValueError: a token or an escape is unknown; the text names it and those there are.
+
+    Attributes:
+        needs_time: whether it shows when messages were appended.
     """
 
     def __init__(self, template: str, shown: Callable[[bytes], bytes] | None = None) -> None:
         self._shown = shown
+        self.needs_time = False
         self._pieces: list[Callable[[ConsumedMessage], bytes]] = []
         position = 0
         for match in _PIECE.finditer(template):
@@ -90,8 +97,21 @@ class MessageFormat:
         if name not in _TOKENS:
             known = " ".join(f"%{token}" for token in _TOKENS)
             raise ValueError(f"%{name} is no token of a format; there are {known}")
+        self.needs_time |= name == "T"
         token, shown = _TOKENS[name], self._shown
         self._pieces.append(token if shown is None else lambda message: shown(token(message)))
+
+
+def parse_delimiter(text: str) -> bytes:
+    r"""Read what stands between messages: text with the escapes of a format.
+
+    Raises:
+        ValueError: it is empty, or an escape is unknown.
+    """
+    delimiter = MessageFormat(text.replace("%", "%%")).render(ConsumedMessage("", 0, 0, 0, b""))
+    if not delimiter:
+        raise ValueError("a delimiter can't be empty")
+    return delimiter
 
 
 def _unescape(escape: str) -> bytes:

@@ -85,6 +85,7 @@ def read_batches(
     max_batch_bytes: int,
     max_line_bytes: int,
     linger_seconds: float,
+    delimiter: bytes = b"\n",
 ) -> Iterator[LineBatch]:
     """Split a source into batches of lines.
 
@@ -97,6 +98,7 @@ def read_batches(
         max_batch_bytes: a batch above this is handed out; a longer line is a batch of its own.
         max_line_bytes: the longest line allowed; memory is bounded by it and one batch.
         linger_seconds: how long an incomplete batch waits for more; 0 or more.
+        delimiter: what ends a line; one byte or more.
 
     Yields:
         The lines in order; an empty line is one too.
@@ -104,7 +106,7 @@ def read_batches(
     Raises:
         LineTooLongError: after everything before that line has been yielded.
     """
-    splitter = _Splitter(max_line_bytes)
+    splitter = _Splitter(max_line_bytes, delimiter)
     pending = _Pending(max_lines, max_batch_bytes)
     try:
         while data := source.read():
@@ -124,18 +126,23 @@ def read_batches(
 class _Splitter:
     """Bytes to lines; keeps at most one incomplete line."""
 
-    def __init__(self, max_line_bytes: int) -> None:
+    def __init__(self, max_line_bytes: int, delimiter: bytes) -> None:
         self._limit = max_line_bytes
+        self._delimiter = delimiter
         self._rest = bytearray()
         self._count = 0
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        first, newline, others = data.partition(b"\n")
+        if joint := len(self._delimiter) - 1:
+            # A delimiter may have begun with what was read last.
+            data = bytes(self._rest[-joint:]) + data
+            del self._rest[-joint:]
+        first, delimiter, others = data.partition(self._delimiter)
         self._rest += first
-        if newline:
+        if delimiter:
             yield self._checked(bytes(self._rest))
             self._rest.clear()
-            lines = others.split(b"\n")
+            lines = others.split(self._delimiter)
             self._rest += lines.pop()
             for line in lines:
                 yield self._checked(line)

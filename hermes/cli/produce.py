@@ -9,6 +9,7 @@ from typing import Final
 
 import click
 
+from hermes.cli.formats import parse_delimiter
 from hermes.cli.lines import DescriptorSource, LineBatch, LineTooLongError, read_batches
 from hermes.cli.options import (
     ANY_PARTITION,
@@ -62,6 +63,21 @@ _LINGER_SECONDS: Final = 0.005
     show_default=True,
     help="Compress every batch of lines.",
 )
+@click.option(
+    "-K",
+    "--key-delimiter",
+    metavar="TEXT",
+    help="A line begins with a key, which ends here. Equal keys go to the same partition, the one "
+    "that producers of Kafka 0.7 choose; the key itself isn't stored.",
+)
+@click.option(
+    "-D",
+    "--delimiter",
+    metavar="TEXT",
+    default=r"\n",
+    show_default=True,
+    help=r"What ends a message: text, with \n \r \t \\ \0 \xHH.",
+)
 @click.option("-q", "--quiet", is_flag=True, help="No status and no progress on the terminal.")
 @TIMEOUT_OPTION
 @click.option(
@@ -82,6 +98,8 @@ def command(
     partition: int,
     acks_name: str,
     codec_name: str,
+    key_delimiter: str | None,
+    delimiter: str,
     quiet: bool,
     timeout_seconds: float,
     delivery_seconds: float,
@@ -94,6 +112,8 @@ def command(
     are sent again, and may be stored twice. Exit status 0 means that the broker has every line, as
     far as --acks says; an error tells how many lines it has for certain.
     """
+    if key_delimiter is not None and partition != RANDOM_PARTITION:
+        raise click.UsageError("--partition and --key-delimiter exclude each other")
     acks_given = ctx.get_parameter_source("acks_name") is not click.core.ParameterSource.DEFAULT
     with (
         _opened(path) as descriptor,
@@ -102,9 +122,11 @@ def command(
         acks = choose_acks(producer, acks_name, is_required=acks_given)
         patience = Patience(delivery_seconds, quiet=quiet)
         sender = BatchSender(producer, topic, partition, acks, Codec[codec_name.upper()], patience)
+        if key_delimiter is not None:
+            sender.choose_by_key(_delimiter(key_delimiter, "-K"))
         with progress(_file_bytes(descriptor), "sending", quiet=quiet) as advance:
             try:
-                for batch in _batches(descriptor, sender):
+                for batch in _batches(descriptor, sender, _delimiter(delimiter, "-D")):
                     sender.send(batch)
                     advance(batch.byte_count + len(batch.lines))
             except KeyboardInterrupt:
@@ -114,7 +136,14 @@ def command(
     status(f"{sender.stored_count} messages sent to {topic}", quiet=quiet)
 
 
-def _batches(descriptor: int, sender: BatchSender) -> Iterator[LineBatch]:
+def _delimiter(text: str, option: str) -> bytes:
+    try:
+        return parse_delimiter(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint=option) from None
+
+
+def _batches(descriptor: int, sender: BatchSender, delimiter: bytes) -> Iterator[LineBatch]:
     """The lines in batches; errors in reading them say what was stored before."""
     batches = read_batches(
         DescriptorSource(descriptor),
@@ -122,6 +151,7 @@ def _batches(descriptor: int, sender: BatchSender) -> Iterator[LineBatch]:
         max_batch_bytes=min(_BATCH_BYTES, sender.max_message_bytes),
         max_line_bytes=sender.max_message_bytes,
         linger_seconds=_LINGER_SECONDS,
+        delimiter=delimiter,
     )
     try:
         yield from batches

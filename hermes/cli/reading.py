@@ -10,7 +10,7 @@ from typing import Final, NamedTuple, NoReturn
 from hermes.cli.patience import Patience
 from hermes.cli.terminal import note
 from hermes.cli.topic_source import TopicSource
-from hermes.client import FetchRequest, FetchResult, Message, SimpleConsumer
+from hermes.client import AppendTime, FetchRequest, FetchResult, Message, SimpleConsumer
 from hermes.errors import (
     ClientError,
     ExpandedTooLargeError,
@@ -19,8 +19,9 @@ from hermes.errors import (
     MessageLargerThanFetchError,
     OffsetOutOfRangeBrokerError,
 )
+from hermes.protocol import AppendTimesRequest
 
-__all__ = ["Chunk", "PartitionReader", "read_partitions"]
+__all__ = ["Chunk", "PartitionReader", "read_partitions", "with_times"]
 
 _FETCH_BYTES: Final = 1024 * 1024
 _ROUND_BYTES: Final = 32 * 1024 * 1024
@@ -35,11 +36,13 @@ class Chunk(NamedTuple):
         offset: where the first one starts.
         messages: pairs of a message and the offset to go on from behind it, one or more. Whether
             compressed ones are among them is the reader's choice.
+        times: when they were appended, as far as that was asked for.
     """
 
     partition: int
     offset: int
     messages: list[tuple[Message, int]]
+    times: Sequence[AppendTime] = ()
 
 
 class PartitionReader:
@@ -231,6 +234,40 @@ def _one_round(
         chunk = reader.take(result)
         if chunk.messages:
             yield chunk
+
+
+def with_times(
+    consumer: SimpleConsumer, topic: str, chunks: Iterator[Chunk], patience: Patience
+) -> Iterator[Chunk]:
+    """Add to each chunk when its messages were appended, where the broker knows that.
+
+    Args:
+        consumer: talks to the broker.
+        topic: the chunks' topic.
+        chunks: from `read_partitions`.
+        patience: bears a broker that is away.
+    """
+    for chunk in chunks:
+        yield chunk._replace(times=_times_of(consumer, topic, chunk, patience))
+
+
+def _times_of(
+    consumer: SimpleConsumer, topic: str, chunk: Chunk, patience: Patience
+) -> Sequence[AppendTime]:
+    # Messages within one compressed set begin and end at the same offset.
+    end = max(chunk.messages[-1][1], chunk.offset + 1)
+    while True:
+        try:
+            if not consumer.supports(AppendTimesRequest.TYPE):
+                return ()
+            times = consumer.append_times(topic, chunk.partition, chunk.offset, end)
+        except OffsetOutOfRangeBrokerError:
+            return ()  # retention was faster
+        except HermesError as error:
+            patience.bear(error)
+        else:
+            patience.reward()
+            return times
 
 
 def _before(messages: list[tuple[Message, int]], start: int, end: int) -> list[tuple[Message, int]]:

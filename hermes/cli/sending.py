@@ -8,7 +8,10 @@ from hermes.cli.terminal import note
 from hermes.client import SyncProducer
 from hermes.client.conversations import metadata
 from hermes.errors import BrokerError, ClientError, HermesError
+from hermes.interfaces import IPartitioner
+from hermes.plugins import load_plugin
 from hermes.protocol import (
+    RANDOM_PARTITION,
     AcknowledgedProduceRequest,
     Acks,
     Codec,
@@ -23,6 +26,9 @@ ACKS_NAMES: Final = ("none", "written", "flushed")
 
 # What a broker of Kafka 0.7 takes unless configured otherwise; it can't be asked.
 _KAFKA_MAX_MESSAGE_BYTES: Final = 1_000_000
+
+# Where 0.7's producers, and ours unless told otherwise, put a key.
+_PARTITIONER: Final = "java-hash"
 
 
 def choose_acks(producer: SyncProducer, name: str, *, is_required: bool) -> Acks | None:
@@ -82,9 +88,28 @@ class BatchSender:
         self._acks = acks
         self._codec = codec
         self._patience = patience or Patience(0)
+        self._key_delimiter: bytes | None = None
         self._sent_count = 0
         self.stored_count = 0
         self.max_message_bytes = self._ask_max_message_bytes()
+
+    def choose_by_key(self, delimiter: bytes) -> None:
+        """From now on take a key from each line, and choose the partition by it.
+
+        Args:
+            delimiter: what ends the key. A line without it has none, and goes anywhere.
+
+        Raises:
+            ClientError: the broker, one of Kafka 0.7, can't tell how many partitions there are.
+        """
+        if MetadataRequest.TYPE not in self._producer.channel.versions():
+            raise ClientError("a broker of Kafka 0.7 can't tell its partitions: give one with -p")
+        (topic,) = self._producer.channel.run(metadata([self._topic])).topics
+        self._partition_count = topic.partition_count
+        self._partitioner: IPartitioner = load_plugin(
+            "hermes.partitioners", _PARTITIONER, IPartitioner
+        )
+        self._key_delimiter = delimiter
 
     def send(self, batch: LineBatch) -> None:
         """Send a batch; with acks, return when the broker has it.
@@ -97,14 +122,38 @@ class BatchSender:
         Raises:
             ClientError: it was refused, or nobody knows; the text says which lines are stored.
         """
-        for encoded, count in self._encoded(batch.lines):
+        if self._key_delimiter is None:
+            self._send_lines(self._partition, batch.lines, whole=True)
+            return
+        for partition, lines in self._by_partition(batch.lines, self._key_delimiter).items():
+            self._send_lines(partition, lines, whole=False)
+        # Only now is it known of all lines up to some number that they are stored.
+        self._count(len(batch.lines))
+
+    def _send_lines(self, partition: int, lines: list[bytes], *, whole: bool) -> None:
+        for encoded, count in self._encoded(lines):
             try:
-                self._send_set(encoded)
+                self._send_set(partition, encoded)
             except HermesError as error:
                 raise ClientError(f"{error}; {self.progress_text()}") from error
-            self._sent_count += count
-            if self._acks is not None:
-                self.stored_count = self._sent_count
+            if whole:
+                self._count(count)
+
+    def _count(self, sent: int) -> None:
+        self._sent_count += sent
+        if self._acks is not None:
+            self.stored_count = self._sent_count
+
+    def _by_partition(self, lines: list[bytes], delimiter: bytes) -> dict[int, list[bytes]]:
+        grouped: dict[int, list[bytes]] = {}
+        for line in lines:
+            key, found, payload = line.partition(delimiter)
+            partition = RANDOM_PARTITION
+            if found:
+                text = key.decode("utf-8", "surrogateescape")
+                partition = self._partitioner.partition(self._topic, text, self._partition_count)
+            grouped.setdefault(partition, []).append(payload if found else line)
+        return grouped
 
     def finish(self) -> None:
         """Return when the broker has read everything that was sent.
@@ -125,21 +174,21 @@ class BatchSender:
             return f"lines 1 to {self.stored_count} are stored"
         return "no line is known to be stored"
 
-    def _send_set(self, encoded: bytes) -> None:
+    def _send_set(self, partition: int, encoded: bytes) -> None:
         if self._acks is None:
-            self._producer.send(self._topic, self._partition, encoded)
+            self._producer.send(self._topic, partition, encoded)
             return
         while True:
             try:
-                self._send_acknowledged(encoded, self._acks)
+                self._send_acknowledged(partition, encoded, self._acks)
             except HermesError as error:
                 self._patience.bear(error)
             else:
                 self._patience.reward()
                 return
 
-    def _send_acknowledged(self, encoded: bytes, acks: Acks) -> None:
-        request = ProduceRequest(self._topic, self._partition, encoded)
+    def _send_acknowledged(self, partition: int, encoded: bytes, acks: Acks) -> None:
+        request = ProduceRequest(self._topic, partition, encoded)
         (outcome,) = self._producer.send_acknowledged([request], acks)
         if isinstance(outcome, BrokerError):
             raise outcome

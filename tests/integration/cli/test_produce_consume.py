@@ -1,8 +1,12 @@
 import json
 import os
 import signal
+import time
+from collections import Counter
 
 import pytest
+
+from hermes.plugins.partitioners.java_hash import java_hash
 
 
 def lines(ended):
@@ -272,3 +276,35 @@ def test_segments_are_crossed(start_broker, hermes_at, access_log):
     assert hermes("consume", "-t", "access", "-e").stdout == access_log
     last = b"".join(whole_lines[-3000:])
     assert hermes("consume", "-t", "access", "-o", "-3000", "-e").stdout == last
+
+
+def test_other_delimiters_go_in_and_come_out(hermes, topic):
+    hermes("produce", "-t", topic, "-D", r"--\0", stdin=b"one\ntwo--\x00three--\x00")
+    shown = hermes("consume", "-t", topic, "-e", "-D", "%;").stdout
+    assert shown == b"one\ntwo%;three%;"
+    assert b"can't be empty" in hermes("produce", "-t", topic, "-D", "", code=2).stderr
+    assert b"excludes" in hermes("consume", "-t", topic, "-D", ";", "-J", code=2).stderr
+
+
+def test_a_key_chooses_the_partition_and_is_not_stored(hermes, partitioned):
+    topic = partitioned()
+    keys = [f"user-{number}" for number in range(30)]
+    lines = [f"{key}:a:b" for key in keys] + ["no key"]
+    hermes("produce", "-t", topic, "-K", ":", stdin="\n".join(lines * 2).encode())
+    shown = hermes("consume", "-t", topic, "-e", "-f", r"%p %s\n").stdout.decode().splitlines()
+    expected = Counter(f"{abs(java_hash(key)) % 3} a:b" for key in keys * 2)
+    assert Counter(line for line in shown if "no key" not in line) == expected
+    assert len(expected) == 3
+    assert len(shown) == 62
+    refused = hermes("produce", "-t", topic, "-K", ":", "-p", 1, code=2)
+    assert b"exclude each other" in refused.stderr
+
+
+def test_a_format_can_show_when_a_message_was_appended(hermes, topic):
+    before = int(time.time() * 1000)
+    hermes("produce", "-t", topic, stdin=b"a\nb\n")
+    hermes("produce", "-t", topic, "-z", "gzip", stdin=b"c\nd\n")
+    after = int(time.time() * 1000) + 1
+    shown = hermes("consume", "-t", topic, "-e", "-f", r"%T %s\n").stdout.split()
+    assert shown[1::2] == [b"a", b"b", b"c", b"d"]
+    assert all(before <= int(each) <= after for each in shown[::2])

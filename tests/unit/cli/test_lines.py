@@ -121,3 +121,28 @@ def test_a_descriptor_is_read_as_bytes_come():
         os.close(reading)
         if writing is not None:
             os.close(writing)
+
+
+@pytest.mark.parametrize("delimiter", [b";", b"\0", b"--", b"abab"])
+@pytest.mark.parametrize("step", [1, 2, 3, 100])
+def test_any_delimiter_however_it_is_cut(delimiter, step):
+    lines = [b"first", b"", b"a-b", b"ab", b"\n", b"last"]
+    data = delimiter.join(lines)
+    pieces = [data[start : start + step] for start in range(0, len(data), step)] + [b""]
+
+    class Source:
+        def read(self):
+            return pieces.pop(0)
+
+        def wait(self, seconds):
+            return True
+
+    found = read_batches(
+        Source(),
+        max_lines=100,
+        max_batch_bytes=1000,
+        max_line_bytes=1000,
+        linger_seconds=0,
+        delimiter=delimiter,
+    )
+    assert [line for batch in found for line in batch.lines] == data.split(delimiter)
