@@ -204,6 +204,21 @@ class LogMachine(RuleBasedStateMachine):
             with pytest.raises(LogOfflineError):
                 self.log.append([each], len(each), 1, self.now_ms)
 
+    @rule(each=messages, what=st.sampled_from(["directory", "segment"]))
+    def take_files_away_for_a_while(self, each: bytes, what: str) -> None:
+        if self.log.is_offline:
+            return
+        self.append([each], 1)
+        place = Path(self.log.directory)
+        if what == "segment":
+            place = max(place.glob("*[ad]"))  # .kafka or .unflushed
+        place.rename(self.root / "away")
+        try:
+            with pytest.raises(LogOfflineError, match="removed, replaced or unmounted"):
+                self.log.flush()
+        finally:
+            (self.root / "away").rename(place)
+
     @rule(passing=st.integers(0, 40), error=st.sampled_from([EIO, ENOSPC, EMFILE]))
     def reopen_on_a_disk_that_fails_once_more(self, passing: int, error: int) -> None:
         """Whatever it did before it failed, the next attempt goes on from there."""
