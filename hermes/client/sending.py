@@ -88,13 +88,12 @@ class Sender:
                     uncertain[each] = each.outcome
             pending = [each for each in delivery.sets if _may_be_tried_again(each)]
             unplaced = delivery.unplaced
-            if not pending and not unplaced:
-                return delivery
-            pause = retries.next_pause()
+            pause = retries.next_pause() if pending or unplaced else None
             if pause is None or self._abandoned.wait(pause):
-                # "Nothing was written" is true of the last try only.
-                for each in pending:
-                    each.outcome = uncertain.get(each, each.outcome)
+                # That nothing was written is true of the last try only.
+                for each, error in uncertain.items():
+                    if not isinstance(each.outcome, SendResult):
+                        each.outcome = error
                 return delivery
             self._say_what_failed(pending, [delivery[index] for index in unplaced], retries)
             self._choose_again(pending)

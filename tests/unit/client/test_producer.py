@@ -306,11 +306,12 @@ def test_retries_are_bounded_and_the_error_is_the_last_one(memory_broker, produc
 
 
 @BOTH
+@pytest.mark.parametrize("last", [ErrorCode.STORAGE_UNAVAILABLE, ErrorCode.UNKNOWN_TOPIC])
 def test_a_refusal_after_an_unknown_outcome_does_not_say_that_nothing_was_written(
-    memory_broker, producer_type
+    memory_broker, producer_type, last
 ) -> None:
     broker = memory_broker()
-    broker.errors = [ErrorCode.OUTCOME_UNKNOWN, ErrorCode.STORAGE_UNAVAILABLE]
+    broker.errors = [ErrorCode.OUTCOME_UNKNOWN, last]
     settings = {"producer_type": producer_type, "num_retries": 1, "acks": "flushed"}
     with producer_of(broker, **settings) as producer, pytest.raises(OutcomeUnknownError):
         producer.send("clicks", b"x").result(10)
