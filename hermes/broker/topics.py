@@ -24,6 +24,7 @@ from hermes.errors import (
     WrongPartitionError,
 )
 from hermes.protocol import check_new_topic_name, check_topic_name
+from hermes.quoting import quoted
 from hermes.storage import DataDirectory, Log
 
 __all__ = ["TopicRegistry"]
@@ -164,9 +165,9 @@ class TopicRegistry:
             TopicBeingDeletedError: it is being deleted already.
         """
         if topic in self._deleting:
-            raise TopicBeingDeletedError(f"topic {topic!r} is being deleted")
+            raise TopicBeingDeletedError(f"topic {quoted(topic)} is being deleted")
         if topic not in self._counts:
-            raise UnknownTopicError(f"there is no topic {topic!r}")
+            raise UnknownTopicError(f"there is no topic {quoted(topic)}")
         logs = self.partitions(topic)
         self._deleting[topic] = []
         return logs
@@ -217,13 +218,13 @@ class TopicRegistry:
         if self.stopping:
             raise BrokerStoppingError("the broker is stopping")
         if topic in self._deleting:
-            raise TopicBeingDeletedError(f"topic {topic!r} is being deleted; try again")
+            raise TopicBeingDeletedError(f"topic {quoted(topic)} is being deleted; try again")
         check_topic_name(topic, self._config.max_topic_name_length)
         self._check_partition(topic, partition)
         new = topic not in self._counts
         if new and not self._config.auto_create_topics and topic not in self._config.topics:
             raise UnknownTopicError(
-                f"topic {topic!r} does not exist and auto_create_topics is off; "
+                f"topic {quoted(topic)} does not exist and auto_create_topics is off; "
                 "list it under `topics` in broker.yaml"
             )
         self._check_room(topic, new)
@@ -237,19 +238,20 @@ class TopicRegistry:
         limit = self._config.max_topics
         if new and len(self._counts) >= limit:
             raise TooManyTopicsError(
-                f"topic {topic!r} is not created: there are max_topics={limit} already"
+                f"topic {quoted(topic)} is not created: there are max_topics={limit} already"
             )
         limit = self._config.max_partitions
         if len(self._directory.logs) >= limit:
             raise TooManyTopicsError(
-                f"no partition of {topic!r} is created: there are max_partitions={limit} already"
+                f"no partition of {quoted(topic)} is created: "
+                f"there are max_partitions={limit} already"
             )
 
     def _check_partition(self, topic: str, partition: int) -> None:
         count = self.partition_count(topic)
         if not 0 <= partition < count:
             raise WrongPartitionError(
-                f"topic {topic!r} has partitions 0 to {count - 1}, not {partition}"
+                f"topic {quoted(topic)} has partitions 0 to {count - 1}, not {partition}"
             )
 
     def _note(self, topic: str, partition: int) -> None:

@@ -31,6 +31,7 @@ from hermes.errors import (
     IdInUseError,
     InvalidNodeError,
 )
+from hermes.quoting import quoted
 
 __all__ = ["BrokerRegistration"]
 
@@ -320,8 +321,8 @@ class BrokerRegistration:
     def _in_use(self, other: Node) -> IdInUseError:
         where = other.value.decode(errors="replace")
         return IdInUseError(
-            f"broker id {self._broker_id} is in use: {self._path} is registered by {where!r}; "
-            "give every broker a broker_id of its own"
+            f"broker id {self._broker_id} is in use: {self._path} is registered by "
+            f"{quoted(where)}; give every broker a broker_id of its own"
         )
 
 

@@ -7,6 +7,7 @@ import struct
 from typing import Final, TypeAlias
 
 from hermes.errors import LocalProtocolError, RemoteProtocolError
+from hermes.quoting import quoted
 
 __all__ = ["Buffer", "Reader", "encode_string", "frame", "pack"]
 
@@ -65,7 +66,7 @@ def encode_string(text: str) -> bytes:
     try:
         data = text.encode()
     except UnicodeEncodeError as error:
-        raise LocalProtocolError(f"{text!r} can't be encoded in UTF-8") from error
+        raise LocalProtocolError(f"{quoted(text)} can't be encoded in UTF-8") from error
     if len(data) > _MAX_STRING_BYTES:
         raise LocalProtocolError(
             f"a string of {len(data)} bytes is longer than {_MAX_STRING_BYTES}, "

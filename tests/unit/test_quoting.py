@@ -2,6 +2,9 @@
 
 import pytest
 
+from hermes.errors import InvalidTopicError, LocalProtocolError
+from hermes.protocol import check_topic_name
+from hermes.protocol.wire import encode_string
 from hermes.quoting import printable, quoted
 
 
@@ -48,3 +51,14 @@ def test_a_huge_value_is_not_looked_at_as_a_whole() -> None:
             raise AssertionError("all of it was quoted")
 
     assert len(quoted(Counted("x" * 10**6))) < 200
+
+
+def test_errors_of_the_protocol_quote_no_name_whole() -> None:
+    for name in ("x" * 30_000, "\x07" * 30_000, "/" * 200):
+        with pytest.raises(InvalidTopicError) as refused:
+            check_topic_name(name)
+        assert len(str(refused.value)) < 500
+        assert str(refused.value).isprintable()
+    with pytest.raises(LocalProtocolError) as unfit:
+        encode_string("\ud800" * 1_000_000)
+    assert len(str(unfit.value)) < 500
