@@ -68,6 +68,7 @@ class Keeper:
         self._now_ms = now_ms
         self._pool: ThreadPool | None = None
         self._call: Any = None  # the next look, or the next try
+        self._is_stopping = False
         self._said = ""  # about the trouble that there is
         self._tries = 0
         self._since = 0.0  # when it began to serve, or to be out of service
@@ -85,6 +86,7 @@ class Keeper:
         Raises:
             StorageError: it can't be used at all, or another process uses it.
         """
+        self._is_stopping = False
         self._pool = ThreadPool(0, 1, name="hermes-coordination")
         self._pool.start()
         try:
@@ -111,6 +113,7 @@ class Keeper:
         """
         if self._pool is None:
             return
+        self._is_stopping = True
         self._cancel()
         try:
             if not self._said:
@@ -122,6 +125,7 @@ class Keeper:
 
     def abandon(self) -> None:
         """Release everything at once; blocks."""
+        self._is_stopping = True
         self._cancel()
         pool, self._pool = self._pool, None
         if pool is not None:
@@ -141,7 +145,7 @@ class Keeper:
 
     def failed(self, failure: Failure) -> None:
         """A write has failed: what is served may be more than what is stored."""
-        if self._said or self._pool is None:
+        if self._said or self._is_stopping:
             return
         if not isinstance(failure.value, StorageError):
             self._log.failure("coordination fails", failure)
@@ -174,13 +178,13 @@ class Keeper:
 
     def _try_again(self) -> None:
         def again(stored: Stored) -> None:
-            if self._pool is not None:
+            if not self._is_stopping:
                 seconds = round(self._reactor.seconds() - self._since)
                 self._serve(stored)
                 self._log.info("coordination serves again, after {seconds} s", seconds=seconds)
 
         def still(failure: Failure) -> None:
-            if self._pool is None:
+            if self._is_stopping:
                 return
             error: Any = failure.value
             if str(error) == self._said:
@@ -222,12 +226,13 @@ class Keeper:
                 "nothing is lost",
                 path=str(self.store.path),
             )
-        if not self._said and self._pool is not None:
+        if not self._said:
             self._later(LOOK_SECONDS, self._look)
 
     def _later(self, seconds: float, function: Callable[[], None]) -> None:
         self._cancel()
-        self._call = self._reactor.callLater(seconds, function)
+        if not self._is_stopping:
+            self._call = self._reactor.callLater(seconds, function)
 
     def _cancel(self) -> None:
         if self._call is not None and self._call.active():

@@ -44,6 +44,8 @@ FILE_NAME: Final = ".hermes_coordination"
 #: What SQLite puts beside a database; it belongs to that one and to no other.
 BESIDE: Final = ("-wal", "-shm", "-journal")
 
+_OTHERS: Final = 0o077
+
 _ERRORS: Final = (sqlite3.Error, OSError, ValueError, TypeError, KeyError, RecursionError)
 
 
@@ -191,6 +193,8 @@ class Store:
 
     def _connect(self) -> sqlite3.Connection:
         self._identity = _identity(self.path)
+        if stat.S_IMODE(os.lstat(self.path).st_mode) & _OTHERS:  # a copy that somebody put there
+            os.chmod(self.path, 0o600)
         database = self._database = connect(self.path)
         for setting in ("locking_mode=EXCLUSIVE", "journal_mode=WAL", "synchronous=FULL"):
             database.execute(f"PRAGMA {setting}").fetchall()

@@ -199,6 +199,21 @@ def test_a_stop_takes_a_last_snapshot(bench: Bench) -> None:
     assert condition_of(bench.path).nodes == 1
 
 
+def test_nothing_is_tried_after_a_stop(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench.path.parent.mkdir()
+    bench.path.write_bytes(b"nonsense" * 1000)
+    bench.keeper.start(is_new=False)
+    opening: Deferred[Stored] = Deferred()
+    with monkeypatch.context() as patch:
+        patch.setattr(bench.keeper, "in_thread", lambda *args: opening)
+        bench.wait(1)
+    bench.keeper.stop()
+    opening.callback(Stored())
+    bench.wait(60)
+    assert bench.served == []
+    assert len(bench.lines) == 1
+
+
 def test_what_is_damaged_is_no_last_snapshot(bench: Bench) -> None:
     bench.path.parent.mkdir()
     bench.path.write_bytes(b"nonsense" * 1000)

@@ -134,6 +134,16 @@ def test_the_files_are_for_their_owner_alone(store: Store) -> None:
     assert store.path.name in modes
 
 
+def test_a_copy_that_others_may_read_is_closed_to_them(store: Store) -> None:
+    store.open()
+    store.close()
+    store.path.chmod(0o644)
+    store.open()
+    store.write([SessionOpened(1, b"secret", 6000)], 1)
+    modes = {path.stat().st_mode & 0o777 for path in store.path.parent.iterdir()}
+    assert modes == {0o600}
+
+
 def test_a_batch_is_written_as_a_whole_or_not_at_all(store: Store) -> None:
     store.open()
     store.write([node("/a")], 1)
