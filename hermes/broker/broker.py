@@ -397,7 +397,7 @@ class Broker:
                 max_expanded_bytes=max_expanded_bytes,
             )
         except ProtocolError as error:
-            return error
+            return error.with_traceback(None)  # its frames hold what the set expanded to
 
     def _drop_oversized(self, produce: ProduceRequest, error: MessageTooLargeError) -> None:
         self.metrics.oversized_sets += 1

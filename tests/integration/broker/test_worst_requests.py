@@ -14,7 +14,7 @@ from hermes_testkit import BrokerProcess
 
 CONNECTIONS = 2
 SECONDS = 10
-MAX_RSS_MIB = 250
+MAX_RSS_MIB = 200
 
 
 @pytest.mark.parametrize("port_name", PORTS)

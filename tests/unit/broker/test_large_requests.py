@@ -1,6 +1,8 @@
 """Requests that ask for much with few bytes: served in turns, one at a time, within bounds."""
 
+import gzip
 import struct
+import tracemalloc
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -9,7 +11,7 @@ from typing import Any
 import pytest
 from broker_bench import BrokerBench, answers, log_lines
 from hermes_testkit import message, produce
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, succeed
 
 from hermes.broker import describing
 from hermes.errors import AnswerTooLargeError
@@ -270,3 +272,26 @@ def test_decoded_requests_are_few_however_many_arrive(bench: BrokerBench) -> Non
     log = bench.directory.get("t", 0)
     assert log is not None
     assert log.end_offset == 20 * 65 * len(HELLO)
+
+
+def test_the_outcome_of_a_check_holds_nothing_of_what_was_expanded(tmp_path: Path) -> None:
+    """Outcomes wait for their turn in the reactor, a thousand at a time if need be."""
+    outcomes: list[Any] = []
+
+    def in_thread(function: Any, *args: Any) -> "Deferred[Any]":
+        outcomes.append(function(*args))
+        return succeed(outcomes[-1])
+
+    bench = BrokerBench(tmp_path, in_thread, max_expanded_bytes="4MiB")
+    bomb = message(gzip.compress(message(bytes(64 << 20)), 1), attributes=1)
+    connection, transport = bench.connect()
+    tracemalloc.start()
+    try:
+        connection.dataReceived(produce("t", 0, bomb))
+        held_bytes, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+        bench.close()
+    assert outcomes
+    assert transport.disconnecting
+    assert held_bytes < 1 << 20 < peak_bytes
