@@ -226,10 +226,12 @@ class MessageStream:
     # -- inside ---------------------------------------------------------------------------------
 
     def _finish_current(self) -> None:
-        if self._current is not None:
-            self._current.finish()
+        finished = self._current
+        if finished is not None:
+            finished.finish()
             self._current = None
-            self.lock.notify_all()
+            if finished.is_revoked:  # else nobody waits for it
+                self.lock.notify_all()
 
     def _message(
         self, claim: Claim, message: Message, offset: int, next_offset: int
