@@ -281,6 +281,7 @@ _TOPIC_MAPS = {
 
 
 @example(numbers={}, maps={}, port=0, log_dir="\x85a\u2028b\u2029")
+@example(numbers={"max.message.size": (100 << 20) + 1}, maps={}, port=0, log_dir="")
 @given(
     numbers=st.fixed_dictionaries(
         {}, optional=dict.fromkeys(_NUMERIC, _NUMBERS) | {"num.partitions": _PARTITIONS}
@@ -297,9 +298,9 @@ def test_the_import_keeps_every_value(
     numbers: dict[str, int], maps: dict[str, dict[str, int]], port: int, log_dir: str
 ) -> None:
     numbers = {"brokerid": 1, **numbers}
-    if "max.socket.request.bytes" in numbers:  # a message must fit into a request
-        limit = numbers["max.socket.request.bytes"]
-        numbers["max.message.size"] = min(limit, numbers.get("max.message.size", 1_000_000))
+    limit = numbers.get("max.socket.request.bytes", 100 << 20)  # a message must fit into a request
+    if limit < numbers.get("max.message.size", 1_000_000):
+        numbers["max.message.size"] = limit
     numbers.setdefault("log.default.flush.interval.ms", 77)
     properties = {key: str(number) for key, number in numbers.items()} | {
         "port": str(port),
