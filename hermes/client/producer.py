@@ -146,9 +146,9 @@ class Producer:
         """
         if self._closed:
             raise self._why_closed()
-        if isinstance(topic, ProducerData):
-            topic, messages, key = topic
-        if type(topic) is not str or topic not in self._checked_topics:
+        if type(topic) is not str:
+            topic, messages, key = _unpacked(topic, messages, key)
+        if topic not in self._checked_topics:
             self._check_topic(topic)
         if self._encodes_late:
             return self._send_raw(ProducerData(topic, messages, key))
@@ -188,6 +188,8 @@ class Producer:
         """
         if self._closed:
             raise self._why_closed()
+        if type(topic) is not str:
+            check_topic(topic)
         if topic not in self._checked_topics:
             self._check_topic(topic)
         size_bytes = 0
@@ -328,7 +330,6 @@ class Producer:
     # -- accepting ------------------------------------------------------------------------------
 
     def _check_topic(self, topic: str) -> None:
-        check_topic(topic)
         check_topic_name(topic)
         if len(self._checked_topics) < 10_000:  # names may come from data: bounded
             self._checked_topics.add(topic)
@@ -444,6 +445,14 @@ def _plugin(setting: str, interface: type[Interface], given: Any, options: Any) 
         return load_plugin(f"hermes.{setting}s", given, interface, **options)
     verify_plugin(given, interface, f"the producer's {setting}")
     return given
+
+
+def _unpacked(topic: Any, messages: Any, key: Any) -> tuple[str, Any, Any]:
+    """What to send where, of the arguments of `send` when the first is no plain text."""
+    if isinstance(topic, ProducerData):
+        topic, messages, key = topic
+    check_topic(topic)
+    return topic, messages, key
 
 
 def _max_set_bytes(config: ProducerConfig) -> int:

@@ -66,6 +66,7 @@ def test_a_topic_to_delete(unused_port) -> None:
 
 PRODUCER_MISTAKES = [
     ((b"clicks", b"x"), ArgumentError, "topic: .*; did you mean 'clicks'"),
+    ((["clicks"], b"x"), ArgumentError, "topic: expected a str"),
     ((None, b"x"), ArgumentError, "topic: expected a str, got None"),
     ((("clicks", b"x"),), ArgumentError, "topic: expected a str"),
     (("clicks", []), ArgumentError, "messages: expected one at least"),

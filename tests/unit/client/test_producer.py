@@ -470,10 +470,11 @@ def test_a_request_gets_no_more_time_than_its_delivery(memory_broker) -> None:
 
 def test_a_silent_broker_costs_the_timeout(memory_broker) -> None:
     broker = memory_broker()
-    settings = {"timeout_seconds": 0.05, "num_retries": 0, "acks": "written"}
+    settings = {"num_retries": 0, "acks": "written"}
     with producer_of(broker, supports_hermes_requests=True, **settings) as producer:
         producer.send("clicks", b"1")
         broker.paused.clear()
+        producer._brokers[0].channel.connection.timeout_seconds = 0.05
         with pytest.raises(BrokerTimeoutError):
             producer.send("clicks", b"2")
 
