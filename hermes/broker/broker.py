@@ -374,7 +374,7 @@ class Broker:
                 produce.message_set, max_message_bytes=self._config.max_message_bytes
             )
         except MessageTooLargeError as error:
-            return error
+            return error.with_traceback(None)  # its frames hold the set
 
     def _check_all(self, produces: Sequence[ProduceRequest]) -> list[_Check]:
         return [self._check_in_thread(produce) for produce in produces]
