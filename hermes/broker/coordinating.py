@@ -53,6 +53,7 @@ class Coordination:
             ConfigError: `coordination_listen` is no endpoint.
         """
         self._config = config
+        self._reactor = reactor
         self._in_thread = in_thread
         self._now_ms = now_ms
         self._registration: BrokerRegistration | None = None
@@ -175,7 +176,13 @@ class Coordination:
             session_timeout_seconds=config.zookeeper_session_timeout_ms / 1000,
             connection_timeout_seconds=config.zookeeper_connection_timeout_ms / 1000,
             now_ms=self._now_ms,
+            on_session=self._registered_in,
         )
+
+    def _registered_in(self, session_id: int) -> None:
+        """Called in a thread of the registration's."""
+        if self._server is not None:
+            self._reactor.callFromThread(self._server.mark_own, session_id)
 
     def topic_created(self, topic: str, partitions: int) -> None:
         """A topic has come to be: announce it."""

@@ -62,6 +62,8 @@ class BrokerRegistration:
         session_timeout_seconds: see `Session`.
         connection_timeout_seconds: see `Session`.
         now_ms: the wall clock, in ms since 1970.
+        on_session: told the id of the session, in any thread, whenever it is going to be
+            registered in one; it must not block.
 
     Raises:
         ConfigError: the host can't be registered.
@@ -78,11 +80,13 @@ class BrokerRegistration:
         session_timeout_seconds: float = 6.0,
         connection_timeout_seconds: float = 6.0,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        on_session: Callable[[int], None] = lambda session_id: None,
     ) -> None:
         self._path = broker_path(broker_id)
         self._broker_id = broker_id
         self._value = format_broker(host, port, now_ms())
         self._topics = dict(topics)
+        self._on_session = on_session
         self._registered: dict[str, int] = {}
         self._lock = threading.Lock()
         self._wake = threading.Event()
@@ -100,6 +104,7 @@ class BrokerRegistration:
 
         Who sees the broker sees its topics: with an unknown number of partitions a producer would
         send a key elsewhere than before. So they come in one transaction, as far as that goes.
+        Nothing happens once `stop_soon` was called.
 
         Raises:
             CoordinationUnavailableError: ZooKeeper can't be reached, or not for long enough.
@@ -107,6 +112,8 @@ class BrokerRegistration:
                 this one is waited for first, up to one and a half session timeouts; so is a
                 connection that is lost once it was there.
         """
+        if self._stopping:
+            return
         self._session.start()
         try:
             self._register_at_start()
@@ -117,6 +124,8 @@ class BrokerRegistration:
             raise
         self._wake.set()
         self._thread.start()
+        if self._stopping:  # perhaps too early for this session
+            self._session.stop()
 
     def stop(self) -> None:
         """Take the broker and its topics out of sight. Idempotent."""
@@ -226,6 +235,9 @@ class BrokerRegistration:
         Args:
             registered: gets what is registered.
         """
+        session_id = self._session.session_id
+        if session_id is not None:
+            self._on_session(session_id)
         while True:
             if self._session.get(self._path) is None:
                 self._register_with_topics(registered)

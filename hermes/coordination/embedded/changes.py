@@ -49,11 +49,12 @@ class NodeDeleted(NamedTuple):
 
 
 class SessionOpened(NamedTuple):
-    """A session began."""
+    """A session began, or is now known to be this broker's own (sessions.py)."""
 
     session_id: int
     password: bytes
     timeout_ms: int
+    is_own: bool = False
 
 
 class SessionClosed(NamedTuple):

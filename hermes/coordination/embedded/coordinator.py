@@ -186,6 +186,26 @@ class Coordinator:
                 peer.end()
             self._close(session)
 
+    def mark_own(self, session_id: int) -> None:
+        """Keep in mind, also after a crash, that a session's client is in this very process."""
+        session = self.state.sessions.get(session_id)
+        if session is None or session.is_own:
+            return
+        session.is_own = True
+        self.state.tree.zxid += 1
+        marked = SessionOpened(session_id, session.password, session.timeout_ms, is_own=True)
+        self.queue.commit([marked], self.state.tree.zxid)
+
+    def end_own(self) -> None:
+        """End the session of the process before this one; only before there is one of this."""
+        for session in [each for each in self.state.sessions if each.is_own]:
+            self._log.info(
+                "own",
+                "ended session {session}, which this broker's last process has left behind",
+                session=f"{session.session_id:#x}",
+            )
+            self._close(session)
+
     def _open(self, request: ConnectRequest) -> Session[Peer]:
         state, timeout_ms = self.state, self._timeout_ms(request)
         if len(state.sessions) >= MAX_SESSIONS:

@@ -1,7 +1,7 @@
 """The SQLite database that holds the tree and the sessions: its tables, and what proves them whole.
 
     node      a row a node, ephemeral ones included, with the digest of its values
-    session   a row a session that is alive
+    session   a row a session that is alive; of the broker's own one is_own is 1, else 0
     counter   zxid: the newest transaction that the rows reflect; digest: of all rows and the zxid;
               in a snapshot also taken_ms: when it was taken, in ms since 1970
 
@@ -18,7 +18,7 @@ from contextlib import closing, contextmanager
 from functools import lru_cache
 from hashlib import blake2b
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from hermes.coordination.embedded.changes import (
     Change,
@@ -55,11 +55,12 @@ _SCHEMA: Final = (
     " acl_version INTEGER NOT NULL, created_children INTEGER NOT NULL, owner INTEGER NOT NULL,"
     " digest INTEGER NOT NULL) WITHOUT ROWID",
     "CREATE TABLE session (session_id INTEGER PRIMARY KEY, password BLOB NOT NULL,"
-    " timeout_ms INTEGER NOT NULL)",
+    " timeout_ms INTEGER NOT NULL, is_own INTEGER NOT NULL)",
     "CREATE TABLE counter (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID",
     f"PRAGMA user_version = {FORMAT}",
 )
 _COLUMNS: Final = ", ".join(NodeWritten._fields)
+_SESSION_COLUMNS: Final = ", ".join(SessionOpened._fields)
 _SET_COUNTER: Final = "INSERT OR REPLACE INTO counter VALUES (?, ?)"
 _MASK: Final = (1 << 63) - 1  # what SQLite's integers hold
 
@@ -136,10 +137,7 @@ def _walk(
             raise DamagedError("a node is not what was written")
         found(node)
         total += digest + _children_digest(path, node.created_children, node.pzxid)
-    sessions = tuple(
-        SessionOpened(*row)
-        for row in database.execute("SELECT session_id, password, timeout_ms FROM session")
-    )
+    sessions = tuple(map(_session, database.execute(f"SELECT {_SESSION_COLUMNS} FROM session")))
     total += sum(map(_session_digest, sessions))
     counters = dict(database.execute("SELECT name, value FROM counter"))
     zxid = counters["zxid"]
@@ -262,7 +260,7 @@ def _apply(database: sqlite3.Connection, change: Change) -> int:
             database.execute("DELETE FROM node WHERE path = ?", (path,))
         case SessionOpened(session_id):
             before, after = _session_share(database, session_id), _session_digest(change)
-            database.execute("INSERT OR REPLACE INTO session VALUES (?, ?, ?)", change)
+            database.execute("INSERT OR REPLACE INTO session VALUES (?, ?, ?, ?)", change)
         case SessionClosed(session_id):
             before, after = _session_share(database, session_id), 0
             database.execute("DELETE FROM session WHERE session_id = ?", (session_id,))
@@ -279,9 +277,14 @@ def _node_share(database: sqlite3.Connection, path: str) -> int:
 
 def _session_share(database: sqlite3.Connection, session_id: int) -> int:
     row = database.execute(
-        "SELECT session_id, password, timeout_ms FROM session WHERE session_id = ?", (session_id,)
+        f"SELECT {_SESSION_COLUMNS} FROM session WHERE session_id = ?", (session_id,)
     ).fetchone()
-    return 0 if row is None else _session_digest(SessionOpened(*row))
+    return 0 if row is None else _session_digest(_session(row))
+
+
+def _session(row: tuple[Any, ...]) -> SessionOpened:
+    session_id, password, timeout_ms, is_own = row
+    return SessionOpened(session_id, password, timeout_ms, bool(is_own))
 
 
 # -- digests ------------------------------------------------------------------------------------

@@ -101,6 +101,7 @@ class EmbeddedCoordination(Service):
         self._clients = Clients(reactor, self.report, max_connections)
         self._factory = CoordinationFactory(self._clients)
         self._timer: ExpiryTimer | None = None
+        self._has_served = False
         self._port: IListeningPort | None = None
 
     @property
@@ -168,7 +169,9 @@ class EmbeddedCoordination(Service):
         )
         self._timer = ExpiryTimer(self._reactor, state.sessions, coordinator.expire)
         self._timer.update()
-
+        if not self._has_served:  # the file is locked, so whoever had it before is dead
+            coordinator.end_own()
+        self._has_served = True
         self.on_serving()
 
     def _end(self) -> None:
@@ -209,7 +212,16 @@ class EmbeddedCoordination(Service):
             self._port.stopListening()
         self._keeper.abandon()
         self._timer = self._port = None
+        self._has_served = False
         self.addresses.clear()
+
+    def mark_own(self, session_id: int) -> None:
+        """Note that a session is of this process's own broker, so that it ends with the process.
+
+        While nothing is served nothing happens: call it again once the session is connected.
+        """
+        if self.coordinator is not None:
+            self.coordinator.mark_own(session_id)
 
     def _if_serving(self, coordinator: Coordinator, function: Callable[[], None]) -> None:
         if coordinator is self.coordinator:

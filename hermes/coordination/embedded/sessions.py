@@ -4,6 +4,9 @@ A session ends when its client closes it, or when nothing was heard of the clien
 timeout. Until then any connection that knows the password may go on with it. Times are seconds of
 a clock that only goes forward.
 
+One session is the server's own: that of the broker in whose process it runs. It can't outlive the
+process, so the next one ends it at once. All others may come back.
+
 Source: ZooKeeper's `SessionTrackerImpl`.
 """
 
@@ -31,6 +34,7 @@ class Session(Generic[_Connection]):
         timeout_ms: how long the client may be silent.
         deadline: when it will have been; seconds of the server's clock.
         connection: the one that uses it; None while there is none.
+        is_own: whether its client is in the server's own process, this one or an earlier one.
     """
 
     session_id: int
@@ -38,6 +42,7 @@ class Session(Generic[_Connection]):
     timeout_ms: int
     deadline: float
     connection: _Connection | None = None
+    is_own: bool = False
 
     def touch(self, now: float) -> None:
         """Note a sign of life."""
@@ -59,8 +64,8 @@ class SessionTable(Generic[_Connection]):
 
     def restore(self, stored: Iterable[SessionOpened], now: float) -> None:
         """Take over the sessions of an earlier process; each has its whole timeout from now on."""
-        for session_id, password, timeout_ms in stored:
-            self.open(session_id, password, timeout_ms, now)
+        for session_id, password, timeout_ms, is_own in stored:
+            self.open(session_id, password, timeout_ms, now).is_own = is_own
             self._last_id = max(self._last_id, session_id)  # also where the wall clock went back
 
     def open(
@@ -71,6 +76,10 @@ class SessionTable(Generic[_Connection]):
         session.touch(now)
         self._sessions[session_id] = session
         return session
+
+    def get(self, session_id: int) -> Session[_Connection] | None:
+        """A session that is alive; None when it isn't."""
+        return self._sessions.get(session_id)
 
     def find(self, session_id: int, password: bytes) -> Session[_Connection] | None:
         """Find a session that a client wants to go on with; None when there is none such."""

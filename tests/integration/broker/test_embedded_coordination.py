@@ -2,13 +2,14 @@
 
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hermes_testkit import BrokerProcess, message, produce_acknowledged
 from kazoo.client import KazooClient
+from server_process import free_port
 
 from hermes import Producer, ProducerConfig
 from hermes.client.groups import Connector, Consumer, ConsumerConfig
@@ -98,6 +99,57 @@ def test_after_a_kill_the_broker_takes_its_place_again(
     value, _ = registered(connect, "/brokers/ids/0")
     assert value.endswith(f":{broker.port}".encode())
     assert broker.stop() == 0
+
+
+@pytest.fixture
+def with_client(start_broker: StartBroker) -> Iterator[tuple[BrokerProcess, KazooClient]]:
+    """A broker whose sessions live long, and a client of its server that has /brokers/ids/7."""
+    port = free_port()
+    settings = {**EMBEDDED, "coordination_listen": f"tcp:{port}:interface=127.0.0.1"}
+    broker = start_broker(zookeeper_session_timeout="40s", **settings)
+    client = KazooClient(f"127.0.0.1:{port}", timeout=40)
+    client.start()
+    client.create("/brokers/ids/7", b"other-1:other:9092", ephemeral=True)
+    yield broker, client
+    client.stop()
+    client.close()
+
+
+def test_after_a_kill_its_own_session_is_over_at_once_and_no_other_one(
+    with_client: tuple[BrokerProcess, KazooClient],
+) -> None:
+    """The broker's address is another one than before: nothing else tells whose the entry is."""
+    broker, client = with_client
+    for _ in range(2):
+        lines = len(broker.lines)
+        broker.kill()
+        broker.start()
+        output = "".join(broker.lines[lines:])
+        assert "is tried again" not in output
+        assert output.count("which this broker's last process has left behind") == 1
+        value, _ = client.retry(client.get, "/brokers/ids/0")
+        assert value.endswith(f":{broker.port}".encode())
+        _, stat = client.get("/brokers/ids/7")
+        assert stat.ephemeralOwner == client.client_id[0]
+    assert broker.stop() == 0
+    lines = len(broker.lines)
+    broker.start()
+    assert "last process" not in "".join(broker.lines[lines:])
+
+
+def test_a_stop_does_not_wait_for_the_session_that_the_start_waits_for(
+    with_client: tuple[BrokerProcess, KazooClient],
+) -> None:
+    broker, _ = with_client
+    broker.kill()
+    config = broker.config_file.read_text().replace("broker_id: 0", "broker_id: 7")
+    broker.config_file.write_text(config)
+    broker.start(wait=False)
+    broker.wait_for_line("registering broker 7 is tried again")
+    assert broker.stop() == 0
+    output = "".join(broker.lines)
+    assert "not taken back in time" not in output
+    assert "Traceback" not in output
 
 
 def test_a_port_in_use_says_what_to_change(

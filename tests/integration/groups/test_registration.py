@@ -86,6 +86,18 @@ def test_it_registers_again_when_its_entry_is_deleted(
     eventually(lambda: value(session, "/brokers/ids/0"))
 
 
+def test_a_start_that_a_stop_has_overtaken_registers_nothing(
+    connect: str, make_session: Any
+) -> None:
+    registration = BrokerRegistration(0, "127.0.0.1", 9092, {"t1": 1}, connect=connect)
+    registration.stop()
+    registration.start()
+    assert registration._session.session_id is None
+    session = make_session(connect)
+    assert session.children("/brokers/ids") == []
+    assert session.children("/brokers/topics") == []
+
+
 def test_an_id_in_use_is_a_clear_error(register: Any) -> None:
     register()
     with pytest.raises(IdInUseError, match=r"broker id 0 is in use: .*127\.0\.0\.1:9092"):

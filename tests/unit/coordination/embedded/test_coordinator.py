@@ -235,3 +235,23 @@ def test_a_request_without_a_header(bench: Any) -> None:
     peer = bench.connect()
     with pytest.raises(RemoteProtocolError):
         bench.coordinator.handle(peer, memoryview(b"\0\0\0\1"))
+
+
+def test_the_next_process_ends_the_session_of_the_one_before_and_no_other(bench: Any) -> None:
+    own, other = bench.connect(), bench.connect()
+    call(bench, own, CREATE, create("/own", EPHEMERAL))
+    call(bench, other, CREATE, create("/other", EPHEMERAL))
+    bench.coordinator.mark_own(own.session.session_id)
+    bench.coordinator.mark_own(own.session.session_id)
+    bench.coordinator.mark_own(12345)  # it has expired meanwhile
+    marks = [batch for batch, _ in bench.disk.batches if getattr(batch[0], "is_own", False)]
+    session = own.session
+    assert marks == [[SessionOpened(session.session_id, session.password, 5000, is_own=True)]]
+    for peer in (own, other):
+        bench.coordinator.leave(peer)
+    bench.coordinator.end_own()
+    assert [each.session_id for each in bench.state.sessions] != [session.session_id]
+    assert len(bench.state.sessions) == 1
+    assert "/own" not in bench.state.tree.nodes
+    assert "/other" in bench.state.tree.nodes
+    assert SessionClosed(session.session_id) in bench.disk.batches[-1][0]

@@ -78,6 +78,13 @@ def test_what_was_written_is_there_again(store: Store) -> None:
     assert stored.zxid == BIG
 
 
+def test_whose_a_session_is_is_kept(store: Store) -> None:
+    store.open()
+    store.write([SessionOpened(1, b"a", 6000), SessionOpened(2, b"b", 6000)], 2)
+    store.write([SessionOpened(2, b"b", 6000, is_own=True)], 3)
+    assert [each.is_own for each in store.open().sessions] == [False, True]
+
+
 def test_values_are_bound_by_position_to_places_without_names(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
