@@ -12,47 +12,14 @@ from twisted.logger import Logger, LogLevel
 from twisted.python.failure import Failure
 
 from hermes.quoting import printable
+from hermes.rate_limit import RateLimit
 
-__all__ = ["LimitedLog", "RateLimit"]
+__all__ = ["LimitedLog"]
 
 #: How many characters of one value are shown: a reason that quotes a name fits.
 _VALUE_LENGTH: Final = 200
 
 _NOTE: Final = " ({suppressed} more such lines suppressed)"
-
-
-class RateLimit:
-    """Lets through a few events per period and counts the rest.
-
-    Each kind of event has an allowance of its own, so that a noisy kind can't hide another. Kinds
-    are named by the code, never by a peer: their number is what bounds this object.
-    """
-
-    def __init__(
-        self, seconds: Callable[[], float], allowed: int = 5, period: float = 10.0
-    ) -> None:
-        """Args: seconds: a monotonic clock; allowed: events of a kind per `period` seconds."""
-        self._seconds = seconds
-        self._allowed = allowed
-        self._period = period
-        self._kinds: dict[Any, list[float]] = {}  # kind -> [period start, let through, suppressed]
-
-    def allow(self, kind: str) -> int | None:
-        """Say whether an event may be logged.
-
-        Returns:
-            None when it may not; else how many of its kind were suppressed since the last one.
-        """
-        now = self._seconds()
-        state = self._kinds.setdefault(kind, [now, 0, 0])
-        if now - state[0] >= self._period:
-            state[0], state[1] = now, 0
-        if state[1] >= self._allowed:
-            state[2] += 1
-            return None
-        state[1] += 1
-        suppressed, state[2] = int(state[2]), 0
-        return suppressed
 
 
 class LimitedLog:

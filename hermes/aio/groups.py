@@ -37,6 +37,14 @@ class AsyncRebalanceListener(Protocol):
     """Hears of partitions that come and go, in the event loop. Methods may be coroutines.
 
     A release waits for it, for as long as a session's timeout: don't take long.
+
+    Example:
+        class Caches:
+            async def before_release(self, partitions):
+                await flush_caches_of(partitions)
+
+            def after_take(self, partitions):
+                pass
     """
 
     def before_release(self, partitions: Sequence[tuple[str, BrokerPartition]]) -> Any:
@@ -52,8 +60,12 @@ class MessageStream:
     One task at a time iterates. Asking for the next message says that the last one is finished
     with. It ends when the connector is shut down.
 
+    Example:
+        async for message, topic, partition, offset, *_ in stream:
+            await index(message)
+
     Args:
-        stream: what it takes messages of.
+        stream: what it takes messages from.
         loop: the connector's ways with its loop.
         timeout_seconds: how long to wait for a message; None for ever.
     """
@@ -342,7 +354,12 @@ class Connector(ConnectorTwin):
 
 
 class Consumer:
-    """Where consumers in groups come from, for asyncio; see `Connector`."""
+    """Where consumers in groups come from, for asyncio; see `Connector`.
+
+    Example:
+        async with Consumer.create(config) as connector:
+            (stream,) = (await connector.create_message_streams({"clicks": 1}))["clicks"]
+    """
 
     @staticmethod
     def create(config: ConsumerConfig, listener: AsyncRebalanceListener | None = None) -> Connector:

@@ -22,9 +22,9 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.python.failure import Failure
 
 from hermes.errors import LogOfflineError, StorageError
-from hermes.limited_log import RateLimit
 from hermes.logs import ModuleLogger
 from hermes.quoting import printable
+from hermes.rate_limit import RateLimit
 from hermes.storage import Log
 
 __all__ = ["GROUP_WINDOW_SECONDS", "FlushPolicy", "FlushScheduler"]

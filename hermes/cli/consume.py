@@ -22,10 +22,10 @@ from hermes.cli.options import (
     coordination_of,
     zookeeper_option,
 )
-from hermes.cli.patience import Patience
 from hermes.cli.payloads import payload_json
 from hermes.cli.positions import find_position
 from hermes.cli.reading import Chunk, PartitionReader, read_partitions, with_times
+from hermes.cli.retrying import Retrying
 from hermes.cli.starts import AtOffset, Beginning, End, Start
 from hermes.cli.terminal import harmless, note, progress, status
 from hermes.cli.topic_source import OffsetRange, TopicSource
@@ -194,10 +194,10 @@ def _consume(consumer: SimpleConsumer, wanted: _Wanted, render: _Render) -> None
     ranges = _existing_ranges(source, wanted)
     readers = _readers(consumer, source, ranges, wanted)
     status(f"reading {wanted.topic}: {_summary(readers)}", quiet=wanted.quiet)
-    patience = Patience(0 if wanted.exit_at_end else None, quiet=wanted.quiet)
-    chunks = read_partitions(consumer, readers, _MAX_WAIT_MS, patience)
+    retrying = Retrying(0 if wanted.exit_at_end else None, quiet=wanted.quiet)
+    chunks = read_partitions(consumer, readers, _MAX_WAIT_MS, retrying)
     if render.needs_times:
-        chunks = with_times(consumer, wanted.topic, chunks, patience)
+        chunks = with_times(consumer, wanted.topic, chunks, retrying)
     if wanted.count is not None:
         chunks = _first(chunks, wanted.count)
     try:

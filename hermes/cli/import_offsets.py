@@ -15,10 +15,10 @@ from hermes.coordination.layout import (
     check_node_name,
     parse_number,
     parse_partition,
-    quoted,
 )
 from hermes.errors import GroupActiveError, HermesError
 from hermes.protocol import check_topic_name
+from hermes.quoting import quoted
 
 __all__ = ["command"]
 

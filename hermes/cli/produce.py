@@ -19,7 +19,7 @@ from hermes.cli.options import (
     TOPIC,
     BrokerAddress,
 )
-from hermes.cli.patience import Patience
+from hermes.cli.retrying import Retrying
 from hermes.cli.sending import ACKS_NAMES, BatchSender, choose_acks
 from hermes.cli.terminal import note, progress, status
 from hermes.client import SyncProducer
@@ -120,8 +120,8 @@ def command(
         SyncProducer(broker.host, broker.port, timeout_seconds=timeout_seconds) as producer,
     ):
         acks = choose_acks(producer, acks_name, is_required=acks_given)
-        patience = Patience(delivery_seconds, quiet=quiet)
-        sender = BatchSender(producer, topic, partition, acks, Codec[codec_name.upper()], patience)
+        retrying = Retrying(delivery_seconds, quiet=quiet)
+        sender = BatchSender(producer, topic, partition, acks, Codec[codec_name.upper()], retrying)
         if key_delimiter is not None:
             sender.choose_by_key(_delimiter(key_delimiter, "-K"))
         with progress(_file_bytes(descriptor), "sending", quiet=quiet) as advance:

@@ -7,7 +7,7 @@ those inside a compressed set, which all have the offset of the set.
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple, NoReturn
 
-from hermes.cli.patience import Patience
+from hermes.cli.retrying import Retrying
 from hermes.cli.terminal import note
 from hermes.cli.topic_source import TopicSource
 from hermes.client import AppendTime, FetchRequest, FetchResult, Message, SimpleConsumer
@@ -196,7 +196,7 @@ def read_partitions(
     consumer: SimpleConsumer,
     readers: Sequence[PartitionReader],
     max_wait_ms: int,
-    patience: Patience | None = None,
+    retrying: Retrying | None = None,
 ) -> Iterator[Chunk]:
     """Read partitions side by side until all are done.
 
@@ -204,7 +204,7 @@ def read_partitions(
         consumer: talks to the broker.
         readers: one for each partition.
         max_wait_ms: how long the broker may wait for new messages before it answers.
-        patience: bears a broker that is away; none unless given.
+        retrying: waits for a broker that is away; none unless given.
 
     Yields:
         Messages as they come; those of one partition are in order, without a hole or a repetition
@@ -217,12 +217,12 @@ def read_partitions(
         try:
             yield from _one_round(consumer, active, max_wait_ms)
         except HermesError as error:
-            if patience is None:
+            if retrying is None:
                 raise
-            patience.bear(error)  # each reader stands where it has read to
+            retrying.failed(error)  # each reader stands where it has read to
         else:
-            if patience is not None:
-                patience.reward()
+            if retrying is not None:
+                retrying.succeeded()
 
 
 def _one_round(
@@ -237,7 +237,7 @@ def _one_round(
 
 
 def with_times(
-    consumer: SimpleConsumer, topic: str, chunks: Iterator[Chunk], patience: Patience
+    consumer: SimpleConsumer, topic: str, chunks: Iterator[Chunk], retrying: Retrying
 ) -> Iterator[Chunk]:
     """Add to each chunk when its messages were appended, where the broker knows that.
 
@@ -245,14 +245,14 @@ def with_times(
         consumer: talks to the broker.
         topic: the chunks' topic.
         chunks: from `read_partitions`.
-        patience: bears a broker that is away.
+        retrying: waits for a broker that is away.
     """
     for chunk in chunks:
-        yield chunk._replace(times=_times_of(consumer, topic, chunk, patience))
+        yield chunk._replace(times=_times_of(consumer, topic, chunk, retrying))
 
 
 def _times_of(
-    consumer: SimpleConsumer, topic: str, chunk: Chunk, patience: Patience
+    consumer: SimpleConsumer, topic: str, chunk: Chunk, retrying: Retrying
 ) -> Sequence[AppendTime]:
     # Messages within one compressed set begin and end at the same offset.
     end = max(chunk.messages[-1][1], chunk.offset + 1)
@@ -264,9 +264,9 @@ def _times_of(
         except OffsetOutOfRangeBrokerError:
             return ()  # retention was faster
         except HermesError as error:
-            patience.bear(error)
+            retrying.failed(error)
         else:
-            patience.reward()
+            retrying.succeeded()
             return times
 
 

@@ -3,7 +3,7 @@
 from typing import Final
 
 from hermes.cli.lines import LineBatch
-from hermes.cli.patience import Patience
+from hermes.cli.retrying import Retrying
 from hermes.cli.terminal import note
 from hermes.client import SyncProducer
 from hermes.client.conversations import metadata
@@ -65,8 +65,8 @@ class BatchSender:
         partition: its number, or -1 for one at random.
         acks: what to wait for; None for nothing.
         codec: how each batch is compressed.
-        patience: bears a broker that is away, for acknowledged batches; without an acknowledgement
-            nobody knows what the broker had read.
+        retrying: waits for a broker that is away, for acknowledged batches; without an
+            acknowledgement nobody knows what the broker had read.
 
     Attributes:
         max_message_bytes: the largest message that the broker takes.
@@ -80,14 +80,14 @@ class BatchSender:
         partition: int,
         acks: Acks | None,
         codec: Codec = Codec.NONE,
-        patience: Patience | None = None,
+        retrying: Retrying | None = None,
     ) -> None:
         self._producer = producer
         self._topic = topic
         self._partition = partition
         self._acks = acks
         self._codec = codec
-        self._patience = patience or Patience(0)
+        self._retrying = retrying or Retrying(0)
         self._key_delimiter: bytes | None = None
         self._sent_count = 0
         self.stored_count = 0
@@ -182,9 +182,9 @@ class BatchSender:
             try:
                 self._send_acknowledged(partition, encoded, self._acks)
             except HermesError as error:
-                self._patience.bear(error)
+                self._retrying.failed(error)
             else:
-                self._patience.reward()
+                self._retrying.succeeded()
                 return
 
     def _send_acknowledged(self, partition: int, encoded: bytes, acks: Acks) -> None:

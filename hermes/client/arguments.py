@@ -9,8 +9,10 @@ import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from hermes.config.units import parse_duration
 from hermes.errors import ArgumentError, ConfigError
 from hermes.protocol import EARLIEST, LATEST, FetchRequest
+from hermes.quoting import quoted
 
 __all__ = [
     "check_address",
@@ -25,6 +27,7 @@ __all__ = [
     "check_time",
     "check_topic",
     "check_topics",
+    "seconds_of",
 ]
 
 _LONGEST_QUOTE: Final = 60
@@ -56,7 +59,7 @@ def check_choice(key: str, value: object, choices: Sequence[str]) -> None:
     meant = meant or (close[0] if close else None)
     hint = f"; did you mean {meant!r}?" if meant else ""
     expected = ", ".join(map(repr, choices))
-    raise ConfigError(key, f"expected one of {expected}; got {_quoted(value)}{hint}")
+    raise ConfigError(key, f"expected one of {expected}; got {_described(value)}{hint}")
 
 
 def check_instance(name: str, value: object, kind: type, hint: str = "") -> None:
@@ -79,9 +82,9 @@ def check_address(host: object, port: object) -> None:
         ConfigError: the port is no number from 1 to 65535, or the host no text.
     """
     if type(port) is not int or not 0 < port < 65536:
-        raise ConfigError("port", f"expected 1 to 65535, got {_quoted(port)}")
+        raise ConfigError("port", f"expected 1 to 65535, got {_described(port)}")
     if not isinstance(host, str):
-        raise ConfigError("host", f"expected a name or an address, got {_quoted(host)}")
+        raise ConfigError("host", f"expected a name or an address, got {_described(host)}")
 
 
 def check_seconds(key: str, value: object) -> None:
@@ -91,7 +94,23 @@ def check_seconds(key: str, value: object) -> None:
         ConfigError: it is no number above 0.
     """
     if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
-        raise ConfigError(key, f"expected a number of seconds above 0, got {_quoted(value)}")
+        raise ConfigError(key, f"expected a number of seconds above 0, got {_described(value)}")
+
+
+def seconds_of(key: str, value: object) -> float:
+    """Read a setting that is a duration: a text ("500ms"), or a number of milliseconds.
+
+    Raises:
+        ConfigError: it is neither, or less than 0.
+    """
+    if isinstance(value, str):
+        try:
+            return parse_duration(value) / 1000
+        except ValueError as error:
+            raise ConfigError(key, str(error)) from error
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
+        raise ConfigError(key, f"expected '500ms' or milliseconds >= 0, got {_described(value)}")
+    return value / 1000
 
 
 def check_topic(topic: object) -> None:
@@ -100,7 +119,7 @@ def check_topic(topic: object) -> None:
         return
     hint = ""
     if isinstance(topic, bytes):
-        hint = f"did you mean {topic.decode('utf-8', 'replace')[:_LONGEST_QUOTE]!r}?"
+        hint = f"did you mean {quoted(topic.decode('utf-8', 'replace'), _LONGEST_QUOTE)}?"
     raise _wrong("topic", "a str", topic, hint)
 
 
@@ -130,7 +149,7 @@ def check_least(key: str, value: object, least: int) -> None:
         ConfigError: it is none, or less than the least.
     """
     if type(value) is not int or value < least:
-        raise ConfigError(key, f"expected {least} or more, got {_quoted(value)}")
+        raise ConfigError(key, f"expected a whole number >= {least}, got {_described(value)}")
 
 
 def check_partition(topic: object, partition: object) -> None:
@@ -169,12 +188,9 @@ def check_fetches(requests: object) -> None:
 
 
 def _wrong(name: str, expected: str, value: object, hint: str = "") -> ArgumentError:
-    text = f"{name}: expected {expected}, got {_quoted(value)}"
+    text = f"{name}: expected {expected}, got {_described(value)}"
     return ArgumentError(f"{text}; {hint}" if hint else text)
 
 
-def _quoted(value: Any) -> str:
-    text = repr(value)
-    if len(text) > _LONGEST_QUOTE:
-        text = text[:_LONGEST_QUOTE] + "..."
-    return f"{text} ({type(value).__name__})"
+def _described(value: Any) -> str:
+    return f"{quoted(value, _LONGEST_QUOTE)} ({type(value).__name__})"

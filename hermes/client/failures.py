@@ -8,17 +8,14 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Final
 
 from hermes.client.batching import Batch
 from hermes.errors import DeliveryError
+from hermes.rate_limit import RateLimit
 
 __all__ = ["Failures"]
 
 _log = logging.getLogger(__name__)
-
-# While sending goes on to fail there is one line in so many seconds.
-_SECONDS_BETWEEN_LINES: Final = 10.0
 
 
 class Failures:
@@ -29,13 +26,12 @@ class Failures:
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+        self._lines = RateLimit(clock, allowed=1)  # while sending goes on to fail
         self._lock = threading.Lock()
         self._unheard_count = 0
         self._last_error: Exception | None = None
         self._burst_count = 0
         self._unsaid_count = 0
-        self._next_line_at = 0.0
 
     def note(self, batch: Batch, failed: Mapping[int, int], error: Exception) -> None:
         """Take over what failed in a batch, before it is finished.
@@ -53,9 +49,8 @@ class Failures:
             self._last_error = error
             self._burst_count += count
             self._unsaid_count += count
-            if self._clock() < self._next_line_at:
+            if self._lines.allow("failed") is None:
                 return
-            self._next_line_at = self._clock() + _SECONDS_BETWEEN_LINES
             unsaid, self._unsaid_count = self._unsaid_count, 0
         _log.error("%d messages were not sent: %s", unsaid, error)
 
@@ -66,7 +61,7 @@ class Failures:
         with self._lock:
             burst, self._burst_count = self._burst_count, 0
             self._unsaid_count = 0
-            self._next_line_at = 0.0
+            self._lines.reset()
         _log.warning("messages are sent again; %d were not sent before", burst)
 
     def take(self) -> DeliveryError | None:

@@ -12,8 +12,9 @@ from operator import is_not
 from typing import Any, Final, NamedTuple, TypeAlias, overload
 
 from hermes.client.batching import Outcome, ProducerData
+from hermes.client.retries import is_retriable
 from hermes.client.routing import Target
-from hermes.client.sync_producer import SendResult, is_retriable
+from hermes.client.sync_producer import SendResult
 from hermes.errors import ClientError, HermesError
 from hermes.protocol import Codec, encode_message_set
 

@@ -206,11 +206,6 @@ class Producer:
         except NoRoomNowError:
             return partial(self._enqueue, item, size_bytes)
 
-    @property
-    def has_room(self) -> bool:
-        """Whether a small message would not have to wait for room in the queue."""
-        return self._queue is None or self._queue.has_room
-
     def flush(self, timeout_seconds: float | None = None) -> None:
         """Wait until everything accepted so far has its outcome.
 

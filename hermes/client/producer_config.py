@@ -4,8 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple
 
-from hermes.client.arguments import check_choice, check_seconds
-from hermes.config.units import parse_duration
+from hermes.client.arguments import check_choice, check_least, check_seconds, seconds_of
 from hermes.errors import ConfigError
 from hermes.protocol import Acks, Codec
 
@@ -140,9 +139,9 @@ class ProducerConfig:
                 continue
             check_choice(key, getattr(self, key), choices)
         if self.num_retries is not None:
-            self._check_number("num_retries", 0)
+            check_least("num_retries", self.num_retries, 0)
         for key in ("max_message_bytes", "queue_size", "queue_bytes", "batch_size"):
-            self._check_number(key, 1)
+            check_least(key, getattr(self, key), 1)
         for key in ("retry_backoff", "metadata_max_age", "queue_time", "enqueue_timeout"):
             self.seconds(key)
         check_seconds("timeout_seconds", self.timeout_seconds)
@@ -165,22 +164,9 @@ class ProducerConfig:
             raise ConfigError("broker_list", "expected exactly one: this or zookeeper_connect")
         self.brokers()
 
-    def _check_number(self, key: str, least: int) -> None:
-        value = getattr(self, key)
-        if type(value) is not int or value < least:
-            raise ConfigError(key, f"expected a whole number >= {least}, got {value!r}")
-
     def seconds(self, key: str) -> float:
         """One of the durations, in seconds."""
-        value = getattr(self, key)
-        if isinstance(value, str):
-            try:
-                return parse_duration(value) / 1000
-            except ValueError as error:
-                raise ConfigError(key, str(error)) from error
-        if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
-            raise ConfigError(key, f"expected '500ms' or milliseconds >= 0, got {value!r}")
-        return value / 1000
+        return seconds_of(key, getattr(self, key))
 
     def brokers(self) -> tuple[BrokerAddress, ...]:
         """The brokers of `broker_list`, ordered by id; none when ZooKeeper knows them."""

@@ -1,17 +1,34 @@
-"""How long and how often to try again: bounds, and pauses that grow. No I/O, no sleeping."""
+"""Whether, how long and how often to try again. No I/O, no sleeping."""
 
 import random
 import time
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-__all__ = ["Retries", "RetryRules"]
+from hermes.backoff import growing_pause
+from hermes.errors import (
+    BrokerError,
+    BrokerTimeoutError,
+    BrokerUnavailableError,
+    CoordinationUnavailableError,
+)
+
+__all__ = ["Retries", "RetryRules", "is_retriable"]
 
 # Pauses double up to this, so that a broker that is back is found within about a second; a longer
 # first pause stays as it is.
 _LONGEST_PAUSE_SECONDS: Final = 1.0
 # Not even a pause of 0 may become a loop that does nothing but fail.
 _SHORTEST_PAUSE_SECONDS: Final = 0.001
+
+
+def is_retriable(error: BaseException | None) -> bool:
+    """Whether trying the same again may succeed: a broker restarts, say, or has moved."""
+    if isinstance(error, BrokerError):
+        return error.retriable
+    return isinstance(
+        error, BrokerUnavailableError | BrokerTimeoutError | CoordinationUnavailableError
+    )
 
 
 class RetryRules(NamedTuple):
@@ -70,9 +87,8 @@ class Retries:
         if self._rules.max_retries is not None and self.count >= self._rules.max_retries:
             return None
         first = max(self._rules.first_pause_seconds, _SHORTEST_PAUSE_SECONDS)
-        # The exponent is bounded, as doubling for ever would overflow.
-        longest = min(first * float(1 << min(self.count, 30)), max(first, _LONGEST_PAUSE_SECONDS))
-        pause = longest * (1 + self._chance() / 2)
+        plain = growing_pause(first, self.count, max(first, _LONGEST_PAUSE_SECONDS))
+        pause = plain * (1 + self._chance() / 2)
         if pause >= self.seconds_left:
             return None
         self.count += 1

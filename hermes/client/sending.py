@@ -13,9 +13,9 @@ from typing import Final
 
 from hermes.client.batching import ProducerData
 from hermes.client.grouping import Delivery, OutgoingSet, SetRules
-from hermes.client.retries import Retries, RetryRules
+from hermes.client.retries import Retries, RetryRules, is_retriable
 from hermes.client.routing import Brokers, Router
-from hermes.client.sync_producer import SendResult, SyncProducer, is_retriable
+from hermes.client.sync_producer import SendResult, SyncProducer
 from hermes.errors import (
     BrokerTimeoutError,
     BrokerUnavailableError,
@@ -24,6 +24,7 @@ from hermes.errors import (
     WrongPartitionError,
 )
 from hermes.protocol import Acks, ProduceRequest
+from hermes.rate_limit import RateLimit
 
 __all__ = ["MAX_ACKNOWLEDGED_SET_BYTES", "MAX_SET_BYTES", "Sender"]
 
@@ -34,8 +35,6 @@ MAX_SET_BYTES: Final = 1024 * 1024
 #: ... and one that is: a round trip for each set of a partition, so larger ones are better.
 MAX_ACKNOWLEDGED_SET_BYTES: Final = 8 * 1024 * 1024
 _MAX_REQUEST_SETS: Final = 1000
-# While sending goes on to fail there is one line in so many seconds.
-_SECONDS_BETWEEN_LINES: Final = 10.0
 _LEAST_SECONDS: Final = 0.001
 # After one of these nobody knows whether the set is stored, whatever later tries come to.
 _UNCERTAIN: Final = (OutcomeUnknownError, BrokerTimeoutError, BrokerUnavailableError)
@@ -72,7 +71,7 @@ class Sender:
         self._retry_rules = retry_rules
         self._may_go_without = may_go_without
         self._abandoned = threading.Event()
-        self._next_line_at = 0.0
+        self._lines = RateLimit(time.monotonic, allowed=1)
         self._noted: set[str] = set()
 
     def send(self, items: Sequence[ProducerData]) -> Delivery:
@@ -109,10 +108,8 @@ class Sender:
     def _say_what_failed(
         self, sets: Sequence[OutgoingSet], refused: Sequence[object], retries: Retries
     ) -> None:
-        now = time.monotonic()
-        if now < self._next_line_at:
+        if self._lines.allow("failed") is None:
             return
-        self._next_line_at = now + _SECONDS_BETWEEN_LINES
         _log.warning(
             "%d message sets and %d items without a partition are tried again, for %.0f s more: %s",
             len(sets),

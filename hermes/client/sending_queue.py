@@ -54,12 +54,6 @@ class SendingQueue:
         """How many messages wait."""
         return self._open.message_count
 
-    @property
-    def has_room(self) -> bool:
-        """Whether one more small message would be accepted at once."""
-        batch = self._open
-        return batch.message_count < self._queue_size and batch.size_bytes < self._queue_bytes
-
     def put(
         self, item: ProducerData, count: int, size_bytes: int, may_wait: bool = True
     ) -> SendHandle:

@@ -12,9 +12,6 @@ from hermes.client.connection import BrokerConnection
 from hermes.client.conversations import Conversation, Exchange, named
 from hermes.errors import (
     BrokerError,
-    BrokerTimeoutError,
-    BrokerUnavailableError,
-    CoordinationUnavailableError,
     RemoteProtocolError,
 )
 from hermes.protocol import (
@@ -30,7 +27,7 @@ from hermes.protocol import (
     error_for,
 )
 
-__all__ = ["SendResult", "SyncProducer", "is_retriable"]
+__all__ = ["SendResult", "SyncProducer"]
 
 # The part of the client's own timeout that the broker gets, so that its answer "not flushed in
 # time" arrives before the client gives up.
@@ -236,12 +233,3 @@ def _outcome(produce: ProduceRequest, entry: ProducedEntry) -> SendResult | Brok
     if entry.error == ErrorCode.NONE:
         return SendResult(produce.topic, entry.partition, entry.offset)
     return error_for(entry.error, named(produce.topic, produce.partition))
-
-
-def is_retriable(error: BaseException | None) -> bool:
-    """Whether sending the same again may succeed."""
-    if isinstance(error, BrokerError):
-        return error.retriable
-    return isinstance(
-        error, BrokerUnavailableError | BrokerTimeoutError | CoordinationUnavailableError
-    )

@@ -155,8 +155,7 @@ TEXT = Kind("text", _parse_text)
 PATH = Kind("path", _parse_path)
 HOST = Kind("host name or IPv4 address", _parse_host)
 COUNT = whole_number(1)
-#: The log directory takes no directory with a larger number for a partition's.
-# Clients don't believe more of what stands in ZooKeeper.
+#: Clients believe no larger number, neither of a broker nor of what stands in ZooKeeper.
 PARTITION_COUNT = whole_number(1, 10_000)
 RETAINED_TIME = unlimited_or(duration(1))
 RETAINED_BYTES = unlimited_or(size(0))

@@ -8,11 +8,9 @@ expression that must match the whole name of a topic.
 
 from hermes.coordination.regex import RegexTooCostlyError, compile_java
 from hermes.errors import ConfigError
+from hermes.quoting import quoted
 
 __all__ = ["Blacklist", "TopicFilter", "Whitelist"]
-
-# Of an expression in an error, in characters.
-_MOST_QUOTED = 100
 
 
 class TopicFilter:
@@ -51,9 +49,9 @@ class TopicFilter:
             raise self._refused(error) from error
 
     def _refused(self, error: Exception) -> ConfigError:
-        shown = ascii(self.regex[:_MOST_QUOTED])
         return ConfigError(
-            "topic filter", f"{shown} can't be used as a regular expression: {error}"
+            "topic filter",
+            f"{quoted(self.regex)} can't be used as a regular expression: {error}",
         )
 
     def __eq__(self, other: object) -> bool:

@@ -19,6 +19,8 @@ from kazoo.exceptions import AuthFailedError, ConnectionDropped, SessionExpiredE
 from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandler
 from kazoo.protocol.connection import ConnectionHandler, RWServerAvailable
 
+from hermes.backoff import growing_pause
+
 __all__ = ["BoundedConnection", "BoundedHandler", "QuietLogger"]
 
 # Far above ZooKeeper's own limit of a megabyte, which lists of many children may pass.
@@ -30,7 +32,7 @@ _SHORTEST_SESSION_MS: Final = 100
 # A connection that lasted for less was in vain; a few of them are any server's restart.
 _LONG_LIVED_SECONDS: Final = 10.0
 _FREE_RECONNECTS: Final = 3
-_FIRST_REST_SECONDS: Final = 0.05
+_FIRST_REST_SECONDS: Final = 0.1
 _LONGEST_REST_SECONDS: Final = 2.0
 
 _EXPECTED: Final = (
@@ -135,8 +137,8 @@ class BoundedConnection(ConnectionHandler):  # type: ignore[misc]
         lasted = time.monotonic() - established
         self._short_lived = 0 if lasted > _LONG_LIVED_SECONDS else self._short_lived + 1
         if self._short_lived > _FREE_RECONNECTS:
-            growth = 2 ** min(self._short_lived - _FREE_RECONNECTS, 30)
-            self._over.wait(min(_FIRST_REST_SECONDS * growth, _LONGEST_REST_SECONDS))
+            count = self._short_lived - _FREE_RECONNECTS - 1
+            self._over.wait(growing_pause(_FIRST_REST_SECONDS, count, _LONGEST_REST_SECONDS))
 
     def _read_socket(self, read_timeout: float) -> Any:
         return _understood(super()._read_socket, read_timeout)

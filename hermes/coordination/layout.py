@@ -23,6 +23,7 @@ from typing import Final, NamedTuple
 
 from hermes.coordination.filters import Blacklist, TopicFilter, Whitelist
 from hermes.errors import ConfigError, ConsumerIdError, InvalidNodeError
+from hermes.quoting import quoted
 
 __all__ = [
     "BROKER_IDS",
@@ -45,7 +46,6 @@ __all__ = [
     "parse_partition",
     "parse_partition_count",
     "parse_subscription",
-    "quoted",
     "topic_path",
 ]
 
@@ -67,8 +67,6 @@ _INT64_END: Final = 1 << 63
 _MOST_PARTITIONS: Final = 10_000
 _MOST_STREAMS: Final = 1_000
 _MOST_TOPICS: Final = 10_000
-# What an error quotes of a value, in characters: a node may hold a megabyte.
-_MOST_QUOTED: Final = 100
 # Of a broker's id or a partition's number: 32 bits.
 _MOST_DIGITS: Final = 10
 
@@ -368,13 +366,5 @@ def _text(path: str, value: bytes) -> str:
 
 
 def _invalid(path: str, expected: str, found: str | bytes) -> InvalidNodeError:
-    return InvalidNodeError(f"{path}: expected {expected}, got {quoted(found)}")
-
-
-def quoted(found: str | bytes) -> str:
-    """What an error says of a value: its beginning, as a text that can't harm a terminal."""
-    if not found:
-        return "nothing"
-    shown = ascii(found[:_MOST_QUOTED])
-    rest = len(found) - _MOST_QUOTED
-    return shown if rest <= 0 else f"{shown} and {rest} more"
+    shown = quoted(found) if found else "nothing"
+    return InvalidNodeError(f"{path}: expected {expected}, got {shown}")

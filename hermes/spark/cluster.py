@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Final, NamedTuple, Self, TypeVar
 
 from hermes.client import EARLIEST, LATEST, SimpleConsumer
+from hermes.client.retries import is_retriable
 from hermes.coordination.cluster import (
     NodeFaults,
     read_brokers,
@@ -20,10 +21,8 @@ from hermes.coordination.cluster import (
 )
 from hermes.coordination.sessions import Session
 from hermes.errors import (
-    BrokerError,
     BrokerTimeoutError,
     BrokerUnavailableError,
-    CoordinationUnavailableError,
     HermesError,
     RoutingError,
     UnsupportedRequestVersionError,
@@ -32,14 +31,13 @@ from hermes.protocol import BoundaryRequest, MetadataRequest
 from hermes.spark.offsets import TopicPartition
 from hermes.spark.options import ClusterAddress
 
-__all__ = ["DEFAULT_RETRIES", "Cluster", "Retries", "can_be_tried_again"]
+__all__ = ["DEFAULT_RETRIES", "Cluster", "Retries"]
 
 T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
 _SILENT: Final = (BrokerUnavailableError, BrokerTimeoutError)
-_UNAVAILABLE: Final = (*_SILENT, CoordinationUnavailableError)
 
 
 class Retries(NamedTuple):
@@ -56,13 +54,6 @@ class Retries(NamedTuple):
 
 #: What the options say unless told otherwise.
 DEFAULT_RETRIES: Final = Retries(3, 1.0)
-
-
-def can_be_tried_again(error: HermesError) -> bool:
-    """Whether it may go well another time: a broker is restarting, or moved."""
-    if isinstance(error, BrokerError):
-        return error.retriable
-    return isinstance(error, _UNAVAILABLE)
 
 
 class Cluster:
@@ -293,7 +284,7 @@ class Cluster:
             try:
                 return attempt()
             except HermesError as error:
-                if not left or not can_be_tried_again(error):
+                if not left or not is_retriable(error):
                     raise
             self._pause(self._retries.seconds)
             if self._address.zookeeper:

@@ -22,6 +22,7 @@ from hermes.client import (
     MessageSet,
     SimpleConsumer,
 )
+from hermes.client.retries import is_retriable
 from hermes.errors import (
     BrokerUnavailableError,
     DataLossError,
@@ -32,7 +33,7 @@ from hermes.errors import (
 )
 from hermes.protocol import AppendTimesRequest
 from hermes.spark.batches import Batch, record_batches
-from hermes.spark.cluster import DEFAULT_RETRIES, Cluster, Retries, can_be_tried_again
+from hermes.spark.cluster import DEFAULT_RETRIES, Cluster, Retries
 from hermes.spark.loss import data_lost
 from hermes.spark.offsets import TopicPartition
 from hermes.spark.options import ClusterAddress, SourceOptions
@@ -121,7 +122,7 @@ def read_range(
                     failures = 0
                     yield batch
             except HermesError as error:
-                if failures == rules.retries.times or not can_be_tried_again(error):
+                if failures == rules.retries.times or not is_retriable(error):
                     raise
                 failures += 1
                 _log.warning("%s: trying again: %s", wanted.partition, error)

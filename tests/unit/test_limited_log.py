@@ -4,17 +4,7 @@ from broker_bench import log_lines
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from hermes.limited_log import LimitedLog, RateLimit
-
-
-def test_rate_limit_counts_what_it_suppressed() -> None:
-    now = [0.0]
-    rate = RateLimit(lambda: now[0], allowed=2, period=10.0)
-    assert [rate.allow("a") for _ in range(5)] == [0, 0, None, None, None]
-    assert rate.allow("b") == 0, "each kind has an allowance of its own"
-    now[0] = 10.0
-    assert rate.allow("a") == 3
-    assert rate.allow("a") == 0
+from hermes.limited_log import LimitedLog
 
 
 def test_a_flood_is_a_few_lines_and_a_count() -> None:

@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from hermes.client.arguments import check_choice
-from hermes.config.units import parse_duration
+from hermes.client.arguments import check_choice, check_least, seconds_of
 from hermes.coordination.layout import check_node_name
 from hermes.errors import ConfigError
 
@@ -28,6 +27,7 @@ _DURATIONS = (
 class ConsumerConfig:
     """What a consumer in a group does.
 
+    Example:
         ConsumerConfig(group="search", zookeeper_connect="zk1:2181,zk2:2181/hermes")
 
     Attributes:
@@ -99,9 +99,7 @@ class ConsumerConfig:
         check_choice("auto_offset_reset", self.auto_offset_reset, ("smallest", "largest", "fail"))
         check_choice("on_corrupt", self.on_corrupt, ("raise", "skip"))
         for key in ("prefetch_bytes", "fetch_bytes", "max_fetch_bytes"):
-            value = getattr(self, key)
-            if type(value) is not int or value < 1:
-                raise ConfigError(key, f"expected a whole number >= 1, got {value!r}")
+            check_least(key, getattr(self, key), 1)
         for key in _DURATIONS:
             if self.seconds(key) <= 0:
                 raise ConfigError(key, "expected more than 0")
@@ -110,12 +108,4 @@ class ConsumerConfig:
 
     def seconds(self, key: str) -> float:
         """One of the durations, in seconds."""
-        value = getattr(self, key)
-        if isinstance(value, str):
-            try:
-                return parse_duration(value) / 1000
-            except ValueError as error:
-                raise ConfigError(key, str(error)) from error
-        if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
-            raise ConfigError(key, f"expected '500ms' or milliseconds >= 0, got {value!r}")
-        return value / 1000
+        return seconds_of(key, getattr(self, key))

@@ -20,6 +20,7 @@ from hermes.forks import FORKED, watch_forks
 from hermes.interfaces import IDecoder
 from hermes.plugins.discovery import load_plugin, verify_plugin
 from hermes.protocol import check_topic_name
+from hermes.quoting import quoted
 
 __all__ = ["Connector", "Consumer", "RebalanceListener"]
 
@@ -41,10 +42,12 @@ class RebalanceListener(Protocol):
 class Consumer:
     """Where consumers in groups come from.
 
-    with Consumer.create(ConsumerConfig(group="search", zookeeper_connect="zk:2181")) as connector:
-        (stream,) = connector.create_message_streams({"clicks": 1})["clicks"]
-        for message, topic, partition, offset, *_ in stream:
-            index(message)
+    Example:
+        config = ConsumerConfig(group="search", zookeeper_connect="localhost:2181")
+        with Consumer.create(config) as connector:
+            (stream,) = connector.create_message_streams({"clicks": 1})["clicks"]
+            for message, topic, partition, offset, *_ in stream:
+                index(message)
     """
 
     @staticmethod
@@ -117,7 +120,7 @@ class Connector:
         """
         if not isinstance(streams, Mapping):
             raise ArgumentError(
-                f"streams: expected how many by topic, as {{'clicks': 1}}; got {streams!r:.100}"
+                f"streams: expected how many by topic, as {{'clicks': 1}}; got {quoted(streams)}"
             )
         for topic, count in streams.items():
             check_topic(topic)

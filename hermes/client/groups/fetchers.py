@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from hermes.backoff import growing_pause
 from hermes.client.fetching import FetchResult
 from hermes.client.groups.claims import Claim
 from hermes.client.groups.config import ConsumerConfig
@@ -206,8 +207,8 @@ class BrokerFetcher:
         setback = self._setbacks.setdefault(claim, _Setback())
         setback.count += 1
         backoff = self._config.seconds("fetch_backoff")
-        growth = min(2 ** min(setback.count - 1, 30), _LONGEST_PAUSE)
-        setback.until = time.monotonic() + backoff * growth
+        pause = growing_pause(backoff, setback.count - 1, _LONGEST_PAUSE * backoff)
+        setback.until = time.monotonic() + pause
         if setback.problem != str(error):
             setback.problem = str(error)
             _log.warning("%s: fetching goes on after a pause: %s", claim, error)

@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import Final, NamedTuple
 
+from hermes.backoff import growing_pause
 from hermes.client.groups.claims import Claim
 from hermes.client.groups.config import ConsumerConfig
 from hermes.client.groups.fetchers import BrokerFetcher
@@ -43,7 +44,6 @@ from hermes.coordination.layout import (
     Subscription,
     format_subscription,
     parse_subscription,
-    quoted,
 )
 from hermes.coordination.sessions import Node, Session
 from hermes.errors import (
@@ -54,6 +54,7 @@ from hermes.errors import (
     IdInUseError,
     InvalidNodeError,
 )
+from hermes.quoting import quoted
 
 __all__ = ["Membership"]
 
@@ -206,7 +207,8 @@ class Membership:
         is_settled, unwoken = False, 0
         while True:
             pause = max(0.0, next_commit - time.monotonic())
-            next_look = retry * min(2 ** max(0, unwoken - _FREQUENT_LOOKS), _RAREST)
+            rarer = max(0, unwoken - _FREQUENT_LOOKS)
+            next_look = growing_pause(retry, rarer, _RAREST * retry)
             self._wake.wait(pause if is_settled else min(pause, next_look))
             # Not what `wait` returned: a wake that comes just after its time was up counts, too.
             woken = self._wake.is_set()

@@ -16,6 +16,7 @@ from twisted.internet.threads import deferToThreadPool
 from twisted.python.failure import Failure
 from twisted.python.threadpool import ThreadPool
 
+from hermes.backoff import growing_pause
 from hermes.coordination.embedded.changes import Change
 from hermes.coordination.embedded.database import Stored
 from hermes.coordination.embedded.errors import DamagedError, OutOfServiceError
@@ -33,8 +34,9 @@ LOOK_SECONDS: Final = 5.0
 SNAPSHOT_SECONDS: Final = 600.0
 _FIRST_SNAPSHOT_SECONDS: Final = 60.0
 
-# How long to wait before the file is tried again; from then on as long as at last.
-_PAUSES_SECONDS: Final = (1.0, 2.0, 4.0, 8.0, 15.0)
+# How long to wait before the file is tried again, at first and at last.
+_FIRST_PAUSE_SECONDS: Final = 1.0
+_LONGEST_PAUSE_SECONDS: Final = 15.0
 
 # Whoever served for so long has no trouble any more.
 _SOUND_SECONDS: Final = 60.0
@@ -172,7 +174,7 @@ class Keeper:
                 advice=advice,
             )
         self._said = str(error) or repr(error)
-        pause = _PAUSES_SECONDS[min(self._tries, len(_PAUSES_SECONDS) - 1)]
+        pause = growing_pause(_FIRST_PAUSE_SECONDS, self._tries, _LONGEST_PAUSE_SECONDS)
         self._tries += 1
         self._later(pause, self._try_again)
 

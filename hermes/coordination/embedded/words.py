@@ -15,10 +15,10 @@ from hermes._version import __version__
 
 __all__ = ["VERSION", "ClientReport", "Report", "Statistics", "answer_word"]
 
-#: Which ZooKeeper this server is like: 3.5 brought create2, the newest request that is served.
 _NOT_SERVING: Final = "This ZooKeeper instance is not currently serving requests\n"
 _OUT_OF_SERVICE: Final = {"ruok": "imok", "isro": "null"}  # the process is well, the state is not
 
+#: Which ZooKeeper this server is like: 3.5 brought create2, the newest request that is served.
 VERSION: Final = f"3.5.0-hermes-{__version__}, embedded"
 
 

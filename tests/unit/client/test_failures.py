@@ -140,4 +140,4 @@ def test_a_program_that_sends_nowhere_says_so(unused_port, end: str, status: int
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
     )
     assert ended.returncode == status
-    assert "1000 messages were not sent: no connection" in ended.stderr
+    assert "1000 messages were not sent: " in ended.stderr

@@ -1,21 +1,22 @@
-"""Holding on while a broker is away: pauses that grow, one line on stderr, at last an end."""
+"""Trying again while a broker is away: pauses that grow, one line on stderr, at last an end."""
 
 import time
 from collections.abc import Callable
 from typing import Final
 
+from hermes.backoff import growing_pause
 from hermes.cli.terminal import note, status
-from hermes.client.sync_producer import is_retriable
+from hermes.client.retries import is_retriable
 from hermes.errors import HermesError
 
-__all__ = ["Patience"]
+__all__ = ["Retrying"]
 
 _FIRST_PAUSE_SECONDS: Final = 0.1
 _LONGEST_PAUSE_SECONDS: Final = 5.0
 
 
-class Patience:
-    """How a command bears failures that pass by themselves, for instance a broker's restart.
+class Retrying:
+    """How a command outlasts failures that pass by themselves, for instance a broker's restart.
 
     Args:
         limit_seconds: how long it waits from the first failure on; None for ever, 0 not at all.
@@ -37,9 +38,9 @@ class Patience:
         self._sleep = sleep
         self._seconds = seconds
         self._since: float | None = None
-        self._pause = _FIRST_PAUSE_SECONDS
+        self._count = 0  # of the pauses in a row
 
-    def bear(self, error: HermesError) -> None:
+    def failed(self, error: HermesError) -> None:
         """Pause after a failure; the first of a row is said on stderr.
 
         Raises:
@@ -55,13 +56,14 @@ class Patience:
         if self._since is None:
             self._since = now
             note(f"{error}; trying again")
-        self._sleep(self._pause if left is None else min(self._pause, left))
-        self._pause = min(2 * self._pause, _LONGEST_PAUSE_SECONDS)
+        pause = growing_pause(_FIRST_PAUSE_SECONDS, self._count, _LONGEST_PAUSE_SECONDS)
+        self._count += 1
+        self._sleep(pause if left is None else min(pause, left))
 
-    def reward(self) -> None:
+    def succeeded(self) -> None:
         """It worked: the next failure is the first of a row again."""
         if self._since is None:
             return
         away = self._seconds() - self._since
         status(f"it works again after {away:.0f} s", quiet=self._quiet)
-        self._since, self._pause = None, _FIRST_PAUSE_SECONDS
+        self._since, self._count = None, 0
