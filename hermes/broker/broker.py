@@ -110,6 +110,10 @@ CONCURRENT_EXPANDED_BYTES = 8 * 1024 * 1024
 #: How many times and boundaries are looked up in worker threads at a time.
 CONCURRENT_LOOK_UPS = 2
 
+#: A produce of very many entries waits for its flush while the next one is decoded, unless it has
+#: more entries than this: each of them holds memory until it is answered.
+MAX_FLUSHED_LATER = 1024
+
 #: A fetch waits no longer than this: a peer that has gone may only be noticed afterwards.
 MAX_WAIT_MS = 5 * 60 * 1000
 
@@ -203,6 +207,7 @@ class Broker:
         self._lines = LimitedLog(self._log, clock.seconds)
         self._checking = DeferredSemaphore(CONCURRENT_CHECKS)
         self._expanding_far = Lock()
+        self._appending_long = DeferredSemaphore(1)
         self._looking_up = DeferredSemaphore(CONCURRENT_LOOK_UPS)
         self.topics = topics
         self.tell_coordination: Callable[[], str] = lambda: ""
@@ -229,8 +234,8 @@ class Broker:
             DeleteTopicRequest: self._delete_topic,
             CoordinationRequest: lambda _: encode_coordination_response(self.tell_coordination()),
             UnsupportedRequest: self._unsupported,
-            LongRequest: partial(self._long, abandon=True),
-            LongProduce: partial(self._long, abandon=False),
+            LongRequest: self._long,
+            LongProduce: self._long_produce,
         }
 
     def serve(self, request: Any) -> Outcome:
@@ -247,7 +252,7 @@ class Broker:
         """
         return self._serve[type(request)](request)
 
-    def _long(self, request: LongRequest, abandon: bool) -> Later:
+    def _long(self, request: LongRequest) -> Later:
         """Serve a request of very many entries, decoded in a thread and one at a time.
 
         Decoded they hold twenty times what their bytes do, and their answers are large.
@@ -256,7 +261,7 @@ class Broker:
             lambda: self._in_thread(request.decode).addCallback(self._decoded)
         )
         served.addCallback(_awaited)  # a fetch that waits does so when others have their turn
-        return Later(served, abandon=abandon, request_bytes=len(request.frame))
+        return Later(served, abandon=True, request_bytes=len(request.frame))
 
     def _large(self, function: Callable[..., Any], *args: Any) -> Later:
         """Make a large answer when its time has come."""
@@ -268,8 +273,7 @@ class Broker:
             return _awaited(self._fetch_all(request.fetches, self._multifetch_answer))
         if isinstance(request, MetadataRequest):
             return self._describe(request)
-        outcome = self.serve(request)
-        return outcome if isinstance(request, WaitingFetchRequest) else _awaited(outcome)
+        return self.serve(request)
 
     # -- produce --------------------------------------------------------------------------------
 
@@ -290,8 +294,9 @@ class Broker:
 
     def _produce(self, produces: Sequence[ProduceRequest]) -> Later | None:
         """Append unanswered message sets that had to be looked at one by one."""
-        outcome: Later | None = self._checked(
-            produces, lambda checks: self._append_unanswered(produces, checks)
+        outcome: Later | None = _later(
+            self._checked(produces, lambda checks: self._append_unanswered(produces, checks)),
+            produces,
         )
         return outcome
 
@@ -338,22 +343,17 @@ class Broker:
         """Check message sets, here if that is quick and else in a thread, and go on with `then`.
 
         Returns:
-            What `then` returned, as a `Later` where it is or becomes a Deferred.
+            What `then` returned, or a Deferred of that.
         """
         checks = self._check_inline(produces)
         if checks is not None:
-            outcome = then(checks)
-            return Later(outcome) if isinstance(outcome, Deferred) else outcome
-        size = sum(len(produce.message_set) for produce in produces)
-        checked = self._checking.run(self._in_thread, self._check_all, produces)
-        return Later(checked.addCallback(then).addCallback(_awaited), request_bytes=size)
+            return then(checks)
+        checked: Deferred[Any] = self._checking.run(self._in_thread, self._check_all, produces)
+        return checked.addCallback(then)
 
     def _check_inline(self, produces: Sequence[ProduceRequest]) -> list[_Check] | None:
         """Check sets in the reactor's thread; None when that could take long."""
-        if (
-            len(produces) > LONG_ENTRIES
-            or sum(len(produce.message_set) for produce in produces) > INLINE_PLAIN_BYTES
-        ):
+        if len(produces) > LONG_ENTRIES or _size(produces) > INLINE_PLAIN_BYTES:
             return None
         plain = [self._check_plain(produce) for produce in produces]
         unusual = [n for n, check in enumerate(plain) if check is None]
@@ -423,44 +423,76 @@ class Broker:
         return CloseConnection(f"produce to {quoted(topic)} partition {partition}: {error}")
 
     def _acknowledged_produce(self, request: AcknowledgedProduceRequest) -> Outcome:
-        if request.acks not in (Acks.WRITTEN, Acks.FLUSHED):
-            return encode_error_response(ErrorCode.UNSUPPORTED_VERSION)
-        self.metrics.produce_requests += 1
-        deleted = self.topics.deletion(produce.topic for produce in request.produces)
-        if deleted is not None:
-            return self._after_deletion(deleted, request)
-        return self._check_acknowledged(request)
+        def append() -> Outcome:
+            outcome: Outcome = _later(self._append_acknowledged(request), request.produces)
+            return outcome
+
+        deleted = self._deletion(request)
+        if deleted is None:
+            return append()
+        return Later(self._after_deletion(deleted, append), request_bytes=_size(request.produces))
+
+    def _deletion(self, request: AcknowledgedProduceRequest) -> "Deferred[None] | None":
+        return self.topics.deletion(produce.topic for produce in request.produces)
 
     def _after_deletion(
-        self, deleted: "Deferred[None]", request: AcknowledgedProduceRequest
-    ) -> Later:
+        self, deleted: "Deferred[None]", append: Callable[[], Outcome]
+    ) -> "Deferred[Any]":
         """Append when a topic is gone, so that those who keep deleting it don't starve others."""
 
-        def append(_: None) -> Any:
+        def go_on(_: None) -> Any:
             if timer.active():
                 timer.cancel()
-            return _awaited(self._check_acknowledged(request))
+            return _awaited(append())
 
         timer = self._clock.callLater(
             DELETION_WAIT_SECONDS, lambda: None if deleted.called else deleted.callback(None)
         )
-        size = sum(len(produce.message_set) for produce in request.produces)
-        return Later(deleted.addCallback(append), request_bytes=size)
+        return deleted.addCallback(go_on)
 
-    def _check_acknowledged(self, request: AcknowledgedProduceRequest) -> Outcome:
-        outcome: Outcome = self._checked(
-            request.produces, lambda checks: self._append_acknowledged(request, checks)
-        )
-        return outcome
+    def _long_produce(self, request: LongProduce, waits: bool = True) -> Later:
+        """Append the sets of a request of very many, decoded in a thread and one at a time.
+
+        Its answer is small, and so waits for no room for large ones. Who waits for a disk or for a
+        delete gives the turn back: one disk that hangs must not hold up what goes to others.
+        """
+
+        def append(decoded: Any) -> Any:
+            if not isinstance(decoded, AcknowledgedProduceRequest):
+                return _awaited(self.serve(decoded))
+            deleted = self._deletion(decoded) if waits else None
+            if deleted is not None:  # only the bytes wait: they will be decoded again
+                return Later(
+                    self._after_deletion(deleted, lambda: self._long_produce(request, False))
+                )
+            appended = self._append_acknowledged(decoded)
+            if len(decoded.produces) > MAX_FLUSHED_LATER and isinstance(appended, Deferred):
+                appended.addCallback(_awaited)
+            return appended
+
+        def begin() -> "Deferred[Any]":
+            return self._in_thread(request.decode).addCallback(append)
+
+        served = self._appending_long.run(begin).addCallback(_awaited)
+        return Later(served, request_bytes=len(request.frame))
 
     def _append_acknowledged(
-        self, request: AcknowledgedProduceRequest, checks: Sequence[_Check]
-    ) -> "bytes | Later | Deferred[Any]":
-        pairs = list(zip(request.produces, checks, strict=True))
-        appended = in_turns(self._clock, pairs, self._append_entry)
-        if isinstance(appended, Deferred):
-            return appended.addCallback(partial(self._acknowledge, request)).addCallback(_awaited)
-        return self._acknowledge(request, appended)
+        self, request: AcknowledgedProduceRequest
+    ) -> "bytes | Later | Deferred[bytes | Later]":
+        """Check and append; what comes `Later` is only the flush."""
+        if request.acks not in (Acks.WRITTEN, Acks.FLUSHED):
+            return encode_error_response(ErrorCode.UNSUPPORTED_VERSION)
+        self.metrics.produce_requests += 1
+
+        def append(checks: Sequence[_Check]) -> Any:
+            pairs = list(zip(request.produces, checks, strict=True))
+            appended = in_turns(self._clock, pairs, self._append_entry)
+            if isinstance(appended, Deferred):
+                return appended.addCallback(partial(self._acknowledge, request))
+            return self._acknowledge(request, appended)
+
+        outcome: bytes | Later | Deferred[bytes | Later] = self._checked(request.produces, append)
+        return outcome
 
     def _acknowledge(
         self, request: AcknowledgedProduceRequest, appended: list[Appended]
@@ -739,6 +771,17 @@ def _metadata_refusal(error: Any) -> bytes:
     if isinstance(error, LocalProtocolError):  # a name that is too long once it is encoded
         return encode_error_response(ErrorCode.INVALID_TOPIC)
     return encode_error_response(code_for(error))
+
+
+def _later(outcome: Any, produces: Sequence[ProduceRequest]) -> Any:
+    """What a request returns for an outcome, which may be a Deferred of one."""
+    if not isinstance(outcome, Deferred):
+        return outcome
+    return Later(outcome.addCallback(_awaited), request_bytes=_size(produces))
+
+
+def _size(produces: Sequence[ProduceRequest]) -> int:
+    return sum(len(produce.message_set) for produce in produces)
 
 
 def _awaited(outcome: Any) -> Any:

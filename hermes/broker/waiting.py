@@ -94,12 +94,14 @@ class WaitingFetches:
         self._narrow: dict[_Waiter, None] = {}  # oldest first
         self._wide: dict[_Waiter, None] = {}
         self._looking: dict[tuple[str, int], bool] = {}  # in turns; True: it changed meanwhile
+        self._early: list[_Waiter] = []  # no longer wait, and are answered in the next turn
+        self._stopping = False
 
     def wait(self, request: WaitingFetchRequest) -> "Deferred[WaitingFetchRequest] | None":
         """Wait until a request can be answered, or its time is up.
 
         Returns:
-            None when it can be answered now; else a Deferred that fires with the request when it
+            None when it is to be answered now; else a Deferred that fires with the request when it
             is time to answer. Cancel it when the connection is lost.
         """
         available = []
@@ -108,7 +110,7 @@ class WaitingFetches:
             if found is None:
                 return None
             available.append(found)
-        if request.max_wait_ms <= 0 or sum(available) >= request.min_bytes:
+        if request.max_wait_ms <= 0 or sum(available) >= request.min_bytes or self._stopping:
             return None
         waiter = _Waiter(request, available)
         waiter.answered = Deferred(lambda _: self._drop(waiter))
@@ -139,7 +141,8 @@ class WaitingFetches:
             looked.addCallback(lambda _: self._looked(topic, partition))
 
     def wake_all(self) -> None:
-        """Answer everybody now, with whatever there is; for a broker that stops."""
+        """Let nobody wait any longer: answer with whatever there is; for a broker that stops."""
+        self._stopping = True
         for waiter in [*self._narrow, *self._wide]:
             self._wake(waiter)
 
@@ -165,11 +168,20 @@ class WaitingFetches:
 
     def _make_room(self) -> None:
         while self.used_bytes > self.limit_bytes:
-            self._wake(next(chain(self._wide, self._narrow)))
+            waiter = next(chain(self._wide, self._narrow))
+            self._drop(waiter)
+            # Not at once: its connection may have a next one, which makes room for itself.
+            if not self._early:
+                self._clock.callLater(0, self._answer_early)
+            self._early.append(waiter)
+
+    def _answer_early(self) -> None:
+        waiters, self._early = self._early, []
+        in_turns(self._clock, waiters, self._wake)
 
     def _wake(self, waiter: _Waiter) -> None:
+        self._drop(waiter)
         if not waiter.answered.called:
-            self._drop(waiter)
             waiter.answered.callback(decode_request(waiter.request))
 
     def _add(self, waiter: _Waiter) -> None:
@@ -184,10 +196,12 @@ class WaitingFetches:
                 self._by_key[key] = {others, waiter}
 
     def _drop(self, waiter: _Waiter) -> None:
+        """Have a waiter wait no longer; again is harmless."""
+        waiters = self._wide if waiter in self._wide else self._narrow
+        if waiters.pop(waiter, self) is self:
+            return
         if waiter.timer is not None and waiter.timer.active():
             waiter.timer.cancel()
-        self._wide.pop(waiter, None)
-        self._narrow.pop(waiter, None)
         self.used_bytes -= waiter.size_bytes
         for key in set(waiter.keys):
             others = self._by_key[key]

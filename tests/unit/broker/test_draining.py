@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from broker_bench import BrokerBench, answers, log_lines
-from hermes_testkit import message, produce, produce_acknowledged
+from hermes_testkit import message, produce, produce_acknowledged, waiting_fetch
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.error import ConnectionDone
 from twisted.python.failure import Failure
@@ -99,6 +99,23 @@ def test_a_broker_has_not_drained_while_something_may_still_be_appended(bench: S
     assert bench.is_drained
     assert end_of(bench) == len(LARGE) + len(SMALL)
     assert bench.factory.memory.used_bytes == 0
+
+
+@pytest.mark.parametrize("partitions", [1, 65])
+def test_fetches_that_begin_to_wait_in_a_stop_do_not_hold_it_up(
+    bench: Stoppable, partitions: int
+) -> None:
+    """A client may have sent its next fetch; one of many partitions is decoded in a thread."""
+    request = waiting_fetch(*(("t", 0, 0, 100) for _ in range(partitions)))
+    connection, transport = bench.connect()
+    connection.dataReceived(request * 2)
+    bench.drain()
+    if partitions > 1:
+        bench.threads.run()
+    bench.turns(transport)
+    assert transport.disconnecting
+    lose(connection)
+    assert bench.is_drained
 
 
 def test_what_arrived_behind_a_drain_is_not_taken(bench: Stoppable) -> None:

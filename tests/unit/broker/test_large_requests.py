@@ -257,21 +257,83 @@ def test_a_long_waiting_fetch_holds_up_no_other_while_it_waits(bench: BrokerBenc
     assert [len(each.messages) for each in decode_waiting_fetch_response(answer)] == [15] * 500
 
 
-def test_decoded_requests_are_few_however_many_arrive(bench: BrokerBench) -> None:
+def test_decoded_requests_are_few_however_many_arrive(tmp_path: Path) -> None:
     """Each connection's bytes wait in the budget of requests; one request at a time is decoded."""
-    turn: Deferred[None] = Deferred()
-    bench.broker.large_answers.make(lambda: turn)
+    work: list[tuple[Deferred[Any], Any]] = []
+
+    def in_thread(function: Any, *args: Any) -> "Deferred[Any]":
+        work.append((Deferred(), partial(function, *args)))
+        return work[-1][0]
+
+    bench = BrokerBench(tmp_path, in_thread)
     produces = MultiProduceRequest((ProduceRequest("t", 0, HELLO),) * 65).encode()
     for _ in range(20):
         connection, _ = bench.connect()
         connection.dataReceived(produces)
     assert bench.factory.memory.used_bytes >= 20 * (len(produces) - 4)
-    assert bench.directory.get("t", 0) is None
-    turn.callback(None)
-    bench.turns()
+    while work:
+        (done, do) = work.pop()
+        assert not work, "one at a time"
+        done.callback(do())
     log = bench.directory.get("t", 0)
     assert log is not None
     assert log.end_offset == 20 * 65 * len(HELLO)
+    bench.close()
+
+
+def long_produce(topic: str, count: int = 65) -> AcknowledgedProduceRequest:
+    return AcknowledgedProduceRequest(
+        Acks.FLUSHED, 0, tuple(ProduceRequest(topic, 0, HELLO) for _ in range(count))
+    )
+
+
+@pytest.mark.parametrize("count", [65, 1024])
+def test_a_disk_that_hangs_holds_up_no_long_request_but_its_own(
+    bench: BrokerBench, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    hung: Deferred[int] = Deferred()
+    flush_now = bench.flusher.flush_now
+
+    def flush(log: Any) -> "Deferred[int]":
+        return hung if log.topic == "hangs" else flush_now(log)
+
+    monkeypatch.setattr(bench.flusher, "flush_now", flush)
+    waiting, transport = bench.connect()
+    waiting.dataReceived(long_produce("hangs", count).encode())
+    bench.turns(transport)
+    (answer,), _ = ask(bench, long_produce("t"))
+    assert len(decode_acknowledged_produce_response(answer)) == 65
+    (answer,), _ = ask(bench, MetadataRequest(tuple(str(n) for n in range(100))))
+    assert len(decode_metadata_response(answer).topics) == 100
+    assert answers(transport) == []
+    hung.callback(1)
+    bench.turns(transport)
+    (answer,) = answers(transport)
+    assert len(decode_acknowledged_produce_response(answer)) == count
+
+
+def test_a_long_produce_waits_for_no_reader_of_large_answers(bench: BrokerBench) -> None:
+    bench.broker.large_answers.make(Deferred)  # it never ends
+    (answer,), _ = ask(bench, long_produce("t"))
+    assert len(decode_acknowledged_produce_response(answer)) == 65
+
+
+def test_a_long_produce_holds_up_no_other_while_its_topic_is_deleted(bench: BrokerBench) -> None:
+    put(bench, "t", 0, HELLO)
+    bench.broker.topics.begin_delete("t")
+    waiting, transport = bench.connect()
+    waiting.dataReceived(long_produce("t").encode())
+    bench.turns(transport)
+    (answer,), _ = ask(bench, long_produce("other"))
+    assert len(decode_acknowledged_produce_response(answer)) == 65
+    assert answers(transport) == []
+    bench.directory.delete_topic("t")
+    bench.broker.topics.end_delete("t")
+    bench.turns(transport)
+    (answer,) = answers(transport)
+    assert [each.offset for each in decode_acknowledged_produce_response(answer)] == [
+        number * len(HELLO) for number in range(65)
+    ]
 
 
 def test_the_outcome_of_a_check_holds_nothing_of_what_was_expanded(tmp_path: Path) -> None:

@@ -160,11 +160,49 @@ def test_beyond_the_budget_the_widest_is_answered_early_then_the_oldest() -> Non
     assert bench.answered == []
     another = request(*range(3, 800))
     bench.wait(another)
+    bench.clock.advance(0)
     assert bench.answered == [wide]
     for partition in range(100):
         bench.wait(request(partition))
+    bench.clock.advance(0)
     assert bench.answered[:4] == [wide, another, first, second]
     assert bench.waiting.used_bytes <= 200_000
+
+
+def test_who_asks_again_when_answered_early_is_answered_in_another_turn() -> None:
+    """Each answer makes room for the connection's next fetch: that must not go deeper each time."""
+    bench = Bench(limit_bytes=200_000)
+    left, depth, deepest = 1000, 0, 0
+
+    def ask_again(_: object = None) -> None:
+        nonlocal left, depth, deepest
+        left, depth = left - 1, depth + 1
+        deepest = max(deepest, depth)
+        if left > 0:
+            waited = bench.waiting.wait(request(left))
+            assert waited is not None
+            waited.addCallback(ask_again)
+        depth -= 1
+
+    for _ in range(100):
+        ask_again()
+    while left > 0:
+        before = left
+        bench.clock.advance(0)
+        assert left < before
+    assert deepest == 1
+    assert bench.waiting.used_bytes <= 200_000
+
+
+def test_one_answered_early_may_be_cancelled_before() -> None:
+    bench = Bench(limit_bytes=1)
+    waited = bench.waiting.wait(request(0))
+    assert waited is not None
+    waited.addErrback(lambda failure: bench.answered.append(failure.check(CancelledError)))
+    waited.cancel()
+    bench.clock.advance(0)
+    assert bench.answered == [CancelledError]
+    assert (len(bench.waiting), bench.waiting.used_bytes) == (0, 0)
 
 
 def test_a_thousand_wide_ones_stay_within_the_budget() -> None:
@@ -175,6 +213,7 @@ def test_a_thousand_wide_ones_stay_within_the_budget() -> None:
     for connection in range(50):
         fetches = tuple(FetchRequest(f"w{connection}-{n}", 0, 0, 100) for n in range(1024))
         bench.wait(WaitingFetchRequest(300_000, 1, fetches))
+        bench.clock.advance(0)
     bench.answered.clear()
     del fetches
     gc.collect()
@@ -203,3 +242,6 @@ def test_a_stopping_broker_answers_all() -> None:
     bench.waiting.wake_all()
     assert bench.answered == asked
     assert not bench.clock.getDelayedCalls()
+    bench.answered.clear()
+    bench.wait(request(0))
+    assert bench.answered == ["at once"], "nobody begins to wait"
