@@ -1,7 +1,19 @@
 """The broker: what requests do to the logs, and the Twisted that carries them.
 
 `Broker` decides, `BrokerConnection` keeps order and bounds, the sends move bytes, `BrokerService`
-starts and stops it all. Nothing here knows the client library, nor the client library this.
+starts and stops it all. Nothing here knows the client library, nor the client library this. In the
+order of a reading:
+
+    broker       what each request does; acknowledging, waiting, describing: parts of it
+    topics       which there are; flushing: when logs are flushed
+    turns, large_answers, limits, pages
+                 what keeps one client's requests from holding up the others
+    connection   one client: order and bounds of requests; answers, sends, carriers: what goes out
+    factory      all connections
+    serving      a broker between its start and its stop, and what it consists of; patience: how
+                 long a stop waits; regular, maintenance: what runs by the clock, and clocks: which
+    coordinating its part in coordination
+    service      the Twisted service; checks: what could not start
 """
 
 from hermes.broker.service import BrokerService

@@ -14,7 +14,8 @@ reading:
     producer        many brokers. A message passes sending_queue (of batching's batches), sending
                     (the only loop of retries) and sync_producer; sending asks grouping for message
                     sets and routing for their targets. handlers stand around sending when there
-                    are any. Beside the way: producer_config, payloads (encoding), metrics
+                    are any. Beside the way: producer_config, payloads (encoding), retries (when to
+                    try again), failures (that nobody has heard of), metrics
     discovery       brokers and partitions from ZooKeeper, in place of a list
     groups          consumers that share topics
 
