@@ -228,6 +228,10 @@ class OutcomeUnknownError(BrokerError):
     retriable = True
 
 
+#: What it was called before it meant more than lateness.
+RequestTimedOutError = OutcomeUnknownError
+
+
 class BrokerStoppingError(BrokerError):
     """Code 70: the broker is shutting down; nothing was written. Go to another one, or wait."""
 
