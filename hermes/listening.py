@@ -59,7 +59,7 @@ class Listener:
             text += f":backlog={_BACKLOG}"
         try:
             self._endpoint: Any = endpoints.serverFromString(reactor, text)  # type: ignore[no-untyped-call]
-        except (ValueError, TypeError, ImportError) as error:
+        except Exception as error:  # whatever the endpoint's parser, maybe a plugin's, raises
             raise ConfigError(setting, f"{description!r} is no endpoint: {error}") from error
 
     def open(self, factory: IProtocolFactory) -> OpenPort:

@@ -31,6 +31,7 @@ def check_startable(config: BrokerConfig) -> None:
     _check_endpoint("coordination_listen", config.coordination_listen)
     for description in config.listen:
         _check_endpoint("listen", description)
+    _check_coordination_listen(config)
     _check_advertised(config)
     _check_directory("log_dir", config.log_dir)
     if config.ready_file is not None:
@@ -41,8 +42,10 @@ def check_ready_file(path: Path) -> None:
     """Refuse a ready file that could not be written.
 
     Raises:
-        ConfigError: its directory is missing, or not ours to write to.
+        ConfigError: it is a directory, or its own is missing, or not ours to write to.
     """
+    if path.is_dir():
+        raise ConfigError("ready_file", f"{path} is a directory; name a file")
     if not os.access(path.parent, os.W_OK | os.X_OK):
         raise ConfigError("ready_file", f"can't write into the directory of {path}")
 
@@ -86,6 +89,13 @@ def _check_endpoint(setting: str, description: str) -> None:
         folder = Path(first.removeprefix("address=").replace("\\", "")).absolute().parent
         if not os.access(folder, os.W_OK | os.X_OK):
             raise ConfigError(setting, f"{description!r}: can't write into the directory {folder}")
+
+
+def _check_coordination_listen(config: BrokerConfig) -> None:
+    """Its clients are told a host and a port."""
+    if config.coordination == "embedded" and config.coordination_listen.startswith("unix:"):
+        text = f"{config.coordination_listen!r} is no TCP port, and its clients need one"
+        raise ConfigError("coordination_listen", text)
 
 
 def _check_advertised(config: BrokerConfig) -> None:

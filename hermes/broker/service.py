@@ -62,8 +62,8 @@ class BrokerService(Service):
         self._now_ms = now_ms
         self._run: ServingBroker | None = None  # between start and stop
         self._stopping: ServingBroker | None = None
-        self._listeners = [Listener(reactor, "listen", text) for text in config.listen]
         check_startable(config)
+        self._listeners = [Listener(reactor, "listen", text) for text in config.listen]
 
     @property
     def addresses(self) -> list[Address]:

@@ -335,7 +335,7 @@ class BrokerConfig:
     zookeeper_connect: Annotated[
         str | None,
         Setting(
-            kinds.optional(kinds.TEXT, "none"),
+            kinds.optional(kinds.ENSEMBLE, "none"),
             "`host:port,host:port/chroot` of a ZooKeeper ensemble.",
             _COORDINATION,
             replaces=("zk.connect",),

@@ -68,6 +68,10 @@ def _check_coordination(config: "BrokerConfig") -> None:
 
 
 def _check_sizes(config: "BrokerConfig") -> None:
+    if len(config.topics) > config.max_topics:
+        raise ConfigError(
+            "topics", f"it names {len(config.topics)}, but max_topics is {config.max_topics}"
+        )
     if config.max_message_bytes > config.max_request_bytes:
         raise ConfigError(
             "max_message_bytes",

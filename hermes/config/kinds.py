@@ -37,14 +37,16 @@ def whole_number(minimum: int, maximum: int = _INT64_MAX) -> Kind:
     """A whole number within [minimum, maximum]."""
     wanted = f"whole number >= {minimum}"
     name = wanted if maximum >= INT32_MAX else f"whole number from {minimum} to {maximum}"
-    if maximum != _INT64_MAX:
-        wanted += f" and <= {maximum}"
+
+    def too_much(value: object) -> str:
+        is_said = maximum != _INT64_MAX or (isinstance(value, int) and value > maximum)
+        return f" and <= {maximum}" if is_said else ""
 
     def parse(value: object) -> int:
         # bool is an int to Python, but `partitions: true` is a mistake.
         if isinstance(value, int) and not isinstance(value, bool) and minimum <= value <= maximum:
             return value
-        raise ValueError(f"expected a {wanted}, got {quoted(value)}")
+        raise ValueError(f"expected a {wanted}{too_much(value)}, got {quoted(value)}")
 
     return Kind(name, parse)
 
@@ -56,7 +58,7 @@ def size(minimum: int = 1, maximum: int = _INT64_MAX) -> Kind:
         size_bytes = parse_size(value)
         if not minimum <= size_bytes <= maximum:
             limits = f">= {format_size(minimum)}"
-            if maximum != _INT64_MAX:
+            if maximum != _INT64_MAX or size_bytes > maximum:
                 limits += f" and <= {maximum}"
             raise ValueError(f"expected a size {limits}, got {quoted(value)}")
         return size_bytes
@@ -69,7 +71,9 @@ def duration(minimum_ms: int = 0) -> Kind:
 
     def parse(value: object) -> int:
         duration_ms = parse_duration(value)
-        if not minimum_ms <= duration_ms <= _INT64_MAX:
+        if duration_ms > _INT64_MAX:
+            raise ValueError(f"expected at most {_INT64_MAX} ms, got {quoted(value)}")
+        if duration_ms < minimum_ms:
             raise ValueError(
                 f"expected at least {format_duration(minimum_ms)}, got {quoted(value)}"
             )
@@ -131,6 +135,22 @@ def _parse_text(value: object) -> str:
     raise ValueError(f"expected a text, got {quoted(value)}")
 
 
+#: A host with or without a port; an IPv6 literal stands in brackets.
+_HOST_AND_PORT = re.compile(r"(?:[\w.-]+|\[[0-9A-Fa-f:.]+\])(?::([0-9]{1,5}))?")
+
+
+def _parse_ensemble(value: object) -> str:
+    text = _parse_text(value)
+    hosts, slash, chroot = text.partition("/")
+    for each in hosts.split(","):
+        match = _HOST_AND_PORT.fullmatch(each.strip())
+        if match is None or not 1 <= int(match[1] or 2181) <= 65535:
+            raise ValueError(f"expected host:port,host:port/chroot, got {quoted(value)}")
+    if "," in chroot or (chroot.strip("/") and "//" in slash + chroot):
+        raise ValueError(f"expected one chroot, behind all hosts, got {quoted(value)}")
+    return text
+
+
 def _parse_path(value: object) -> Path:
     if isinstance(value, str) and value.strip() and "\0" not in value:
         return Path(value).expanduser()
@@ -152,6 +172,7 @@ def _parse_options(value: object) -> Mapping[str, Any]:
 
 TRUTH = Kind("`true` or `false`", _parse_truth, lambda value: str(value).lower())
 TEXT = Kind("text", _parse_text)
+ENSEMBLE = Kind("hosts and ports", _parse_ensemble)
 PATH = Kind("path", _parse_path)
 HOST = Kind("host name or IPv4 address", _parse_host)
 COUNT = whole_number(1)

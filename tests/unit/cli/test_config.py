@@ -52,7 +52,10 @@ def test_as_json_it_shows_every_setting(run, broker_yaml, tmp_path):
         ({"listen": "unix:/nowhere/at/all", "coordination": "none"}, "listen: "),
         ({"listen": "unix:socket"}, "advertised_port: "),
         ({"coordination_listen": "pigeon:9"}, "coordination_listen: "),
+        ({"listen": "systemd:domain=INET:index=0"}, "listen: "),
+        ({"coordination_listen": "unix:socket"}, "coordination_listen: "),
         ({"ready_file": "/nowhere/at/all"}, "ready_file: "),
+        ({"ready_file": "."}, "ready_file: "),
         ({"log_dir": "broker.yaml/logs"}, "log_dir: "),
     ],
 )

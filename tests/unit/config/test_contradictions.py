@@ -21,6 +21,10 @@ TCP, LOOPBACK, IPV6 = "tcp:9092", "tcp:9092:interface=127.0.0.1", r"tcp6:9092:in
         ({"listen": TCP, "coordination_listen": LOOPBACK}, "as well ('tcp:9092')"),
         ({"listen": "tcp:2181"}, "coordination_listen: 'tcp:2181:interface=127.0.0.1' takes"),
         (
+            {"topics": {"a": {}, "b": {}}, "max_topics": 1},
+            "topics: it names 2, but max_topics is 1",
+        ),
+        (
             {"zookeeper_connect": "a:1"},
             "zookeeper_connect: it has no effect with coordination: emb",
         ),

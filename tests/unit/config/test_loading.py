@@ -239,6 +239,28 @@ WRONG = [
     ("log_dir: ''\n", "log_dir: expected a path, got ''"),
     ("log_dir: [a]\n", "log_dir: expected a path, got ['a']"),
     ("idle_timeout: 600\n", "idle_timeout: expected a duration such as 500ms"),
+    (
+        "flush_interval: 100000000000000000w\n",
+        "flush_interval: expected at most 9223372036854775807 ms",
+    ),
+    (
+        "max_connections: 9223372036854775808\n",
+        "expected a whole number >= 1 and <= 9223372036854775807, got",
+    ),
+    (
+        "segment_bytes: 9223372036854775808\n",
+        "expected a size >= 1 and <= 9223372036854775807, got",
+    ),
+    (
+        "zookeeper_connect: foo bar\n",
+        "zookeeper_connect: expected host:port,host:port/chroot, got 'foo bar'",
+    ),
+    ("zookeeper_connect: 'a:1,,b:1'\n", "expected host:port,host:port/chroot, got 'a:1,,b:1'"),
+    ("zookeeper_connect: 'a:70000'\n", "expected host:port,host:port/chroot, got 'a:70000'"),
+    (
+        "zookeeper_connect: 'a:1/x,b:1/x'\n",
+        "expected one chroot, behind all hosts, got 'a:1/x,b:1/x'",
+    ),
     ("segment_age: 0\n", "segment_age: expected at least 1ms, got 0"),
     ("max_request_bytes: 1GB!\n", "max_request_bytes: expected a size such as 1GiB"),
     ("max_request_bytes: 4GiB\n", "max_request_bytes: expected a size >= 1 and <= 2147483647"),
@@ -335,3 +357,19 @@ def test_an_error_quotes_no_value_whole(tmp_path: Path) -> None:
         with pytest.raises(ConfigError) as raised:
             load_broker_config(write(tmp_path, text))
         assert len(str(raised.value)) < 2000, text[:50]
+
+
+@pytest.mark.parametrize(
+    "connect",
+    ["zk", "zk1:2181, zk2:2181/hermes/a", "[::1]:2181", "10.0.0.1:2181/", "my_zk.local:1"],
+)
+def test_the_hosts_of_an_ensemble_are_taken_as_they_are(connect: str) -> None:
+    config = parse_broker_config(
+        {
+            "broker_id": 0,
+            "log_dir": "logs",
+            "coordination": "zookeeper",
+            "zookeeper_connect": connect,
+        }
+    )
+    assert config.zookeeper_connect == connect
