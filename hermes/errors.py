@@ -273,6 +273,10 @@ class BrokerUnavailableError(ClientError):
     """No connection to the broker could be made, or it broke; the text says which address."""
 
 
+class BrokerNotReachedError(BrokerUnavailableError):
+    """There was no connection for the request, so nothing of it was sent."""
+
+
 class BrokerTimeoutError(ClientError):
     """The broker did not answer within the configured time."""
 

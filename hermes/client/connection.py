@@ -20,6 +20,7 @@ from typing import Final, Self
 from hermes.client.arguments import check_address, check_seconds
 from hermes.client.endings import RetiredConnection, closed_when_idle
 from hermes.errors import (
+    BrokerNotReachedError,
     BrokerTimeoutError,
     BrokerUnavailableError,
     ClientError,
@@ -126,9 +127,10 @@ class BrokerConnection:
             The answer's body without its size prefix; the caller's own.
 
         Raises:
-            BrokerUnavailableError: no connection, or it broke; the request may have been carried
-                out, so repeat it only if that does no harm. Or an earlier one that changes
-                something is still open, so nothing was sent.
+            BrokerNotReachedError: no connection, or an earlier request that changes something is
+                still open on it: nothing was sent.
+            BrokerUnavailableError: the connection broke; the request may have been carried out, so
+                repeat it only if that does no harm.
             BrokerTimeoutError: no answer in time; as above.
             RemoteProtocolError: the answer is no Kafka answer; is this the right port?
             ClientError: the connection was closed by `close`, or this is a forked process.
@@ -225,7 +227,8 @@ class BrokerConnection:
         except OSError as error:
             self._drop()
             raise BrokerUnavailableError(
-                f"{self.address}: the connection broke: {error}"
+                f"{self.address}: the connection broke: {error}; "
+                "the request may or may not have been carried out"
             ) from error
         except HermesError:
             self._drop()
@@ -277,7 +280,7 @@ class BrokerConnection:
         """Wait until what was sent over a retired connection has been dealt with."""
         assert self._retired is not None
         if not self._retired.wait(deadline):
-            raise BrokerUnavailableError(
+            raise BrokerNotReachedError(
                 f"{self.address} has not dealt with an earlier request yet, whose answer did not "
                 "come in time; nothing was sent behind it"
             )
@@ -294,7 +297,7 @@ class BrokerConnection:
         if self._closed:
             raise ClientError(f"the connection to {self.address} was closed")
         if time.monotonic() < self._held_off_until:
-            raise BrokerUnavailableError(
+            raise BrokerNotReachedError(
                 f"{self.address} did not accept a connection a moment ago; "
                 f"it is tried again {self.hold_off_seconds:g} s after that"
             )
@@ -304,11 +307,11 @@ class BrokerConnection:
         except TimeoutError as error:
             if timeout == self.connect_timeout_seconds:  # not cut short by a call's own deadline
                 self._held_off_until = time.monotonic() + self.hold_off_seconds
-            raise BrokerUnavailableError(
+            raise BrokerNotReachedError(
                 f"{self.address} did not accept a connection within {timeout:g} s"
             ) from error
         except (OSError, UnicodeError) as error:  # UnicodeError: a host that is no host name
-            raise BrokerUnavailableError(
+            raise BrokerNotReachedError(
                 f"no connection to {self.address}: {error}; is the broker running there?"
             ) from error
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -341,7 +344,8 @@ class BrokerConnection:
                 count = connected.recv_into(free)
             if count == 0:
                 raise BrokerUnavailableError(
-                    f"{self.address} closed the connection before it had answered"
+                    f"{self.address} closed the connection before it had answered; "
+                    "the request may or may not have been carried out"
                 )
             received += count
         return buffer

@@ -9,7 +9,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final
+from typing import Final, TypeGuard
 
 from hermes.client.batching import ProducerData
 from hermes.client.grouping import Delivery, OutgoingSet, SetRules
@@ -17,6 +17,7 @@ from hermes.client.retries import Retries, RetryRules, is_retriable
 from hermes.client.routing import Brokers, Router
 from hermes.client.sync_producer import SendResult, SyncProducer
 from hermes.errors import (
+    BrokerNotReachedError,
     BrokerTimeoutError,
     BrokerUnavailableError,
     HermesError,
@@ -83,13 +84,13 @@ class Sender:
         while True:
             self._attempt(pending, retries)
             for each in pending:
-                if isinstance(each.outcome, _UNCERTAIN):
+                if _is_uncertain(each.outcome):
                     uncertain[each] = each.outcome
             pending = [each for each in delivery.sets if _may_be_tried_again(each)]
             unplaced = delivery.unplaced
             pause = retries.next_pause() if pending or unplaced else None
             if pause is None or self._abandoned.wait(pause):
-                # That nothing was written is true of the last try only.
+                # That nothing was sent or written is true of the last try only.
                 for each, error in uncertain.items():
                     if not isinstance(each.outcome, SendResult):
                         each.outcome = error
@@ -202,6 +203,10 @@ class Sender:
                     outcomes = [error] * len(request)
                 for each, outcome in zip(request, outcomes, strict=True):
                     each.outcome = outcome
+
+
+def _is_uncertain(outcome: object) -> TypeGuard[HermesError]:
+    return isinstance(outcome, _UNCERTAIN) and not isinstance(outcome, BrokerNotReachedError)
 
 
 def _may_be_tried_again(each: OutgoingSet) -> bool:

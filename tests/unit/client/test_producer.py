@@ -479,6 +479,21 @@ def test_a_silent_broker_costs_the_timeout(memory_broker) -> None:
             producer.send("clicks", b"2")
 
 
+@BOTH
+def test_what_a_silent_broker_may_have_stored_is_called_unknown(
+    memory_broker, producer_type
+) -> None:
+    """Though nothing was sent in the last try, which waited for the end of the first."""
+    broker = memory_broker()
+    settings = {"delivery_timeout": "400ms", "acks": "written", "timeout_seconds": 0.1}
+    with producer_of(broker, producer_type=producer_type, **settings) as producer:
+        producer.send("clicks", b"1").result(30)
+        broker.paused.clear()
+        with pytest.raises(BrokerTimeoutError, match="may or may not have been carried out"):
+            producer.send("clicks", b"2").result(30)
+        broker.paused.set()
+
+
 # -- the queue ----------------------------------------------------------------------------------
 
 
