@@ -16,7 +16,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 
 from hermes.broker.flushing import FlushScheduler
-from hermes.broker.turns import in_turns
+from hermes.broker.turns import SharedTurns, in_turns
 from hermes.protocol import ErrorCode, ProducedEntry, encode_acknowledged_produce_response
 from hermes.storage import Log
 
@@ -38,6 +38,7 @@ class Appended:
 
 def answer_when_flushed(
     clock: IReactorTime,
+    turns: SharedTurns,
     flusher: FlushScheduler,
     appended: Sequence[Appended],
     timeout_ms: int,
@@ -46,6 +47,7 @@ def answer_when_flushed(
 
     Args:
         clock: the reactor.
+        turns: whom further turns are shared with.
         flusher: whom to ask for the flushes.
         appended: what became of each entry, in order.
         timeout_ms: how long to wait; 0 or less waits for as long as the disk takes.
@@ -81,7 +83,7 @@ def answer_when_flushed(
 
     if not codes:
         finish()
-    in_turns(clock, list(codes), flush)
+    in_turns(turns, list(codes), flush)
     if timeout_ms > 0 and not answer.called:
         timer = clock.callLater(timeout_ms / 1000, finish)
     return answer

@@ -30,7 +30,7 @@ from hermes.broker.large_answers import LargeAnswers
 from hermes.broker.metrics import Metrics
 from hermes.broker.sends import FileSend, MessageSetSend, MultiMessageSetSend, WaitingFetchSend
 from hermes.broker.topics import TopicRegistry
-from hermes.broker.turns import in_turns
+from hermes.broker.turns import SharedTurns, in_turns
 from hermes.broker.waiting import WaitingFetches
 from hermes.config import BrokerConfig
 from hermes.errors import (
@@ -169,6 +169,7 @@ class Broker:
         metrics: what was done so far.
         topics: which topics there are.
         waiting: the fetches that wait for more.
+        turns: of requests and connections that have more to do.
         large_answers: those under way.
         tell_coordination: gives where clients find coordination; see `Coordination.told`.
     """
@@ -212,8 +213,9 @@ class Broker:
         self.topics = topics
         self.tell_coordination: Callable[[], str] = lambda: ""
         self.metrics = Metrics()
+        self.turns = SharedTurns(clock)
         self.waiting = WaitingFetches(
-            clock, self._available, int(config.request_memory_bytes * _WAITING_SHARE)
+            clock, self.turns, self._available, int(config.request_memory_bytes * _WAITING_SHARE)
         )
         self.large_answers = LargeAnswers(
             int(config.request_memory_bytes * _LARGE_ANSWERS_SHARE), clock
@@ -306,7 +308,7 @@ class Broker:
         """Append in order; the first bad set closes, those before it stay."""
         self.metrics.produce_requests += 1
         pairs = list(zip(produces, checks, strict=True))
-        done = in_turns(self._clock, pairs, self._append_one_unanswered)
+        done = in_turns(self.turns, pairs, self._append_one_unanswered)
         return done.addCallback(lambda _: None) if isinstance(done, Deferred) else None
 
     def _append_one_unanswered(self, pair: tuple[ProduceRequest, _Check]) -> None:
@@ -486,7 +488,7 @@ class Broker:
 
         def append(checks: Sequence[_Check]) -> Any:
             pairs = list(zip(request.produces, checks, strict=True))
-            appended = in_turns(self._clock, pairs, self._append_entry)
+            appended = in_turns(self.turns, pairs, self._append_entry)
             if isinstance(appended, Deferred):
                 return appended.addCallback(partial(self._acknowledge, request))
             return self._acknowledge(request, appended)
@@ -499,7 +501,9 @@ class Broker:
     ) -> bytes | Later:
         if request.acks == Acks.WRITTEN:
             return encode_acknowledged_produce_response([each.entry for each in appended])
-        answer = answer_when_flushed(self._clock, self._flusher, appended, request.timeout_ms)
+        answer = answer_when_flushed(
+            self._clock, self.turns, self._flusher, appended, request.timeout_ms
+        )
         return Later(answer, ordered=False)
 
     def _append_entry(self, pair: tuple[ProduceRequest, _Check]) -> Appended:
@@ -578,7 +582,7 @@ class Broker:
     def _fetch_all(
         self, fetches: Sequence[FetchRequest], answer: Callable[[list[MessageSetSend]], Any]
     ) -> Any:
-        sends = in_turns(self._clock, fetches, self._fetch, MessageSetSend.release)
+        sends = in_turns(self.turns, fetches, self._fetch, MessageSetSend.release)
         if isinstance(sends, Deferred):
             return Later(sends.addCallback(answer), abandon=True)
         return answer(sends)
@@ -716,7 +720,7 @@ class Broker:
         )
         names = self.topics.names() if request.topics is None else request.topics
         try:
-            answer = describe(self._clock, broker, self.topics, names, config.max_topic_name_length)
+            answer = describe(self.turns, broker, self.topics, names, config.max_topic_name_length)
         except HermesError as error:
             return _metadata_refusal(error)
         if isinstance(answer, Deferred):

@@ -43,7 +43,6 @@ from hermes.broker.carriers import Carrier, SendfileCarrier, carrier_for
 from hermes.broker.limits import RequestMemory
 from hermes.broker.pages import PageCache
 from hermes.broker.sends import TURN_BYTES, FileSend
-from hermes.broker.turns import SharedTurns
 from hermes.config import BrokerConfig
 from hermes.errors import HermesError
 from hermes.limited_log import LimitedLog
@@ -86,7 +85,6 @@ class Owner(TypingProtocol):
         pages: keeps cold pages off the reactor.
         memory: the budget of requests that are being received.
         lines: takes the log lines that clients cause.
-        turns: of those that have more to do.
     """
 
     broker: Broker
@@ -95,7 +93,6 @@ class Owner(TypingProtocol):
     pages: PageCache
     memory: RequestMemory
     lines: LimitedLog
-    turns: SharedTurns
 
     def connected(self, connection: "BrokerConnection") -> None:
         """A connection was made."""
@@ -289,15 +286,16 @@ class BrokerConnection(Protocol):
 
     def _take_requests(self) -> None:
         """Take requests as long as there are any and their turn has come."""
-        next_request, append_run = self._receiver.next_request, self._broker.append_run
+        receiver, append_run = self._receiver, self._broker.append_run
+        next_request = receiver.next_request
         answers, seconds = self._answers, self._owner.clock.seconds
-        ends = seconds() + self._owner.turns.seconds
+        ends = seconds() + self._broker.turns.seconds
         while True:
             if answers.places:
                 answers.send_ready()
             if not self._may_take():
                 return
-            if seconds() >= ends:
+            if seconds() >= ends and (self._held is not None or receiver.buffered_bytes):
                 self._yield()
                 return
             request, self._held = self._held, None
@@ -345,7 +343,7 @@ class BrokerConnection(Protocol):
     def _yield(self) -> None:
         """Let the other connections have their turn."""
         self._yielded = True
-        self._owner.turns.wait(self._next_turn)
+        self._broker.turns.wait(self._next_turn)
 
     def _read_on(self) -> None:
         """Take what came while answers left, sparing a turn of the reactor.

@@ -7,10 +7,9 @@ both, and a request may name what isn't there 32,767 times.
 from collections.abc import Iterable, Sequence
 
 from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IReactorTime
 
 from hermes.broker.topics import TopicRegistry
-from hermes.broker.turns import in_turns
+from hermes.broker.turns import SharedTurns, in_turns
 from hermes.errors import AnswerTooLargeError, InvalidTopicError
 from hermes.protocol import (
     BrokerMetadata,
@@ -36,7 +35,7 @@ _PARTITION_BYTES = 28
 
 
 def describe(
-    clock: IReactorTime,
+    turns: SharedTurns,
     broker: BrokerMetadata,
     topics: TopicRegistry,
     names: Iterable[str],
@@ -45,7 +44,7 @@ def describe(
     """Encode what there is to say about topics.
 
     Args:
-        clock: the reactor, or a test's `Clock`.
+        turns: whom further turns are shared with.
         broker: what the broker says of itself; its topics are not used.
         topics: those there are.
         names: what was asked for; a name that comes twice is answered once.
@@ -59,12 +58,12 @@ def describe(
     unique = list(dict.fromkeys(names))
 
     def fill(_: object) -> "list[None] | Deferred[list[None]]":
-        return in_turns(clock, description.chunks, description.fill)
+        return in_turns(turns, description.chunks, description.fill)
 
     def finish(_: object) -> bytes:
         return frame(metadata_response_header(broker, len(unique)), *description.parts)
 
-    added = in_turns(clock, unique, description.add)
+    added = in_turns(turns, unique, description.add)
     if not isinstance(added, Deferred):
         filled = fill(added)
         if not isinstance(filled, Deferred):

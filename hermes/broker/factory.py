@@ -8,7 +8,6 @@ from hermes.broker.broker import Broker
 from hermes.broker.connection import BrokerConnection
 from hermes.broker.limits import RequestMemory
 from hermes.broker.pages import PageCache
-from hermes.broker.turns import SharedTurns
 from hermes.config import BrokerConfig
 from hermes.limited_log import LimitedLog
 from hermes.logs import ModuleLogger
@@ -26,7 +25,6 @@ class BrokerFactory(Factory):
         pages: keeps cold pages off the reactor.
         memory: the budget of requests that are being received.
         lines: takes the log lines that clients cause.
-        turns: of connections that have more to do.
     """
 
     _log = ModuleLogger()
@@ -40,7 +38,6 @@ class BrokerFactory(Factory):
         self.clock = clock
         self.pages = pages
         self.memory = RequestMemory(config.request_memory_bytes)
-        self.turns = SharedTurns(clock)
         self.lines = LimitedLog(self._log, clock.seconds)
         self._open: set[BrokerConnection] = set()
         self._unfinished: set[BrokerConnection] = set()  # the open ones, and those with outcomes

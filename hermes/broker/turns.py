@@ -1,7 +1,7 @@
 """Turns: who has much to do does it a part at a time, so that others are served in between.
 
-`in_turns` does so with the entries of one request. `SharedTurns` does so with connections whose
-clients have sent more requests than one turn serves: a thousand of them share what one may have.
+`in_turns` does so with the entries of one request, a connection with the requests that have
+arrived. Their further turns are `SharedTurns`: a thousand share what one may have.
 """
 
 from collections import deque
@@ -16,34 +16,49 @@ __all__ = ["TURN_ENTRIES", "TURN_SECONDS", "SharedTurns", "in_turns"]
 #: How many entries of one request are served before other connections have their turn.
 TURN_ENTRIES = 256
 
-#: How long a connection or a request is served before others have their turn. Most entries take
-#: microseconds; one that creates a partition's files takes a hundred times that.
+#: How long a connection or a request is served at once before others have their turn, where nobody
+#: waits. Most entries take microseconds; one that creates a partition's files takes a hundred times
+#: that.
 TURN_SECONDS = 0.005
 
-#: How long all connections together go on that had their turn and have more to do; then the reactor
-#: looks who else has come.
+#: How long all together go on that had their turn and have more to do; then the reactor looks who
+#: else has come.
 _SHARED_SECONDS = 0.010
 
-#: How long a connection is served while others wait for their next turn.
+#: How long a further turn is while others wait for theirs, and how long those of all of them are
+#: together, however many there are.
 _CROWDED_SECONDS = 0.001
+_ALL_SECONDS = 0.250
 
 
 class SharedTurns:
-    """The next turns of connections; lives in the reactor's thread.
+    """The next turns of connections and requests; lives in the reactor's thread.
+
+    A round of the reactor serves everybody from whom something has arrived, and they may be a
+    thousand. So who comes while others wait is served the shorter the more they are, one request
+    at least: those with more to do soon wait as well, and those with little are through.
 
     Args:
         clock: the reactor, or a test's `Clock`.
+
+    Attributes:
+        now: the clock's time, in seconds.
     """
 
     def __init__(self, clock: IReactorTime) -> None:
         self._clock = clock
         self._waiting: deque[Callable[[], None]] = deque()
         self._scheduled = False
+        self._running = False
+        self.now = clock.seconds
 
     @property
     def seconds(self) -> float:
-        """How long a turn may be now."""
-        return _CROWDED_SECONDS if self._waiting else TURN_SECONDS
+        """How long a turn that begins now may be."""
+        others = len(self._waiting)
+        if self._running and others:
+            return min(_CROWDED_SECONDS, _ALL_SECONDS / others)
+        return TURN_SECONDS / (1 + others)
 
     def wait(self, turn: Callable[[], None]) -> None:
         """Have `turn` called when its time has come: after those who wait already."""
@@ -56,18 +71,21 @@ class SharedTurns:
             self._clock.callLater(0, self._run)
 
     def _run(self) -> None:
-        self._scheduled = False
-        ends = self._clock.seconds() + _SHARED_SECONDS
-        for _ in range(len(self._waiting)):  # who waits again meanwhile does so for the next time
-            self._waiting.popleft()()
-            if self._clock.seconds() >= ends:
-                break
-        if self._waiting:
-            self._schedule()
+        self._scheduled, self._running = False, True
+        ends = self.now() + _SHARED_SECONDS
+        try:
+            for _ in range(len(self._waiting)):  # who waits again does so for the next time
+                self._waiting.popleft()()
+                if self.now() >= ends:
+                    break
+        finally:
+            self._running = False
+            if self._waiting:
+                self._schedule()
 
 
 def in_turns(
-    clock: IReactorTime,
+    turns: SharedTurns,
     items: Sequence[Any],
     serve: Callable[[Any], Any],
     discard: Callable[[Any], None] = lambda result: None,
@@ -75,7 +93,7 @@ def in_turns(
     """Serve the entries of a request in their order.
 
     Args:
-        clock: the reactor, or a test's `Clock`.
+        turns: whom further turns are shared with.
         items: the entries.
         serve: called with each; what it raises ends the request.
         discard: called with the results there are when the request ends early.
@@ -84,20 +102,21 @@ def in_turns(
         The results; a Deferred of them when they took more than one turn. It fails with what
         `serve` raised, and can be cancelled.
     """
-    turns = _Turns(clock, items, serve, discard)
-    return turns.results if turns.serve_some() else turns.finished()
+    parts = _Parts(turns, items, serve, discard)
+    return parts.results if parts.serve_some() else parts.finished()
 
 
-class _Turns:
+class _Parts:
     def __init__(
         self,
-        clock: IReactorTime,
+        turns: SharedTurns,
         items: Sequence[Any],
         serve: Callable[[Any], Any],
         discard: Callable[[Any], None],
     ) -> None:
         self.results: list[Any] = []
-        self._clock = clock
+        self._turns = turns
+        self._ended = False
         self._items = items
         self._serve = serve
         self._discard = discard
@@ -105,13 +124,13 @@ class _Turns:
     def serve_some(self) -> bool:
         """Serve for one turn; whether that was all."""
         results, items = self.results, self._items
-        seconds = self._clock.seconds
+        now = self._turns.now
         last = min(len(items), len(results) + TURN_ENTRIES)
-        ends = seconds() + TURN_SECONDS
+        ends = now() + self._turns.seconds
         try:
             while len(results) < last:
                 results.append(self._serve(items[len(results)]))
-                if seconds() >= ends:
+                if now() >= ends:
                     break
         except BaseException:
             self._discard_all()
@@ -121,13 +140,15 @@ class _Turns:
     def finished(self) -> "Deferred[list[Any]]":
         """Go on in further turns."""
         self._finished: Deferred[list[Any]] = Deferred(self._cancelled)
-        self._next = self._clock.callLater(0, self._turn)
+        self._turns.wait(self._turn)
         return self._finished
 
     def _turn(self) -> None:
+        if self._ended:
+            return
         try:
             if not self.serve_some():
-                self._next = self._clock.callLater(0, self._turn)
+                self._turns.wait(self._turn)
                 return
         except Exception:
             self._finished.errback()
@@ -135,8 +156,7 @@ class _Turns:
         self._finished.callback(self.results)
 
     def _cancelled(self, _: object) -> None:
-        if self._next.active():
-            self._next.cancel()
+        self._ended = True
         self._discard_all()
 
     def _discard_all(self) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 
-from hermes.broker.turns import in_turns
+from hermes.broker.turns import SharedTurns, in_turns
 from hermes.protocol import FetchRequest, WaitingFetchRequest, decode_request
 
 __all__ = ["WIDE_FETCHES", "WaitingFetches"]
@@ -75,6 +75,7 @@ class WaitingFetches:
     def __init__(
         self,
         clock: IReactorTime,
+        turns: SharedTurns,
         available: Callable[[FetchRequest], int | None],
         limit_bytes: int,
     ) -> None:
@@ -82,12 +83,14 @@ class WaitingFetches:
 
         Args:
             clock: the reactor, or a test's `Clock`.
+            turns: whom further turns are shared with.
             available: how many bytes there are for a fetch now; None when its answer is an error.
             limit_bytes: beyond it the oldest are answered early.
         """
         self.limit_bytes = limit_bytes
         self.used_bytes = 0
         self._clock = clock
+        self._turns = turns
         self._available = available
         # By the hash of a partition: who waits for it, one or several.
         self._by_key: dict[int, _Waiter | set[_Waiter]] = {}
@@ -134,7 +137,7 @@ class WaitingFetches:
             return
         waiters = list(found) if isinstance(found, set) else [found]
         looked = in_turns(
-            self._clock, waiters, lambda waiter: self._look(waiter, key, topic, partition)
+            self._turns, waiters, lambda waiter: self._look(waiter, key, topic, partition)
         )
         if isinstance(looked, Deferred):
             self._looking[topic, partition] = False
@@ -177,7 +180,7 @@ class WaitingFetches:
 
     def _answer_early(self) -> None:
         waiters, self._early = self._early, []
-        in_turns(self._clock, waiters, self._wake)
+        in_turns(self._turns, waiters, self._wake)
 
     def _wake(self, waiter: _Waiter) -> None:
         self._drop(waiter)

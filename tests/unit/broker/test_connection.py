@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from broker_bench import BrokerBench
@@ -85,3 +86,36 @@ def test_a_drained_connection_takes_nothing_more(bench: BrokerBench) -> None:
     assert transport.disconnecting
     connection.dataReceived(produce("u", 0, STORED))
     assert bench.directory.get("u", 0) is None
+
+
+@pytest.fixture
+def slow_bench(bench: BrokerBench, monkeypatch: pytest.MonkeyPatch) -> BrokerBench:
+    """One whose broker takes a tenth of a millisecond for each request."""
+    serve = bench.broker.serve
+
+    def slow(request: Any) -> Any:
+        bench.clock.rightNow += 0.0001
+        return serve(request)
+
+    monkeypatch.setattr(bench.broker, "serve", slow)
+    return bench
+
+
+def test_who_asks_one_thing_at_a_time_is_served_in_a_crowd(slow_bench: BrokerBench) -> None:
+    connection, transport = slow_bench.connect()
+    for _ in range(1000):
+        slow_bench.broker.turns.wait(lambda: None)
+    for count in range(1, 4):
+        connection.dataReceived(fetch("t", 7, 0))
+        assert len(transport.value()) == 6 * count, "at once, though its turn was over"
+
+
+def test_what_a_crowd_may_have_in_one_round_is_bounded(slow_bench: BrokerBench) -> None:
+    connections = [slow_bench.connect() for _ in range(200)]
+    began = slow_bench.clock.seconds()
+    for connection, _ in connections:
+        connection.dataReceived(fetch("t", 7, 0) * 100)
+    assert all(transport.value() for _, transport in connections), "each has something"
+    assert slow_bench.clock.seconds() - began < 0.06, "though not a turn each"
+    slow_bench.clock.pump([0] * 200)
+    assert all(len(transport.value()) == 600 for _, transport in connections)

@@ -11,14 +11,14 @@ from hermes.broker.turns import TURN_ENTRIES, TURN_SECONDS, SharedTurns, in_turn
 
 
 def test_few_entries_are_served_at_once() -> None:
-    assert in_turns(Clock(), list(range(TURN_ENTRIES)), lambda item: -item) == [
+    assert in_turns(SharedTurns(Clock()), list(range(TURN_ENTRIES)), lambda item: -item) == [
         -item for item in range(TURN_ENTRIES)
     ]
 
 
 def test_many_take_a_turn_for_each_part() -> None:
     clock, served, results = CountingClock(), [], []
-    outcome: Any = in_turns(clock, list(range(TURN_ENTRIES * 3)), served.append)
+    outcome: Any = in_turns(SharedTurns(clock), list(range(TURN_ENTRIES * 3)), served.append)
     outcome.addCallback(results.append)
     assert len(served) == TURN_ENTRIES
     clock.advance(0)
@@ -34,7 +34,7 @@ def test_entries_that_take_their_time_end_the_turn() -> None:
         served.append(item)
         clock.rightNow += TURN_SECONDS / 2
 
-    outcome = in_turns(clock, list(range(10)), slow)
+    outcome = in_turns(SharedTurns(clock), list(range(10)), slow)
     assert isinstance(outcome, Deferred)
     assert len(served) == 2
 
@@ -49,7 +49,7 @@ def test_what_fails_discards_the_results_there_are(at: int) -> None:
         return item
 
     try:
-        outcome: Any = in_turns(clock, list(range(1000)), serve, discarded.append)
+        outcome: Any = in_turns(SharedTurns(clock), list(range(1000)), serve, discarded.append)
         outcome.addErrback(lambda failure: failures.append(failure.type))
         clock.advance(0)
     except ValueError:
@@ -61,10 +61,13 @@ def test_what_fails_discards_the_results_there_are(at: int) -> None:
 
 def test_cancelled_it_discards_and_stops() -> None:
     clock, discarded, failures = Clock(), [], []
-    outcome: Any = in_turns(clock, list(range(1000)), lambda item: item, discarded.append)
+    outcome: Any = in_turns(
+        SharedTurns(clock), list(range(1000)), lambda item: item, discarded.append
+    )
     outcome.addErrback(lambda failure: failures.append(failure.type))
     outcome.cancel()
     assert failures == [CancelledError]
+    clock.advance(0)
     assert discarded == list(range(TURN_ENTRIES))
     assert not clock.getDelayedCalls()
 
@@ -102,3 +105,63 @@ def test_a_turn_that_waits_again_waits_for_the_next_time() -> None:
     assert served == [1, 2]
     assert clock.put_off == 2
     assert turns.seconds == TURN_SECONDS
+
+
+def test_the_more_wait_the_shorter_is_the_turn_of_who_comes() -> None:
+    clock = CountingClock()
+    turns = SharedTurns(clock)
+    used = 0.0
+    for _ in range(1000):  # all in one round of the reactor, each with more to do than it may
+        used += turns.seconds
+        turns.wait(lambda: None)
+    assert used < 10 * TURN_SECONDS
+
+
+def test_all_who_wait_have_their_turn_soon() -> None:
+    clock = CountingClock()
+    turns = SharedTurns(clock)
+    served: list[int] = []
+
+    def serve(number: int) -> None:
+        clock.rightNow += turns.seconds
+        served.append(number)
+        turns.wait(lambda: serve(number))
+
+    for number in range(1000):
+        turns.wait(lambda number=number: serve(number))
+    while len(served) < 1000:
+        (call,) = clock.getDelayedCalls()
+        clock.calls.remove(call)
+        call.func()
+    assert served == list(range(1000))
+    assert clock.seconds() < 0.3
+
+
+def test_requests_share_their_turns_as_connections_do() -> None:
+    clock = CountingClock()
+    turns = SharedTurns(clock)
+    served: list[int] = []
+
+    def slow(item: int) -> None:
+        served.append(item)
+        clock.rightNow += TURN_SECONDS
+
+    for request in range(20):
+        in_turns(turns, [request] * 3, slow)
+    assert served == list(range(20)), "one entry of each at once, at least"
+    (call,) = clock.getDelayedCalls()
+    clock.calls.remove(call)
+    call.func()
+    assert served[20:] == [0, 1], "not one of each in every round"
+
+
+def test_a_turn_that_fails_keeps_no_other_from_its_own() -> None:
+    clock = CountingClock()
+    turns = SharedTurns(clock)
+    served: list[int] = []
+    turns.wait(lambda: 1 // 0)
+    turns.wait(lambda: served.append(1))
+    with pytest.raises(ZeroDivisionError):
+        clock.advance(0)
+    clock.advance(0)
+    assert served == [1]

@@ -7,7 +7,7 @@ import pytest
 from broker_bench import CountingClock
 from twisted.internet.defer import CancelledError
 
-from hermes.broker.turns import TURN_ENTRIES
+from hermes.broker.turns import TURN_ENTRIES, SharedTurns
 from hermes.broker.waiting import WaitingFetches
 from hermes.protocol import FetchRequest, WaitingFetchRequest
 
@@ -24,7 +24,9 @@ class Bench:
         self.clock = CountingClock()
         self.bytes_there: dict[int, int | None] = {}
         self.looks = 0
-        self.waiting = WaitingFetches(self.clock, self.available, limit_bytes)
+        self.waiting = WaitingFetches(
+            self.clock, SharedTurns(self.clock), self.available, limit_bytes
+        )
         self.answered: list[object] = []
 
     def available(self, fetch: FetchRequest) -> int | None:
