@@ -37,6 +37,13 @@ class ProducerTwin(ABC):
     def __init__(self, config: ProducerConfig) -> None:
         self.config = dataclasses.replace(config, producer_type="async")
         self._producer = BlockingProducer(self.config)
+        # Calls that find no room wait in their order, and so take one thread in all.
+        self._line = self._make_lock()
+        self._in_line = 0
+
+    @abstractmethod
+    def _make_lock(self) -> Any:
+        """An asynchronous context manager that lets in one after the other, in their order."""
 
     @abstractmethod
     def _in_thread(self, function: Callable[..., R], *arguments: Any) -> Awaitable[R]:
@@ -65,11 +72,28 @@ class ProducerTwin(ABC):
     async def enqueue(self, topic: str, messages: Any, key: Any = None) -> SendHandle:
         """Accept messages without waiting for their outcome; only for room in the queue.
 
+        Messages stand in the queue in the order of the calls, also when they have to wait for room.
+
         Returns:
             The outcome, for `outcome`. Its own `result` would block the event loop.
         """
-        accepted = self._producer.offer(topic, messages, key)
-        return accepted if isinstance(accepted, SendHandle) else await self._in_thread(accepted)
+        accepted: SendHandle | Callable[[], SendHandle] | None = None
+        if not self._in_line:
+            accepted = self._producer.offer(topic, messages, key)
+            if isinstance(accepted, SendHandle):
+                return accepted
+        self._in_line += 1
+        try:
+            async with self._line:
+                if accepted is None:
+                    accepted = self._producer.offer(topic, messages, key)
+                return (
+                    accepted
+                    if isinstance(accepted, SendHandle)
+                    else await self._in_thread(accepted)
+                )
+        finally:
+            self._in_line -= 1
 
     async def outcome(self, handle: SendHandle) -> SendResult:
         """Wait for what became of messages.
@@ -120,6 +144,9 @@ class Producer(ProducerTwin):
         async with Producer(config) as producer:
             result = await producer.send("clicks", b"payload")
     """
+
+    def _make_lock(self) -> Any:
+        return asyncio.Lock()
 
     def _in_thread(self, function: Callable[..., R], *arguments: Any) -> Awaitable[R]:
         return asyncio.to_thread(function, *arguments)

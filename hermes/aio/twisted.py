@@ -201,6 +201,9 @@ class Producer(ProducerTwin):
         super().__init__(config)
         self._reactor = reactor
 
+    def _make_lock(self) -> Any:
+        return DeferredLock()
+
     def _in_thread(self, function: Callable[..., R], *arguments: Any) -> Awaitable[R]:
         pool = self._reactor.getThreadPool()
         running: Deferred[R] = deferToThreadPool(self._reactor, pool, function, *arguments)

@@ -5,6 +5,7 @@ import os
 import struct
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 
 import pytest
@@ -108,7 +109,7 @@ def test_a_full_queue_makes_tasks_wait_and_not_the_loop() -> None:
         config = config_for(broker, queue_size=5, batch_size=1, queue_time=0)
         async with Producer(config) as producer:
             results = await asyncio.gather(*(producer.send("clicks", b"x") for _ in range(100)))
-        assert sorted(each.offset for each in results) == [11 * n for n in range(100)]
+        assert [each.offset for each in results] == [11 * n for n in range(100)], "in their order"
 
     with running_broker() as broker:
         asyncio.run(main(broker))
@@ -135,6 +136,37 @@ def test_a_list_waits_for_room_outside_the_loop() -> None:
                 await producer.close(0.01)
             with pytest.raises(ClientError):
                 await listed
+
+    asyncio.run(main())
+
+
+def test_tasks_that_wait_for_room_leave_threads_to_others() -> None:
+    """Closing the producer needs one, too; a task that gives up lets the next one in."""
+
+    async def hold(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()  # until the client closes
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_default_executor(ThreadPoolExecutor(2))
+        async with server(hold) as port:
+            config = ProducerConfig(
+                broker_list=f"0:127.0.0.1:{port}", queue_size=10, batch_size=1, num_retries=0
+            )
+            producer = Producer(config)
+            await producer.enqueue("clicks", b"stuck")
+            while producer.metrics().queued:
+                await asyncio.sleep(0.001)
+            tasks = [asyncio.create_task(producer.enqueue("clicks", b"x")) for _ in range(30)]
+            await asyncio.sleep(0.05)
+            assert [task.done() for task in tasks] == [True] * 10 + [False] * 20
+            tasks[15].cancel()
+            with pytest.raises(DeliveryError):
+                await producer.close(0.01)
+            ends = await asyncio.gather(*tasks, return_exceptions=True)
+            assert [type(end) for end in ends[10:]] == [
+                asyncio.CancelledError if n == 15 else ClientError for n in range(10, 30)
+            ]
 
     asyncio.run(main())
 
