@@ -327,7 +327,7 @@ class ConsumerTimeoutError(ClientError):
 
 
 class DataLossError(ClientError):
-    """Messages that were to be read are gone, by retention, or with a topic that was made anew.
+    """Messages that were to be read are gone: by retention, or with a topic that was created again.
 
     Nothing was skipped. Start from offsets that are there, or set failOnDataLoss to false to step
     over what is gone.

@@ -321,7 +321,7 @@ class Broker:
             raise self._refusal(produce.topic, produce.partition, error) from error
 
     def _append(self, produce: ProduceRequest, check: _Check) -> tuple[Log, int]:
-        """Append one checked set. As in 0.7 the topic comes to be even when the set is bad."""
+        """Append one checked set. As in 0.7 the topic is created even when the set is bad."""
         log = self.topics.for_produce(produce.topic, produce.partition)
         if not isinstance(check, SetCheck):
             raise check

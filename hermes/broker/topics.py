@@ -1,4 +1,4 @@
-"""Which topics and partitions there are, and when a new one comes to be.
+"""Which topics and partitions there are, and when a new one is created.
 
 A topic exists once one of its partitions has a directory. It has as many partitions as
 broker.yaml says, or as the directories prove if those are more: lowering a number in a

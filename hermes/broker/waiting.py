@@ -150,7 +150,7 @@ class WaitingFetches:
             self._wake(waiter)
 
     def _look(self, waiter: _Waiter, key: int, topic: str, partition: int) -> None:
-        """Count anew what a waiter has from one partition; wake it when that is enough."""
+        """Count again what a waiter has from one partition; wake it when that is enough."""
         keys = waiter.keys
         n = bisect_left(keys, key)
         while n < len(keys) and keys[n] == key:

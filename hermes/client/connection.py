@@ -43,7 +43,7 @@ _log = logging.getLogger(__name__)
 class BrokerConnection:
     """A lazily made, self-repairing connection that threads may share.
 
-    A failed call leaves no socket behind; the next one connects anew. `close` is final.
+    A failed call leaves no socket behind; the next one connects again. `close` is final.
 
         with BrokerConnection("localhost", 9092) as connection:
             body = connection.call(MetadataRequest(None).encode())
@@ -167,7 +167,7 @@ class BrokerConnection:
                 )
 
     def disconnect(self) -> None:
-        """Drop the socket, if any; the next call connects anew. For a peer that talks nonsense."""
+        """Drop the socket, if any; the next call connects again. For a peer that talks nonsense."""
         with self._lock:
             self._drop()
 
@@ -259,7 +259,7 @@ class BrokerConnection:
                 f"{self.address} closed the connection since the last request; "
                 "requests without an answer that were sent before may be lost"
             )
-        _log.debug("%s closed the idle connection; connecting anew", self.address)
+        _log.debug("%s closed the idle connection; connecting again", self.address)
 
     def _was_closed_when_idle(self) -> bool:
         assert self._socket is not None

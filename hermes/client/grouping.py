@@ -48,7 +48,7 @@ class OutgoingSet:
 
     Attributes:
         topic: where to.
-        target: where to; may be chosen anew while `has_key` is false, or when it is no more.
+        target: where to; may be chosen again while `has_key` is false, or when it is no more.
         has_key: whether a key chose the target.
         key: the first of the keys that did; None if none did.
         payloads: the messages, in order.

@@ -54,7 +54,8 @@ class ProducerConfig:
             every producer of a topic must use the same.
         zookeeper_connect: `HOST:PORT,HOST:PORT/CHROOT` of the ZooKeeper where brokers register,
             instead of a list of them.
-        zookeeper_session_timeout: after how long without an answer ZooKeeper is connected anew.
+        zookeeper_session_timeout: after how long without an answer ZooKeeper is connected to
+            again.
         zookeeper_connection_timeout: how long to wait for ZooKeeper at first.
         producer_type: "sync": `send` returns when the messages have reached what `acks` says.
             "async": it returns at once, a thread sends in batches.
@@ -88,7 +89,7 @@ class ProducerConfig:
             says); each retry has as long, within `delivery_timeout`.
         connect_timeout_seconds: the longest that connecting may take, above 0.
         supports_hermes_requests: whether the brokers answer Hermes' own requests; None finds out.
-        metadata_max_age: after how long a topic's partitions are asked for anew.
+        metadata_max_age: after how long a topic's partitions are asked for again.
         queue_time: the longest that a message waits for its batch to fill.
         queue_size: how many messages may wait, 1 or more.
         queue_bytes: how many bytes of payload may wait, 1 or more.

@@ -114,7 +114,7 @@ class Directory(Protocol):
         """The topic's partitions now; never empty. Raises HermesError when none can be known."""
 
     def forget(self, topic: str) -> None:
-        """Learn the topic's partitions anew when they are asked for next."""
+        """Ask for the topic's partitions again when they are wanted next."""
 
     def close(self) -> None:
         """Release what it holds. Idempotent."""
@@ -289,7 +289,7 @@ class Router:
         self._avoided[broker_id] = self._clock() + _AVOID_SECONDS
 
     def forget(self, topic: str) -> None:
-        """Have the topic's partitions learnt anew."""
+        """Have the topic's partitions asked for again."""
         self._directory.forget(topic)
 
     def _preferred(self, targets: tuple[Target, ...]) -> tuple[Target, ...]:

@@ -46,7 +46,7 @@ class Sender:
 
     Args:
         brokers: where to.
-        router: chooses targets, is told about failures, and chooses anew for sets without a key
+        router: chooses targets, is told about failures, and chooses again for sets without a key
             and for those whose partition has gone with its broker.
         rules: how sets are made.
         acks: the acknowledgement to wait for; None for none.

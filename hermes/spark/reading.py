@@ -72,7 +72,7 @@ class ReadRules:
 
     Attributes:
         address: where to look for a broker that has moved.
-        retries: for a broker that fails, counted anew whenever something was read.
+        retries: for a broker that fails, counted from 0 again whenever something was read.
         fail_on_data_loss: whether messages that are gone or damaged are an error.
         include_timestamp: whether to add the column `timestamp`.
         max_fetch_bytes: the largest message, or compressed set, that is read.

@@ -209,7 +209,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         target = self._target.get(partition, 0)
         if not 0 < target < end:
             return min(target, end)
-        # In a topic made anew meanwhile a message may begin elsewhere.
+        # In a topic that was created again meanwhile a message may begin elsewhere.
         try:
             boundary = self._connected().boundary(partition, target)
         except OffsetOutOfRangeBrokerError:

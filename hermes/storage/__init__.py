@@ -5,6 +5,8 @@ A newcomer reads in this order:
     files        the operating system, as one object that tests replace
     segment      a file of a log and its names; descriptors: which are open, and slices of them
     time_index   what we keep beside a segment; recovery: which bytes are messages
+    segment_files
+                 which files of segments there are, and their names
     tail         what a crash can damage, made whole; loading: from a directory's files to a log
     state        what a log knows, and its locks; writer, reader, log: the log
     history      times; append_times, index_reader: the times of ranges; boundary: message

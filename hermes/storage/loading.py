@@ -16,14 +16,14 @@ from hermes.errors import CorruptLogError
 from hermes.storage.files import FileLayer
 from hermes.storage.recovery import RecoveryReport
 from hermes.storage.segment import SEGMENT_SUFFIX, Segment, choose_names
-from hermes.storage.tail import (
+from hermes.storage.segment_files import (
     Extent,
     Part,
-    TailRecovery,
     count_reached,
     remove_segment,
     settle_names,
 )
+from hermes.storage.tail import TailRecovery
 
 __all__ = ["Arrangement", "LoadedLog", "arrange", "load"]
 

@@ -30,8 +30,9 @@ from hermes.storage.segment import (
     SegmentView,
     parse_segment_name,
 )
+from hermes.storage.segment_files import find_again, remove_segment
 from hermes.storage.settings import LogSettings
-from hermes.storage.tail import TailRecovery, find_again, remove_segment
+from hermes.storage.tail import TailRecovery
 from hermes.storage.writer import LogWriter
 
 __all__ = ["Log"]

@@ -22,7 +22,7 @@ from hermes.storage.state import LogState
 __all__ = ["LogReader"]
 
 
-#: How often segments are looked at anew when one was renamed or deleted at that moment.
+#: How often segments are looked at again when one was renamed or deleted at that moment.
 _LOOKS = 10
 
 

@@ -10,115 +10,19 @@ included, and its end is noted as the next recovery point. So the cost follows w
 not the size of the log, and doing it again finds nothing to do.
 """
 
-import os
-from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
-from errno import EEXIST
-from stat import S_ISREG
-from typing import Protocol
 
-from hermes.errors import CorruptLogError
 from hermes.storage.descriptors import DescriptorCache
-from hermes.storage.files import FileLayer, identity, read_exactly, write_all
+from hermes.storage.files import FileLayer, read_exactly, write_all
 from hermes.storage.recovery import RecoveryReport, scan
-from hermes.storage.segment import SEGMENT_SUFFIX, Segment, SegmentView, segment_name
+from hermes.storage.segment import Segment
+from hermes.storage.segment_files import Part, count_reached, remove_segment, settle_names
 from hermes.storage.settings import LogSettings
 
-__all__ = [
-    "Extent",
-    "Part",
-    "TailRecovery",
-    "count_reached",
-    "exists",
-    "find_again",
-    "promise",
-    "remove_segment",
-    "settle_names",
-]
+__all__ = ["TailRecovery"]
 
-_LOST = (
-    "so consumers would miss what they have been told of; put back what was there, or restart the "
-    "broker to go on with what is there now"
-)
 _COPY_BYTES = 1024 * 1024
-
-
-@dataclass(slots=True)
-class Part:
-    """A segment while it is loaded; positions are offsets in the log.
-
-    Attributes:
-        segment: the segment.
-        end: the offset after its last byte.
-        modified_ms: its file's modification time, in ms since 1970.
-        report: what the scan found; set by `TailRecovery`.
-    """
-
-    segment: Segment
-    end: int
-    modified_ms: int
-    report: RecoveryReport = field(init=False)
-
-    @property
-    def base_offset(self) -> int:
-        """The offset of its first byte."""
-        return self.segment.base_offset
-
-    @property
-    def is_flushed_name(self) -> bool:
-        """Whether it is called `.kafka`."""
-        return self.segment.is_flushed_name
-
-    @classmethod
-    def of(cls, segment: Segment, files: FileLayer) -> "Part":
-        """Look at a segment's file.
-
-        Args:
-            segment: the segment.
-            files: the file layer.
-
-        Returns:
-            What its status says.
-
-        Raises:
-            CorruptLogError: it isn't a regular file.
-            OSError: it can't be looked at.
-        """
-        status = files.lstat(segment.path)
-        if not S_ISREG(status.st_mode):
-            raise CorruptLogError(f"{segment.path} is not a regular file (links are not followed)")
-        end = segment.base_offset + status.st_size
-        return cls(segment, end, status.st_mtime_ns // 1_000_000)
-
-
-class Extent(Protocol):
-    """What the rules about a log's files need to know of one."""
-
-    @property
-    def base_offset(self) -> int:
-        """The offset of its first byte, by its name."""
-
-    @property
-    def end(self) -> int:
-        """The offset after its last byte, by its size."""
-
-    @property
-    def is_flushed_name(self) -> bool:
-        """Whether it is called `.kafka`."""
-
-
-def count_reached(parts: Sequence[Extent]) -> int:
-    """Count the files that follow each other without a gap, from the first one on.
-
-    Args:
-        parts: at least one, in order.
-    """
-    for number in range(1, len(parts)):
-        if parts[number].base_offset != parts[number - 1].end:
-            return number
-    return len(parts)
 
 
 class TailRecovery:
@@ -259,147 +163,6 @@ class TailRecovery:
             length = min(_COPY_BYTES, end - base - position)
             data = read_exactly(self._files, descriptor, length, position)
             write_all(self._files, descriptor, [data], position)
-
-
-def find_again(
-    view: SegmentView, high_watermark: int, end: int, files: FileLayer
-) -> tuple[Segment, ...]:
-    """Find the files of a log that is in memory, under the names that they have now.
-
-    What was visible must be there, whether it is in the same files (a disk that failed, or was away
-    for a while) or in others (a copy that was put back): nobody's offset may come to nothing.
-
-    Args:
-        view: the segments as they were.
-        high_watermark: where what was visible ended.
-        end: where the log ended.
-        files: the file layer.
-
-    Returns:
-        New segments in the order of the view; some behind the high watermark may be missing.
-
-    Raises:
-        CorruptLogError: something that was visible is missing.
-        OSError: the disk still fails.
-    """
-    first = bisect_right(view.bases, high_watermark) - 1
-    found = []
-    for number, old in enumerate(view.segments):
-        segment = _named_as_now(old, files)
-        if number <= first:
-            if segment is None:
-                raise CorruptLogError(f"{old.path} is missing, {_LOST}")
-            limit = view.end_of(number, end)
-            least = high_watermark if number == first else limit
-            _check_is_whole(old, segment, least, limit, files)
-            found.append(segment)
-        elif segment is not None and segment.identity == old.identity:
-            found.append(segment)
-    return tuple(found)
-
-
-def _named_as_now(old: Segment, files: FileLayer) -> Segment | None:
-    """Look which of its names a segment has, preferring the file that it was."""
-    there = []
-    for is_flushed_name in (True, False):
-        segment = Segment(files, old.directory, old.base_offset, is_flushed_name=is_flushed_name)
-        try:
-            segment.identity = identity(files.lstat(segment.path))
-        except (FileNotFoundError, NotADirectoryError):
-            continue
-        if segment.identity == old.identity:
-            return segment
-        there.append(segment)
-    return there[0] if there else None
-
-
-def _check_is_whole(
-    old: Segment, segment: Segment, least: int, limit: int, files: FileLayer
-) -> None:
-    """Refuse a file that doesn't hold a segment up to `least`, or is of another log."""
-    end = Part.of(segment, files).end
-    if end < least:
-        raise CorruptLogError(f"{segment.path} ends at offset {end}, not {least}, {_LOST}")
-    if old.identity in (None, segment.identity):
-        return
-    last = old.index.last
-    descriptor = files.open_read(segment.path)
-    try:
-        is_copy = last is None or last.tail_crc == segment.index.tail_crc(
-            descriptor, last.end_offset
-        )
-    finally:
-        files.close(descriptor)
-    if end > limit or not is_copy:
-        raise CorruptLogError(f"{segment.path} holds other messages than it did, {_LOST}")
-
-
-def remove_segment(segment: Segment, files: FileLayer) -> None:
-    """Delete a segment's files, its index first: what a crash leaves is a segment or nothing.
-
-    Args:
-        segment: one that no view holds.
-        files: the file layer; the caller syncs the directory afterwards.
-
-    Raises:
-        OSError: a file can't be deleted.
-    """
-    with suppress(FileNotFoundError):
-        files.unlink(segment.index.path)
-    with suppress(FileNotFoundError):
-        files.unlink(segment.path)
-
-
-def promise(segment: Segment, files: FileLayer) -> None:
-    """Call a segment `.kafka`, now that everything before it is on disk.
-
-    Args:
-        segment: one called `.unflushed`.
-        files: the file layer; the caller syncs the directory afterwards.
-
-    Raises:
-        FileExistsError: something of that name is there; it was not touched.
-        OSError: the disk failed; the name may have changed all the same.
-    """
-    final = os.path.join(segment.directory, segment_name(segment.base_offset, SEGMENT_SUFFIX))
-    if exists(final, files):
-        raise FileExistsError(EEXIST, f"{final} exists already", final)
-    files.rename(segment.path, final)
-    segment.is_flushed_name = True
-
-
-def exists(path: str, files: FileLayer) -> bool:
-    """Whether something of this name is there, whatever it is.
-
-    Args:
-        path: the name.
-        files: the file layer.
-
-    Raises:
-        OSError: that can't be found out.
-    """
-    try:
-        files.lstat(path)
-    except FileNotFoundError:
-        return False
-    return True
-
-
-def settle_names(segments: Sequence[Segment], files: FileLayer) -> None:
-    """Call segments `.kafka` whose bytes are on disk, and put all names of their directory there.
-
-    Args:
-        segments: of one log, at least one, in order.
-        files: the file layer.
-
-    Raises:
-        OSError: the disk failed.
-    """
-    for segment in segments:
-        if not segment.is_flushed_name:
-            promise(segment, files)
-    # Also when nothing changed here: the names that were found may be in memory only.
-    files.fsync_directory(segments[0].directory)
 
 
 def _summary(kept: Sequence[Part], dropped: Sequence[Part]) -> RecoveryReport:

@@ -24,8 +24,8 @@ from hermes.storage.files import (
     write_all,
 )
 from hermes.storage.segment import SEGMENT_SUFFIX, Segment, SegmentView, segment_name
+from hermes.storage.segment_files import exists, promise
 from hermes.storage.state import NEVER_MS, NO_ENTRY_MS, LogState
-from hermes.storage.tail import exists, promise
 
 __all__ = ["LogWriter"]
 

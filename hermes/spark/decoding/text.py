@@ -108,7 +108,7 @@ def decode_pattern(
     what equals `null_text`, and for anything but a string also an empty group, or one that took no
     part in the match (which is the empty string for a string).
 
-    The expression is evaluated once a row. Repeat groups possessively (`(?:a|b)*+`): otherwise
+    The expression is evaluated once per row. Repeat groups possessively (`(?:a|b)*+`): otherwise
     Java may run out of stack on a long line, which fails the task.
 
     Example:

@@ -96,7 +96,7 @@ def join_table(
     """Join a stream with a table: names to numbers, countries to addresses.
 
     Keeps no state and needs no watermark: each micro-batch is joined with the table as it is then.
-    A DataFrame over files knows those that were there when it was made; make it anew within
+    A DataFrame over files knows those that were there when it was made; make it again within
     `foreachBatch` where the table changes. Rows of the table with the same key multiply the
     stream's. Null keys join nothing.
 

@@ -47,7 +47,7 @@ def options() -> dict[str, Any]:
     return {"supports_hermes_requests": True, "timeout_seconds": 1.0, "max_fetch_bytes": 1000}
 
 
-def test_the_asyncio_client(broker: HostileBroker) -> None:
+def test_the_asyncio_client_never_takes_an_answer_for_anothers(broker: HostileBroker) -> None:
     async def main() -> None:
         async with aio.SimpleConsumer("127.0.0.1", broker.port, **options()) as consumer:
             await _meet_hostility(consumer, broker)
@@ -55,7 +55,7 @@ def test_the_asyncio_client(broker: HostileBroker) -> None:
     asyncio.run(main())
 
 
-def test_the_blocking_client(broker: HostileBroker) -> None:
+def test_the_blocking_client_never_takes_an_answer_for_anothers(broker: HostileBroker) -> None:
     class Awaited:
         """The blocking client as a twin."""
 
@@ -95,7 +95,9 @@ finally:
 """
 
 
-def test_the_client_for_twisted(request: pytest.FixtureRequest) -> None:
+def test_the_twisted_client_never_takes_an_answer_for_anothers(
+    request: pytest.FixtureRequest,
+) -> None:
     support = request.config.rootpath / "tests" / "support"
     program = _TWISTED.format(paths=[str(support), str(request.path.parent)])
     ran = subprocess.run(
