@@ -247,7 +247,7 @@ class TopicBeingDeletedError(BrokerError):
 
 
 class TooManyTopicsError(BrokerError):
-    """Code 72: the broker has as many topics as it may; nothing was written, none was created."""
+    """Code 72: the broker has as many topics, or partitions, as it may; nothing was written."""
 
     code = 72
 

@@ -22,6 +22,7 @@ from hermes.client.arguments import (
     check_topic,
     check_topics,
 )
+from hermes.config.kinds import MAX_PARTITIONS
 from hermes.errors import (
     BrokerUnavailableError,
     RemoteProtocolError,
@@ -45,7 +46,6 @@ from hermes.protocol import (
 
 __all__ = [
     "KAFKA_07_REQUESTS",
-    "MAX_PARTITIONS",
     "Conversation",
     "Exchange",
     "Pause",
@@ -66,9 +66,6 @@ R = TypeVar("R")
 
 #: The request types of Kafka 0.7 with the version of each, as `request_versions` returns them.
 KAFKA_07_REQUESTS: Final[Mapping[int, int]] = dict.fromkeys(range(5), 0)
-
-#: More partitions of a topic are not believed of a broker: they cost memory before any is used.
-MAX_PARTITIONS: Final = 10_000
 
 # A topic to ask about when any answer will do. Asking creates nothing.
 _PROBE_TOPIC: Final = "hermes-probe"

@@ -14,6 +14,10 @@ from hermes.config.units import format_duration, format_size, parse_duration, pa
 from hermes.quoting import quoted
 
 UNLIMITED = "unlimited"
+
+#: The most partitions of a topic on a broker. Clients believe no larger number, neither of a broker
+#: nor of what stands in ZooKeeper: partitions cost memory before any is used.
+MAX_PARTITIONS = 10_000
 INT32_MAX = (1 << 31) - 1
 _INT64_MAX = (1 << 63) - 1
 
@@ -176,8 +180,7 @@ ENSEMBLE = Kind("hosts and ports", _parse_ensemble)
 PATH = Kind("path", _parse_path)
 HOST = Kind("host name or IPv4 address", _parse_host)
 COUNT = whole_number(1)
-#: Clients believe no larger number, neither of a broker nor of what stands in ZooKeeper.
-PARTITION_COUNT = whole_number(1, 10_000)
+PARTITION_COUNT = whole_number(1, MAX_PARTITIONS)
 RETAINED_TIME = unlimited_or(duration(1))
 RETAINED_BYTES = unlimited_or(size(0))
 OPTIONS = Kind("mapping", _parse_options, lambda value: repr(dict(value)))

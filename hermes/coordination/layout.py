@@ -21,6 +21,7 @@ import re
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+from hermes.config.kinds import MAX_PARTITIONS
 from hermes.coordination.filters import Blacklist, TopicFilter, Whitelist
 from hermes.errors import ConfigError, ConsumerIdError, InvalidNodeError
 from hermes.quoting import quoted
@@ -62,9 +63,8 @@ _FILTER: Final = re.compile(r"(?:\*([0-9]+)\*|!([0-9]+)!)(.*)", re.ASCII | re.DO
 _INT32_END: Final = 1 << 31
 _INT64_END: Final = 1 << 63
 
-# Nobody has more partitions of a topic on a broker (a Hermes broker refuses to), or streams of a
-# topic in a consumer: a corrupt value must not make every member of a group count to two billion.
-_MOST_PARTITIONS: Final = 10_000
+# Nobody has more streams of a topic in a consumer: a corrupt value, like one above MAX_PARTITIONS,
+# must not make every member of a group count to two billion.
 _MOST_STREAMS: Final = 1_000
 _MOST_TOPICS: Final = 10_000
 # Of a broker's id or a partition's number: 32 bits.
@@ -254,8 +254,8 @@ def parse_partition_count(path: str, value: bytes) -> int:
         InvalidNodeError: it is no decimal number, or none that can be meant.
     """
     count = parse_number(path, value)
-    if not 0 <= count <= _MOST_PARTITIONS:
-        raise _invalid(path, f"at most {_MOST_PARTITIONS} partitions", str(count))
+    if not 0 <= count <= MAX_PARTITIONS:
+        raise _invalid(path, f"at most {MAX_PARTITIONS} partitions", str(count))
     return count
 
 
