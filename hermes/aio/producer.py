@@ -7,6 +7,7 @@ whose outcomes are handed over to the event loop. What needs the loop is in the 
 
 import asyncio
 import dataclasses
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -14,10 +15,11 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from hermes.client.batching import SendHandle
-from hermes.client.metrics import ProducerMetrics
+from hermes.client.metrics import ProducerCounters, ProducerMetrics
 from hermes.client.producer import Producer as BlockingProducer
 from hermes.client.producer_config import ProducerConfig
 from hermes.client.sync_producer import SendResult
+from hermes.errors import ClientError
 
 __all__ = ["Producer", "ProducerTwin"]
 
@@ -32,14 +34,22 @@ class ProducerTwin(ABC):
 
     Raises:
         PluginError: a plugin that the configuration names is missing or wrong.
+
+    With `zookeeper_connect` all that waits for `async with`, or else for the first message: it
+    takes until ZooKeeper answers, in a thread, and raises CoordinationUnavailableError when that
+    is not within `zookeeper_connection_timeout`. The next message tries again.
     """
 
     def __init__(self, config: ProducerConfig) -> None:
         self.config = dataclasses.replace(config, producer_type="async")
-        self._producer = BlockingProducer(self.config)
+        self._producer: BlockingProducer | None = None
+        self._making = threading.Lock()
+        self._closed = False
         # Calls that find no room wait in their order, and so take one thread in all.
         self._line = self._make_lock()
         self._in_line = 0
+        if not self.config.zookeeper_connect:
+            self._make()
 
     @abstractmethod
     def _make_lock(self) -> Any:
@@ -78,7 +88,7 @@ class ProducerTwin(ABC):
             The outcome, for `outcome`. Its own `result` would block the event loop.
         """
         accepted: SendHandle | Callable[[], SendHandle] | None = None
-        if not self._in_line:
+        if self._producer is not None and not self._in_line:
             accepted = self._producer.offer(topic, messages, key)
             if isinstance(accepted, SendHandle):
                 return accepted
@@ -86,7 +96,7 @@ class ProducerTwin(ABC):
         try:
             async with self._line:
                 if accepted is None:
-                    accepted = self._producer.offer(topic, messages, key)
+                    accepted = (await self._connected()).offer(topic, messages, key)
                 return (
                     accepted
                     if isinstance(accepted, SendHandle)
@@ -110,17 +120,21 @@ class ProducerTwin(ABC):
 
     async def flush(self, timeout_seconds: float | None = None) -> None:
         """See `hermes.Producer.flush`."""
-        await self._in_thread(self._producer.flush, timeout_seconds)
+        if self._producer is not None:
+            await self._in_thread(self._producer.flush, timeout_seconds)
 
     async def close(self, timeout_seconds: float | None = None) -> None:
         """See `hermes.Producer.close`."""
-        await self._in_thread(self._producer.close, timeout_seconds)
+        await self._in_thread(self._close, timeout_seconds)
 
     def metrics(self) -> ProducerMetrics:
         """See `hermes.Producer.metrics`."""
-        return self._producer.metrics()
+        producer = self._producer
+        return ProducerCounters().snapshot(0) if producer is None else producer.metrics()
 
     async def __aenter__(self) -> Self:
+        async with self._line:
+            await self._connected()
         return self
 
     async def __aexit__(
@@ -131,13 +145,32 @@ class ProducerTwin(ABC):
     ) -> None:
         await self.close()
 
+    async def _connected(self) -> BlockingProducer:
+        """What sends; made first unless it is there. For whoever is first in the line."""
+        producer = self._producer
+        return await self._in_thread(self._make) if producer is None else producer
+
+    def _make(self) -> BlockingProducer:
+        """Make what sends, unless it is there; blocks, and goes on when nobody waits any more."""
+        with self._making:
+            if self._producer is None:
+                if self._closed:
+                    raise ClientError("the producer is closed")
+                self._producer = BlockingProducer(self.config)
+            return self._producer
+
+    def _close(self, timeout_seconds: float | None) -> None:
+        with self._making:
+            self._closed = True
+        if self._producer is not None:
+            self._producer.close(timeout_seconds)
+
 
 class Producer(ProducerTwin):
     """Publishes messages, for asyncio.
 
-    Messages of concurrent tasks leave in common batches. Use it in the event loop's thread. Nothing
-    of it blocks that but, with `zookeeper_connect`, making it: until ZooKeeper answers, or for
-    `zookeeper_connection_timeout`. Make it before the loop runs then.
+    Messages of concurrent tasks leave in common batches. Use it in the event loop's thread; nothing
+    of it blocks that.
 
     Example:
         config = ProducerConfig(broker_list="0:localhost:9092", acks="flushed")

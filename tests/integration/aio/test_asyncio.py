@@ -26,6 +26,7 @@ from hermes import (
     WrongPartitionError,
 )
 from hermes.aio import Producer, SimpleConsumer
+from hermes.errors import CoordinationUnavailableError
 from hermes.protocol import encode_message_set, fetch_response_header
 from hermes.testing import RunningBroker, running_broker
 
@@ -83,6 +84,62 @@ def test_a_round_trip() -> None:
 
     with running_broker() as broker:
         asyncio.run(main(broker))
+
+
+def test_the_loop_runs_while_zookeeper_is_connected_to() -> None:
+    """The server lives in the same loop: it could not take a connection if that were blocked."""
+
+    async def main() -> None:
+        asked = asyncio.Event()
+
+        async def say_nothing(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
+            await reader.read(1)
+            asked.set()
+            await reader.read()
+
+        async with server(say_nothing) as port:
+            producer = Producer(
+                ProducerConfig(
+                    zookeeper_connect=f"127.0.0.1:{port}", zookeeper_connection_timeout="500ms"
+                )
+            )
+            assert producer.metrics().sent == 0
+            sends = [asyncio.create_task(producer.send("clicks", b"x")) for _ in range(3)]
+            await asyncio.wait_for(asked.wait(), 30)
+            assert not any(each.done() for each in sends)
+            for each in sends:
+                with pytest.raises(CoordinationUnavailableError):
+                    await each
+            with pytest.raises(CoordinationUnavailableError):
+                async with producer:
+                    pass
+            await producer.flush()
+            await producer.close()
+            with pytest.raises(ClientError, match="the producer is closed"):
+                await producer.send("clicks", b"x")
+
+    asyncio.run(main())
+
+
+def test_brokers_are_found_in_zookeeper_with_the_first_message() -> None:
+    async def main(connect: str) -> None:
+        config = ProducerConfig(zookeeper_connect=connect)
+        producer = Producer(config)
+        cancelled = asyncio.create_task(producer.send("clicks", b"never"))
+        await asyncio.sleep(0)
+        cancelled.cancel()
+        results = await asyncio.gather(*(producer.send("clicks", b"%d" % n) for n in range(10)))
+        offsets = [each.offset for each in results]
+        assert offsets == sorted(set(offsets))
+        await producer.close()
+        async with Producer(config) as producer:
+            assert producer.metrics().sent == 0
+            await producer.send("clicks", b"x")
+
+    settings = {"coordination": "embedded", "coordination_listen": "tcp:0:interface=127.0.0.1"}
+    with running_broker(None, settings) as broker:
+        assert broker.zookeeper_connect is not None
+        asyncio.run(main(broker.zookeeper_connect))
 
 
 def test_following_a_partition_sees_what_comes() -> None:

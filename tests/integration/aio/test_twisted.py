@@ -111,3 +111,28 @@ def test_silence_garbage_and_closing_are_errors_and_repaired(tmp_path) -> None:
         assert ANSWERS == []
     """
     run(tmp_path, program)
+
+
+def test_the_reactor_runs_while_zookeeper_is_connected_to(tmp_path: Path) -> None:
+    program = """
+    import socket
+
+    async def main(reactor, connect):
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            config = ProducerConfig(
+                zookeeper_connect=f"127.0.0.1:{silent.getsockname()[1]}",
+                zookeeper_connection_timeout="500ms",
+            )
+            producer = Producer(reactor, config)
+            sent = ensureDeferred(producer.send("clicks", b"x"))
+            await task.deferLater(reactor, 0)
+            assert not sent.called
+            await fails(errors.CoordinationUnavailableError, sent)
+            await producer.close()
+        async with Producer(reactor, ProducerConfig(zookeeper_connect=connect)) as producer:
+            sends = [ensureDeferred(producer.send("clicks", b"%d" % n)) for n in range(10)]
+            assert len(await gatherResults(sends)) == 10
+    """
+    settings = {"coordination": "embedded", "coordination_listen": "tcp:0:interface=127.0.0.1"}
+    with running_broker(tmp_path / "log", settings) as broker:
+        run(tmp_path, program, broker.zookeeper_connect)
