@@ -65,8 +65,12 @@ class History:
         return [HandOut(each[0], *map(int, each[1:])) for each in split if len(each) == 4]
 
     def takes(self) -> list[tuple[str, int]]:
-        """When it got which partition."""
-        return self._changes("take")
+        """When it got which partition.
+
+        Who is stopped between taking and saying so says it when it is resumed, perhaps long after
+        its session has ended: then ZooKeeper's account tells when it was.
+        """
+        return [(place, self._taken_at(place, said)) for place, said in self._changes("take")]
 
     def gives(self) -> list[tuple[str, int]]:
         """When it was about to give up which partition."""
@@ -85,6 +89,17 @@ class History:
         """When it was killed, stopped, or heard of its session's end."""
         done = [when for deed, when in self.deeds if deed in ("kill", "stop")]
         return sorted(done + self.losses())
+
+    def _taken_at(self, place: str, said: int) -> int:
+        stopped = 0
+        for deed, when in self.deeds:
+            if deed == "stop":
+                stopped = when
+            elif deed == "resume" and when <= said <= when + _SLACK_NS:
+                for where, seen in self.registered:
+                    if where == place and stopped - _SLACK_NS <= seen <= when:
+                        return seen
+        return said
 
     def _changes(self, kind: str) -> list[tuple[str, int]]:
         split = [line.split() for line in list(self.lines)]

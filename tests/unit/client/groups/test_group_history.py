@@ -69,6 +69,16 @@ def test_who_was_killed_before_it_could_say_that_it_owns_is_no_former_owner() ->
     assert not late_hand_outs(members)
 
 
+def test_who_was_stopped_before_it_could_say_that_it_owns_took_it_before() -> None:
+    stopped = history("take 0-0 23.1", "lost 23.2", deeds=(("stop", 10), ("resume", 23)))
+    owner = history("take 0-0 21", "0-0 0 1 24", "0-0 11 2 25", "give 0-0 30")
+    assert unreleased_takes([stopped, owner])
+    assert late_hand_outs([stopped, owner])
+    stopped.registered = [("0-0", 10 * SECOND)]
+    assert not unreleased_takes([stopped, owner])
+    assert not late_hand_outs([stopped, owner])
+
+
 @pytest.mark.parametrize(
     ("lines", "complaint"),
     [
