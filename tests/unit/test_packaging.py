@@ -1,10 +1,12 @@
 """What an installation holds: the dropin, the entry points, the version, nothing of the tests."""
 
+import re
 import shutil
 import subprocess
 import sys
 import tomllib
 from configparser import ConfigParser
+from email import message_from_bytes
 from importlib.metadata import entry_points, version
 from pathlib import Path
 from zipfile import ZipFile
@@ -64,11 +66,23 @@ def test_a_wheel_ships_the_dropin_the_types_and_no_tests(tmp_path: Path) -> None
         [sys.executable, "-W", "ignore", "-c", build], cwd=source, check=True, capture_output=True
     )
     (wheel,) = tmp_path.glob("*.whl")
+    _check_description(ZipFile(wheel))
     shipped = {name for name in ZipFile(wheel).namelist() if ".dist-info/" not in name}
     files = {
         str(path.relative_to(ROOT)) for each in packages[:2] for path in (ROOT / each).rglob("*.py")
     }
     assert shipped == files | {"hermes/py.typed", "twisted/plugins/hermes_plugin.py"}
+
+
+def _check_description(wheel: ZipFile) -> None:
+    """It is read where there is no repository: a relative link leads nowhere."""
+    (name,) = (name for name in wheel.namelist() if name.endswith(".dist-info/METADATA"))
+    metadata = message_from_bytes(wheel.read(name))
+    assert metadata["Description-Content-Type"] == "text/markdown"
+    description = metadata.get_payload()
+    assert description.startswith("# Hermes")
+    links = re.findall(r"\]\(([^)]*)\)|^\[[^]]*\]:\s*(\S+)", description, re.MULTILINE)
+    assert [link for link in map("".join, links) if not link.startswith("https://")] == []
 
 
 def test_the_documented_files_are_there() -> None:
