@@ -34,7 +34,7 @@ def quoted(value: object, max_length: int = QUOTED_LENGTH) -> str:
     """Quote a foreign value in an error: as `repr` does, but shortened.
 
     Args:
-        value: text or bytes; anything else is shown by its `repr`, which a caller bounds himself
+        value: text or bytes; anything else is shown by its `repr`, which the caller bounds
             where that can be huge.
         max_length: the most characters or bytes of it that are shown.
 

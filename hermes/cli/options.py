@@ -209,7 +209,7 @@ def coordination_of(broker: BrokerAddress, timeout_seconds: float) -> str:
 
 
 JSON_OPTION: Final[_Decorator] = click.option(
-    "--json", "as_json", is_flag=True, help="Write JSON, one value a line, for programs."
+    "--json", "as_json", is_flag=True, help="Write JSON, one value per line, for programs."
 )
 
 PARTITION_OPTION: Final[_Decorator] = click.option(

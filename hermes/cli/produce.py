@@ -1,4 +1,4 @@
-"""`hermes produce`: a file or stdin, a message a line."""
+"""`hermes produce`: a file or stdin, one message per line."""
 
 import os
 import stat
@@ -105,7 +105,7 @@ def command(
     delivery_seconds: float,
     path: str,
 ) -> None:
-    """Publish FILE, or stdin, to a topic: a message a line, without its newline.
+    """Publish FILE, or stdin, to a topic: one message per line, without its newline.
 
     Lines may hold any bytes; an empty line is an empty message. From a pipe, lines are sent as
     they come. A broker that goes away meanwhile is waited for; lines whose fate is not known then

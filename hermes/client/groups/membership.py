@@ -65,7 +65,7 @@ Listener = Callable[[Sequence[tuple[str, BrokerPartition]]], None]
 _Place = tuple[str, BrokerPartition]
 _Addresses = Mapping[int, tuple[str, int]]
 
-# Looks that nobody woke, one after the other: so many at `rebalance_backoff`, then ever rarer.
+# Looks in a row that nobody woke: so many at `rebalance_backoff`, then less and less often.
 _FREQUENT_LOOKS: Final = 10
 _RAREST: Final = 25
 # How many partitions are taken before those that are ours already are fetched.

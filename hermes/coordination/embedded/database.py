@@ -1,7 +1,7 @@
 """The SQLite database that holds the tree and the sessions: its tables, and what proves them whole.
 
-    node      a row a node, ephemeral ones included, with the digest of its values
-    session   a row a session that is alive; of the broker's own one is_own is 1, else 0
+    node      one row per node, ephemeral ones included, with the digest of its values
+    session   one row per session that is alive; of the broker's own one is_own is 1, else 0
     counter   zxid: the newest transaction that the rows reflect; digest: of all rows and the zxid;
               in a snapshot also taken_ms: when it was taken, in ms since 1970
 

@@ -27,7 +27,7 @@ def store(tmp_path: Path) -> Store:
     return store
 
 
-def test_show(run: Any, store: Store) -> None:
+def test_show_says_what_the_file_and_its_snapshot_hold(run: Any, store: Store) -> None:
     result = run("coordination", "show", store.path.parent)
     assert result.exit_code == 0
     file, snapshot = result.stdout.splitlines()
@@ -61,7 +61,7 @@ def test_restore_the_snapshot(run: Any, store: Store) -> None:
     store.close()
 
 
-def test_restore_a_copy(run: Any, store: Store, tmp_path: Path) -> None:
+def test_a_copy_is_restored_instead_of_the_snapshot(run: Any, store: Store, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     snapshot_path(store.path).rename(copy)
     store.path.unlink()

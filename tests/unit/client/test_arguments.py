@@ -56,7 +56,7 @@ def test_mistakes_of_consumers(unused_port, method: str, arguments: tuple, said:
     asyncio.run(main())
 
 
-def test_a_topic_to_delete(unused_port) -> None:
+def test_a_topic_to_delete_is_a_text(unused_port) -> None:
     with (
         SimpleConsumer("127.0.0.1", unused_port, supports_hermes_requests=True) as consumer,
         pytest.raises(ArgumentError, match=r"^topic: expected a str"),
@@ -140,7 +140,7 @@ def test_a_configuration_that_is_none(made) -> None:
         made("localhost:9092")
 
 
-def test_streams_of_a_list() -> None:
+def test_what_streams_are_asked_for_is_checked_first() -> None:
     connector = Connector.__new__(Connector)  # they are looked at before anything is asked
     with pytest.raises(ArgumentError, match=r"as {'clicks': 1}; got \['clicks'\]"):
         connector.create_message_streams(["clicks"])
@@ -159,7 +159,7 @@ def test_streams_of_a_list() -> None:
         ((None, 9092), "host"),
     ],
 )
-def test_addresses(kind, given: tuple, setting: str) -> None:
+def test_an_address_that_is_none_names_the_setting(kind, given: tuple, setting: str) -> None:
     with pytest.raises(ConfigError, match=f"^{setting}: "):
         kind(*given)
 
