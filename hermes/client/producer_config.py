@@ -7,6 +7,7 @@ from typing import Any, Final, Literal, NamedTuple
 from hermes.client.arguments import check_choice, check_least, check_seconds, seconds_of
 from hermes.errors import ConfigError
 from hermes.protocol import Acks, Codec
+from hermes.quoting import quoted
 
 __all__ = ["BrokerAddress", "ProducerConfig"]
 
@@ -149,14 +150,16 @@ class ProducerConfig:
         check_seconds("connect_timeout_seconds", self.connect_timeout_seconds)
         for key in ("broker_list", "zookeeper_connect"):
             if not isinstance(getattr(self, key), str):
-                raise ConfigError(key, f"expected a text, got {getattr(self, key)!r}")
+                raise ConfigError(key, f"expected a text, got {quoted(getattr(self, key))}")
         above_0 = ("delivery_timeout", "zookeeper_session_timeout", "zookeeper_connection_timeout")
         for key in above_0:
             if self.seconds(key) <= 0:
                 raise ConfigError(key, "expected more than 0")
         for topic, count in self.partition_counts.items():
             if type(count) is not int or count < 1:
-                raise ConfigError(f"partition_counts.{topic}", f"expected 1 or more, got {count!r}")
+                raise ConfigError(
+                    f"partition_counts.{topic}", f"expected 1 or more, got {quoted(count)}"
+                )
         if isinstance(self.compressed_topics, str):
             raise ConfigError("compressed_topics", "expected a sequence of names, got one text")
         if self.callback_handler is not None and self.producer_type != "async":
@@ -178,9 +181,13 @@ class ProducerConfig:
             broker_id, _, address = text.strip().partition(":")
             host, _, port = address.rpartition(":")
             if not (broker_id.isdecimal() and host and port.isdecimal()):
-                raise ConfigError("broker_list", f"expected ID:HOST:PORT, got {text.strip()!r}")
+                raise ConfigError(
+                    "broker_list", f"expected ID:HOST:PORT, got {quoted(text.strip())}"
+                )
             if not 0 < int(port) < 65536:
-                raise ConfigError("broker_list", f"the port of {text.strip()!r} is not 1 to 65535")
+                raise ConfigError(
+                    "broker_list", f"the port of {quoted(text.strip())} is not 1 to 65535"
+                )
             if int(broker_id) in found:
                 raise ConfigError("broker_list", f"the broker id {broker_id} is there twice")
             entry = BrokerAddress(int(broker_id), host.strip("[]"), int(port))

@@ -21,6 +21,7 @@ from hermes.errors import (
     RoutingError,
 )
 from hermes.protocol import ErrorCode, MetadataRequest, error_for
+from hermes.quoting import quoted
 
 __all__ = ["Brokers", "Directory", "Layout", "Router", "StaticDirectory", "Target"]
 
@@ -263,7 +264,8 @@ class Router:
             raise RoutingError(f"{self._partitioner_name}: {error}") from error
         if type(chosen) is not int or not 0 <= chosen < count:
             raise RoutingError(
-                f"{self._partitioner_name} chose partition {chosen!r} of {count} for key {key!r}"
+                f"{self._partitioner_name} chose partition {quoted(chosen)} of {count} "
+                f"for key {quoted(key)}"
             )
         return targets[chosen]
 

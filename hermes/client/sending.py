@@ -112,9 +112,8 @@ class Sender:
         if self._lines.allow("failed") is None:
             return
         _log.warning(
-            "%d message sets and %d items without a partition are tried again, for %.0f s more: %s",
-            len(sets),
-            len(refused),
+            "%s tried again, for %.0f s more: %s",
+            count_of(len(sets), len(refused)),
             retries.seconds_left,
             sets[0].outcome if sets else refused[0],
         )
@@ -259,3 +258,19 @@ def _rounds(sets: Sequence[OutgoingSet]) -> Iterator[Sequence[OutgoingSet]]:
                     behind.outcome = sent.outcome
             elif not queues[place]:
                 del queues[place]
+
+
+def count_of(sets: int, refused: int) -> str:
+    """Begin a sentence about what failed: message sets, and sends that no partition is known for.
+
+    One of the two is above 0; the sentence goes on behind its verb.
+    """
+    parts = [
+        f"{count} {what if count == 1 else what + 's'}{more}"
+        for count, what, more in (
+            (sets, "message set", ""),
+            (refused, "send", " without a known partition"),
+        )
+        if count
+    ]
+    return " and ".join(parts) + (" is" if sets + refused == 1 else " are")

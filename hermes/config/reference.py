@@ -31,7 +31,8 @@ and what was expected, and exit status 1. `hermes config check broker.yaml` does
   unit is refused.
 - **Endpoints** are [Twisted's](https://docs.twisted.org/en/stable/core/howto/endpoints.html):
   `tcp:9092`, `tcp:9092:interface=127.0.0.1`, `tcp6:9092:interface=\\:\\:1`,
-  `unix:/run/hermes.sock`. Port 0 takes any free port; the log and the ready file say which.
+  `unix:/run/hermes.sock` (for programs of your own, or a proxy: Hermes' clients and the command
+  connect by TCP). Port 0 takes any free port; the log and the ready file say which.
 - **Paths** that are relative start at the directory of broker.yaml.
 - YAML is read strictly: only `true` and `false` are truth values, a key given twice is an error,
   and a topic may be called `123` or `no` without quotes.

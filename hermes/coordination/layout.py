@@ -172,9 +172,11 @@ def check_node_name(key: str, name: str) -> None:
         ConfigError: the text says what is wrong with it.
     """
     if not name or name in (".", ".."):
-        raise ConfigError(key, f"{name!r} can't be part of a ZooKeeper path")
+        raise ConfigError(key, f"{quoted(name)} can't be part of a ZooKeeper path")
     if refused := _REFUSED.search(name):
-        raise ConfigError(key, f"{name!r} holds U+{ord(refused[0]):04X}, which ZooKeeper refuses")
+        raise ConfigError(
+            key, f"{quoted(name)} holds U+{ord(refused[0]):04X}, which ZooKeeper refuses"
+        )
 
 
 def make_consumer_id(group: str, host: str, now_ms: int, token: str) -> str:
@@ -206,7 +208,7 @@ def format_broker(host: str, port: int, now_ms: int) -> bytes:
     if ":" in host or not host:
         raise ConfigError(
             "advertised_host",
-            f"{host!r} can't be registered: Kafka 0.7's clients split the address at colons; "
+            f"{quoted(host)} can't be registered: Kafka 0.7's clients split the address at colons; "
             "give a name or an IPv4 address",
         )
     return f"{host}-{now_ms}:{host}:{port}".encode()

@@ -37,6 +37,7 @@ from kazoo.handlers.threading import KazooTimeoutError
 from hermes.coordination.kazoo_bounds import BoundedConnection, BoundedHandler, QuietLogger
 from hermes.errors import CoordinationError, CoordinationUnavailableError, InvalidNodeError
 from hermes.forks import FORKED, watch_forks
+from hermes.quoting import quoted
 
 __all__ = ["Node", "Session"]
 
@@ -132,7 +133,7 @@ class Session:
                 logger=self._says,
             )
         except Exception as error:
-            raise CoordinationError(f"can't connect to {connect!r}: {error}") from error
+            raise CoordinationError(f"can't connect to {quoted(connect)}: {error}") from error
         self._connection = BoundedConnection(
             self._client, connection_timeout_seconds, self._note_timeout
         )
@@ -158,7 +159,7 @@ class Session:
             self._goodbye_seconds = 0
             self.stop()
             raise CoordinationUnavailableError(
-                f"ZooKeeper at {self._connect!r} did not answer within "
+                f"ZooKeeper at {quoted(self._connect)} did not answer within "
                 f"{self._connection_timeout:g} s: {self._says.reason or error}"
             ) from error
         self._beating.start()

@@ -126,7 +126,7 @@ class Connector:
             check_topic(topic)
             check_topic_name(topic)
             if '"' in topic or "\\" in topic:
-                raise ConfigError("topic", f"{topic!r}: Kafka 0.7 can't register such a name")
+                raise ConfigError("topic", f"{quoted(topic)}: Kafka 0.7 can't register such a name")
             _check_count(count)
         if not streams:
             raise ConfigError("streams", "expected a topic at least")
@@ -251,7 +251,7 @@ def _decoder(config: ConsumerConfig) -> Any:
 
 def _check_count(count: int) -> None:
     if type(count) is not int or count < 1:
-        raise ConfigError("streams", f"expected a whole number >= 1, got {count!r}")
+        raise ConfigError("streams", f"expected a whole number >= 1, got {quoted(count)}")
 
 
 def _nothing(partitions: Sequence[tuple[str, BrokerPartition]]) -> None:

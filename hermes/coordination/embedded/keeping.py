@@ -9,6 +9,7 @@ and what to do, another one that it is over.
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from shlex import quote
 from typing import Any, Final
 
 from twisted.internet.defer import Deferred, inlineCallbacks
@@ -102,7 +103,7 @@ class Keeper:
                 "groups have no offsets there. If there should be one, stop the broker and restore "
                 "it: hermes coordination restore --from BACKUP {directory}",
                 path=str(self.store.path),
-                directory=str(self.store.path.parent),
+                directory=quote(str(self.store.path.parent)),
             )
         self._serve(stored)
 
@@ -246,7 +247,7 @@ def _advice(path: Path, error: BaseException, now_ms: int) -> str:
     """What an operator can do; reads the snapshot and so blocks."""
     if not isinstance(error, DamagedError):
         return "It is tried again"
-    command = f"hermes coordination restore {path.parent}"
+    command = f"hermes coordination restore {quote(str(path.parent))}"
     try:
         taken_ms = condition_of(snapshot_path(path)).taken_ms or 0
     except StorageError:

@@ -14,7 +14,14 @@ from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
-from hermes.coordination.embedded.database import Stored, connect, read, write_new
+from hermes.coordination.embedded.database import (
+    FORMAT,
+    Stored,
+    connect,
+    read,
+    read_format_1,
+    write_new,
+)
 from hermes.coordination.embedded.errors import DamagedError
 from hermes.coordination.embedded.store import BESIDE, snapshot_path
 from hermes.errors import StorageError
@@ -92,8 +99,16 @@ def _read(path: Path) -> Stored:
         raise StorageError(f"there is no file {path}")
     try:
         with closing(connect(path)) as database:
-            return read(database)[0]
+            (version,) = database.execute("PRAGMA user_version").fetchone()
+            if version > FORMAT:
+                raise StorageError(
+                    f"{path} has format {version}; this version of Hermes knows {FORMAT}"
+                )
+            return read_format_1(database) if version == 1 else read(database)[0]
     except (sqlite3.Error, OSError, ValueError, TypeError, KeyError, DamagedError) as error:
+        if "locked" in str(error):
+            text = f"{path} can't be looked at while a broker serves from it; its snapshot can"
+            raise StorageError(text) from error
         raise StorageError(f"{path} can't be used: {error}") from error
 
 

@@ -4,6 +4,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from shlex import quote
 
 import pytest
 from hermes_testkit import BrokerProcess, message, produce_acknowledged, wait_until_visible
@@ -79,7 +80,7 @@ def test_a_damaged_file_stops_coordination_and_nothing_else(
         wait_until_visible(client, "t", 0, len(HELLO))
         client.call(produce_acknowledged(("t", 0, HELLO)))
     line = left.wait_for_line("out of service")
-    assert f"hermes coordination restore {path.parent}" in line
+    assert f"hermes coordination restore {quote(str(path.parent))}" in line
     connect = where(left)
     port = int(connect.rpartition(":")[2])
     assert "not currently serving" in four_letter_word(port, "srvr")

@@ -1,5 +1,8 @@
 """Programs on pipes live through a broker's restart, and say so once."""
 
+import json
+import signal
+
 from hermes_testkit import message, wait_until_visible
 from server_process import free_port
 
@@ -51,3 +54,16 @@ def test_reading_to_the_end_is_not_for_waiting(start_broker, hermes_at):
     broker.stop()
     ended = hermes("consume", "-t", "t", "-e", code=1)
     assert b"is the broker running there?" in ended.stderr
+
+
+def test_a_member_that_is_told_to_end_leaves_its_group_at_once(start_broker, hermes_at):
+    broker = start_broker(coordination="embedded", coordination_listen="tcp:0:interface=127.0.0.1")
+    hermes = hermes_at(broker.port)
+    hermes("produce", "-t", "t", stdin=b"x\n")
+    member = hermes.start("consume", "-g", "g", "-t", "t")
+    assert member.stdout.readline() == b"x\n"
+    member.terminate()
+    assert member.wait(60) == 128 + signal.SIGTERM
+    left = json.loads(hermes("groups", "describe", "g", "--json").stdout)
+    assert left["members"] == []
+    assert [each["offset"] for each in left["partitions"]] == [len(message(b"x"))]

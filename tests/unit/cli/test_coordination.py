@@ -1,6 +1,8 @@
 """`hermes coordination`: what an operator is told, and what is restored."""
 
+import sqlite3
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,12 @@ import pytest
 from hermes.coordination.embedded.changes import NodeWritten
 from hermes.coordination.embedded.records import OPEN_ACL
 from hermes.coordination.embedded.store import FILE_NAME, Store, snapshot_path
+
+#: Of the first format, in their order.
+_NODE_COLUMNS = (
+    *("path", "data", "acl", "czxid", "mzxid", "pzxid", "ctime", "mtime", "version"),
+    *("acl_version", "created_children", "owner"),
+)
 
 
 @pytest.fixture
@@ -48,8 +56,29 @@ def test_show_while_a_broker_serves(run: Any, store: Store) -> None:
     result = run("coordination", "show", store.path.parent)
     store.close()
     assert result.exit_code == 1
-    assert "locked" in result.stdout
+    assert f"{store.path} can't be looked at while a broker serves from it" in result.stdout
     assert "60 minutes ago" in result.stdout
+
+
+def test_show_a_file_of_an_older_and_of_a_newer_release(run: Any, tmp_path: Path) -> None:
+    path = tmp_path / FILE_NAME
+    with closing(sqlite3.connect(path)) as database:
+        database.executescript(
+            f"""
+            CREATE TABLE nodes ({", ".join(_NODE_COLUMNS)});
+            CREATE TABLE sessions (session_id, password, timeout_ms);
+            CREATE TABLE counters (name, value);
+            INSERT INTO counters VALUES ('zxid', 12);
+            INSERT INTO nodes VALUES ('/consumers/a', x'', '[[31, ["world", "anyone"]]]',
+                                      1, 1, 1, 0, 0, 0, 0, 0, 0);
+            PRAGMA user_version = 1;
+            """
+        )
+        shown = run("coordination", "show", tmp_path).stdout.splitlines()
+        assert shown[0] == f"{path}: 1 nodes, 1 consumer groups"
+        database.execute("PRAGMA user_version = 3")
+    shown = run("coordination", "show", tmp_path).stdout.splitlines()
+    assert shown[0] == f"{path} has format 3; this version of Hermes knows 2"
 
 
 def test_restore_the_snapshot(run: Any, store: Store) -> None:

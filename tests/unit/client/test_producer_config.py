@@ -1,5 +1,7 @@
 """Settings of the producer: what is refused, and how it is named."""
 
+from typing import Any
+
 import pytest
 
 from hermes.client import ProducerConfig
@@ -70,3 +72,18 @@ def test_acknowledgements_and_codecs() -> None:
     assert every.codec_of("small") is Codec.SNAPPY
     assert every.required_acks() is Acks.FLUSHED
     assert ProducerConfig(broker_list="0:a:1", acks="none").required_acks() is None
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"broker_list": "x" * 100_000},
+        {"broker_list": f"0:{'x' * 100_000}:70000"},
+        {"broker_list": ["x" * 100_000]},
+        {"partition_counts": {"clicks": "x" * 100_000}},
+    ],
+)
+def test_no_value_is_quoted_whole(settings: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        ProducerConfig(**{"broker_list": "0:a:1", **settings})
+    assert len(str(caught.value)) < 300

@@ -3,6 +3,7 @@
 import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import pytest
@@ -97,7 +98,9 @@ def test_a_damaged_file_is_said_once_and_served_when_it_is_restored(bench: Bench
     bench.wait(120)
     (line,) = bench.lines
     assert "out of service, messages are served" in line
-    assert f"12 minutes old, with: hermes coordination restore {bench.path.parent}" in line
+    assert (
+        f"12 minutes old, with: hermes coordination restore {quote(str(bench.path.parent))}" in line
+    )
     assert bench.served == []
     restore(bench.path, snapshot_path(bench.path))
     bench.wait(15)
