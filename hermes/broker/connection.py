@@ -268,8 +268,10 @@ class BrokerConnection(Protocol):
         if self._advancing:
             return  # what the event has changed is seen by the call that is under way
         self._advancing = True
+        turns = self._broker.turns
+        began = turns.now()
         try:
-            self._take_requests()
+            self._take_requests(began + turns.seconds)
         except (HermesError, CloseConnection) as refusal:
             self._refuse(str(refusal))
         except Exception:
@@ -278,18 +280,18 @@ class BrokerConnection(Protocol):
         finally:
             self._advancing = False
         self._answers.send_small()
+        turns.spent(began)
         self._update_reading()
         if self._state is _DRAINING and self._answers.is_empty:
             self._close()
         if self._state is _LOST and self._answers.is_empty and not self._yielded:
             self._owner.finished(self)
 
-    def _take_requests(self) -> None:
-        """Take requests as long as there are any and their turn has come."""
+    def _take_requests(self, ends: float) -> None:
+        """Take requests as long as there are any, their turn has come and isn't over."""
         receiver, append_run = self._receiver, self._broker.append_run
         next_request = receiver.next_request
-        answers, seconds = self._answers, self._owner.clock.seconds
-        ends = seconds() + self._broker.turns.seconds
+        answers, seconds = self._answers, self._broker.turns.now
         while True:
             if answers.places:
                 answers.send_ready()

@@ -30,13 +30,17 @@ _SHARED_SECONDS = 0.010
 _CROWDED_SECONDS = 0.001
 _ALL_SECONDS = 0.250
 
+#: Time for one request, or one entry of it.
+_LEAST_SECONDS = 0.000_02
+
 
 class SharedTurns:
     """The next turns of connections and requests; lives in the reactor's thread.
 
     A round of the reactor serves everybody from whom something has arrived, and they may be a
-    thousand. So who comes while others wait is served the shorter the more they are, one request
-    at least: those with more to do soon wait as well, and those with little are through.
+    thousand. So who comes while others wait is served the shorter the more they are, and once the
+    round has taken long, with one request or one entry of it: those with more to do soon wait as
+    well, and those with little are through.
 
     Args:
         clock: the reactor, or a test's `Clock`.
@@ -50,6 +54,7 @@ class SharedTurns:
         self._waiting: deque[Callable[[], None]] = deque()
         self._scheduled = False
         self._running = False
+        self._spent_seconds = 0.0  # since a round was last known to be over
         self.now = clock.seconds
 
     @property
@@ -58,7 +63,15 @@ class SharedTurns:
         others = len(self._waiting)
         if self._running and others:
             return min(_CROWDED_SECONDS, _ALL_SECONDS / others)
+        if self._spent_seconds >= _SHARED_SECONDS:
+            return _LEAST_SECONDS
         return TURN_SECONDS / (1 + others)
+
+    def spent(self, began: float) -> None:
+        """Count a turn that began at `began` and is over."""
+        self._spent_seconds += self.now() - began
+        if self._spent_seconds >= _SHARED_SECONDS:
+            self._schedule()  # where this round ends
 
     def wait(self, turn: Callable[[], None]) -> None:
         """Have `turn` called when its time has come: after those who wait already."""
@@ -71,7 +84,7 @@ class SharedTurns:
             self._clock.callLater(0, self._run)
 
     def _run(self) -> None:
-        self._scheduled, self._running = False, True
+        self._scheduled, self._running, self._spent_seconds = False, True, 0.0
         ends = self.now() + _SHARED_SECONDS
         try:
             for _ in range(len(self._waiting)):  # who waits again does so for the next time
@@ -79,7 +92,7 @@ class SharedTurns:
                 if self.now() >= ends:
                     break
         finally:
-            self._running = False
+            self._running, self._spent_seconds = False, 0.0
             if self._waiting:
                 self._schedule()
 

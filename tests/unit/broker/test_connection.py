@@ -10,6 +10,7 @@ from hermes_testkit import fetch, message, produce, waiting_fetch
 
 from hermes.broker.broker import MAX_WAIT_MS
 from hermes.broker.carriers import COPY_BYTES
+from hermes.protocol import FetchRequest, MultiFetchRequest
 
 STORED = message(bytes(190)) * 5000
 
@@ -119,3 +120,27 @@ def test_what_a_crowd_may_have_in_one_round_is_bounded(slow_bench: BrokerBench) 
     assert slow_bench.clock.seconds() - began < 0.06, "though not a turn each"
     slow_bench.clock.pump([0] * 200)
     assert all(len(transport.value()) == 600 for _, transport in connections)
+
+
+def test_long_requests_of_a_crowd_are_served_in_parts(
+    slow_bench: BrokerBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each short enough for one turn, and all of them in one round."""
+    request = MultiFetchRequest((FetchRequest("t", 7, 0, 100),) * 60).encode()
+    fetch_one = slow_bench.broker._fetch
+
+    def slow(request: Any) -> Any:
+        slow_bench.clock.rightNow += 0.000_01
+        return fetch_one(request)
+
+    monkeypatch.setattr(slow_bench.broker, "_fetch", slow)
+    connections = [slow_bench.connect() for _ in range(200)]
+    began = slow_bench.clock.seconds()
+    for connection, _ in connections:
+        connection.dataReceived(request)
+    witness, transport = slow_bench.connect()
+    witness.dataReceived(fetch("t", 7, 0))
+    assert len(transport.value()) == 6, "at once"
+    assert slow_bench.clock.seconds() - began < 0.05
+    slow_bench.clock.pump([0] * 200)
+    assert all(len(transport.value()) == 366 for _, transport in connections)
