@@ -10,7 +10,13 @@ from typing import NamedTuple
 from zlib import crc32
 
 from hermes.cli.segments import SegmentFile
-from hermes.storage.time_index import ENTRY_BYTES, TAIL_BYTES, IndexEntry, decode_entry
+from hermes.storage.time_index import (
+    ENTRY_BYTES,
+    SYNC_EVERY_BYTES,
+    TAIL_BYTES,
+    IndexEntry,
+    decode_entry,
+)
 
 __all__ = ["IndexFault", "index_faults"]
 
@@ -19,7 +25,8 @@ class IndexFault(NamedTuple):
     """Something wrong with an index.
 
     Attributes:
-        kind: `problem` when the disk has damaged it, `notice` for what a crash leaves behind.
+        kind: `problem` when the disk has damaged it, `notice` for what a crash leaves behind and
+            the broker puts right by itself.
         text: what is wrong.
     """
 
@@ -27,13 +34,17 @@ class IndexFault(NamedTuple):
     text: str
 
 
-def index_faults(data: bytes, segment: SegmentFile) -> Iterator[IndexFault]:
+def index_faults(
+    data: bytes, segment: SegmentFile, *, will_be_mended: bool
+) -> Iterator[IndexFault]:
     """Check an index.
 
     Args:
         data: the index file's bytes, read before the segment was opened, so that every entry
             speaks of bytes that the segment has.
         segment: the segment it belongs to.
+        will_be_mended: whether the broker's next start recovers the segment, and so leaves out of
+            its index what a power loss has torn.
 
     Yields:
         At most one fault of a kind, with how many entries have it.
@@ -49,16 +60,34 @@ def index_faults(data: bytes, segment: SegmentFile) -> Iterator[IndexFault]:
     if torn:
         yield IndexFault("notice", "its end is torn; the broker ignores that")
     good = [entry for entry in entries if entry is not None]
-    if damaged := len(entries) - len(good):
-        yield IndexFault("problem", f"{damaged} of {len(entries)} entries are damaged")
-    if unordered := _unordered(good):
-        yield IndexFault("problem", f"{unordered} of {len(good)} entries are out of order")
+    mended_from = _unsynced(entries) if will_be_mended else len(entries)
+    for kind, part, what_comes in (
+        ("problem", entries[:mended_from], ""),
+        ("notice", entries[mended_from:], "; recovery leaves them out"),
+    ):
+        if damaged := part.count(None):
+            text = f"{damaged} of {len(entries)} entries are damaged{what_comes}"
+            yield IndexFault(kind, text)
+        if unordered := _unordered([entry for entry in part if entry is not None]):
+            text = f"{unordered} of {len(good)} entries are out of order{what_comes}"
+            yield IndexFault(kind, text)
     if foreign := sum(not _fits(entry, segment) for entry in good):
         yield IndexFault(
             "notice",
             f"{foreign} of {len(good)} entries are about other bytes than the segment has now; "
             "the broker ignores them",
         )
+
+
+def _unsynced(entries: list[IndexEntry | None]) -> int:
+    """The number of the first entry that a power loss may have torn: see `TimeIndex.mend`."""
+    last = entries[-1] if entries else None
+    known = last.end_offset - SYNC_EVERY_BYTES if last is not None else 0
+    for number in reversed(range(len(entries))):
+        entry = entries[number]
+        if entry is not None and entry.end_offset < known:
+            return number + 1
+    return 0
 
 
 def _unordered(entries: list[IndexEntry]) -> int:

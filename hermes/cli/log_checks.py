@@ -167,9 +167,15 @@ class DirectoryCheck:
         if not found.settled:
             yield self._notice(directory, "holds no segment; the broker starts it at 0")
         segments = [*found.settled, *found.reached]
+        # What the next start recovers: see `hermes.storage.tail`.
+        recovered = (
+            len(segments) - len(found.reached) - 1 if _is_unclean(directory) else len(segments)
+        )
         for number, part in enumerate(segments, 1):
             following = segments[number].base_offset if number < len(segments) else None
-            yield from self._check_segment(directory, part.base_offset, following)
+            yield from self._check_segment(
+                directory, part.base_offset, following, will_be_mended=number > recovered
+            )
 
     def _check_names(
         self,
@@ -208,7 +214,7 @@ class DirectoryCheck:
             yield self._problem(path, "was deleted meanwhile, though older segments are there")
 
     def _check_segment(
-        self, directory: Path, base: int, following: int | None
+        self, directory: Path, base: int, following: int | None, *, will_be_mended: bool
     ) -> Iterator[Finding]:
         index_path = directory / segment_name(base, INDEX_SUFFIX)
         try:
@@ -225,7 +231,7 @@ class DirectoryCheck:
         with segment:
             self.totals.segments += 1
             yield from self._check_messages(segment, is_last=following is None)
-            for fault in index_faults(index, segment):
+            for fault in index_faults(index, segment, will_be_mended=will_be_mended):
                 yield Finding(fault.kind, self._relative(index_path), fault.text)
             yield from self._check_joint(segment, following)
 
@@ -364,6 +370,11 @@ def _look(directory: Path, base: int) -> _Part | None:
             is_regular = S_ISREG(status.st_mode)
             return _Part(path, base, base + status.st_size, suffix == SEGMENT_SUFFIX, is_regular)
     return None
+
+
+def _is_unclean(partition: Path) -> bool:
+    """Whether the data directory of a partition was not stopped in good order, or is in use."""
+    return not os.path.lexists(partition.parent / CLEAN_SHUTDOWN_MARKER)
 
 
 def _directory_fault(name: str) -> str:

@@ -126,6 +126,8 @@ class TailRecovery:
         with self._opened(segment) as descriptor:
             segment.index.load(descriptor, part.end - segment.base_offset)
             if start is None:
+                with suppress(OSError):  # it is a comfort
+                    segment.index.mend()
                 last = segment.index.last
                 start = segment.base_offset if last is None else last.end_offset
             part.report = scan(

@@ -40,6 +40,7 @@ from hermes.storage.files import FileLayer, read_exactly, write_all
 
 __all__ = [
     "ENTRY_BYTES",
+    "SYNC_EVERY_BYTES",
     "TAIL_BYTES",
     "IndexEntry",
     "TimeIndex",
@@ -192,6 +193,54 @@ class TimeIndex:
         if not self._base_offset < entry.end_offset <= segment_end:
             return False
         return entry.tail_crc == self.tail_crc(log_descriptor, entry.end_offset)
+
+    def mend(self) -> None:
+        """Leave out what a power loss has torn between entries that count.
+
+        For recovery; looks no further back than to what was synced. What follows a hole becomes a
+        gap entry, as nothing tells any more when the bytes before it were appended.
+
+        Raises:
+            OSError: the file can't be read or written; fewer entries may count then.
+        """
+        with self._lock:
+            first, found = self._unsynced()
+            kept, holes = _without_torn(found)
+            if not holes:
+                return
+            descriptor = self._files.open_append(self.path, create=False)
+            try:
+                before = holes[0]
+                self._count = first + before
+                self._last = kept[before - 1] if before else None
+                self._file_may_be_longer = True
+                self._files.ftruncate(descriptor, self._count * ENTRY_BYTES)
+                again = b"".join(map(encode_entry, kept[before:]))
+                write_all(self._files, descriptor, [again], self._count * ENTRY_BYTES)
+            finally:
+                self._files.close(descriptor)
+            self._count = first + len(kept)
+            self._last = kept[-1]
+            self._file_may_be_longer = False
+
+    def _unsynced(self) -> tuple[int, list[IndexEntry | None]]:
+        """The entries that may never have been synced: the number of the first, and all of them."""
+        if self._last is None:
+            return 0, []
+        known = self._last.end_offset - SYNC_EVERY_BYTES
+        found: list[IndexEntry | None] = []
+        first = self._count
+        with self._opened() as descriptor:
+            while first:
+                lower = max(0, first - _ENTRIES_A_READ)
+                size = (first - lower) * ENTRY_BYTES
+                data = read_exactly(self._files, descriptor, size, lower * ENTRY_BYTES)
+                block = [decode_entry(data, at) for at in range(0, len(data), ENTRY_BYTES)]
+                found[:0] = block
+                first = lower
+                if block[0] is not None and block[0].end_offset < known:
+                    break
+        return first, found
 
     def tail_crc(self, log_descriptor: int, end_offset: int) -> int:
         """Compute what an entry says of the bytes before its end.
@@ -378,3 +427,30 @@ class TimeIndex:
         self._file_may_be_longer = False
         self._count += len(made)
         self._last = made[-1]
+
+
+def _without_torn(found: Sequence[IndexEntry | None]) -> tuple[list[IndexEntry], list[int]]:
+    """Leave out entries that are damaged, or of another life of the file and so out of order.
+
+    Args:
+        found: entries in their order, the last of them good.
+
+    Returns:
+        (the others, those behind a hole as gap entries; the places of what was left out).
+    """
+    kept: list[IndexEntry] = []
+    holes: list[int] = []
+    for place, entry in enumerate(found):
+        if entry is None or not _is_between(entry, kept, found[-1]):
+            holes.append(place)
+        else:
+            is_behind = bool(holes) and holes[-1] == place - 1
+            kept.append(entry._replace(is_gap=True) if is_behind else entry)
+    return kept, holes
+
+
+def _is_between(entry: IndexEntry, kept: Sequence[IndexEntry], last: IndexEntry | None) -> bool:
+    """Whether an entry is neither before the one before it nor behind the last one."""
+    assert last is not None
+    first = kept[-1] if kept else IndexEntry(0, 0, 0)
+    return all(first[field] <= entry[field] <= last[field] for field in (0, 1))

@@ -9,7 +9,7 @@ from hermes.cli.log_checks import DirectoryCheck
 from hermes.cli.segments import Limits
 from hermes.protocol import Codec, encode_message_set
 from hermes.storage import DataDirectory, LogSettings
-from hermes.storage.time_index import IndexEntry, encode_entry
+from hermes.storage.time_index import SYNC_EVERY_BYTES, IndexEntry, encode_entry
 
 PAYLOADS = [b"payload %d" % number for number in range(50)]
 DATA = encode_message_set(PAYLOADS)
@@ -316,9 +316,50 @@ GOOD_ENTRIES = [entry(1000 + number, 17 * number) for number in range(1, 11)]
         (encode_entry(IndexEntry(1, 10**9, 0)), 0, ["notice"]),
     ],
 )
-def test_the_time_index_is_compared_with_its_segment(check, make_segment, index, code, kinds):
+def test_the_time_index_is_compared_with_its_segment(
+    check, make_segment, tmp_path, index, code, kinds
+):
     make_segment(DATA)
     make_segment(index, suffix=".timeindex")
+    (tmp_path / "data" / ".kafka_cleanshutdown").touch()
     found = check()
     assert (found[0], [each["kind"] for each in found[1]]) == (code, kinds)
     assert all(each["path"].endswith(".timeindex") for each in found[1])
+
+
+@pytest.mark.parametrize(
+    "index",
+    [GOOD_ENTRIES[0] + bytes(24) + GOOD_ENTRIES[1], GOOD_ENTRIES[1] + GOOD_ENTRIES[0]],
+    ids=["damaged", "out of order"],
+)
+def test_what_a_power_loss_tore_is_a_problem_only_where_no_recovery_comes(
+    check, make_segment, tmp_path, index
+):
+    """Recovery looks at the last `.kafka` and what follows it, and only after an unclean stop."""
+    make_segment(DATA)
+    make_segment(DATA, base=len(DATA))
+    make_segment(DATA, base=2 * len(DATA), suffix=".unflushed")
+    shifted = encode_entry(IndexEntry(1, 17 + len(DATA), crc32(DATA[:17])))
+    make_segment(index, suffix=".timeindex")
+    make_segment(shifted + bytes(24) + shifted, base=len(DATA), suffix=".timeindex")
+    code, findings, _ = check()
+    assert code == 1
+    assert [(each["kind"], each["path"]) for each in findings] == [
+        ("problem", f"clicks-0/{0:020d}.timeindex"),
+        ("notice", f"clicks-0/{len(DATA):020d}.timeindex"),
+    ]
+    directory = DataDirectory(tmp_path / "data", lambda topic: LogSettings())
+    directory.open(0)
+    directory.close(clean=False)
+    assert [each["path"] for each in check()[1]] == [f"clicks-0/{0:020d}.timeindex"]
+
+
+def test_damage_that_no_power_loss_can_have_done_is_a_problem(check, make_segment):
+    """An index is synced every 64 MiB of log."""
+    far = SYNC_EVERY_BYTES + 17
+    make_segment(encode_message_set([bytes(far)]) + DATA)
+    entries = [IndexEntry(1, end, 0) for end in (5, 6, far + 20, far + 30)]
+    one, two, three, four = map(encode_entry, entries)
+    make_segment(one + bytes(24) + two + three + bytes(24) + four, suffix=".timeindex")
+    texts = {(each["kind"], each["text"][:11]) for each in check()[1] if "damaged" in each["text"]}
+    assert texts == {("problem", "1 of 6 entr"), ("notice", "1 of 6 entr")}

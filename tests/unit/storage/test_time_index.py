@@ -1,5 +1,6 @@
 """The time index: its bytes, its trust, its lookups."""
 
+import os
 from collections.abc import Iterator
 from errno import EIO
 from pathlib import Path
@@ -322,3 +323,71 @@ def test_a_gap_may_be_all_there_is_to_tell(tmp_path: Path, segment: int) -> None
     assert index.count == 1
     assert index.last == IndexEntry(10, 1300, crc32(LOG[300 - TAIL_BYTES : 300]), is_gap=True)
     assert loaded(tmp_path, segment).last == index.last
+
+
+# -- what a power loss tears --------------------------------------------------------------------
+
+ENTRIES = [(10, 1010), (20, 1500), (30, 1600), (40, 1700), (50, 1800)]
+
+
+@pytest.mark.parametrize(
+    ("torn", "kept", "gaps"),
+    [
+        ({}, [1010, 1500, 1600, 1700, 1800], []),
+        ({0: bytes(24)}, [1500, 1600, 1700, 1800], [1500]),
+        ({1: bytes(24), 2: bytes(24)}, [1010, 1700, 1800], [1700]),
+        ({1: bytes(24), 3: b"x" * 24}, [1010, 1600, 1800], [1600, 1800]),
+        ({2: encode_entry(IndexEntry(30, 1900, 1))}, [1010, 1500, 1700, 1800], [1700]),
+        ({2: encode_entry(IndexEntry(60, 1600, 1))}, [1010, 1500, 1700, 1800], [1700]),
+        ({2: encode_entry(IndexEntry(5, 1600, 1))}, [1010, 1500, 1700, 1800], [1700]),
+    ],
+    ids=["nothing", "first", "two", "apart", "stale end", "later", "earlier"],
+)
+def test_recovery_leaves_out_what_was_torn_between_good_entries(
+    tmp_path: Path, segment: int, torn: dict[int, bytes], kept: list[int], gaps: list[int]
+) -> None:
+    written(tmp_path, segment, *ENTRIES)
+    path = tmp_path / f"{BASE:020d}.timeindex"
+    data = bytearray(path.read_bytes())
+    for number, entry in torn.items():
+        data[number * ENTRY_BYTES : (number + 1) * ENTRY_BYTES] = entry
+    path.write_bytes(data)
+    index = loaded(tmp_path, segment)
+    index.mend()
+    assert index.last is not None
+    assert (index.count, index.last.end_offset) == (len(kept), 1800)
+    index.append([(60, 1900)], segment)
+    data = bytearray(path.read_bytes())
+    found = [decode_entry(data, at) for at in range(0, len(data), ENTRY_BYTES)]
+    assert [each and each.end_offset for each in found] == [*kept, 1900]
+    assert [each.end_offset for each in found if each and each.is_gap] == gaps
+
+
+def test_an_index_that_cannot_be_mended_counts_up_to_the_hole(tmp_path: Path, segment: int) -> None:
+    written(tmp_path, segment, *ENTRIES)
+    path = tmp_path / f"{BASE:020d}.timeindex"
+    data = bytearray(path.read_bytes())
+    data[2 * ENTRY_BYTES] ^= 1
+    path.write_bytes(data)
+    index = new_index(tmp_path, FaultyFiles(error=EIO, only=("pwritev",), fail_at=0))
+    index.load(segment, len(LOG))
+    with pytest.raises(OSError, match="Input/output"):
+        index.mend()
+    assert (index.count, index.last and index.last.end_offset) == (2, 1500)
+    assert loaded(tmp_path, segment).count == 2
+
+
+def test_only_what_may_not_be_synced_is_looked_at(tmp_path: Path, segment: int) -> None:
+    """However long an index is: what is older by so many bytes of log was synced."""
+    path = tmp_path / f"{BASE:020d}.timeindex"
+    size = 3 * SYNC_EVERY_BYTES
+    os.truncate(segment, size)
+    ends = range(BASE + size % 5000 + 10_000, BASE + size + 1, 5000)
+    crc = crc32(bytes(TAIL_BYTES))
+    path.write_bytes(b"".join(encode_entry(IndexEntry(n, end, crc)) for n, end in enumerate(ends)))
+    files = WatchedFiles()
+    index = new_index(tmp_path, files)
+    index.load(segment, size)
+    index.mend()
+    assert index.count == len(ends)
+    assert 0 < files.bytes_read < path.stat().st_size / 2
