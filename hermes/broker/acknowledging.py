@@ -30,10 +30,12 @@ class Appended:
     Attributes:
         entry: what will be answered for it.
         log: where it was appended; None when it wasn't.
+        opening: which of the log's openings that was in.
     """
 
     entry: ProducedEntry
     log: Log | None = None
+    opening: int = 0
 
 
 def answer_when_flushed(
@@ -57,7 +59,10 @@ def answer_when_flushed(
         with the code of its entries.
     """
     answer: Deferred[bytes] = Deferred()
-    codes: dict[Log, ErrorCode | None] = {a.log: None for a in appended if a.log is not None}
+    # Many sets are appended in turns, and flushed in turns: a log may fail and come back meanwhile.
+    appended = [a if a.log is None or a.opening == a.log.openings else _lost(a) for a in appended]
+    openings = {a.log: a.opening for a in appended if a.log is not None}
+    codes: dict[Log, ErrorCode | None] = dict.fromkeys(openings)
     pending = len(codes)
     timer: Any = None
 
@@ -76,6 +81,9 @@ def answer_when_flushed(
         answer.callback(encode_acknowledged_produce_response([_entry(a, codes) for a in appended]))
 
     def flush(log: Log) -> None:
+        if log.openings != openings[log]:
+            settle(log, ErrorCode.OUTCOME_UNKNOWN)
+            return
         flusher.flush_now(log).addCallbacks(
             lambda _: settle(log, ErrorCode.NONE),
             lambda _: settle(log, ErrorCode.OUTCOME_UNKNOWN),
@@ -94,4 +102,8 @@ def _entry(appended: Appended, codes: dict[Log, ErrorCode | None]) -> ProducedEn
         return appended.entry
     if codes[appended.log] is ErrorCode.NONE:
         return appended.entry
-    return ProducedEntry(appended.entry.partition, ErrorCode.OUTCOME_UNKNOWN, -1)
+    return _lost(appended).entry
+
+
+def _lost(appended: Appended) -> Appended:
+    return Appended(ProducedEntry(appended.entry.partition, ErrorCode.OUTCOME_UNKNOWN, -1))

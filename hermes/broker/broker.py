@@ -518,7 +518,7 @@ class Broker:
             else:
                 self._refusal(produce.topic, produce.partition, error)
             return Appended(ProducedEntry(produce.partition, code_for(error), -1))
-        return Appended(ProducedEntry(log.partition, ErrorCode.NONE, offset), log)
+        return Appended(ProducedEntry(log.partition, ErrorCode.NONE, offset), log, log.openings)
 
     # -- fetch ----------------------------------------------------------------------------------
 

@@ -47,6 +47,8 @@ class LogState:
         directory: the partition's directory.
         settings: the topic's settings.
         strange_files: names in the directory that belong to no segment; they are left alone.
+        openings: how often it was brought into service: what was appended before the last time may
+            have been dropped then, if no flush had confirmed it.
         index_failures: how often the time index could not be written: an answer by time may be
             coarser, and a recovery may read more.
     """
@@ -65,6 +67,7 @@ class LogState:
         self.directory = directory
         self.settings = settings
         self.strange_files: tuple[str, ...] = ()
+        self.openings = 0
         self.index_failures = 0
         self._files = files
         self._descriptors = descriptors
@@ -169,6 +172,7 @@ class LogState:
 
     def _install(self, loaded: LoadedLog) -> None:
         """Under the lock: start from what was loaded, all of it flushed."""
+        self.openings += 1
         self._view = SegmentView.of(loaded.segments)
         self._base = loaded.segments[-1].base_offset
         self._end = self._high_watermark = loaded.end

@@ -1,6 +1,7 @@
 """What a broker does when its disk refuses: one partition suffers, the others and readers don't."""
 
 import errno
+import os
 import shutil
 import struct
 from collections.abc import Iterator
@@ -20,7 +21,9 @@ from hermes.broker.flushing import RETRY_SECONDS, FlushPolicy, FlushScheduler
 from hermes.broker.maintenance import Maintenance
 from hermes.broker.sends import MessageSetSend
 from hermes.broker.topics import TopicRegistry
+from hermes.broker.turns import TURN_ENTRIES
 from hermes.config import parse_broker_config
+from hermes.errors import LogOfflineError
 from hermes.protocol import (
     AcknowledgedProduceRequest,
     Acks,
@@ -28,6 +31,7 @@ from hermes.protocol import (
     FetchRequest,
     ProduceRequest,
     WaitingFetchRequest,
+    decode_acknowledged_produce_response,
 )
 from hermes.storage import DataDirectory, FileLayer, LogSettings
 
@@ -334,3 +338,28 @@ def test_whichever_call_fails_the_broker_lives_and_keeps_what_it_acknowledged(
         assert len(kept["t"]) + len(kept["u"]) >= 4, "the other one went on"
         bench.directory.close(clean=True)
     assert number > 10
+
+
+def test_what_recovery_dropped_meanwhile_is_never_acknowledged(bench: Bench) -> None:
+    """The sets of a long request are appended in turns; the log may fail and come back between."""
+    request = AcknowledgedProduceRequest(
+        Acks.FLUSHED, 0, tuple(ProduceRequest("t", 0, HELLO) for _ in range(2 * TURN_ENTRIES + 1))
+    )
+    outcome = bench.broker.serve(request)
+    assert isinstance(outcome, Later)
+    answered: list[bytes] = []
+    outcome.outcome.addCallback(answered.append)
+    log = bench.directory.get("t", 0)
+    assert log is not None
+    assert 0 < log.end_offset < len(request.produces) * len(HELLO)
+    bench.files.sync_error = errno.EIO
+    with pytest.raises(LogOfflineError):
+        log.flush()
+    bench.files.sync_error = None
+    (segment,) = Path(log.directory).glob("*.kafka")
+    os.truncate(segment, log.high_watermark)
+    before = log.end_offset // len(HELLO)
+    assert log.reopen(0).dropped_bytes > 0
+    bench.clock.pump([0, 0, 0, 0])
+    codes = [each.error for each in decode_acknowledged_produce_response(answered[0][4:])]
+    assert codes == [ErrorCode.OUTCOME_UNKNOWN] * before + [ErrorCode.NONE] * (len(codes) - before)
