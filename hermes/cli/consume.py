@@ -72,7 +72,7 @@ class _Wanted:
     "-g",
     "--group",
     metavar="GROUP",
-    help="Read as a member of a consumer group, from where the group stands; with -Z, not -b.",
+    help="Read as a member of a consumer group, from where the group stands.",
 )
 @zookeeper_option("ZooKeeper, for --group.")
 @click.option("-t", "--topic", type=TOPIC, required=True, metavar="TOPIC", help="What to read.")

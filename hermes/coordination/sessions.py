@@ -122,6 +122,7 @@ class Session:
         self._starting_until: float | None = None
         self._goodbye_seconds = _GOODBYE_SECONDS
         self._stopping = threading.Event()
+        self._stop_lock = threading.Lock()
         self._beating = threading.Thread(target=self._beat, name="hermes-lease", daemon=True)
         self._says = QuietLogger(logging.getLogger("hermes.coordination.kazoo"), {})
         try:
@@ -174,12 +175,19 @@ class Session:
     def stop(self) -> None:
         """End the session, and with it its ephemeral nodes, and disconnect. Idempotent.
 
-        In a forked process it does nothing, as the session is the parent's.
+        Of several threads the later ones wait until the first is done. In a forked process it does
+        nothing, as the session is the parent's.
         """
         if self._is_forked:
             return
         self._stopping.set()
         self._lease = (0, 0.0)
+        with self._stop_lock:  # kazoo's second stop returns while the first is under way
+            self._disconnect()
+        if self._beating.is_alive():
+            self._beating.join()
+
+    def _disconnect(self) -> None:
         self._connection.hurry()
         # A server that doesn't say goodbye is not waited for any longer than this.
         impatience = threading.Timer(self._goodbye_seconds, self._connection.abandon)
@@ -191,8 +199,6 @@ class Session:
         finally:
             impatience.cancel()
             impatience.join()
-        if self._beating.is_alive():
-            self._beating.join()
 
     @property
     def session_id(self) -> int | None:
