@@ -8,9 +8,10 @@ and what to do, another one that it is over.
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from shlex import quote
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
 from twisted.internet.defer import Deferred, inlineCallbacks
 from twisted.internet.threads import deferToThreadPool
@@ -39,17 +40,21 @@ _FIRST_SNAPSHOT_SECONDS: Final = 60.0
 _FIRST_PAUSE_SECONDS: Final = 1.0
 _LONGEST_PAUSE_SECONDS: Final = 15.0
 
+_Prepared = TypeVar("_Prepared")
+
 # Whoever served for so long has no trouble any more.
 _SOUND_SECONDS: Final = 60.0
 
 
-class Keeper:
+class Keeper(Generic[_Prepared]):
     """Keeps one file; lives in the reactor's thread, and works in a thread of its own.
 
     Args:
         reactor: for timers.
         path: of the file.
-        begin: called with what is stored, whenever it can be served.
+        prepare: makes of what is stored what can be served; called in the file's thread, but at
+            the start, as it may take long.
+        begin: called with that, whenever it can be served.
         end: called when it can't be served any more: all clients are to be cut off.
         now_ms: the wall clock, in ms since 1970; for stamps only.
     """
@@ -60,12 +65,14 @@ class Keeper:
         self,
         reactor: Any,
         path: str | Path,
-        begin: Callable[[Stored], None],
+        prepare: Callable[[Stored], _Prepared],
+        begin: Callable[[_Prepared], None],
         end: Callable[[], None],
         now_ms: Callable[[], int],
     ) -> None:
         self.store = Store(path)
         self._reactor = reactor
+        self._prepare = prepare
         self._begin = begin
         self._end = end
         self._now_ms = now_ms
@@ -93,7 +100,7 @@ class Keeper:
         self._pool = ThreadPool(0, 1, name="hermes-coordination")
         self._pool.start()
         try:
-            stored = self.store.open()
+            prepared = self._open(may_create=True)
         except OutOfServiceError as error:
             self._out_of_service(error, _advice(self.store.path, error, self._now_ms()))
             return
@@ -105,7 +112,7 @@ class Keeper:
                 path=str(self.store.path),
                 directory=quote(str(self.store.path.parent)),
             )
-        self._serve(stored)
+        self._serve(prepared)
 
     @inlineCallbacks
     def stop(self) -> "Any":
@@ -158,11 +165,14 @@ class Keeper:
 
     # -- serving and not ------------------------------------------------------------------------
 
-    def _serve(self, stored: Stored) -> None:
+    def _open(self, *, may_create: bool) -> _Prepared:
+        return self._prepare(self.store.open(may_create))
+
+    def _serve(self, prepared: _Prepared) -> None:
         now = self._reactor.seconds()
         self._said, self._since = "", now
         self._next_snapshot = now + _FIRST_SNAPSHOT_SECONDS
-        self._begin(stored)
+        self._begin(prepared)
         self._later(LOOK_SECONDS, self._look)
 
     def _out_of_service(self, error: BaseException, advice: str) -> None:
@@ -180,10 +190,10 @@ class Keeper:
         self._later(pause, self._try_again)
 
     def _try_again(self) -> None:
-        def again(stored: Stored) -> None:
+        def again(prepared: _Prepared) -> None:
             if not self._is_stopping:
                 seconds = round(self._reactor.seconds() - self._since)
-                self._serve(stored)
+                self._serve(prepared)
                 self._log.info("coordination serves again, after {seconds} s", seconds=seconds)
 
         def still(failure: Failure) -> None:
@@ -196,7 +206,7 @@ class Keeper:
                 advice = self.in_thread(_advice, self.store.path, error, self._now_ms())
                 advice.addCallback(lambda text: self._out_of_service(error, text))
 
-        self.in_thread(self.store.open, False).addCallbacks(again, still)
+        self.in_thread(partial(self._open, may_create=False)).addCallbacks(again, still)
 
     # -- care -----------------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ from twisted.application.service import Service
 from twisted.internet.defer import inlineCallbacks
 from twisted.internet.interfaces import IListeningPort
 
+from hermes.coordination.embedded.changes import SessionOpened
 from hermes.coordination.embedded.clients import Clients
 from hermes.coordination.embedded.committing import CommitQueue
 from hermes.coordination.embedded.connection import CoordinationFactory
@@ -88,7 +89,7 @@ class EmbeddedCoordination(Service):
         self.on_serving: Callable[[], None] = lambda: None
         self._reactor = reactor
         self._listener = Listener(reactor, "coordination_listen", listen)
-        self._keeper = Keeper(reactor, path, self._begin, self._end, now_ms)
+        self._keeper = Keeper(reactor, path, self._restored, self._begin, self._end, now_ms)
         self._is_new = is_new
         self._tick_ms = tick_ms
         self._timeouts_ms = (
@@ -152,10 +153,15 @@ class EmbeddedCoordination(Service):
             path=str(self._keeper.store.path),
         )
 
-    def _begin(self, stored: Stored) -> None:
-        """Serve what is stored."""
-        state = State(DataTree.restore(stored.nodes, stored.zxid, self._max_bytes))
-        state.sessions.restore(stored.sessions, self._reactor.seconds())
+    def _restored(self, stored: Stored) -> tuple[DataTree, tuple[SessionOpened, ...]]:
+        """Build the tree that is stored; any thread."""
+        return DataTree.restore(stored.nodes, stored.zxid, self._max_bytes), stored.sessions
+
+    def _begin(self, restored: tuple[DataTree, tuple[SessionOpened, ...]]) -> None:
+        """Serve what was stored."""
+        tree, sessions = restored
+        state = State(tree)
+        state.sessions.restore(sessions, self._reactor.seconds())
         queue = CommitQueue(self._keeper.write, self._keeper.failed)
         coordinator = self._clients.coordinator = Coordinator(
             state,

@@ -22,11 +22,18 @@ from hermes.errors import StorageError
 NOW_MS = 1_700_000_000_000
 
 
-class AtOnce(Keeper):
+class AtOnce(Keeper[Stored]):
     """A keeper whose thread is this one."""
 
+    is_in_thread = False
+
     def in_thread(self, function: Callable[..., Any], *args: Any) -> "Deferred[Any]":
-        return maybeDeferred(function, *args)
+        self.is_in_thread = True
+        try:
+            called = maybeDeferred(function, *args)
+        finally:
+            self.is_in_thread = False
+        return called
 
 
 class Bench:
@@ -38,7 +45,14 @@ class Bench:
         self.served: list[Stored] = []
         self.ends = 0
         self.lines: list[str] = []
-        self.keeper = AtOnce(self.clock, path, self.served.append, self._end, lambda: NOW_MS)
+        self.prepared_in_thread: list[bool] = []
+        self.keeper = AtOnce(
+            self.clock, path, self._prepare, self.served.append, self._end, lambda: NOW_MS
+        )
+
+    def _prepare(self, stored: Stored) -> Stored:
+        self.prepared_in_thread.append(self.keeper.is_in_thread)
+        return stored
 
     def _end(self) -> None:
         self.ends += 1
@@ -106,6 +120,7 @@ def test_a_damaged_file_is_said_once_and_served_when_it_is_restored(bench: Bench
     bench.wait(15)
     (served,) = bench.served
     assert served.nodes == (node,)
+    assert bench.prepared_in_thread == [True]
     assert bench.lines[1:] == ["coordination serves again, after 120 s"] or (
         bench.lines[1].startswith("coordination serves again, after 1")
     )
