@@ -190,8 +190,8 @@ def _start_again(directory: Path) -> tuple[BrokerProcess, int]:
         "log_dir": str(directory / "logs"),
     }
     broker = BrokerProcess(directory / "broker", settings, wait=False)
-    # It serves from here on. It is ready only when the session of the one before has ended, which
-    # takes as long as that one's timeout.
+    # It serves from here on. Being ready may take as long as the timeout of the session of the one
+    # before, where the power went before that was marked as the broker's own.
     broker.wait_for_line("BrokerFactory starting on")
     broker.port = port
     return broker, coordination_port
