@@ -17,7 +17,7 @@ from hermes import Producer, ProducerConfig
 from hermes.errors import ConfigError, LoadError, LoadTargetError
 from hermes.spark.delta import read_delta, streaming, write_stream_to_delta
 from hermes.spark.delta import table as tables
-from hermes.spark.delta.table import add_files, new_files
+from hermes.spark.delta.table import add_files, commits, new_files
 from hermes.spark.load.parquet import data_files, write_parquet
 from hermes.testing import running_broker
 
@@ -45,7 +45,17 @@ def test_a_version_is_committed_once(tmp_path) -> None:
     assert numbers_in(tmp_path) == [1, 2, 3, 4]
     table = DeltaTable(str(tmp_path))
     assert (table.transaction_version("app"), table.count()) == (1, 4)
-    assert table.history()[-2]["note"] == [1]
+    assert list(commits(tmp_path, table))[-2]["note"] == [1]
+
+
+def test_commits_are_found_in_a_path_of_odd_characters(tmp_path) -> None:
+    """Where the package's own history is empty."""
+    path = tmp_path / "a #1? é"
+    for version in (0, 1):
+        files = written(path, str(version), [version])
+        assert add_files(path, files, SCHEMA, ["day"], "app", version, {"note": version})
+    table = DeltaTable(str(path))
+    assert [each.get("note") for each in commits(path, table)] == [1, 0, None]
 
 
 @pytest.mark.parametrize(("app", "version"), [("app", 1), ("other", 7)])

@@ -28,6 +28,7 @@ from hermes.errors import ConfigError, LoadError
 from hermes.spark.delta.table import (
     DeltaTable,
     add_files,
+    commits,
     new_files,
     open_table,
     sync_all,
@@ -148,8 +149,8 @@ def _check_same(
         LoadError: it is another one, as after the checkpoint was replaced by an older copy.
     """
     if last == number:
-        commits = (each for each in table.history() if each.get(_QUERY) == query_id)
-        there = [each.get(_OFFSETS) for each in commits if each.get(_BATCH) == number]
+        ours = (each for each in commits(path, table) if each.get(_QUERY) == query_id)
+        there = [each.get(_OFFSETS) for each in ours if each.get(_BATCH) == number]
         if offsets is None or there in ([], [None], [offsets]):
             return  # the same, or nobody knows any more
     raise LoadError(

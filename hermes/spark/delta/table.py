@@ -33,6 +33,7 @@ __all__ = [
     "DeltaTable",
     "NewFile",
     "add_files",
+    "commits",
     "new_files",
     "open_table",
     "sync_all",
@@ -84,6 +85,26 @@ def open_table(path: Path) -> DeltaTable | None:
             f"{path}: the Delta log can't be read ({_first_line(error)}): restore _delta_log from "
             "a copy"
         ) from error
+
+
+def commits(path: Path, table: DeltaTable) -> Iterator[Mapping[str, Any]]:
+    """What each commit says of itself, the newest first, as far as the log goes back.
+
+    Read from the log's files: the package's own history is empty, without an error, when a # or
+    a ? is in the path.
+
+    Args:
+        path: the table.
+        table: its version to begin with.
+    """
+    for version in range(table.version(), -1, -1):
+        try:
+            lines = (path / "_delta_log" / f"{version:020d}.json").read_bytes().splitlines()
+        except FileNotFoundError:
+            return  # it has expired, and so have those before it
+        for action in map(json.loads, lines):
+            if "commitInfo" in action:
+                yield action["commitInfo"]
 
 
 def new_files(path: Path, directory: Path) -> list[NewFile]:

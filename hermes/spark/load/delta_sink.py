@@ -4,12 +4,13 @@ A load is committed if the table's application transaction says so. The commit's
 the manifest, offsets included. Needs the extra `delta`.
 """
 
+from collections.abc import Iterator
 from typing import Any, Final
 
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from hermes.errors import LoadTargetError
-from hermes.spark.delta.table import DeltaTable, add_files, new_files, open_table
+from hermes.spark.delta.table import DeltaTable, add_files, commits, new_files, open_table
 from hermes.spark.load.manifests import Manifest
 from hermes.spark.load.sinks import Committed
 from hermes.spark.load.source import FOLDERS, loaded_schema
@@ -38,14 +39,9 @@ class DeltaSink:
         number = 0 if table is None else table.transaction_version(_APP_ID) or 0
         if table is None or not number:
             return Committed(0, {})
-        limit = 1
-        while True:
-            manifests = _manifests(table, limit)
-            if number in manifests:
-                return Committed(number, unnested(manifests[number]["offsets"]))
-            if limit > table.version():
-                break
-            limit *= 10
+        for manifest in self._manifests(table):
+            if manifest["number"] == number:
+                return Committed(number, unnested(manifest["offsets"]))
         plan = self._target.plan(number)  # the commit has expired from the log
         if plan is None:
             raise LoadTargetError(
@@ -70,11 +66,9 @@ class DeltaSink:
     def directories(self) -> dict[int, str]:
         """As `Sink.directories`."""
         table = open_table(self._target.path)
-        found = {} if table is None else _manifests(table, None)
-        return {number: str(each["directory"]) for number, each in found.items()}
+        found = () if table is None else self._manifests(table)
+        return {each["number"]: str(each["directory"]) for each in found}
 
-
-def _manifests(table: DeltaTable, limit: int | None) -> dict[int, dict[str, Any]]:
-    """The manifests in the newest commits, by the number of the load."""
-    documents = [each[_KEY] for each in table.history(limit) if _KEY in each]
-    return {each["number"]: each for each in documents}
+    def _manifests(self, table: DeltaTable) -> Iterator[dict[str, Any]]:
+        """The manifests of the loads that the log still tells of, the newest first."""
+        return (each[_KEY] for each in commits(self._target.path, table) if _KEY in each)
