@@ -5,7 +5,8 @@ changes, and the worker imports pyspark, pyarrow and numpy before it does: about
 computing, which takes longer than that on a machine with much else to do. Here it connects first
 and then imports; what Spark asks for later has no such limit. Everything else runs as it would.
 
-`PYSPARK_PYTHON` is `spark_python` beside this, which needs `HERMES_TESTS_PYTHON`.
+`PYSPARK_PYTHON` is `spark_python` beside this, which needs `HERMES_TESTS_PYTHON`. It is named
+without its path: where there is a space in that, Spark looks for no data sources in Python.
 """
 
 import os
@@ -21,11 +22,13 @@ _STREAM_WORKER = ["-m", "pyspark.sql.streaming.python_streaming_source_runner"]
 
 def spark_environment() -> dict[str, str]:
     """What a driver's environment must hold before its first session."""
+    here, path = Path(__file__).parent, os.environ["PATH"]
     return {
+        "PATH": path if path.startswith(f"{here}:") else f"{here}:{path}",
         "SPARK_LOCAL_IP": "127.0.0.1",
         "HERMES_TESTS_PYTHON": sys.executable,
-        "PYSPARK_PYTHON": str(Path(__file__).with_name("spark_python")),
-        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "PYSPARK_PYTHON": "spark_python",
+        "PYSPARK_DRIVER_PYTHON": "spark_python",
     }
 
 
