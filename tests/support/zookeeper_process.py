@@ -44,7 +44,7 @@ class ZooKeeperProcess(ServerProcess):
             "tickTime": tick_ms,
             "minSessionTimeout": min_session_timeout_ms,
             "maxSessionTimeout": max_session_timeout_ms,
-            "dataDir": directory / "data",
+            "dataDir": "data",  # below where it starts: it reads paths as ISO 8859-1
             "clientPort": self.port,
             "clientPortAddress": "127.0.0.1",
             "maxClientCnxns": 0,

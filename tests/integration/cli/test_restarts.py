@@ -59,11 +59,13 @@ def test_reading_to_the_end_is_not_for_waiting(start_broker, hermes_at):
 def test_a_member_that_is_told_to_end_leaves_its_group_at_once(start_broker, hermes_at):
     broker = start_broker(coordination="embedded", coordination_listen="tcp:0:interface=127.0.0.1")
     hermes = hermes_at(broker.port)
-    hermes("produce", "-t", "t", stdin=b"x\n")
+    hermes("produce", "-t", "t", stdin=b"x\ny\n")
     member = hermes.start("consume", "-g", "g", "-t", "t")
-    assert member.stdout.readline() == b"x\n"
+    assert [member.stdout.readline() for _ in range(2)] == [b"x\n", b"y\n"]
     member.terminate()
     assert member.wait(60) == 128 + signal.SIGTERM
     left = json.loads(hermes("groups", "describe", "g", "--json").stdout)
     assert left["members"] == []
-    assert [each["offset"] for each in left["partitions"]] == [len(message(b"x"))]
+    # The signal may find the second message still in its hands, and then it comes again.
+    one = len(message(b"x"))
+    assert [each["offset"] for each in left["partitions"]] in ([one], [2 * one])

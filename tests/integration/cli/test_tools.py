@@ -34,7 +34,7 @@ def test_topics_describe(hermes, filled):
             "partitions": [
                 {"partition": 0, "earliest": 0, "high_watermark": 0, "size_bytes": 0},
                 {"partition": 1, "earliest": 0, "high_watermark": 14, "size_bytes": 14},
-                {"partition": 2, "earliest": 0, "high_watermark": 0, "size_bytes": 0},
+                {"partition": 2, "earliest": None, "high_watermark": None, "size_bytes": 0},
             ],
         },
         {
@@ -49,7 +49,7 @@ def test_topics_describe(hermes, filled):
         ["TOPIC", "PARTITION", "EARLIEST", "LATEST", "BYTES"],
         [three, "0", "0", "0", "0"],
         [three, "1", "0", "14", "14"],
-        [three, "2", "0", "0", "0"],
+        [three, "2", "-", "-", "0"],
     ]
 
 
