@@ -66,7 +66,7 @@ def test_lines_of_a_pipe_are_sent_as_they_come_and_show_at_once(hermes, topic):
     consumer.send_signal(signal.SIGINT)
     assert consumer.wait(60) == 130
     assert consumer.stdout.read() == b""
-    note = f"hermes: there is no topic '{topic}' yet; waiting for its first message\n"
+    note = f"hermes: there is no topic '{topic}'; waiting for its first message\n"
     assert consumer.stderr.read().decode() in (note, "")
 
 
