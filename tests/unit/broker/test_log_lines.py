@@ -1,4 +1,4 @@
-"""Each line that the broker can log is explained in docs/operations.md, and no other is.
+"""Each line that the broker can log is explained in docs/log-lines.md, and no other is.
 
 Of those that embedded coordination logs the ones are that concern who runs a broker.
 """
@@ -31,7 +31,7 @@ def is_logging(function: ast.expr) -> bool:
 
 
 def test_every_line_is_explained() -> None:
-    document = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+    document = (ROOT / "docs" / "log-lines.md").read_text(encoding="utf-8")
     explained = re.findall(r"^\| `([^`]+)` \| \w+ \|", document, re.MULTILINE)
     logged = set(logged_templates("broker"))
     others = tuple(logged_templates("coordination/embedded"))
