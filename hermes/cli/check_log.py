@@ -1,17 +1,20 @@
 """`hermes check-log`: verify a whole data directory and change nothing."""
 
+import time
 from dataclasses import asdict
 from pathlib import Path
 
 import click
 
 from hermes.cli.exits import EXIT_FAILURE
-from hermes.cli.log_checks import DirectoryCheck, Finding, Totals, data_bytes
 from hermes.cli.options import JSON_OPTION, MAX_EXPANDED_OPTION, MAX_MESSAGE_OPTION
-from hermes.cli.segments import Limits
 from hermes.cli.terminal import format_bytes, progress, write_json, write_line
+from hermes.storage.inspection import Limits
+from hermes.storage.verification import DirectoryCheck, Finding, Totals, data_bytes
 
 __all__ = ["command"]
+
+_APPEND_CHECK_SECONDS = 0.05
 
 
 @click.command("check-log", short_help="Verify a whole data directory.")
@@ -31,12 +34,15 @@ def command(
 ) -> None:
     """Verify the data directory DIR (or one partition's directory), reading every byte.
 
-    A broker may be at work on it, and nothing is changed. Problems are lost, damaged or
-    unreachable messages: then the exit status is 1. Notices are oddities that cost no message.
+    A broker may be using it; nothing is changed. Problems are lost, damaged or unreachable
+    messages: then the exit status is 1. Notices are oddities that cost no message.
     """
     with progress(data_bytes(directory), "checking") as advance:
         check = DirectoryCheck(
-            directory, Limits(max_message_bytes, max_expanded_bytes), advance=advance
+            directory,
+            Limits(max_message_bytes, max_expanded_bytes),
+            pause=lambda: time.sleep(_APPEND_CHECK_SECONDS),
+            advance=advance,
         )
         for finding in check.run():
             if as_json:

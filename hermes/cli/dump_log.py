@@ -9,12 +9,16 @@ import click
 from hermes.cli.exits import EXIT_FAILURE
 from hermes.cli.options import JSON_OPTION, MAX_EXPANDED_OPTION, MAX_MESSAGE_OPTION
 from hermes.cli.payloads import payload_json
-from hermes.cli.segments import BadRange, Limits, SegmentFile, StoredMessage, codec_name
 from hermes.cli.terminal import note, write_json, write_line
-from hermes.protocol import Message
+from hermes.protocol import Codec, Message
 from hermes.protocol.expansion import Expansion
+from hermes.protocol.messages import CODEC_MASK
+from hermes.storage.inspection import BadRange, Limits, SegmentFile, StoredMessage
 
 __all__ = ["command"]
+
+# By the two bits of the attributes.
+_CODEC_NAMES = (*(codec.name.lower() for codec in Codec), "codec-3")
 
 
 @click.command("dump-log", short_help="Show what is in a segment's file.")
@@ -65,9 +69,14 @@ def command(
         ctx.exit(EXIT_FAILURE)
 
 
+def _codec_name(message: Message) -> str:
+    """How a message says it is compressed; `codec-3` is the one that isn't assigned."""
+    return _CODEC_NAMES[message.attributes & CODEC_MASK]
+
+
 def _inner_messages(found: StoredMessage | BadRange, limits: Limits) -> list[Message]:
     """The messages of a compressed set; none for anything else."""
-    if isinstance(found, BadRange) or found.problem or codec_name(found.message) == "none":
+    if isinstance(found, BadRange) or found.problem or _codec_name(found.message) == "none":
         return []
     return list(Expansion(limits.max_expanded_bytes).messages(found.message))
 
@@ -83,7 +92,7 @@ def _text_rows(
     if isinstance(found, BadRange):
         yield f"{found.offset:>12} {found.end_offset - found.offset:>9} {_bad_text(found)}"
         return
-    is_set = codec_name(found.message) != "none"
+    is_set = _codec_name(found.message) != "none"
     state = f"BAD: {found.problem}" if found.problem else "ok"
     if is_set and not found.problem:
         state += f", {found.message_count} messages inside"
@@ -95,7 +104,7 @@ def _text_rows(
 
 
 def _text_row(place: str, size_bytes: int, message: Message, state: str) -> str:
-    codec = codec_name(message)
+    codec = _codec_name(message)
     return f"{place:>12} {size_bytes:>9} {message.magic:>5} {codec:<7} {message.crc:#010x}  {state}"
 
 
@@ -122,7 +131,7 @@ def _json_rows(
         yield {**place, **bad, "problem": found.reason}
         return
     place["next_offset"] = found.end_offset
-    is_set = codec_name(found.message) != "none"
+    is_set = _codec_name(found.message) != "none"
     yield {
         **place,
         "size_bytes": found.size_bytes,
@@ -146,7 +155,7 @@ def _message_json(message: Message, payloads: bool) -> dict[str, Any]:
     return {
         "magic": message.magic,
         "attributes": message.attributes,
-        "codec": codec_name(message),
+        "codec": _codec_name(message),
         "crc": message.crc,
         "payload_bytes": len(message.payload),
         **(payload_json(message.payload) if payloads else {}),

@@ -12,6 +12,7 @@ A newcomer reads in this order:
     history      times; append_times, index_reader: the times of ranges; boundary: message
                  boundaries; retention: what may go
     layout       the names in a data directory; directory: all logs of a broker; lock: only one
+    inspection   a segment as the tools see it, read-only; verification: a whole data directory
 
 docs/log-format.md has the byte tables.
 """

@@ -15,8 +15,8 @@ from typing import Protocol
 from hermes_testkit import BrokerProcess
 from witness import Witness
 
-from hermes.cli.log_checks import DirectoryCheck
-from hermes.cli.segments import Limits
+from hermes.storage.inspection import Limits
+from hermes.storage.verification import DirectoryCheck
 
 __all__ = ["Frames", "check_aftermath", "fuzz", "log_bytes", "open_sockets"]
 
@@ -107,6 +107,6 @@ def check_aftermath(broker: BrokerProcess, witness: Witness) -> None:
     assert broker.stop() == 0, "it did not stop in good order"
     faults = [line for line in broker.lines if "Traceback" in line or "Unhandled" in line]
     assert not faults, faults[0]
-    findings = DirectoryCheck(broker.log_dir, Limits(1 << 20, 64 << 20)).run()
+    findings = DirectoryCheck(broker.log_dir, Limits(1 << 20, 64 << 20), pause=lambda: None).run()
     problems = [each for each in findings if each.kind == "problem"]
     assert not problems, problems[0]

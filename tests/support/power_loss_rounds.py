@@ -42,9 +42,9 @@ from power_loss_load import (
 from server_process import free_ports
 from traced_files import Node, Trace
 
-from hermes.cli.log_checks import DirectoryCheck
-from hermes.cli.segments import Limits
 from hermes.protocol import find_valid_message
+from hermes.storage.inspection import Limits
+from hermes.storage.verification import DirectoryCheck
 
 __all__ = ["Recording"]
 
@@ -243,8 +243,9 @@ def _check_that_it_goes_on(client: RawClient, logs: _Logs) -> None:
 
 def _check_files(folder: Path, logs: _Logs) -> None:
     """What `check-log` finds is about what was never confirmed, or no message at all."""
-    for finding in DirectoryCheck(folder, Limits(1 << 20, 1 << 20)).run():
-        assert "recovery leaves them out" not in finding.text, f"it has not: {finding}"
+    limits = Limits(1 << 20, 1 << 20)
+    for finding in DirectoryCheck(folder, limits, pause=lambda: None).run():
+        assert "recovery drops them" not in finding.text, f"it has not: {finding}"
         if finding.kind == "problem":
             topic, _, partition = Path(finding.path).parent.name.rpartition("-")
             log = logs[topic, int(partition)]

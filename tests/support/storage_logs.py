@@ -40,6 +40,17 @@ def open_log(
     return log
 
 
+def write_segment(
+    root: Path, data: bytes, *, base: int = 0, partition: str = "clicks-0", suffix: str = ".kafka"
+) -> Path:
+    """Write bytes as a file of a partition below a data directory, which is made when missing."""
+    directory = root / partition
+    directory.mkdir(parents=True, exist_ok=True)
+    path = directory / f"{base:020d}{suffix}"
+    path.write_bytes(data)
+    return path
+
+
 def append(log: Log, *messages: bytes, now_ms: int = NOW_MS) -> int:
     """Append messages as one buffer."""
     data = b"".join(messages)

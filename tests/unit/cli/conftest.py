@@ -1,5 +1,8 @@
+from functools import partial
+
 import pytest
 from click.testing import CliRunner
+from storage_logs import write_segment
 
 from hermes.cli import program
 from hermes.client import FetchResult
@@ -28,16 +31,8 @@ def run():
 
 @pytest.fixture
 def make_segment(tmp_path):
-    """Writes bytes as the segment of a partition; returns its path."""
-
-    def make(data, *, base=0, partition="clicks-0", suffix=".kafka"):
-        directory = tmp_path / "data" / partition
-        directory.mkdir(parents=True, exist_ok=True)
-        path = directory / f"{base:020d}{suffix}"
-        path.write_bytes(data)
-        return path
-
-    return make
+    """Writes a segment below the data directory; returns its path."""
+    return partial(write_segment, tmp_path / "data")
 
 
 class FakeConsumer:

@@ -1,222 +1,60 @@
 import json
-import os
-from zlib import crc32
 
-import pytest
-from storage_logs import read_all
-
-from hermes.cli.log_checks import DirectoryCheck
-from hermes.cli.segments import Limits
 from hermes.protocol import Codec, encode_message_set
-from hermes.storage import DataDirectory, LogSettings
-from hermes.storage.time_index import SYNC_EVERY_BYTES, IndexEntry, encode_entry
 
 PAYLOADS = [b"payload %d" % number for number in range(50)]
 DATA = encode_message_set(PAYLOADS)
 
 
-@pytest.fixture
-def check(run, tmp_path):
-    """Runs `check-log --json` on the data directory; (exit code, findings, summary)."""
+def test_json_has_a_row_for_each_finding_and_a_summary(run, make_segment, tmp_path):
+    data = bytearray(DATA)
+    data[15] ^= 1
+    path = make_segment(bytes(data))
+    (tmp_path / "data" / "notes.txt").touch()
+    result = run("check-log", "--json", tmp_path / "data")
+    assert (result.exit_code, result.stderr) == (1, "")
+    problem, notice, summary = (json.loads(line) for line in result.stdout.splitlines())
+    assert problem.pop("text").startswith("its CRC is ")
+    assert problem == {
+        "kind": "problem",
+        "path": f"clicks-0/{path.name}",
+        "offset": 0,
+        "next_offset": 19,
+    }
+    assert notice == {
+        "kind": "notice",
+        "path": "notes.txt",
+        "text": "not a file of Hermes or Kafka; left alone",
+        "offset": None,
+        "next_offset": None,
+    }
+    assert summary == {
+        "kind": "summary",
+        "partitions": 1,
+        "segments": 1,
+        "messages": 49,
+        "size_bytes": len(DATA),
+        "problems": 1,
+        "notices": 1,
+    }
 
-    def invoke():
-        result = run("check-log", "--json", tmp_path / "data")
-        *findings, summary = (json.loads(line) for line in result.stdout.splitlines())
-        assert summary.pop("kind") == "summary"
-        assert result.stderr == ""
-        return result.exit_code, findings, summary
 
-    return invoke
-
-
-def test_a_good_directory(check, make_segment, run, tmp_path):
+def test_a_good_directory(run, make_segment, tmp_path):
     make_segment(DATA)
     make_segment(encode_message_set(PAYLOADS, Codec.SNAPPY), base=len(DATA))
     make_segment(b"", partition="views-10")
-    (tmp_path / "data" / ".kafka_cleanshutdown").touch()
-    (tmp_path / "data" / ".hermes_lock").write_text("123")
-    code, findings, summary = check()
-    assert (code, findings) == (0, [])
-    assert {**summary, "size_bytes": None} == {
-        "partitions": 2,
-        "segments": 3,
-        "messages": 100,
-        "size_bytes": None,
-        "problems": 0,
-        "notices": 0,
-    }
-    text = run("check-log", tmp_path / "data").stdout
-    assert text.startswith("checked 2 partitions, 3 segments, 100 messages, ")
-    assert text.endswith(": 0 problems, 0 notices\n")
+    result = run("check-log", tmp_path / "data")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout.startswith("checked 2 partitions, 3 segments, 100 messages, ")
+    assert result.stdout.endswith(": 0 problems, 0 notices\n")
 
 
-def test_nothing_is_changed(check, make_segment, tmp_path):
-    make_segment(DATA[:-3])
-    (tmp_path / "data" / "strange").mkdir()
-    before = {path: path.stat() for path in sorted((tmp_path / "data").rglob("*"))}
-    check()
-    after = {path: path.stat() for path in sorted((tmp_path / "data").rglob("*"))}
-    assert list(before) == list(after)
-    assert all(before[path].st_mtime_ns == after[path].st_mtime_ns for path in before)
-    assert all(before[path].st_size == after[path].st_size for path in before)
-
-
-@pytest.mark.parametrize("bit", range(8 * 14))
-def test_every_flipped_bit_of_a_header_is_found(check, make_segment, bit):
-    start = len(encode_message_set(PAYLOADS[:10]))
-    if bit // 8 == 5 and bit % 8 < 6:
-        return  # the attributes' free bits mean nothing
-    data = bytearray(DATA)
-    data[start + bit // 8] ^= 0x80 >> bit % 8
-    make_segment(bytes(data))
-    code, findings, summary = check()
-    assert code == 1
-    assert [(each["kind"], each["offset"]) for each in findings] == [("problem", start)]
-    assert findings[0]["next_offset"] == len(encode_message_set(PAYLOADS[:11]))
-    assert summary["messages"] == 49
-
-
-def test_a_missing_segment_is_named_with_what_is_lost(check, make_segment):
+def test_notices_are_no_failure(run, make_segment, tmp_path):
     make_segment(DATA)
-    make_segment(DATA, base=len(DATA) + 1000)
-    code, findings, _ = check()
-    assert code == 1
-    assert [each["text"] for each in findings] == [
-        f"ends at {len(DATA)}, but the next segment starts at {len(DATA) + 1000}: "
-        "1000 bytes are missing"
-    ]
-    assert findings[0]["path"] == "clicks-0/00000000000000000000.kafka"
-
-
-def test_overlapping_segments_are_a_problem(check, make_segment):
-    make_segment(DATA)
-    make_segment(DATA, base=10)
-    code, findings, _ = check()
-    assert code == 1
-    assert findings[0]["text"].endswith("they overlap")
-
-
-def test_a_tail_of_an_old_segment_and_one_of_the_last(check, make_segment):
-    make_segment(DATA + b"\0\0")
-    make_segment(DATA[:-1], base=len(DATA) + 2)
-    code, findings, summary = check()
-    assert code == 1
-    assert [each["offset"] for each in findings] == [len(DATA), 2 * len(DATA) + 2 - 20]
-    assert "cuts them off" not in findings[0]["text"]
-    assert "the broker cuts them off when it recovers" in findings[1]["text"]
-    assert summary["messages"] == 99
-
-
-def test_a_segment_that_is_not_flushed_yet_belongs_to_the_log(check, make_segment):
-    make_segment(DATA)
-    make_segment(DATA, base=len(DATA), suffix=".unflushed")
-    assert check()[0:2] == (0, [])
-
-
-M1, M2, M3 = (encode_message_set([letter * 20]) for letter in (b"a", b"b", b"c"))
-END = len(M1)
-
-
-def spoiled(data):
-    return data[:-1] + bytes([data[-1] ^ 1])
-
-
-@pytest.mark.parametrize("damaged", [False, True])
-def test_of_two_files_with_one_base_the_one_that_the_broker_serves_is_checked(
-    check, make_segment, damaged, tmp_path
-):
-    """A Hermes killed just after a roll leaves a draft; Kafka 0.7 then appends there itself."""
-    make_segment(M1)
-    make_segment(encode_message_set([b"Hermes, killed"]), base=END, suffix=".unflushed")
-    make_segment(spoiled(M2) if damaged else M2, base=END)
-    make_segment(M3, base=2 * END)
-    code, findings, summary = check()
-    assert (code, summary["problems"], summary["segments"]) == (damaged, damaged, 3)
-    notices = [found for found in findings if found["kind"] == "notice"]
-    assert [found["path"] for found in notices] == [f"clicks-0/{END:020d}.unflushed"]
-    assert f"the broker serves {END:020d}.kafka" in notices[0]["text"]
-    assert served(tmp_path / "data") == (M1 + (spoiled(M2) if damaged else M2) + M3, 1)
-
-
-@pytest.mark.parametrize(
-    ("drafts", "text"),
-    [({END: M2}, "fits nowhere between"), ({5 * END: M2}, "no segment leads to")],
-)
-def test_a_draft_that_is_no_part_of_the_log_is_no_problem(
-    check, make_segment, tmp_path, drafts, text
-):
-    make_segment(M1 + M2)
-    make_segment(M3, base=2 * END)
-    for base, data in drafts.items():
-        make_segment(data, base=base, suffix=".unflushed")
-    code, findings, summary = check()
-    assert (code, len(findings), summary["segments"]) == (0, 1, 2)
-    assert text in findings[0]["text"]
-    assert served(tmp_path / "data")[0] == M1 + M2 + M3
-
-
-def served(directory):
-    """What a broker makes of the directory: (the visible bytes, how many files it left alone)."""
-    opened = DataDirectory(directory, lambda topic: LogSettings())
-    report = opened.open(0)
-    visible = read_all(opened.logs["clicks", 0])
-    opened.close()
-    return visible, len(report.strange)
-
-
-def test_files_that_are_not_regular_are_named_and_not_waited_for(check, make_segment, tmp_path):
-    make_segment(M1)
-    make_segment(M1, partition="good-0")
-    os.mkfifo(tmp_path / "data" / "clicks-0" / f"{0:020d}.timeindex")
-    make_segment(M1, partition="pipe-0").unlink()
-    os.mkfifo(tmp_path / "data" / "pipe-0" / f"{0:020d}.kafka")
-    (tmp_path / "data" / "link-0").mkdir()
-    (tmp_path / "data" / "link-0" / f"{0:020d}.kafka").symlink_to("/dev/zero")
-    code, findings, summary = check()
-    problems = {found["path"] for found in findings if found["kind"] == "problem"}
-    assert code == 1
-    assert problems == {
-        f"clicks-0/{0:020d}.timeindex",
-        f"link-0/{0:020d}.kafka",
-        f"pipe-0/{0:020d}.kafka",
-    }
-    assert summary["segments"] == 2
-
-
-def test_what_embedded_coordination_keeps_is_no_strange_file(check, make_segment, tmp_path):
-    make_segment(M1)
-    for suffix in ("", "-wal", "-shm"):
-        (tmp_path / "data" / f".hermes_coordination{suffix}").touch()
-    assert check()[:2] == (0, [])
-
-
-def test_directories_are_partitions_where_the_broker_takes_them_for_such(check, tmp_path):
-    for name, file in (("backup-1763715600", f"{0:020d}.kafka"), ("photos-1", "beach.jpg")):
-        (tmp_path / "data" / name).mkdir(parents=True)
-        (tmp_path / "data" / name / file).touch()
-    code, findings, summary = check()
-    assert (code, summary["partitions"]) == (0, 0)
-    assert [found["path"] for found in findings] == ["backup-1763715600", "photos-1"]
-
-
-def test_strange_entries_are_notices_and_no_failure(check, make_segment, tmp_path):
-    make_segment(DATA)
-    (tmp_path / "data" / "lost+found").mkdir()
     (tmp_path / "data" / "notes.txt").touch()
-    (tmp_path / "data" / "clicks-0" / "backup.kafka~").touch()
-    (tmp_path / "data" / "clicks-0" / f"{7:020d}.timeindex").touch()
-    (tmp_path / "data" / "empty-1").mkdir()
-    code, findings, summary = check()
-    assert code == 0
-    assert {each["kind"] for each in findings} == {"notice"}
-    assert sorted(each["path"] for each in findings) == [
-        f"clicks-0/{7:020d}.timeindex",
-        "clicks-0/backup.kafka~",
-        "empty-1",
-        "lost+found",
-        "notes.txt",
-    ]
-    assert (summary["notices"], summary["problems"]) == (5, 0)
+    result = run("check-log", tmp_path / "data")
+    assert result.exit_code == 0
+    assert result.stdout.startswith("notice: notes.txt: ")
 
 
 def test_a_single_partition_can_be_checked(run, make_segment):
@@ -240,126 +78,3 @@ def test_text_names_the_place_and_the_way_on(run, make_segment, tmp_path):
 
 def test_no_such_directory_is_a_wrong_command_line(run, tmp_path):
     assert run("check-log", tmp_path / "none").exit_code == 2
-
-
-# -- while a broker is at work ------------------------------------------------------------------
-
-
-def live_check(root, pause):
-    return DirectoryCheck(root, Limits(), pause=pause)
-
-
-def test_an_append_that_is_under_way_is_waited_for(make_segment, tmp_path):
-    path = make_segment(DATA[:-5])
-    steps = iter([DATA[-5:-3], b"", DATA[-3:] + DATA + b"\0\0"])
-
-    def pause():
-        with path.open("ab") as file:
-            file.write(next(steps))
-
-    check = live_check(tmp_path / "data", pause)
-    assert list(check.run()) == []
-    assert check.totals.messages == 49  # the last one was not there when the check began
-    assert next(steps, None) is None
-
-
-def test_a_failed_append_that_is_cut_off_is_no_problem(make_segment, tmp_path):
-    path = make_segment(DATA + b"\0\0")
-    check = live_check(tmp_path / "data", lambda: path.write_bytes(DATA))
-    assert list(check.run()) == []
-    assert check.totals.messages == 50
-
-
-def test_a_tail_that_stays_torn_is_a_problem_after_a_bounded_wait(make_segment, tmp_path):
-    make_segment(DATA[:-5])
-    pauses = []
-    check = live_check(tmp_path / "data", lambda: pauses.append(1))
-    assert [finding.kind for finding in check.run()] == ["problem"]
-    assert 0 < len(pauses) < 100
-
-
-def test_retention_may_delete_the_oldest_segments_meanwhile(make_segment, tmp_path):
-    make_segment(DATA, partition="a-0")
-    torn = make_segment(DATA + b"\0", partition="a-1")
-    first = make_segment(DATA, partition="b-0")
-    make_segment(DATA, partition="b-0", base=len(DATA))
-    check = live_check(tmp_path / "data", lambda: None)
-    findings = check.run()
-    assert next(findings).path == f"a-1/{torn.name}"
-    first.unlink()  # before its partition was looked at
-    assert list(findings) == []
-    assert check.totals.segments == 3
-
-
-# -- the time index -----------------------------------------------------------------------------
-
-
-def entry(time_ms, end_offset):
-    return encode_entry(
-        IndexEntry(time_ms, end_offset, crc32(DATA[max(0, end_offset - 64) : end_offset]))
-    )
-
-
-GOOD_ENTRIES = [entry(1000 + number, 17 * number) for number in range(1, 11)]
-
-
-@pytest.mark.parametrize(
-    ("index", "code", "kinds"),
-    [
-        (b"".join(GOOD_ENTRIES), 0, []),
-        (b"", 0, []),
-        (b"".join(GOOD_ENTRIES) + b"torn", 0, ["notice"]),
-        (b"".join(GOOD_ENTRIES) + bytes(24), 0, ["notice"]),
-        (GOOD_ENTRIES[0] + bytes(24) + GOOD_ENTRIES[1], 1, ["problem"]),
-        (GOOD_ENTRIES[1] + GOOD_ENTRIES[0], 1, ["problem"]),
-        (encode_entry(IndexEntry(1, 100, 0)), 0, ["notice"]),  # Kafka rewrote the segment
-        (encode_entry(IndexEntry(1, 10**9, 0)), 0, ["notice"]),
-    ],
-)
-def test_the_time_index_is_compared_with_its_segment(
-    check, make_segment, tmp_path, index, code, kinds
-):
-    make_segment(DATA)
-    make_segment(index, suffix=".timeindex")
-    (tmp_path / "data" / ".kafka_cleanshutdown").touch()
-    found = check()
-    assert (found[0], [each["kind"] for each in found[1]]) == (code, kinds)
-    assert all(each["path"].endswith(".timeindex") for each in found[1])
-
-
-@pytest.mark.parametrize(
-    "index",
-    [GOOD_ENTRIES[0] + bytes(24) + GOOD_ENTRIES[1], GOOD_ENTRIES[1] + GOOD_ENTRIES[0]],
-    ids=["damaged", "out of order"],
-)
-def test_what_a_power_loss_tore_is_a_problem_only_where_no_recovery_comes(
-    check, make_segment, tmp_path, index
-):
-    """Recovery looks at the last `.kafka` and what follows it, and only after an unclean stop."""
-    make_segment(DATA)
-    make_segment(DATA, base=len(DATA))
-    make_segment(DATA, base=2 * len(DATA), suffix=".unflushed")
-    shifted = encode_entry(IndexEntry(1, 17 + len(DATA), crc32(DATA[:17])))
-    make_segment(index, suffix=".timeindex")
-    make_segment(shifted + bytes(24) + shifted, base=len(DATA), suffix=".timeindex")
-    code, findings, _ = check()
-    assert code == 1
-    assert [(each["kind"], each["path"]) for each in findings] == [
-        ("problem", f"clicks-0/{0:020d}.timeindex"),
-        ("notice", f"clicks-0/{len(DATA):020d}.timeindex"),
-    ]
-    directory = DataDirectory(tmp_path / "data", lambda topic: LogSettings())
-    directory.open(0)
-    directory.close(clean=False)
-    assert [each["path"] for each in check()[1]] == [f"clicks-0/{0:020d}.timeindex"]
-
-
-def test_damage_that_no_power_loss_can_have_done_is_a_problem(check, make_segment):
-    """An index is synced every 64 MiB of log."""
-    far = SYNC_EVERY_BYTES + 17
-    make_segment(encode_message_set([bytes(far)]) + DATA)
-    entries = [IndexEntry(1, end, 0) for end in (5, 6, far + 20, far + 30)]
-    one, two, three, four = map(encode_entry, entries)
-    make_segment(one + bytes(24) + two + three + bytes(24) + four, suffix=".timeindex")
-    texts = {(each["kind"], each["text"][:11]) for each in check()[1] if "damaged" in each["text"]}
-    assert texts == {("problem", "1 of 6 entr"), ("notice", "1 of 6 entr")}

@@ -1,15 +1,15 @@
-"""Verifies a data directory without changing it, also while a broker works on it.
+"""Verifies a data directory without changing it, even while a broker is using it.
 
-Knows the layout of the disk and what may change under a reader: an active segment grows, may end
-in the middle of an append, and is renamed when it has been flushed; retention deletes the oldest
-segments. None of that is a finding.
+Which files make up a log is decided by the loader's rules (`choose_names`, `arrange`), and which
+bytes are messages by recovery's; here stands what may change under a reader: an active segment
+grows, may end in the middle of an append, and is renamed when it has been flushed; retention
+deletes the oldest segments. None of that is a finding.
 
-A *problem* means that messages are lost, damaged or unreachable. A *notice* is something odd that
-costs nobody a message.
+A *problem* means that messages are lost, damaged or unreachable. A *notice* is an oddity that costs
+no message.
 """
 
 import os
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,11 +18,10 @@ from pathlib import Path
 from stat import S_ISREG
 from typing import Final
 
-from hermes.cli.index_checks import index_faults
-from hermes.cli.segments import BadRange, Limits, SegmentFile, StoredMessage
 from hermes.errors import ProtocolError
 from hermes.protocol import check_message_set, check_topic_name
 from hermes.storage.files import FileLayer, read_exactly
+from hermes.storage.inspection import BadRange, Limits, SegmentFile, StoredMessage, index_faults
 from hermes.storage.layout import (
     CLEAN_SHUTDOWN_MARKER,
     OWN_FILES,
@@ -42,24 +41,24 @@ from hermes.storage.segment import (
 __all__ = ["DirectoryCheck", "Finding", "Totals", "data_bytes"]
 
 _OWN_FILES: Final = (CLEAN_SHUTDOWN_MARKER, *OWN_FILES)
+_UNRECOGNIZED: Final = "not a file of Hermes or Kafka; left alone"
 _NOT_REGULAR: Final = "is not a regular file (links are not followed)"
-# The one that counts first, and again: it may be renamed just between the two looks.
+# The one that counts comes first, and again: a rename may fall between the two attempts.
 _SUFFIXES: Final = (SEGMENT_SUFFIX, UNFLUSHED_SUFFIX, SEGMENT_SUFFIX)
 _WINDOW_BYTES: Final = 1024 * 1024
 _APPEND_CHECKS: Final = 10
-_APPEND_CHECK_SECONDS: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that was found.
+    """A problem or a notice.
 
     Attributes:
         kind: `problem` or `notice`.
         path: the file or directory, relative to the data directory.
-        text: what is wrong, and what comes of it.
-        offset: where in the partition's log; None when that makes no sense.
-        next_offset: where the next good message starts; None when none follows.
+        text: what is wrong, and what the consequence is.
+        offset: where in the partition's log; None when it isn't about a place there.
+        next_offset: where the next valid message starts; None when none follows.
     """
 
     kind: str
@@ -71,10 +70,10 @@ class Finding:
 
 @dataclass(slots=True)
 class Totals:
-    """What was looked at.
+    """What was checked.
 
     Attributes:
-        partitions, segments, messages: how many; inner messages of compressed sets counted.
+        partitions, segments, messages: how many; the messages inside compressed sets are counted.
         size_bytes: the size of all segments.
         problems, notices: how many findings of each kind.
     """
@@ -92,20 +91,22 @@ class DirectoryCheck:
 
     Args:
         root: the directory; only read.
-        limits: what is believed of damaged and compressed messages.
+        limits: how large damaged and compressed messages may be.
+        pause: called to let a broker finish an append, up to ten times per torn tail: waits for
+            some 50 ms, unless no broker can be running.
         advance: called with the number of bytes checked since the last call.
-        pause: called to let a broker finish an append; sleeps for a moment unless replaced.
 
     Attributes:
-        totals: what was looked at so far.
+        totals: what was checked so far.
     """
 
     def __init__(
         self,
         root: Path,
         limits: Limits,
+        *,
+        pause: Callable[[], None],
         advance: Callable[[int], None] = lambda size_bytes: None,
-        pause: Callable[[], None] = lambda: time.sleep(_APPEND_CHECK_SECONDS),
     ) -> None:
         self._root = root
         self._limits = limits
@@ -142,39 +143,39 @@ class DirectoryCheck:
             if path.is_dir():
                 yield self._notice(path, f"{_directory_fault(name)}; left alone")
             elif not name.startswith(_OWN_FILES) and os.path.lexists(path):
-                yield self._notice(path, "no file of Hermes or Kafka; left alone")
+                yield self._notice(path, _UNRECOGNIZED)
 
     def _check_partition(self, directory: Path) -> Iterator[Finding]:
         try:
             names = sorted(os.listdir(directory))
         except FileNotFoundError:
-            yield self._notice(directory, "was deleted meanwhile")
+            yield self._notice(directory, "was deleted during the check")
             return
         self.totals.partitions += 1
-        suffixes, strange = choose_names(names)
-        yield from self._check_names(directory, names, suffixes, strange)
-        parts = []
+        suffixes, unrecognized = choose_names(names)
+        yield from self._check_names(directory, names, suffixes, unrecognized)
+        listed = []
         for base in suffixes:
-            part = _look(directory, base)
-            if part is None:
-                yield from self._gone(directory, base)
-            elif not part.is_regular:
-                yield self._problem(part.path, f"{_NOT_REGULAR}: the partition stays offline")
+            entry = _look_up(directory, base)
+            if entry is None:
+                yield from self._check_deleted(directory, base)
+            elif not entry.is_regular:
+                yield self._problem(entry.path, f"{_NOT_REGULAR}: the partition stays offline")
             else:
-                parts.append(part)
-        found = arrange(parts)
-        yield from self._check_drafts(found)
+                listed.append(entry)
+        found = arrange(listed)
+        yield from self._check_leftovers(found)
         if not found.settled:
             yield self._notice(directory, "holds no segment; the broker starts it at 0")
         segments = [*found.settled, *found.reached]
-        # What the next start recovers: see `hermes.storage.tail`.
-        recovered = (
-            len(segments) - len(found.reached) - 1 if _is_unclean(directory) else len(segments)
-        )
-        for number, part in enumerate(segments, 1):
+        # Up to here the next start recovers nothing: see `hermes.storage.tail`.
+        sound = len(segments)
+        if _is_unclean(directory):
+            sound -= len(found.reached) + 1
+        for number, entry in enumerate(segments, 1):
             following = segments[number].base_offset if number < len(segments) else None
             yield from self._check_segment(
-                directory, part.base_offset, following, will_be_mended=number > recovered
+                directory, entry.base_offset, following, will_be_recovered=number > sound
             )
 
     def _check_names(
@@ -182,43 +183,42 @@ class DirectoryCheck:
         directory: Path,
         names: Sequence[str],
         suffixes: Mapping[int, str],
-        strange: Sequence[str],
+        unrecognized: Sequence[str],
     ) -> Iterator[Finding]:
-        for name in strange:
+        for name in unrecognized:
             path = directory / name
             if parsed := parse_segment_name(name):
                 served = segment_name(parsed[0], suffixes[parsed[0]])
-                yield self._notice(
-                    path, f"a leftover; the broker serves {served} and leaves it alone"
-                )
+                text = f"a leftover; the broker serves {served} and leaves it alone"
+                yield self._notice(path, text)
             else:
-                yield self._notice(path, "no file of Hermes or Kafka; left alone")
+                yield self._notice(path, _UNRECOGNIZED)
         for name in names:
             parsed = parse_segment_name(name)
             if parsed and parsed[0] not in suffixes:
                 yield self._notice(directory / name, "a time index without its segment")
 
-    def _check_drafts(self, found: Arrangement["_Part"]) -> Iterator[Finding]:
-        """Name the `.unflushed` files that are no part of the log: nothing in them was visible."""
-        for part in found.leftovers:
+    def _check_leftovers(self, found: Arrangement["_ListedSegment"]) -> Iterator[Finding]:
+        """Name the `.unflushed` files that the log leaves out: nothing in them was visible."""
+        for entry in found.leftovers:
             text = "a leftover that fits nowhere between the segments; the broker leaves it alone"
-            yield self._notice(part.path, text)
-        for part in found.unreached:
+            yield self._notice(entry.path, text)
+        for entry in found.unreached:
             text = "a leftover that no segment leads to; the broker removes it when it recovers"
-            yield self._notice(part.path, text)
+            yield self._notice(entry.path, text)
 
-    def _gone(self, directory: Path, base: int) -> Iterator[Finding]:
-        """Judge that a segment isn't there any more: retention deletes only the oldest ones."""
+    def _check_deleted(self, directory: Path, base: int) -> Iterator[Finding]:
+        """Judge a segment that has vanished: retention deletes only the oldest ones."""
         if any(other < base for other in choose_names(os.listdir(directory))[0]):
             path = directory / segment_name(base)
-            yield self._problem(path, "was deleted meanwhile, though older segments are there")
+            yield self._problem(path, "was deleted during the check, though older segments exist")
 
     def _check_segment(
-        self, directory: Path, base: int, following: int | None, *, will_be_mended: bool
+        self, directory: Path, base: int, following: int | None, *, will_be_recovered: bool
     ) -> Iterator[Finding]:
         index_path = directory / segment_name(base, INDEX_SUFFIX)
         try:
-            index = self._read_if_there(index_path)
+            index = self._read_index(index_path)
         except OSError as error:
             if error.errno != EINVAL:
                 raise
@@ -226,12 +226,12 @@ class DirectoryCheck:
             yield self._problem(index_path, f"{_NOT_REGULAR}: recovery would stop at it")
         segment = self._open(directory, base)
         if segment is None:
-            yield from self._gone(directory, base)
+            yield from self._check_deleted(directory, base)
             return
         with segment:
             self.totals.segments += 1
             yield from self._check_messages(segment, is_last=following is None)
-            for fault in index_faults(index, segment, will_be_mended=will_be_mended):
+            for fault in index_faults(index, segment, will_be_recovered=will_be_recovered):
                 yield Finding(fault.kind, self._relative(index_path), fault.text)
             yield from self._check_joint(segment, following)
 
@@ -242,7 +242,8 @@ class DirectoryCheck:
                 return SegmentFile(directory / segment_name(base, suffix), self._limits)
         return None
 
-    def _read_if_there(self, path: Path) -> bytes:
+    def _read_index(self, path: Path) -> bytes:
+        """The bytes of a time index; none when it doesn't exist."""
         try:
             descriptor = self._files.open_read(os.fspath(path))
         except FileNotFoundError:
@@ -268,9 +269,9 @@ class DirectoryCheck:
         self.totals.size_bytes += segment.end_offset - offset
         while offset < segment.end_offset:
             start = offset
-            offset = self._skip_good(segment, offset)
+            offset = self._skip_valid(segment, offset)
             if offset == start:
-                # Something is unusual in this window: a large message, or a bad one.
+                # This window begins with something unusual: a large message, or a bad one.
                 for found in segment.walk(offset):
                     yield from self._judge(segment, found, is_last=is_last)
                     offset = found.end_offset
@@ -278,8 +279,8 @@ class DirectoryCheck:
                         break
             self._advance(offset - start)
 
-    def _skip_good(self, segment: SegmentFile, offset: int) -> int:
-        """Check a window at once; the offset up to which all is well."""
+    def _skip_valid(self, segment: SegmentFile, offset: int) -> int:
+        """Check a window at once; the offset up to which every message is valid."""
         try:
             checked = check_message_set(
                 segment.read(offset, _WINDOW_BYTES),
@@ -306,7 +307,7 @@ class DirectoryCheck:
             yield self._problem(segment.path, text, found.offset, found.next_offset)
 
     def _is_being_appended(self, segment: SegmentFile, tail: BadRange) -> bool:
-        """Whether the tail turns into a message (or goes away) while we look."""
+        """Whether the tail becomes a message (or is cut off) during the check."""
         end = segment.end_offset
         for _ in range(_APPEND_CHECKS):
             self._pause()
@@ -316,7 +317,7 @@ class DirectoryCheck:
                 continue
             end = segment.end_offset
             if isinstance(next(segment.walk(tail.offset)), StoredMessage):
-                # What follows was appended after this check had begun.
+                # What follows was appended after this check began.
                 segment.end_offset = tail.offset
                 return True
         return False
@@ -351,8 +352,8 @@ def data_bytes(root: Path) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
-    """A segment's file as it was when it was looked at."""
+class _ListedSegment:
+    """A segment's file as it was when its directory was listed."""
 
     path: Path
     base_offset: int
@@ -361,29 +362,34 @@ class _Part:
     is_regular: bool
 
 
-def _look(directory: Path, base: int) -> _Part | None:
-    """Look at a segment under the name that it has now; None when it is gone."""
+def _look_up(directory: Path, base: int) -> _ListedSegment | None:
+    """Find a segment under the name that it has now; None when it was deleted."""
     for suffix in _SUFFIXES:
         path = directory / segment_name(base, suffix)
         with suppress(FileNotFoundError):
             status = os.lstat(path)
-            is_regular = S_ISREG(status.st_mode)
-            return _Part(path, base, base + status.st_size, suffix == SEGMENT_SUFFIX, is_regular)
+            return _ListedSegment(
+                path,
+                base,
+                base + status.st_size,
+                is_flushed_name=suffix == SEGMENT_SUFFIX,
+                is_regular=S_ISREG(status.st_mode),
+            )
     return None
 
 
 def _is_unclean(partition: Path) -> bool:
-    """Whether the data directory of a partition was not stopped in good order, or is in use."""
+    """Whether the last stop of a partition's broker was unclean, or it is still running."""
     return not os.path.lexists(partition.parent / CLEAN_SHUTDOWN_MARKER)
 
 
 def _directory_fault(name: str) -> str:
-    """Say why a directory is no partition's."""
+    """Say why a directory doesn't hold a partition."""
     topic, dash, partition = name.rpartition("-")
     if not dash or not (partition.isascii() and partition.isdigit()):
-        return "no partition's directory (<topic>-<number>), and Kafka 0.7 would not start"
+        return "not a partition's directory (<topic>-<number>), and Kafka 0.7 would not start"
     try:
         check_topic_name(topic)
     except ProtocolError as error:
         return f"{error}, and Kafka 0.7 would not start"
-    return "no partition's directory: its number is no partition's, or no file in it is a log's"
+    return "not a partition's directory: its number is out of range, or it holds no file of a log"

@@ -1,8 +1,9 @@
-"""A segment's file, message by message, read-only: what `dump-log` shows and `check-log` judges.
+"""One segment, read-only: its messages, one by one, and whether its time index is right about them.
 
-Which bytes are messages, and where the next good one starts behind a bad one, is decided by
-`hermes.storage.recovery`, so that the tools never contradict the broker's own recovery. On top of
-that stands what a CRC can't see: whether a compressed message can be expanded.
+It is what `dump-log` shows and `verification` judges. Which bytes are messages, and where the next
+valid one starts after a bad one, is decided by `hermes.storage.recovery`, so that the tools never
+contradict the broker's own recovery. Added to that is what a CRC can't see: whether a compressed
+message can be expanded.
 """
 
 import os
@@ -10,9 +11,10 @@ import re
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 from zlib import crc32
 
 from hermes.errors import InvalidMessageError
@@ -21,29 +23,35 @@ from hermes.protocol.expansion import DEFAULT_MAX_EXPANDED_BYTES, Expansion
 from hermes.protocol.messages import CODEC_MASK, HEADER_BYTES
 from hermes.storage.files import FileLayer, read_exactly
 from hermes.storage.recovery import SegmentReader, next_valid
+from hermes.storage.time_index import (
+    ENTRY_BYTES,
+    SYNC_EVERY_BYTES,
+    TAIL_BYTES,
+    IndexEntry,
+    decode_entry,
+)
 
 __all__ = [
     "BadRange",
+    "IndexFault",
     "Limits",
     "SegmentFile",
     "StoredMessage",
-    "codec_name",
+    "index_faults",
 ]
 
 _WINDOW_BYTES: Final = 1024 * 1024
 _SIZE: Final = struct.Struct(">i")
 _CRC: Final = struct.Struct(">I")
-# By the two bits of the attributes.
-_CODEC_NAMES: Final = (*(codec.name.lower() for codec in Codec), "codec-3")
 _NAME: Final = re.compile(r"([0-9]{1,20})\.[a-z]+")
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What is believed of damaged and of compressed messages.
+    """How large damaged and compressed messages may be.
 
     Attributes:
-        max_message_bytes: the largest payload looked for behind a damaged message; intact ones
+        max_message_bytes: the largest payload looked for after a damaged message; intact ones
             may be larger.
         max_expanded_bytes: what one compressed message may expand to.
     """
@@ -54,14 +62,14 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class StoredMessage:
-    """A message whose size, magic and CRC are right.
+    """A message with a valid size, magic and CRC.
 
     Attributes:
         offset: where it starts in the partition's log.
         size_bytes: what it takes in the log, its length field included.
-        message: the message as it stands there, its payload a copy.
+        message: the message as stored, its payload a copy.
         message_count: how many messages it holds: 1, or those of a compressed set.
-        problem: why it can't be consumed all the same; None when it can.
+        problem: why it can't be consumed nevertheless; None when it can.
     """
 
     offset: int
@@ -78,7 +86,7 @@ class StoredMessage:
 
 @dataclass(frozen=True, slots=True)
 class BadRange:
-    """Bytes that are no valid message.
+    """Bytes that aren't a valid message.
 
     Attributes:
         offset: where they start in the partition's log.
@@ -94,31 +102,20 @@ class BadRange:
 
     @property
     def is_tail(self) -> bool:
-        """Whether no valid message follows: what the broker cuts off when it recovers."""
+        """Whether no valid message follows: a tail, which the broker cuts off when it recovers."""
         return self.next_offset is None
-
-
-def codec_name(message: Message) -> str:
-    """How a message says it is compressed.
-
-    Args:
-        message: any message, valid or not.
-
-    Returns:
-        `none`, `gzip` or `snappy`; `codec-3` for the one that isn't assigned.
-    """
-    return _CODEC_NAMES[message.attributes & CODEC_MASK]
 
 
 class SegmentFile:
     """A segment's file, opened for reading; a context manager.
 
-    A broker may be appending to it meanwhile: what is read is what was there when `refresh` (or
-    the constructor) looked at the file's size.
+    A broker may be appending to it: what is read ends where the file ended when `refresh` (or the
+    constructor) last determined its size.
 
     Args:
-        path: the file, or a link to it. Its name tells the base offset; 0 when it doesn't.
-        limits: what is believed.
+        path: the file, or a link to it. The base offset is taken from its name; 0 when that has
+            none.
+        limits: how large damaged and compressed messages may be.
 
     Raises:
         OSError: it can't be opened.
@@ -147,7 +144,7 @@ class SegmentFile:
         self._files.close(self._descriptor)
 
     def refresh(self) -> int:
-        """Look at the file's size again.
+        """Determine the file's size again.
 
         Returns:
             The offset after its last byte.
@@ -173,13 +170,13 @@ class SegmentFile:
         return self._window[start : start + length]
 
     def walk(self, start: int | None = None) -> Iterator[StoredMessage | BadRange]:
-        """Step over the segment.
+        """Walk through the segment.
 
         Args:
             start: the offset to begin at, a message boundary; None for the first.
 
         Yields:
-            What is there, in order and without gaps.
+            Messages and bad ranges, in order and without gaps.
 
         Raises:
             OSError: it can't be read.
@@ -198,7 +195,7 @@ class SegmentFile:
             offset = end
 
     def _message_at(self, offset: int) -> StoredMessage | str:
-        """The message at an offset, or what is wrong with it."""
+        """The message at an offset, or the reason why it isn't valid."""
         left = self.end_offset - offset
         start = self.read(offset, _SIZE.size + max(HEADER_BYTES))
         if left < _SIZE.size:
@@ -208,7 +205,7 @@ class SegmentFile:
             return f"its length is {length}, less than a header"
         if length > left - _SIZE.size:
             missing = length - (left - _SIZE.size)
-            return f"its length is {length}, which goes {missing} bytes beyond the end"
+            return f"its length is {length}, which is {missing} bytes beyond the end"
         magic = start[_SIZE.size]
         if magic >= len(HEADER_BYTES):
             return f"its magic is {magic}, expected 0 or 1"
@@ -242,3 +239,87 @@ class SegmentFile:
         for start in range(offset, end, _WINDOW_BYTES):
             crc = crc32(self.read(start, min(_WINDOW_BYTES, end - start)), crc)
         return crc
+
+
+class IndexFault(NamedTuple):
+    """What is wrong with a time index; it costs accuracy and recovery speed, never a message.
+
+    Attributes:
+        kind: `problem` when the disk has damaged it, `notice` for what a crash leaves and the
+            broker repairs by itself.
+        text: what is wrong.
+    """
+
+    kind: str
+    text: str
+
+
+def index_faults(
+    data: bytes, segment: SegmentFile, *, will_be_recovered: bool
+) -> Iterator[IndexFault]:
+    """Check a time index against its segment.
+
+    Args:
+        data: the index file's bytes, read before the segment was opened, so that every entry
+            is about bytes that the segment has.
+        segment: the segment it belongs to.
+        will_be_recovered: whether the broker's next start recovers the segment, and so drops from
+            its index what a power loss has torn.
+
+    Yields:
+        At most one fault per kind and cause, with the number of entries affected.
+    """
+    entries = [
+        decode_entry(data, position)
+        for position in range(0, len(data) - ENTRY_BYTES + 1, ENTRY_BYTES)
+    ]
+    torn = len(data) % ENTRY_BYTES > 0
+    while entries and entries[-1] is None:
+        torn = True
+        entries.pop()
+    if torn:
+        yield IndexFault("notice", "its end is torn; the broker ignores that")
+    good = [entry for entry in entries if entry is not None]
+    repaired_from = _first_unsynced(entries) if will_be_recovered else len(entries)
+    for kind, some, consequence in (
+        ("problem", entries[:repaired_from], ""),
+        ("notice", entries[repaired_from:], "; recovery drops them"),
+    ):
+        if damaged := some.count(None):
+            text = f"{damaged} of {len(entries)} entries are damaged{consequence}"
+            yield IndexFault(kind, text)
+        if unordered := _count_unordered([entry for entry in some if entry is not None]):
+            text = f"{unordered} of {len(good)} entries are out of order{consequence}"
+            yield IndexFault(kind, text)
+    if foreign := sum(not _fits(entry, segment) for entry in good):
+        yield IndexFault(
+            "notice",
+            f"{foreign} of {len(good)} entries don't match the segment's bytes; "
+            "the broker ignores them",
+        )
+
+
+def _first_unsynced(entries: list[IndexEntry | None]) -> int:
+    """The number of the first entry that a power loss may have torn: see `TimeIndex.mend`."""
+    last = entries[-1] if entries else None
+    known = last.end_offset - SYNC_EVERY_BYTES if last is not None else 0
+    for number in reversed(range(len(entries))):
+        entry = entries[number]
+        if entry is not None and entry.end_offset < known:
+            return number + 1
+    return 0
+
+
+def _count_unordered(entries: list[IndexEntry]) -> int:
+    """How many entries are smaller, in time or offset, than the one before."""
+    return sum(
+        after.time_ms < before.time_ms or after.end_offset < before.end_offset
+        for before, after in pairwise(entries)
+    )
+
+
+def _fits(entry: IndexEntry, segment: SegmentFile) -> bool:
+    if not segment.base_offset < entry.end_offset <= segment.end_offset:
+        return False
+    length = min(TAIL_BYTES, entry.end_offset - segment.base_offset)
+    return crc32(segment.read(entry.end_offset - length, length)) == entry.tail_crc
