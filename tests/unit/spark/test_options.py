@@ -116,7 +116,7 @@ def test_the_table_has_every_option_once_and_says_what_it_means() -> None:
 
 @pytest.mark.parametrize("option", [*SOURCE_OPTIONS, *SINK_OPTIONS], ids=lambda each: each.name)
 def test_the_guide_has_every_option_with_its_meaning(option: Option) -> None:
-    guide = Path(__file__).parents[3] / "docs" / "spark.md"
+    guide = Path(__file__).parents[3] / "docs" / "spark-options.md"
     rows = [
         line for line in guide.read_text().splitlines() if line.startswith(f"| `{option.name}`")
     ]
