@@ -16,6 +16,7 @@ from hermes.broker.carriers import Carrier
 from hermes.broker.large_answers import AnswerReader, LargeAnswers
 from hermes.broker.pages import PageCache
 from hermes.broker.sends import FileSend
+from hermes.broker.turns import SharedTurns
 
 __all__ = ["Answers", "Place"]
 
@@ -55,6 +56,7 @@ class Answers:
     def __init__(
         self,
         pages: PageCache,
+        turns: SharedTurns,
         large_answers: LargeAnswers,
         reader: AnswerReader,
         sent: Callable[[Exception | None], None],
@@ -63,6 +65,7 @@ class Answers:
 
         Args:
             pages: keeps cold pages off the reactor.
+            turns: say how much may leave at once.
             large_answers: is told what an answer holds in memory until it has left.
             reader: on whose behalf.
             sent: called when an answer that didn't leave at once is through, with None, or with
@@ -72,6 +75,7 @@ class Answers:
         self.sending: FileSend | None = None
         self.moved_bytes = 0
         self._pages = pages
+        self._turns = turns
         self._large_answers = large_answers
         self._reader = reader
         self._sent = sent
@@ -145,7 +149,9 @@ class Answers:
             return
         self.moved_bytes += send.size_bytes
         try:
-            if not send.start(self._transport, self._carrier, self._pages, self._through):
+            if not send.start(
+                self._transport, self._carrier, self._pages, self._turns, self._through
+            ):
                 self.sending = send
                 self._large_answers.hold(self._reader, send.memory_bytes())
         except (OSError, EOFError) as error:

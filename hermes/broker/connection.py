@@ -42,7 +42,7 @@ from hermes.broker.broker import Broker, CloseConnection, Later
 from hermes.broker.carriers import Carrier, SendfileCarrier, carrier_for
 from hermes.broker.limits import RequestMemory
 from hermes.broker.pages import PageCache
-from hermes.broker.sends import TURN_BYTES, FileSend
+from hermes.broker.sends import FileSend
 from hermes.config import BrokerConfig
 from hermes.errors import HermesError
 from hermes.limited_log import LimitedLog
@@ -135,7 +135,8 @@ class BrokerConnection(Protocol):
         self._yielded = False  # whether a call for the next turn is scheduled
         self._advancing = False
         # Output.
-        self._answers = Answers(owner.pages, owner.broker.large_answers, self, self._sent)
+        broker = owner.broker
+        self._answers = Answers(owner.pages, broker.turns, broker.large_answers, self, self._sent)
         self._linger: IDelayedCall | None = None
         # Whether the socket is read, and whether the peer is idle.
         self._reading = True
@@ -339,7 +340,8 @@ class BrokerConnection(Protocol):
             )
         elif outcome is not None:
             self._answers.add(outcome)
-            if self._answers.moved_bytes >= TURN_BYTES and self._receiver.buffered_bytes:
+            moved = self._answers.moved_bytes
+            if moved >= self._broker.turns.size_bytes and self._receiver.buffered_bytes:
                 self._yield()
 
     def _yield(self) -> None:
@@ -355,7 +357,8 @@ class BrokerConnection(Protocol):
         """
         if not isinstance(self._carrier, SendfileCarrier):
             return
-        while 0 < self._answers.moved_bytes < TURN_BYTES and self._reading and self._may_take():
+        answers, turns = self._answers, self._broker.turns
+        while 0 < answers.moved_bytes < turns.size_bytes and self._reading and self._may_take():
             data = self._carrier.receive()
             if not data:
                 return

@@ -18,6 +18,7 @@ from zope.interface import implementer
 
 from hermes.broker.carriers import Carrier
 from hermes.broker.pages import PageCache
+from hermes.broker.turns import SharedTurns
 from hermes.protocol import (
     ErrorCode,
     fetch_response_header,
@@ -27,12 +28,9 @@ from hermes.protocol import (
 )
 from hermes.storage import LogSlice
 
-__all__ = ["TURN_BYTES", "FileSend", "MessageSetSend", "MultiMessageSetSend", "WaitingFetchSend"]
+__all__ = ["FileSend", "MessageSetSend", "MultiMessageSetSend", "WaitingFetchSend"]
 
-#: What one connection may move in one turn of the reactor before others get theirs.
-TURN_BYTES = 2 * 1024 * 1024
-
-#: The same in parts of an answer: each costs a call of the kernel.
+#: How many parts of an answer leave in one turn: each costs a call of the kernel.
 TURN_PARTS = 256
 
 #: About what a slice of a segment holds in memory.
@@ -58,6 +56,7 @@ class FileSend:
         "_registering",
         "_resident_until",
         "_transport",
+        "_turns",
         "_warming",
         "sent_bytes",
         "size_bytes",
@@ -93,6 +92,7 @@ class FileSend:
         transport: Any,
         carrier: Carrier,
         pages: PageCache,
+        turns: SharedTurns,
         finished: Callable[[Exception | None], None],
     ) -> bool:
         """Send what can leave at once, and the rest as the transport's producer.
@@ -101,6 +101,7 @@ class FileSend:
             transport: where the producer is registered when something remains.
             carrier: moves the bytes.
             pages: keeps cold disk pages off the reactor.
+            turns: say how much may leave at once.
             finished: called once when an answer that did not leave at once is through, with None,
                 or with the exception that ended it; never called when `start` returns True.
 
@@ -112,6 +113,7 @@ class FileSend:
             EOFError: the segment is shorter than it was.
         """
         self._transport, self._carrier, self._pages = transport, carrier, pages
+        self._turns = turns
         self._finished = finished
         try:
             done = self._pump()
@@ -134,11 +136,13 @@ class FileSend:
         if self._finished is None or self._warming or self._registering:
             return
         self._carrier.writable()
+        began = self._turns.now()
         try:
             done = self._pump()
         except (OSError, EOFError) as error:
             self._end(error)
         else:
+            self._turns.spent(began)
             if done:
                 self._end(None)
 
@@ -157,7 +161,7 @@ class FileSend:
 
     def _pump(self) -> bool:
         """Send within the budget of one turn; True when everything has left."""
-        budget = TURN_BYTES
+        budget = self._turns.size_bytes
         parts, carrier = self._parts, self._carrier
         last_part = self._index + TURN_PARTS
         while self._index < len(parts):
@@ -249,17 +253,18 @@ class MessageSetSend(FileSend):
         transport: Any,
         carrier: Carrier,
         pages: PageCache,
+        turns: SharedTurns,
         finished: Callable[[Exception | None], None],
     ) -> bool:
         """See `FileSend`; nearly every fetch is answered here, with two calls of the kernel."""
-        if len(self._parts) == 2 and self.size_bytes <= TURN_BYTES:
+        if len(self._parts) == 2 and self.size_bytes <= turns.size_bytes:
             try:
                 if self._leave_at_once(carrier, pages):
                     return True
             except BaseException:
                 self.release()
                 raise
-        return super().start(transport, carrier, pages, finished)
+        return super().start(transport, carrier, pages, turns, finished)
 
     def _leave_at_once(self, carrier: Carrier, pages: PageCache) -> bool:
         """Send a header and messages that are in memory; False leaves the rest to the producer."""

@@ -11,7 +11,10 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 
-__all__ = ["TURN_ENTRIES", "TURN_SECONDS", "SharedTurns", "in_turns"]
+__all__ = ["TURN_BYTES", "TURN_ENTRIES", "TURN_SECONDS", "SharedTurns", "in_turns"]
+
+#: How many bytes one connection may send at once before others have their turn.
+TURN_BYTES = 2 * 1024 * 1024
 
 #: How many entries of one request are served before other connections have their turn.
 TURN_ENTRIES = 256
@@ -29,6 +32,9 @@ _SHARED_SECONDS = 0.010
 #: together, however many there are.
 _CROWDED_SECONDS = 0.001
 _ALL_SECONDS = 0.250
+
+#: What a connection may send in any case.
+_LEAST_BYTES = 64 * 1024
 
 #: Time for one request, or one entry of it.
 _LEAST_SECONDS = 0.000_02
@@ -66,6 +72,18 @@ class SharedTurns:
         if self._spent_seconds >= _SHARED_SECONDS:
             return _LEAST_SECONDS
         return TURN_SECONDS / (1 + others)
+
+    @property
+    def size_bytes(self) -> int:
+        """How much a connection may send in a turn that begins now.
+
+        The less, the longer the round has taken: five hundred who read as fast as they can would
+        otherwise make it a second long.
+        """
+        spent = self._spent_seconds
+        if spent <= _SHARED_SECONDS:
+            return TURN_BYTES
+        return max(_LEAST_BYTES, int(TURN_BYTES * _SHARED_SECONDS / spent))
 
     def spent(self, began: float) -> None:
         """Count a turn that began at `began` and is over."""

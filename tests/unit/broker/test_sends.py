@@ -8,19 +8,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from broker_bench import CountingClock
 from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
 
 from hermes.broker.carriers import CopyingCarrier, SendfileCarrier, carrier_for
 from hermes.broker.pages import PageCache
 from hermes.broker.sends import (
-    TURN_BYTES,
     FileSend,
     MessageSetSend,
     MultiMessageSetSend,
     WaitingFetchSend,
 )
+from hermes.broker.turns import TURN_BYTES, SharedTurns
 from hermes.protocol import ErrorCode
+
+TURNS = SharedTurns(Clock())
 
 
 class FakeSlice:
@@ -78,7 +82,7 @@ class Pair:
         self.ended: list[Exception | None] = []
 
     def start(self, send: FileSend, pages: PageCache) -> bool:
-        return send.start(self.transport, self.carrier, pages, self.ended.append)
+        return send.start(self.transport, self.carrier, pages, TURNS, self.ended.append)
 
     def read_all(self) -> bytes:
         """Read and let the producer go on, until nothing more comes."""
@@ -276,7 +280,7 @@ def test_copies_give_the_same_bytes_with_bounded_reads(big: Path) -> None:
     ended: list[Exception | None] = []
     part = FakeSlice(big, 11, 1_000_000)
     send = MessageSetSend(ErrorCode.NONE, part)
-    assert not send.start(transport, carrier, PageCache(at_once), ended.append)
+    assert not send.start(transport, carrier, PageCache(at_once), TURNS, ended.append)
     rounds, largest, before = 0, 0, 0
     while not ended:
         largest = max(largest, len(transport.value()) - before)
@@ -330,7 +334,7 @@ def test_one_turn_moves_a_bounded_share_however_much_the_peer_takes(big: Path) -
     carrier, transport = GreedyCarrier(), StringTransport()
     ended: list[Exception | None] = []
     send = FileSend([FakeSlice(big, 0, 4_900_000)])
-    assert not send.start(transport, carrier, PageCache(at_once), ended.append)
+    assert not send.start(transport, carrier, PageCache(at_once), TURNS, ended.append)
     assert carrier.moved <= TURN_BYTES
     turns = 1
     while not ended:
@@ -341,3 +345,38 @@ def test_one_turn_moves_a_bounded_share_however_much_the_peer_takes(big: Path) -
     assert turns == 3
     assert carrier.moved == 4_900_000
     assert carrier.wakes == turns - 1
+
+
+def test_the_longer_a_round_takes_the_less_each_may_move(big: Path) -> None:
+    clock = CountingClock()
+    turns = SharedTurns(clock)
+    moved: list[int] = []
+
+    class SlowCarrier(GreedyCarrier):
+        def send_file(self, fd: int, position: int, count: int) -> int:
+            clock.rightNow += count / 2e9
+            return super().send_file(fd, position, count)
+
+    def resume(transport: StringTransport, carrier: GreedyCarrier) -> None:
+        before = carrier.moved
+        transport.producer.resumeProducing()
+        moved.append(carrier.moved - before)
+
+    sends = []
+    for _ in range(500):
+        transport, carrier = StringTransport(), SlowCarrier()
+        send = FileSend([FakeSlice(big, 0, 4_900_000)])
+        assert not send.start(transport, carrier, PageCache(at_once), turns, lambda error: None)
+        sends.append((transport, carrier, send))
+    clock.advance(0)  # the round is over
+    began = clock.seconds()
+    for transport, carrier, _ in sends:
+        resume(transport, carrier)
+    assert clock.seconds() - began < 0.2
+    assert moved[0] == TURN_BYTES
+    assert min(moved) >= 64 * 1024
+    clock.advance(0)
+    resume(*sends[-1][:2])
+    assert moved[-1] == TURN_BYTES, "the next round begins with as much as ever"
+    for _, _, send in sends:
+        send.release()
