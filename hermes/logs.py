@@ -1,7 +1,6 @@
-"""The lines of the broker's log: how they are named, which are written, in which format.
+"""The lines of the broker's log: their names, what their values may hold, their levels and formats.
 
-Lines are Twisted's events. What is said here is independent of where they go, which is decided at
-the start (`hermes.tap`). Knows no setting.
+Lines are Twisted's events. Where they go is decided at the start (`hermes.tap`). Knows no setting.
 """
 
 import json
@@ -20,19 +19,32 @@ from twisted.logger import (
     textFileLogObserver,
 )
 
+from hermes.quoting import printable
+
 __all__ = ["ModuleLogger", "log_observer"]
 
 
 class ModuleLogger(Logger):
-    """A class's logger whose lines name the module that the class stands in.
+    """A class's logger whose lines name the module that defines the class, and hold no controls.
 
-    Twisted's own takes the class of whoever uses it instead, whatever namespace it was given; for
-    a subclass in the composition root that names the wrong module.
+    Twisted's own names the class that uses it instead, whatever namespace it was given; for a
+    subclass in the composition root that is the wrong module.
+
+    Names of topics and files, and the errors that quote them, come from anybody: every string and
+    every error among a line's values is escaped here, once, and no caller has to.
     """
 
     def __get__(self, instance: object, owner: type | None = None) -> Self:
         """Itself, for every class and instance."""
         return self
+
+    def emit(self, level: Any, format: str | None = None, **values: Any) -> None:
+        """Log a line; as Twisted's, but strings and errors among the values are made printable."""
+        shown = {
+            name: printable(str(value)) if isinstance(value, str | Exception) else value
+            for name, value in values.items()
+        }
+        super().emit(level, format, **shown)
 
 
 def log_observer(file: Any, level: str, *, as_json: bool) -> ILogObserver:

@@ -16,7 +16,7 @@ from typing import Any, NoReturn, cast
 
 from twisted.application.service import IService
 from twisted.internet.interfaces import IReactorFromThreads
-from twisted.logger import ILogObserver, Logger, LogLevel
+from twisted.logger import ILogObserver, LogLevel
 from twisted.python import usage
 from twisted.python.logfile import LogFile
 
@@ -164,7 +164,9 @@ class _ToTwisted(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """See `logging.Handler`."""
         level = LogLevel.levelWithName(record.levelname.lower().replace("warning", "warn"))
-        Logger(namespace=record.name).emit(level, "{message}", message=record.getMessage())
+        logs.ModuleLogger(namespace=record.name).emit(
+            level, "{message}", message=record.getMessage()
+        )
 
 
 def _exit(message: str) -> NoReturn:

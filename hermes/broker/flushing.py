@@ -23,7 +23,6 @@ from twisted.python.failure import Failure
 
 from hermes.errors import LogOfflineError, StorageError
 from hermes.logs import ModuleLogger
-from hermes.quoting import printable
 from hermes.rate_limit import RateLimit
 from hermes.storage import Log
 
@@ -224,8 +223,8 @@ class FlushScheduler:
         if self._rate.allow("retry") is not None:
             self._log.error(
                 "flushing {partition} has to wait, and is tried again: {error}",
-                partition=printable(state.log.name),
-                error=printable(str(error)),
+                partition=state.log.name,
+                error=error,
             )
         self._start_at(state, self._clock.seconds() + RETRY_SECONDS)
 
@@ -236,8 +235,8 @@ class FlushScheduler:
             self._log.critical(
                 "flushing {partition} failed: {error}; it takes no more messages until it has been "
                 "re-opened and recovered",
-                partition=printable(state.log.name),
-                error=printable(failure.getErrorMessage()),
+                partition=state.log.name,
+                error=failure.getErrorMessage(),
             )
         error = failure.value
         if not isinstance(error, StorageError):

@@ -13,7 +13,6 @@ from hermes.broker.clocks import BelievedClock
 from hermes.errors import LogOfflineError
 from hermes.interfaces import IRetentionPolicy
 from hermes.logs import ModuleLogger
-from hermes.quoting import printable
 from hermes.storage import AppendAges, DataDirectory, Log, apply_retention
 
 __all__ = ["Maintenance"]
@@ -78,18 +77,18 @@ class Maintenance:
                 if not log.is_closed:  # closed: its topic was deleted meanwhile
                     self._logger.error(
                         "{log} is out of service: {reason}",
-                        log=_name(log),
-                        reason=printable(str(error)),
+                        log=log.name,
+                        reason=error,
                     )
                 continue
             except Exception:  # a third party's policy may raise anything
-                self._logger.failure("retention of {log} failed", log=_name(log))
+                self._logger.failure("retention of {log} failed", log=log.name)
                 continue
             if deleted:
                 self._logger.info(
                     "retention deleted {bytes} bytes of {log}; it now starts at offset {earliest}",
                     bytes=deleted,
-                    log=_name(log),
+                    log=log.name,
                     earliest=log.earliest,
                 )
 
@@ -108,7 +107,7 @@ class Maintenance:
             self._on_reopened(log)
             self._logger.info(
                 "{log} is back in service; recovery dropped {dropped} bytes",
-                log=_name(log),
+                log=log.name,
                 dropped=report.dropped_bytes,
             )
 
@@ -121,11 +120,7 @@ class Maintenance:
         if not failures & (failures - 1):
             self._logger.warn(
                 "{log} stays offline: {error} ({failures} attempts)",
-                log=_name(log),
-                error=printable(str(error)),
+                log=log.name,
+                error=error,
                 failures=failures,
             )
-
-
-def _name(log: Log) -> str:
-    return printable(f"{log.topic}-{log.partition}")

@@ -118,7 +118,7 @@ class BrokerService(Service):
             try:
                 _write_ready_file(Path(self._ready_file), self.config, run)
             except OSError as error:
-                self._log.error("can't write the ready file: {error}", error=str(error))
+                self._log.error("can't write the ready file: {error}", error=error)
         where = ", ".join(_text(address) for address in run.addresses)
         self._log.info(
             "broker {broker_id} is ready: Hermes {version} listening on {where}, logs in {log_dir}",

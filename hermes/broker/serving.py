@@ -216,13 +216,13 @@ class ServingBroker:
             for log in hung:
                 self._log.critical(
                     "the disk does not end a flush of {log}; it is left behind as it is",
-                    log=printable(log.name),
+                    log=log.name,
                 )
         closed: Deferred[bool] = self._in_own_thread(directory.close, abandoned=hung)
         if not (yield self._patience.for_disk(closed, lambda: directory.closing)):
             self._log.critical(
                 "the disk does not end the last flush of {what}; it is left behind as it is",
-                what=printable(str(directory.closing)),
+                what=str(directory.closing),
             )
             return False
         return (yield closed)
@@ -282,8 +282,8 @@ class ServingBroker:
         for topic, error in failed.items():
             self._log.error(
                 "can't create {topic}, which broker.yaml declares: {error}",
-                topic=printable(topic),
-                error=printable(str(error)),
+                topic=topic,
+                error=error,
             )
 
     def _topic_created(self, topic: str, partitions: int) -> None:
@@ -317,9 +317,7 @@ class ServingBroker:
         """Say which numbers of broker.yaml have no effect: a topic never loses partitions."""
         beyond = topics.beyond_configuration()
         if beyond:
-            shown = [
-                f"{printable(name)} {there}, not {said}" for name, (there, said) in beyond.items()
-            ]
+            shown = [f"{name} {there}, not {said}" for name, (there, said) in beyond.items()]
             more = f" and {len(shown) - 10} more topics" if len(shown) > 10 else ""
             self._log.warn(
                 "topics keep the partitions that they have, though broker.yaml says fewer: "
@@ -333,20 +331,20 @@ class ServingBroker:
         for (topic, partition), reason in report.offline.items():
             self._log.error(
                 "{topic}-{partition} is out of service: {reason}",
-                topic=printable(topic),
+                topic=topic,
                 partition=partition,
-                reason=printable(reason),
+                reason=reason,
             )
         for (topic, partition), recovery in report.recovered.items():
             if recovery.dropped_bytes or recovery.bad_ranges:
                 self._log.warn(
                     "recovered {topic}-{partition}: dropped {dropped} bytes behind offset {end}; "
                     "damaged messages kept at {bad}",
-                    topic=printable(topic),
+                    topic=topic,
                     partition=partition,
                     dropped=recovery.dropped_bytes,
                     end=recovery.valid_end,
                     bad=list(recovery.bad_ranges),
                 )
         for name in report.strange:
-            self._log.warn("{name} is no part of a log; it is left alone", name=printable(name))
+            self._log.warn("{name} is no part of a log; it is left alone", name=name)

@@ -1,5 +1,6 @@
 """What log lines are called, and which are written."""
 
+import json
 import re
 from io import StringIO
 from pathlib import Path
@@ -27,6 +28,15 @@ def test_no_class_has_a_logger_whose_name_twisted_would_change() -> None:
     for path in Path(hermes.__file__).parent.rglob("*.py"):
         text = path.read_text(encoding="utf-8")
         assert not re.search(r"^    \w+ = Logger\(", text, re.MULTILINE), path
+
+
+def test_no_value_of_a_line_is_obeyed_by_a_terminal() -> None:
+    file = StringIO()
+    log = ModuleLogger(observer=log_observer(file, "info", as_json=True))
+    log.warn("{topic}: {error}", topic="a\x1b]0;b\nc", error=OSError("d\u202e"), places=[(1, 2)])
+    line = json.loads(file.getvalue())
+    assert line["message"] == r"a\x1b]0;b\nc: d\u202e"
+    assert (line["topic"], line["error"], line["places"]) == (r"a\x1b]0;b\nc", r"d\u202e", [[1, 2]])
 
 
 def test_levels_below_the_least_are_left_out() -> None:

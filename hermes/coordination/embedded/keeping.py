@@ -129,7 +129,7 @@ class Keeper(Generic[_Prepared]):
             if not self._said:
                 yield self.in_thread(self.store.snapshot, self._now_ms())
         except StorageError as error:
-            self._log.warn("there is no new snapshot of coordination: {error}", error=str(error))
+            self._log.warn("there is no new snapshot of coordination: {error}", error=error)
         yield self.in_thread(self.store.close)
         self.abandon()
 
