@@ -1,25 +1,28 @@
 """The embedded coordination server: ZooKeeper's protocol, for one machine, without Java.
 
 receiver
-    bytes -> words and frames
-jute, records, requests, decoding, replies
+    bytes -> four-letter words and frames
+jute, records, requests, responses
     frames <-> values
-tree, transaction, paths, access
+tree, transaction, access
     the nodes and every change to them, as pure state
 watches, sessions
-    who is told and who is alive, as pure state
-reading, coordinator
-    what a request does, and what is said to whom
+    who is notified and who is alive
+reading, processor
+    what a request does, and who is sent what
 changes, committing
-    group commit: nothing is said before what it tells of is on disk
+    group commit: nothing is sent before the changes that it reflects are on disk
 database, store, snapshots, keeping
-    the file: what proves it whole, its copies, and what happens when it is not
-limits, clients, connection, expiry, words, service
-    Twisted: sockets, whose turn it is, what they may cost, four-letter words, start and stop
+    the file: what proves it whole, its copies, and what happens when it is damaged
+limits, clients, connection, words, service
+    Twisted: sockets, who is served next, what clients may cost, four-letter words, start and stop
 
-It serves what kazoo's client can ask for and what the clients of Kafka 0.7 send, and to these is
-what a real ZooKeeper is: one contract suite (tests/contracts/coordination) runs on both. It is no
-ensemble: when its machine is gone, so is it.
+References go one way, from the service down to the state; what happens below is reported upwards by
+callbacks. A connection knows the processor and the other clients' table, never its factory.
+
+It serves what kazoo's client and the clients of Kafka 0.7 send, exactly as a real ZooKeeper does:
+one contract suite (tests/contracts/coordination) runs on both. It is not an ensemble: when its
+machine is gone, so is it.
 """
 
 from hermes.coordination.embedded.service import DEFAULT_LISTEN, EmbeddedCoordination

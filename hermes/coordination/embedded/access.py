@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable
 from functools import lru_cache
 from typing import TypeAlias
 
-from hermes.coordination.embedded.errors import ErrorCode, RequestRefusedError
+from hermes.coordination.embedded.errors import RequestRefusedError, ZooKeeperCode
 from hermes.coordination.embedded.limits import MAX_ACL_ENTRIES
 from hermes.coordination.embedded.records import Acl, Identity, Permission
 
@@ -59,16 +59,16 @@ def expand_acl(acl: Iterable[Acl], identities: Collection[Identity]) -> tuple[Ac
         if entry.identity.scheme == "auth":
             own = [each for each in identities if each.scheme == "digest"]
             if not own:
-                raise RequestRefusedError(ErrorCode.INVALID_ACL, "nobody has authenticated")
+                raise RequestRefusedError(ZooKeeperCode.INVALID_ACL, "nobody has authenticated")
             expanded.update((Acl(entry.permissions, each), None) for each in own)
         elif _is_valid(entry.identity):
             expanded[entry] = None
         else:
-            raise RequestRefusedError(ErrorCode.INVALID_ACL, f"{entry.identity}")
+            raise RequestRefusedError(ZooKeeperCode.INVALID_ACL, f"{entry.identity}")
         if len(expanded) > MAX_ACL_ENTRIES:
-            raise RequestRefusedError(ErrorCode.INVALID_ACL, "too many entries")
+            raise RequestRefusedError(ZooKeeperCode.INVALID_ACL, "too many entries")
     if not expanded:
-        raise RequestRefusedError(ErrorCode.INVALID_ACL, "the ACL is empty")
+        raise RequestRefusedError(ZooKeeperCode.INVALID_ACL, "the ACL is empty")
     return tuple(expanded)
 
 
@@ -86,7 +86,7 @@ def check_permission(
         RequestRefusedError: with NO_AUTH.
     """
     if not is_permitted(acl, permission, identities):
-        raise RequestRefusedError(ErrorCode.NO_AUTH, f"{permission!r} is not given")
+        raise RequestRefusedError(ZooKeeperCode.NO_AUTH, f"{permission!r} is not given")
 
 
 def is_permitted(

@@ -1,4 +1,4 @@
-"""What a transaction changes, as values: the tree makes them, the store writes them down.
+"""What a transaction changes, as values: the tree produces them, the store writes them.
 
 They hold copies, so that they say the same whenever they are written.
 """
@@ -18,7 +18,7 @@ __all__ = [
 
 
 class NodeWritten(NamedTuple):
-    """A node was created or its data or ACL set; its values now, as `Node` names them."""
+    """A node was created or its data or ACL set; its values now, as `ZNode` names them."""
 
     path: str
     data: bytes | None

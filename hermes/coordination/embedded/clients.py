@@ -1,20 +1,19 @@
 """The clients that are connected: who they are, who is served next, and what they hold.
 
-Serving goes round: a little of one client's requests, then of the next one's, and the reactor does
-something else every few milliseconds. So however much a thousand clients ask for, another one is
-heard, and the broker beneath goes on.
+Serving is a round robin: a little of one client's requests, then of the next one's, and the reactor
+does something else every few milliseconds. So however much a thousand clients ask for, another one
+is heard, and the broker in the same process keeps going.
 
-Bytes that wait for a client itself (a frame that has only begun to come, answers that it doesn't
-read) are counted for all. When they are too many, the client that has made no progress for the
-longest time is cut off: an honest one is done with its bytes long before it is that one.
+Bytes that wait for a client itself (an incomplete frame, responses that it doesn't read) are
+counted over all clients. When they are too many, the client that has made no progress for the
+longest time is cut off: an honest one has finished with its bytes long before that.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
-from hermes.coordination.embedded.coordinator import Coordinator
 from hermes.coordination.embedded.limits import LIGHT_BYTES, MAX_HELD_BYTES, SMALL_BYTES
+from hermes.coordination.embedded.processor import RequestProcessor
 from hermes.coordination.embedded.words import ClientReport, Report, Statistics
 from hermes.limited_log import LimitedLog
 from hermes.logs import ModuleLogger
@@ -25,7 +24,7 @@ _ROUND_SECONDS: Final = 0.01
 
 
 class Client(Protocol):
-    """A connection, as it is seen from here."""
+    """A connection, as the others' table sees it."""
 
     @property
     def report(self) -> ClientReport:
@@ -33,7 +32,7 @@ class Client(Protocol):
 
     @property
     def received_bytes(self) -> int:
-        """How much it has sent that is not served."""
+        """How much of what it has sent has not been served yet."""
 
     def serve_some(self) -> bool:
         """Serve a little of what was asked; whether there is more to do now."""
@@ -46,10 +45,10 @@ class Client(Protocol):
 
 
 class RoundRobin:
-    """Serves clients in turn: by turns one that has asked for little, and one that asked for more.
+    """Serves one client after the other, alternating between light and heavy ones.
 
-    So whoever asks for one small thing at a time does not wait for a round of those who ask for a
-    thousand, or for something large.
+    So a client that asks for one small thing at a time does not wait for a round of those that ask
+    for a thousand, or for something large.
 
     Args:
         clock: the reactor, or a test's `Clock`.
@@ -62,7 +61,7 @@ class RoundRobin:
         self._call: Any = None
 
     def add(self, client: Client) -> None:
-        """There is something to do for a client."""
+        """A client has something to be served."""
         if client.received_bytes > LIGHT_BYTES:
             self._light.pop(client, None)
             self._heavy.setdefault(client)
@@ -72,7 +71,7 @@ class RoundRobin:
             self._call = self._clock.callLater(0, self._serve)
 
     def remove(self, client: Client) -> None:
-        """There is nothing to do for it any more."""
+        """A client has nothing to be served any more."""
         self._light.pop(client, None)
         self._heavy.pop(client, None)
         if self._call is not None and not self._light and not self._heavy:
@@ -147,40 +146,40 @@ class Clients:
 
     Args:
         clock: the reactor.
-        report: the server's state, for the four-letter words; None while nothing is served.
-        max_count: so many connections may be open.
+        max_count: how many connections may be open.
 
     Attributes:
-        coordinator: serves them; None while nothing can be served.
+        processor: serves them; None while nothing can be served.
+        settings: what `conf` reports, in its order.
         connected: the open connections, oldest first.
         silent: those of them that have not asked for a session yet.
         statistics: counted since the start.
         lines: the log's lines that clients can cause.
-        turns: who is served next.
+        queue: who is served next.
         holdings: what waits for them.
     """
 
     clock: Any
-    report: Callable[[], Report | None]
     max_count: int = 1000
-    coordinator: Coordinator | None = None
+    processor: RequestProcessor | None = None
+    settings: dict[str, object] = field(default_factory=dict)
     connected: dict[Client, None] = field(default_factory=dict)
     silent: dict[Client, None] = field(default_factory=dict)
     statistics: Statistics = field(default_factory=Statistics)
     lines: LimitedLog = field(init=False)
     holdings: Holdings = field(init=False)
-    turns: RoundRobin = field(init=False)
+    queue: RoundRobin = field(init=False)
 
     def __post_init__(self) -> None:
         self.lines = LimitedLog(ModuleLogger(), self.clock.seconds)
         self.holdings = Holdings(self.lines)
-        self.turns = RoundRobin(self.clock)
+        self.queue = RoundRobin(self.clock)
 
     def make_room(self) -> bool:
         """Make room for one more connection.
 
-        At the bound the oldest of those goes that have not asked for a session: whoever only
-        connects keeps nobody out.
+        At the bound the oldest of those that have not asked for a session is cut off: connections
+        alone keep nobody out.
 
         Returns:
             Whether there is room: there is none while all have sessions.
@@ -206,10 +205,29 @@ class Clients:
         """A client is gone."""
         self.connected.pop(client, None)
         self.silent.pop(client, None)
-        self.turns.remove(client)
+        self.queue.remove(client)
         self.holdings.forget(client)
 
     def abort_all(self) -> None:
         """Close every connection at once; the sessions live on."""
         for client in tuple(self.connected):
             client.abort()
+
+    def report(self) -> Report | None:
+        """The state of the server, for the four-letter words; None while nothing is served."""
+        if self.processor is None:
+            return None
+        state = self.processor.state
+        clients = tuple(client.report for client in self.connected)
+        return Report(
+            statistics=self.statistics,
+            clients=clients,
+            outstanding=sum(client.queued for client in clients),
+            zxid=state.tree.zxid,
+            nodes=len(state.tree.nodes),
+            ephemerals=state.tree.ephemeral_count,
+            watches=len(state.watches),
+            sessions=len(state.sessions),
+            data_bytes=state.tree.weight_bytes,
+            settings=self.settings,
+        )

@@ -1,12 +1,12 @@
-"""Group commit: nothing is said before what it tells of is on disk.
+"""Group commit: nothing is sent before the changes that it reflects are on disk.
 
 A transaction changes the tree at once and is written by a worker thread. While one batch is being
-written, the next one gathers; a thousand writes so cost a few fsyncs. Whatever is said meanwhile,
-to whomever, may reflect changes that are not on disk yet (a read sees them), so it waits in one
-queue, in the order in which it was said. When nothing is being written it goes out at once.
+written, the next one gathers, so a thousand writes cost a few fsyncs. Whatever is to be sent
+meanwhile, to any client, may reflect changes that are not on disk yet (a read sees them), so it
+waits in one queue, in order. When nothing is being written it is sent at once.
 
-When a write fails, nothing that waits is ever said. The tree then knows more than the disk, and
-the owner must start again from what is stored.
+When a write fails, nothing that waits is ever sent. The tree is then ahead of the disk, and the
+owner must start again from what is stored.
 """
 
 from collections import deque
@@ -32,8 +32,8 @@ class CommitQueue:
         failed: called once when that fails. The queue is dead from then on.
 
     Attributes:
-        held_bytes: what changes and messages that wait for the disk take; the connections let
-            nothing more happen while that is too much.
+        held_bytes: the size of the changes and messages that wait for the disk; the connections
+            serve nothing more while that is too much.
     """
 
     _log = ModuleLogger()
@@ -47,7 +47,7 @@ class CommitQueue:
         self._failed = failed
         self.held_bytes = 0
         self._dead = False
-        self._talking = False
+        self._calling = False
         self._submitted = 0  # transactions so far
         self._written = 0  # of those
         self._batch: list[Change] = []
@@ -75,19 +75,19 @@ class CommitQueue:
         if not self._running:
             self._start()
 
-    def say(self, function: Callable[..., None], *args: Any) -> None:
+    def call_after(self, function: Callable[..., None], *args: Any) -> None:
         """Call a function once everything committed so far is on disk, after what waits already."""
         if self._dead:
             return
-        # What is said while others are being told is in answer to that, and waits for its turn.
-        if self._talking or self._waiting or self._written != self._submitted:
+        # What one of the waiting functions asks for is called after those that wait already.
+        if self._calling or self._waiting or self._written != self._submitted:
             self._waiting.append((self._submitted, function, args))
             self.held_bytes += _message_bytes(args)
         else:
             function(*args)
 
     def abandon(self) -> None:
-        """Say and write nothing more: the owner begins again from what is stored."""
+        """Call and write nothing more: the owner starts again from what is stored."""
         self._dead = True
         self._waiting.clear()
         self._batch.clear()
@@ -101,7 +101,7 @@ class CommitQueue:
         """
         idle: Deferred[None] = Deferred()
         self._idle.append(idle)
-        self._tell_idle()
+        self._notify_idle()
         return idle
 
     def _start(self) -> None:
@@ -116,18 +116,18 @@ class CommitQueue:
         self._running = False
         self._written = written
         if self._dead:
-            self._tell_idle()
+            self._notify_idle()
             return
         self.held_bytes -= size
         if self._batch:
-            self._start()  # before the talking, so that the disk never waits for it
-        self._talk()
-        self._tell_idle()
+            self._start()  # before the waiting functions, so that the disk never waits for them
+        self._call_ready()
+        self._notify_idle()
 
-    def _talk(self) -> None:
-        if self._talking:
+    def _call_ready(self) -> None:
+        if self._calling:
             return
-        self._talking = True
+        self._calling = True
         try:
             while self._waiting and self._waiting[0][0] <= self._written:
                 _, function, args = self._waiting.popleft()
@@ -135,19 +135,19 @@ class CommitQueue:
                 try:
                     function(*args)
                 except Exception:
-                    # One connection's fault must not keep the others from hearing anything.
-                    self._log.failure("a client could not be told")
+                    # One connection's fault must not keep the others from being served.
+                    self._log.failure("could not notify a client")
         finally:
-            self._talking = False
+            self._calling = False
 
     def _fail(self, failure: Failure) -> None:
         self._running = False
         if not self._dead:
             self.abandon()
             self._failed(failure)
-        self._tell_idle()
+        self._notify_idle()
 
-    def _tell_idle(self) -> None:
+    def _notify_idle(self) -> None:
         if not self._running:
             idle, self._idle = self._idle, []
             for each in idle:

@@ -1,9 +1,9 @@
-"""Connections: carry bytes between a socket, its receiver and the coordinator.
+"""Connections: carry bytes between a socket, its receiver and the processor.
 
-What arrives waits until it is the client's turn (clients.py), and the socket is not read meanwhile.
-Bounds: a frame is at most 1 MiB; a client with too many requests or bytes without an answer, or one
-that does not read its answers, is neither served nor read from; one that never asks for a session
-is cut off. limits.py has the figures.
+What arrives waits until the client is served next (clients.py); the socket is not read meanwhile.
+Bounds: a frame is at most 1 MiB; a client with too many requests or bytes without a response, or
+one that does not read its responses, is neither served nor read from; one that never asks for a
+session is cut off. limits.py has the figures.
 """
 
 from collections import deque
@@ -16,7 +16,6 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from hermes.coordination.embedded.clients import Clients
-from hermes.coordination.embedded.coordinator import Coordinator, Peer
 from hermes.coordination.embedded.limits import (
     MAX_OWED,
     MAX_OWED_BYTES,
@@ -24,29 +23,30 @@ from hermes.coordination.embedded.limits import (
     PATIENCE_SECONDS,
     SMALL_BYTES,
 )
+from hermes.coordination.embedded.processor import Peer, RequestProcessor
 from hermes.coordination.embedded.receiver import ClientReceiver, Word
 from hermes.coordination.embedded.records import Identity
 from hermes.coordination.embedded.requests import ConnectRequest
-from hermes.coordination.embedded.sessions import Session
-from hermes.coordination.embedded.words import ClientReport, Statistics, answer_word
+from hermes.coordination.embedded.sessions import ServerSession
+from hermes.coordination.embedded.words import ClientReport, Statistics, word_response
 from hermes.errors import RemoteProtocolError
 from hermes.logs import ModuleLogger
 
 __all__ = ["CoordinationConnection", "CoordinationFactory"]
 
-# A client is served for so long, or so many of its requests, before it is the next one's turn.
-_TURN_SECONDS: Final = 0.0005
-_TURN_REQUESTS: Final = 32
+# A client is served for this long, or this many of its requests, before the next one is.
+_QUANTUM_SECONDS: Final = 0.0005
+_QUANTUM_REQUESTS: Final = 32
 
 
 @implementer(IPushProducer)
 class CoordinationConnection(Protocol):
-    """One client's connection; a `Peer` of the coordinator and one of the `Clients`.
+    """One client's connection; a `Peer` of the processor and one of the `Clients`.
 
     Attributes:
         identities: who the client is: its address, and what it has proved.
-        session: which it uses.
-        waiting_bytes: of what is said to it and waits for the disk.
+        session: the one it uses.
+        waiting_bytes: what it will be sent once it is on disk.
         statistics: counted for `stat`.
     """
 
@@ -55,23 +55,23 @@ class CoordinationConnection(Protocol):
     def __init__(self, clients: Clients, address: IAddress | None) -> None:
         host = getattr(address, "host", None)
         self.identities: dict[Identity, None] = {Identity("ip", host): None} if host else {}
-        self.session: Session[Peer] | None = None
+        self.session: ServerSession[Peer] | None = None
         self.waiting_bytes = 0
         self.statistics = Statistics()
         self._clients = clients
         self._address = f"{host}:{getattr(address, 'port', '')}" if host else "unix"
-        self._coordinator: Coordinator | None = None  # from the connect request on
+        self._processor: RequestProcessor | None = None  # from the connect request on
         self._receiver = ClientReceiver()
-        self._owed: deque[float] = deque()  # when the requests came that have no answer
+        self._owed: deque[float] = deque()  # when the requests came that have no response
         self._has_more = False  # the receiver may hold something to serve
-        self._waits_for_disk = False  # as everybody does: too much is uncommitted
+        self._waits_for_disk = False  # as all clients do: too much is uncommitted
         self._ended = False
         self._is_read = True  # the socket is
         self._is_full = False  # the transport's buffer
         self._unsent_bytes = 0  # in it since it is full
         self._timer: Any = None
 
-    # -- Twisted calls --------------------------------------------------------------------------
+    # -- Twisted calls ----------------------------------------------------------------------------
 
     def connectionMade(self) -> None:
         """Twisted's: a client has connected."""
@@ -87,54 +87,54 @@ class CoordinationConnection(Protocol):
         """Twisted's: bytes arrived."""
         if self._ended:
             return
-        if self.session is not None:  # alive, however long it takes until it is its turn
+        if self.session is not None:  # alive, however long it takes until it is served
             self.session.touch(self._clients.clock.seconds())
         is_behind = self._has_more
         self._receiver.receive_data(data)
         self._has_more = True
         self._note_held()
-        self._go_on()
+        self._queue_up()
         if is_behind:
-            self._read_or_not()
+            self._update_reading()
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         """Twisted's: the connection is gone. The session lives on."""
         self._ended = True
         self._stop_timer()
         self._clients.forget(self)
-        if self._coordinator is not None:
-            self._coordinator.leave(self)
+        if self._processor is not None:
+            self._processor.leave(self)
         if not isinstance(reason.value, ConnectionDone):
             self._log.debug("{address}: {reason}", address=self._address, reason=str(reason.value))
 
     def pauseProducing(self) -> None:
         """Twisted's: the client does not read. It is not read from either."""
         self._is_full = True
-        self._read_or_not()
+        self._update_reading()
 
     def resumeProducing(self) -> None:
         """Twisted's: the client has read everything."""
         self._is_full = False
         self._unsent_bytes = 0
         self._note_held(has_progressed=True)
-        self._go_on()
-        self._read_or_not()
+        self._queue_up()
+        self._update_reading()
 
     def stopProducing(self) -> None:
         """Twisted's: the connection is going away."""
         self._ended = True
 
-    # -- the coordinator calls ------------------------------------------------------------------
+    # -- the processor calls ----------------------------------------------------------------------
 
-    def answer(self, data: bytes) -> None:
-        """Send the answer of the oldest request that has none."""
+    def respond(self, data: bytes) -> None:
+        """Send the response of the oldest request that has none."""
         latency_ms = (self._clients.clock.seconds() - self._owed.popleft()) * 1000
         self._clients.statistics.answered(latency_ms)
         self.notify(data)
         if self._has_more:
-            self._go_on()
+            self._queue_up()
         elif not self._is_read:
-            self._read_or_not()
+            self._update_reading()
 
     def notify(self, data: bytes) -> None:
         """Send an event."""
@@ -151,29 +151,29 @@ class CoordinationConnection(Protocol):
             transport.unregisterProducer()
             transport.loseConnection()
 
-    # -- the other clients' table calls ---------------------------------------------------------
+    # -- the other clients' table calls -----------------------------------------------------------
 
     @property
     def report(self) -> ClientReport:
-        """What `stat` tells of it."""
+        """What `stat` reports of it."""
         counted = self.statistics
         return ClientReport(self._address, len(self._owed), counted.received, counted.sent)
 
     @property
     def received_bytes(self) -> int:
-        """How much it has sent that is not served."""
+        """How much of what it has sent has not been served yet."""
         return self._receiver.buffered_bytes
 
     def serve_some(self) -> bool:
-        """Serve what has arrived, for a while and for as long as the client may have answers.
+        """Serve what has arrived, for a while and for as long as the client may have responses.
 
         Returns:
             Whether there may be more to serve now.
         """
         clock, served = self._clients.clock, 0
-        end = clock.seconds() + _TURN_SECONDS
+        end = clock.seconds() + _QUANTUM_SECONDS
         try:
-            while self._may_serve and served < _TURN_REQUESTS and clock.seconds() < end:
+            while self._may_serve and served < _QUANTUM_REQUESTS and clock.seconds() < end:
                 item = self._receiver.next_item()
                 if item is None:
                     self._has_more = False
@@ -186,7 +186,7 @@ class CoordinationConnection(Protocol):
             )
             self.end()
         self._note_held(has_progressed=served > 0)
-        self._read_or_not()
+        self._update_reading()
         return self._has_more and self._may_serve
 
     def abort(self) -> None:
@@ -195,32 +195,32 @@ class CoordinationConnection(Protocol):
         transport: Any = self.transport
         transport.abortConnection()
 
-    # -- parts ----------------------------------------------------------------------------------
+    # -- parts ------------------------------------------------------------------------------------
 
     def _serve(self, item: Word | ConnectRequest | memoryview) -> None:
         self.statistics.received += 1
         self._clients.statistics.received += 1
         if isinstance(item, Word):
-            self._send(answer_word(item.name, self._clients.report()).encode())
+            self._send(word_response(item.name, self._clients.report()).encode())
             self.end()
             return
         self._owed.append(self._clients.clock.seconds())
         if isinstance(item, ConnectRequest):
             self._connect(item)
-        elif self._coordinator is not None and self.session is not None:
-            self._coordinator.handle(self, item)
+        elif self._processor is not None and self.session is not None:
+            self._processor.handle(self, item)
         else:
-            self._ended = True  # the session is over: whatever came behind is not for anyone
+            self._ended = True  # the session is over: what came after its end is ignored
 
     def _connect(self, request: ConnectRequest) -> None:
         self._stop_timer()
         self._clients.silent.pop(self, None)
-        coordinator = self._clients.coordinator
-        if coordinator is None:  # being loaded again
+        processor = self._clients.processor
+        if processor is None:  # the file is being read again
             self.end()
             return
-        self._coordinator = coordinator
-        coordinator.connect(self, request)
+        self._processor = processor
+        processor.connect(self, request)
 
     def _send(self, data: bytes) -> None:
         transport: Any = self.transport
@@ -248,26 +248,26 @@ class CoordinationConnection(Protocol):
         )
 
     def _must_wait_for_disk(self) -> bool:
-        if self._coordinator is None:
+        if self._processor is None:
             return False
-        queue = self._coordinator.queue
+        queue = self._processor.queue
         if queue.held_bytes < MAX_UNCOMMITTED_BYTES:
             return False
         if not self._waits_for_disk:
             self._waits_for_disk = True
-            queue.say(self._disk_is_done)
+            queue.call_after(self._disk_caught_up)
         return True
 
-    def _disk_is_done(self) -> None:
+    def _disk_caught_up(self) -> None:
         self._waits_for_disk = False
-        self._go_on()
-        self._read_or_not()
+        self._queue_up()
+        self._update_reading()
 
-    def _go_on(self) -> None:
+    def _queue_up(self) -> None:
         if not self._ended and self._has_more and self._may_serve:
-            self._clients.turns.add(self)
+            self._clients.queue.add(self)
 
-    def _read_or_not(self) -> None:
+    def _update_reading(self) -> None:
         transport: Any = self.transport
         if self._ended or not transport.connected or transport.disconnecting:
             return

@@ -1,4 +1,4 @@
-"""ZooKeeper's error codes, and the exception that carries one to the answer of a request.
+"""ZooKeeper's error codes, and the exception that carries one to the response of a request.
 
 The codes are those of ZooKeeper's `KeeperException.Code`; only what this server can answer is here.
 """
@@ -7,11 +7,11 @@ from enum import IntEnum
 
 from hermes.errors import HermesError, StorageError
 
-__all__ = ["DamagedError", "ErrorCode", "OutOfServiceError", "RequestRefusedError"]
+__all__ = ["DamagedError", "OutOfServiceError", "RequestRefusedError", "ZooKeeperCode"]
 
 
-class ErrorCode(IntEnum):
-    """What stands in a reply's header, and in the results of a transaction."""
+class ZooKeeperCode(IntEnum):
+    """What stands in a encode_response's header, and in the results of a transaction."""
 
     OK = 0
     RUNTIME_INCONSISTENCY = -2
@@ -37,7 +37,7 @@ class RequestRefusedError(HermesError):
         code: what the client is told.
     """
 
-    def __init__(self, code: ErrorCode, detail: str = "") -> None:
+    def __init__(self, code: ZooKeeperCode, detail: str = "") -> None:
         super().__init__(f"{code.name}: {detail}")
         self.code = code
 

@@ -1,9 +1,9 @@
-"""Keeps the server's file: opens it, opens it again after trouble, looks after it, copies it.
+"""Keeps the server's file: opens it, reopens it after trouble, checks on it, copies it.
 
 A file that is damaged, or that can't be written, takes coordination out of service and nothing
-else: no client is answered rather than one wrongly. It is tried again at growing intervals, so that
-whoever restores the file or frees the disk need not restart anything. One line says what is wrong
-and what to do, another one that it is over.
+else: no response is better than a wrong one. It is retried at growing intervals, so that an
+operator who restores the file or frees the disk need not restart anything. One line says what is
+wrong and what to do, another one that it is over.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,8 +29,8 @@ from hermes.logs import ModuleLogger
 
 __all__ = ["Keeper"]
 
-#: How often the file is looked for.
-LOOK_SECONDS: Final = 5.0
+#: How often the file is checked to be in its place.
+CHECK_SECONDS: Final = 5.0
 
 #: How often a snapshot is taken, if anything has changed; the first one sooner.
 SNAPSHOT_SECONDS: Final = 600.0
@@ -42,7 +42,7 @@ _LONGEST_PAUSE_SECONDS: Final = 15.0
 
 _Prepared = TypeVar("_Prepared")
 
-# Whoever served for so long has no trouble any more.
+# After serving for this long there is no trouble any more.
 _SOUND_SECONDS: Final = 60.0
 
 
@@ -52,9 +52,9 @@ class Keeper(Generic[_Prepared]):
     Args:
         reactor: for timers.
         path: of the file.
-        prepare: makes of what is stored what can be served; called in the file's thread, but at
-            the start, as it may take long.
-        begin: called with that, whenever it can be served.
+        prepare: builds what can be served from what is stored; called in the file's thread (but at
+            the start in the caller's), as it may take long.
+        begin: called with the result whenever it can be served.
         end: called when it can't be served any more: all clients are to be cut off.
         now_ms: the wall clock, in ms since 1970; for stamps only.
     """
@@ -77,21 +77,21 @@ class Keeper(Generic[_Prepared]):
         self._end = end
         self._now_ms = now_ms
         self._pool: ThreadPool | None = None
-        self._call: Any = None  # the next look, or the next try
+        self._call: Any = None  # the next check, or the next retry
         self._is_stopping = False
-        self._said = ""  # about the trouble that there is
+        self._problem = ""  # why it is out of service; empty while it serves
         self._tries = 0
         self._since = 0.0  # when it began to serve, or to be out of service
         self._next_snapshot = 0.0
         self._put_back = 0
 
-    # -- start and stop -------------------------------------------------------------------------
+    # -- start and stop ---------------------------------------------------------------------------
 
     def start(self, *, is_new: bool) -> None:
-        """Open the file; blocks. What is wrong with it is said, and tried again.
+        """Open the file; blocks. If it is damaged that is logged, and it will be retried.
 
         Args:
-            is_new: whether it is natural that there is no file yet.
+            is_new: whether it is normal that there is no file yet.
 
         Raises:
             StorageError: it can't be used at all, or another process uses it.
@@ -126,7 +126,7 @@ class Keeper(Generic[_Prepared]):
         self._is_stopping = True
         self._cancel()
         try:
-            if not self._said:
+            if not self._problem:
                 yield self.in_thread(self.store.snapshot, self._now_ms())
         except StorageError as error:
             self._log.warn("there is no new snapshot of coordination: {error}", error=error)
@@ -147,7 +147,7 @@ class Keeper(Generic[_Prepared]):
         assert self._pool is not None
         return deferToThreadPool(self._reactor, self._pool, function, *args)
 
-    # -- writing --------------------------------------------------------------------------------
+    # -- writing ----------------------------------------------------------------------------------
 
     def write(self, changes: Sequence[Change], zxid: int) -> "Deferred[Any]":
         """Write changes; the Deferred fires when they are on disk."""
@@ -155,7 +155,7 @@ class Keeper(Generic[_Prepared]):
 
     def failed(self, failure: Failure) -> None:
         """A write has failed: what is served may be more than what is stored."""
-        if self._said or self._is_stopping:
+        if self._problem or self._is_stopping:
             return
         if not isinstance(failure.value, StorageError):
             self._log.failure("coordination fails", failure)
@@ -163,28 +163,28 @@ class Keeper(Generic[_Prepared]):
         self._out_of_service(error, "Its clients are cut off; it is tried again")
         self._end()
 
-    # -- serving and not ------------------------------------------------------------------------
+    # -- serving and not --------------------------------------------------------------------------
 
     def _open(self, *, may_create: bool) -> _Prepared:
         return self._prepare(self.store.open(may_create))
 
     def _serve(self, prepared: _Prepared) -> None:
         now = self._reactor.seconds()
-        self._said, self._since = "", now
+        self._problem, self._since = "", now
         self._next_snapshot = now + _FIRST_SNAPSHOT_SECONDS
         self._begin(prepared)
-        self._later(LOOK_SECONDS, self._look)
+        self._later(CHECK_SECONDS, self._check)
 
     def _out_of_service(self, error: BaseException, advice: str) -> None:
-        if not self._said:
+        if not self._problem:
             self._since = self._reactor.seconds()
-        if str(error) != self._said:
+        if str(error) != self._problem:
             self._log.critical(
                 "coordination is out of service, messages are served: {problem}. {advice}",
                 problem=str(error),
                 advice=advice,
             )
-        self._said = str(error) or repr(error)
+        self._problem = str(error) or repr(error)
         pause = growing_pause(_FIRST_PAUSE_SECONDS, self._tries, _LONGEST_PAUSE_SECONDS)
         self._tries += 1
         self._later(pause, self._try_again)
@@ -200,7 +200,7 @@ class Keeper(Generic[_Prepared]):
             if self._is_stopping:
                 return
             error: Any = failure.value
-            if str(error) == self._said:
+            if str(error) == self._problem:
                 self._out_of_service(error, "")
             else:
                 advice = self.in_thread(_advice, self.store.path, error, self._now_ms())
@@ -208,20 +208,20 @@ class Keeper(Generic[_Prepared]):
 
         self.in_thread(partial(self._open, may_create=False)).addCallbacks(again, still)
 
-    # -- care -----------------------------------------------------------------------------------
+    # -- checks -----------------------------------------------------------------------------------
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         now = self._reactor.seconds()
         if now - self._since >= _SOUND_SECONDS:
             self._tries = 0
         is_due = now >= self._next_snapshot
         if is_due:
             self._next_snapshot = now + SNAPSHOT_SECONDS
-        self.in_thread(self._care, is_due).addCallbacks(self._cared, self.failed)
+        self.in_thread(self._check_in_thread, is_due).addCallbacks(self._checked, self.failed)
 
-    def _care(self, is_snapshot_due: bool) -> str:
+    def _check_in_thread(self, is_snapshot_due: bool) -> str:
         """In the file's thread; returns why there is no snapshot, if there should be one."""
-        self.store.look()
+        self.store.put_back_if_deleted()
         try:
             if is_snapshot_due:
                 self.store.snapshot(self._now_ms())
@@ -229,7 +229,7 @@ class Keeper(Generic[_Prepared]):
             return str(error)
         return ""
 
-    def _cared(self, problem: str) -> None:
+    def _checked(self, problem: str) -> None:
         if problem:
             self._log.warn("there is no new snapshot of coordination: {problem}", problem=problem)
         if self.store.times_put_back > self._put_back:
@@ -239,8 +239,8 @@ class Keeper(Generic[_Prepared]):
                 "nothing is lost",
                 path=str(self.store.path),
             )
-        if not self._said:
-            self._later(LOOK_SECONDS, self._look)
+        if not self._problem:
+            self._later(CHECK_SECONDS, self._check)
 
     def _later(self, seconds: float, function: Callable[[], None]) -> None:
         self._cancel()

@@ -30,29 +30,29 @@ __all__ = [
 _KIB: Final = 1024
 _MIB: Final = 1024 * _KIB
 
-#: So many requests of one client may be without an answer before it is not read from.
+#: How many requests of one client may be without a response before it is not read from.
 MAX_OWED: Final = 1000
 
-#: So much may wait to be sent to one client before no further request of it is served.
+#: How much may wait to be sent to one client before no further request of it is served.
 MAX_OWED_BYTES: Final = _MIB
 
-#: So much may wait for the disk, changes and answers of all clients, before none is served.
+#: How much may wait for the disk, changes and responses of all clients, before none is served.
 MAX_UNCOMMITTED_BYTES: Final = 8 * _MIB
 
-#: What anything that waits for the disk counts beside its own bytes: telling it takes time as well.
+#: What anything that waits for the disk counts in addition to its bytes: sending takes time, too.
 ITEM_BYTES: Final = 512
 
-#: So much may be held for all clients together: frames that have only begun to come, and answers
-#: that nobody reads. Whoever has held some for the longest time is cut off.
+#: How much may be held for all clients together: incomplete frames, and responses that nobody
+#: reads. The client that has held some for the longest time is cut off.
 MAX_HELD_BYTES: Final = 24 * _MIB
 
 #: What is not held against a client.
 SMALL_BYTES: Final = 16 * _KIB
 
-#: A client of whom more than this waits to be served has asked for much.
+#: A client is heavy when more than this of what it sent waits to be served.
 LIGHT_BYTES: Final = 4 * _KIB
 
-#: So long may a client be connected without asking for a session, or leave its last bytes unread.
+#: How long a client may be connected without asking for a session, or leave its last bytes unread.
 PATIENCE_SECONDS: Final = 5.0
 
 #: Sessions; above it those without a connection and without ephemeral nodes end early.
@@ -71,7 +71,7 @@ MAX_CREDENTIAL_BYTES: Final = 1024
 #: All nodes, as `tree.node_bytes` weighs them; more are refused (QUOTA_EXCEEDED).
 MAX_TREE_BYTES: Final = 64 * _MIB
 
-#: The names of a node's children: an answer that lists them stays within a frame. More are refused
+#: The names of a node's children: a response that lists them stays within a frame. More are refused
 #: (QUOTA_EXCEEDED).
 MAX_CHILDREN_BYTES: Final = 1_000_000
 

@@ -6,7 +6,7 @@ Source: ZooKeeper's `FinalRequestProcessor` and `DataTree.setWatches`.
 from collections.abc import Collection, Hashable, Iterator
 from typing import TypeAlias, TypeVar
 
-from hermes.coordination.embedded.errors import ErrorCode, RequestRefusedError
+from hermes.coordination.embedded.errors import RequestRefusedError, ZooKeeperCode
 from hermes.coordination.embedded.jute import encode_buffer, encode_string, encode_vector
 from hermes.coordination.embedded.records import EventType, Identity
 from hermes.coordination.embedded.requests import (
@@ -20,9 +20,9 @@ from hermes.coordination.embedded.requests import (
 from hermes.coordination.embedded.tree import DataTree
 from hermes.coordination.embedded.watches import Watches, WatchTable
 
-__all__ = ["ReadRequest", "answer_read", "missed_events"]
+__all__ = ["ReadRequest", "missed_events", "serve_read"]
 
-#: What `answer_read` serves.
+#: What `serve_read` serves.
 ReadRequest: TypeAlias = (
     ExistsRequest | GetDataRequest | GetChildrenRequest | GetAclRequest | SyncRequest
 )
@@ -30,7 +30,7 @@ ReadRequest: TypeAlias = (
 _Watcher = TypeVar("_Watcher", bound=Hashable)
 
 
-def answer_read(
+def serve_read(
     tree: DataTree,
     watches: Watches[_Watcher],
     watcher: _Watcher,
@@ -47,7 +47,7 @@ def answer_read(
         request: what it asks.
 
     Returns:
-        The answer's record.
+        The response's record.
 
     Raises:
         RequestRefusedError: it can't be answered. Only `exists` sets its watch nevertheless.
@@ -56,7 +56,7 @@ def answer_read(
         case ExistsRequest(path, watch):
             _watch(watches.data, path, watcher, watch)
             if "\0" in path:
-                raise RequestRefusedError(ErrorCode.BAD_ARGUMENTS, "a null character in a path")
+                raise RequestRefusedError(ZooKeeperCode.BAD_ARGUMENTS, "a null character in a path")
             return tree.node(path).stat.encode()
         case GetDataRequest(path, watch):
             node = tree.readable(path, identities)

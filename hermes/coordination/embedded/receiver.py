@@ -9,8 +9,7 @@ Source: ZooKeeper's `NIOServerCnxn.readLength`.
 
 from typing import Final, NamedTuple
 
-from hermes.coordination.embedded.decoding import decode_connect
-from hermes.coordination.embedded.requests import ConnectRequest
+from hermes.coordination.embedded.requests import ConnectRequest, decode_connect
 from hermes.protocol.framing import Frames
 
 __all__ = ["MAX_FRAME_BYTES", "WORDS", "ClientReceiver", "Word"]

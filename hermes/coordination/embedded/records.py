@@ -1,4 +1,4 @@
-"""The records that ZooKeeper's requests and answers are made of, and their layout.
+"""The records that ZooKeeper's requests and responses are made of, and their layout.
 
     Id    string scheme | string id
     ACL   int permissions | Id

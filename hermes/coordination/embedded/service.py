@@ -6,7 +6,7 @@ closed by a stop: their clients have their timeouts, counted from the next start
 
 When the file can't be written or is damaged nothing is answered: all connections are cut, which
 leaves the clients as unsure of their last writes as after any lost connection, and the server
-begins again from what the file holds once it can be used (keeping.py).
+starts again from what the file holds once it can be used (keeping.py).
 """
 
 import time
@@ -22,13 +22,11 @@ from hermes.coordination.embedded.changes import SessionOpened
 from hermes.coordination.embedded.clients import Clients
 from hermes.coordination.embedded.committing import CommitQueue
 from hermes.coordination.embedded.connection import CoordinationFactory
-from hermes.coordination.embedded.coordinator import Coordinator, State
 from hermes.coordination.embedded.database import Stored
-from hermes.coordination.embedded.expiry import ExpiryTimer
 from hermes.coordination.embedded.keeping import Keeper
 from hermes.coordination.embedded.limits import MAX_TREE_BYTES
+from hermes.coordination.embedded.processor import RequestProcessor, ServerState
 from hermes.coordination.embedded.tree import DataTree
-from hermes.coordination.embedded.words import Report
 from hermes.errors import HermesError
 from hermes.listening import Address, Listener
 from hermes.logs import ModuleLogger
@@ -79,11 +77,11 @@ class EmbeddedCoordination(Service):
             max_session_timeout_ms: the longest that a client can get; 20 ticks unless given.
             max_connections: further clients are turned away.
             max_bytes: what the nodes may take in memory.
-            is_new: asked at the start, whether it is natural that there is no file yet.
+            is_new: asked at the start whether it is normal that there is no file yet.
             now_ms: the wall clock, in ms since 1970.
 
         Raises:
-            ConfigError: `listen` is no endpoint.
+            ConfigError: `listen` is not an endpoint.
         """
         self.addresses: list[Address] = []
         self.on_serving: Callable[[], None] = lambda: None
@@ -99,21 +97,20 @@ class EmbeddedCoordination(Service):
         self._max_connections = max_connections
         self._max_bytes = max_bytes
         self._now_ms = now_ms
-        self._clients = Clients(reactor, self.report, max_connections)
+        self._clients = Clients(reactor, max_connections)
         self._factory = CoordinationFactory(self._clients)
-        self._timer: ExpiryTimer | None = None
         self._has_served = False
         self._port: IListeningPort | None = None
 
     @property
-    def coordinator(self) -> Coordinator | None:
+    def processor(self) -> RequestProcessor | None:
         """What decides; None while nothing can be served."""
-        return self._clients.coordinator
+        return self._clients.processor
 
     @property
     def is_serving(self) -> bool:
         """Whether clients are served: not while the file is damaged or can't be written."""
-        return self.coordinator is not None
+        return self.processor is not None
 
     @property
     def connect_string(self) -> str:
@@ -129,14 +126,14 @@ class EmbeddedCoordination(Service):
                 return f"{host}:{port}"
         raise HermesError("the embedded coordination server has no TCP port")
 
-    # -- start ----------------------------------------------------------------------------------
+    # -- start ------------------------------------------------------------------------------------
 
     def startService(self) -> None:
         """Read the file, then open the port.
 
         Raises:
-            HermesError: the file or the port can't be had; everything is undone. A file that is
-                damaged is no reason: it is said, and clients are sent away until it is restored.
+            HermesError: the file or the port can't be opened; everything is undone. A damaged file
+                is not such an error: it is logged, and clients are sent away until it is restored.
         """
         try:
             self._keeper.start(is_new=self._is_new())
@@ -146,6 +143,7 @@ class EmbeddedCoordination(Service):
             raise
         self._port = opened.port
         self.addresses.append(opened.address)
+        self._clients.settings = self._settings()
         super().startService()  # type: ignore[no-untyped-call]
         self._log.info(
             "embedded coordination, for this machine only, listens on {addresses} and keeps {path}",
@@ -160,36 +158,26 @@ class EmbeddedCoordination(Service):
     def _begin(self, restored: tuple[DataTree, tuple[SessionOpened, ...]]) -> None:
         """Serve what was stored."""
         tree, sessions = restored
-        state = State(tree)
+        state = ServerState(tree)
         state.sessions.restore(sessions, self._reactor.seconds())
         queue = CommitQueue(self._keeper.write, self._keeper.failed)
-        coordinator = self._clients.coordinator = Coordinator(
-            state,
-            queue,
-            self._timeouts_ms,
-            self._reactor.seconds,
-            self._now_ms,
-            self._clients.lines,
-            self._note_deadline,
-            lambda function: self._reactor.callLater(0, self._if_serving, coordinator, function),
+        processor = self._clients.processor = RequestProcessor(
+            state, queue, self._timeouts_ms, self._reactor, self._now_ms, self._clients.lines
         )
-        self._timer = ExpiryTimer(self._reactor, state.sessions, coordinator.expire)
-        self._timer.update()
-        if not self._has_served:  # the file is locked, so whoever had it before is dead
-            coordinator.end_own()
+        if not self._has_served:  # the file is locked, so the process that had it before is dead
+            processor.end_own()
         self._has_served = True
         self.on_serving()
 
     def _end(self) -> None:
         """Serve nobody."""
-        if self._timer is not None:
-            self._timer.stop()
-        if self.coordinator is not None:
-            self.coordinator.queue.abandon()
-            self._clients.coordinator = None
+        if self.processor is not None:
+            self.processor.stop()
+            self.processor.queue.abandon()
+            self._clients.processor = None
         self._clients.abort_all()
 
-    # -- stop -----------------------------------------------------------------------------------
+    # -- stop -------------------------------------------------------------------------------------
 
     @inlineCallbacks
     def stopService(self) -> "Any":
@@ -199,15 +187,15 @@ class EmbeddedCoordination(Service):
             A Deferred that fires when everything is on disk and released.
         """
         super().stopService()  # type: ignore[no-untyped-call]
-        if self._timer is not None:
-            self._timer.stop()
+        if self.processor is not None:
+            self.processor.stop()
         if self._port is not None:
             port, self._port = self._port, None
             yield port.stopListening()
         self._clients.abort_all()
-        if self.coordinator is not None:
-            yield self.coordinator.queue.idle()
-            self._clients.coordinator = None
+        if self.processor is not None:
+            yield self.processor.queue.idle()
+            self._clients.processor = None
         yield self._keeper.stop()
         self._undo()
 
@@ -217,7 +205,7 @@ class EmbeddedCoordination(Service):
         if self._port is not None:
             self._port.stopListening()
         self._keeper.abandon()
-        self._timer = self._port = None
+        self._port = None
         self._has_served = False
         self.addresses.clear()
 
@@ -226,37 +214,8 @@ class EmbeddedCoordination(Service):
 
         While nothing is served nothing happens: call it again once the session is connected.
         """
-        if self.coordinator is not None:
-            self.coordinator.mark_own(session_id)
-
-    def _if_serving(self, coordinator: Coordinator, function: Callable[[], None]) -> None:
-        if coordinator is self.coordinator:
-            function()
-
-    def _note_deadline(self, deadline: float) -> None:
-        if self._timer is not None:
-            self._timer.note(deadline)
-
-    # -- what connections ask -------------------------------------------------------------------
-
-    def report(self) -> Report | None:
-        """The state of the server, for the four-letter words; None while nothing is served."""
-        if self.coordinator is None:
-            return None
-        state = self.coordinator.state
-        clients = tuple(connection.report for connection in self._clients.connected)
-        return Report(
-            statistics=self._clients.statistics,
-            clients=clients,
-            outstanding=sum(client.queued for client in clients),
-            zxid=state.tree.zxid,
-            nodes=len(state.tree.nodes),
-            ephemerals=state.tree.ephemeral_count,
-            watches=len(state.watches),
-            sessions=len(state.sessions),
-            data_bytes=state.tree.weight_bytes,
-            settings=self._settings(),
-        )
+        if self.processor is not None:
+            self.processor.mark_own(session_id)
 
     def _settings(self) -> dict[str, object]:
         address = self.addresses[0] if self.addresses else ""

@@ -1,23 +1,35 @@
 """Sessions: a client's life on the server, across its connections.
 
-A session ends when its client closes it, or when nothing was heard of the client for the session's
-timeout. Until then any connection that knows the password may go on with it. Times are seconds of
-a clock that only goes forward.
+A session ends when its client closes it, or when the client has been silent for the session's
+timeout. Until then any connection that knows the password may resume it. Times are seconds of a
+clock that only goes forward.
 
 One session is the server's own: that of the broker in whose process it runs. It can't outlive the
 process, so the next one ends it at once. All others may come back.
+
+One timer serves all sessions. A sign of life only postpones a session's deadline, so the timer may
+fire early and then is set again. When it fires late, this process did not run (it was stopped, or
+the machine slept), and what the clients sent meanwhile waits in the sockets, unread: every session
+then gets its timeout once more.
 
 Source: ZooKeeper's `SessionTrackerImpl`.
 """
 
 import hmac
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+
 from hermes.coordination.embedded.changes import SessionOpened
 
-__all__ = ["Session", "SessionTable"]
+__all__ = ["LATE_SECONDS", "ExpiryTimer", "ServerSession", "SessionTable"]
+
+#: A timer that fires later than this proves that the process did not run.
+LATE_SECONDS: Final = 1.0
+
+_EXPIRED_AT_A_TIME: Final = 500
 
 _ID_MASK: Final = (1 << 56) - 1  # the byte above it is the server's number, 0 where there is one
 
@@ -25,12 +37,12 @@ _Connection = TypeVar("_Connection", bound=Hashable)
 
 
 @dataclass(slots=True, eq=False)
-class Session(Generic[_Connection]):
+class ServerSession(Generic[_Connection]):
     """One session.
 
     Attributes:
         session_id: never 0.
-        password: what a connection must know to go on with the session.
+        password: what a connection must know to resume the session.
         timeout_ms: how long the client may be silent.
         deadline: when it will have been; seconds of the server's clock.
         connection: the one that uses it; None while there is none.
@@ -53,13 +65,13 @@ class SessionTable(Generic[_Connection]):
     """The sessions that are alive."""
 
     def __init__(self) -> None:
-        self._sessions: dict[int, Session[_Connection]] = {}
+        self._sessions: dict[int, ServerSession[_Connection]] = {}
         self._last_id = 0
 
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def __iter__(self) -> Iterator[Session[_Connection]]:
+    def __iter__(self) -> Iterator[ServerSession[_Connection]]:
         return iter(self._sessions.values())
 
     def restore(self, stored: Iterable[SessionOpened], now: float) -> None:
@@ -70,25 +82,25 @@ class SessionTable(Generic[_Connection]):
 
     def open(
         self, session_id: int, password: bytes, timeout_ms: int, now: float
-    ) -> Session[_Connection]:
+    ) -> ServerSession[_Connection]:
         """Begin a session."""
-        session: Session[_Connection] = Session(session_id, password, timeout_ms, 0.0)
+        session: ServerSession[_Connection] = ServerSession(session_id, password, timeout_ms, 0.0)
         session.touch(now)
         self._sessions[session_id] = session
         return session
 
-    def get(self, session_id: int) -> Session[_Connection] | None:
+    def get(self, session_id: int) -> ServerSession[_Connection] | None:
         """A session that is alive; None when it isn't."""
         return self._sessions.get(session_id)
 
-    def find(self, session_id: int, password: bytes) -> Session[_Connection] | None:
-        """Find a session that a client wants to go on with; None when there is none such."""
+    def find(self, session_id: int, password: bytes) -> ServerSession[_Connection] | None:
+        """Find a session that a client wants to resume; None when there is no such session."""
         session = self._sessions.get(session_id)
         if session is None or not hmac.compare_digest(session.password, password):
             return None
         return session
 
-    def close(self, session: Session[_Connection]) -> None:
+    def close(self, session: ServerSession[_Connection]) -> None:
         """End a session."""
         self._sessions.pop(session.session_id, None)
 
@@ -111,6 +123,59 @@ class SessionTable(Generic[_Connection]):
         """When the next session expires, unless its client is heard of; None without sessions."""
         return min((session.deadline for session in self._sessions.values()), default=None)
 
-    def expired(self, now: float) -> list[Session[_Connection]]:
+    def expired(self, now: float) -> list[ServerSession[_Connection]]:
         """The sessions whose deadline has passed; they are still in the table."""
         return [session for session in self._sessions.values() if session.deadline <= now]
+
+
+class ExpiryTimer(Generic[_Connection]):
+    """Ends the sessions of a table in time.
+
+    Args:
+        clock: the reactor, or a test's `Clock`.
+        sessions: the table.
+        expire: ends the sessions that it is given.
+    """
+
+    def __init__(
+        self,
+        clock: IReactorTime,
+        sessions: SessionTable[_Connection],
+        expire: Callable[[list[ServerSession[_Connection]]], None],
+    ) -> None:
+        self._clock = clock
+        self._sessions = sessions
+        self._expire = expire
+        self._call: IDelayedCall | None = None
+
+    def update(self) -> None:
+        """Set the timer to the next deadline of all; looks at every session."""
+        deadline = self._sessions.next_deadline
+        if deadline is not None:
+            self.note(deadline)
+
+    def note(self, deadline: float) -> None:
+        """There may be an earlier deadline now: a session was opened or its timeout changed."""
+        if self._call is not None:
+            if self._call.getTime() <= deadline:
+                return
+            self._call.cancel()
+        delay = max(0.0, deadline - self._clock.seconds())
+        self._call = self._clock.callLater(delay, self._fire, deadline)
+
+    def stop(self) -> None:
+        """Let no session expire any more."""
+        if self._call is not None:
+            self._call.cancel()
+            self._call = None
+
+    def _fire(self, due: float) -> None:
+        self._call = None
+        now = self._clock.seconds()
+        expired = self._sessions.expired(now)
+        if now - due > LATE_SECONDS:
+            for session in expired:
+                session.touch(now)
+        elif expired:
+            self._expire(expired[:_EXPIRED_AT_A_TIME])  # the others: at once, by the next timer
+        self.update()

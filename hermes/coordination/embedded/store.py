@@ -3,7 +3,7 @@
 A transaction is written as a whole, and is on disk when `write` returns (SQLite's write-ahead log,
 synchronous=FULL). The file is locked for as long as it is open. It is never followed as a link, and
 it is refused when it is not exactly what was written: an empty tree, or half of one, would send
-every group of consumers back to where it once began.
+every consumer group back to where it started.
 
     <file>            the database (database.py)
     <file>-wal        SQLite's write-ahead log, while the file is open or after a crash
@@ -107,21 +107,21 @@ class Store:
             StorageError: nothing was written. Close the store and open it again.
         """
         with self._errors():
-            self._stay()
+            self._check_in_place()
         with self._errors(), transaction(self._opened()) as database:
             total = apply_changes(database, changes, zxid, self._total)
         self._total = total
         self._has_changed = True
 
-    def look(self) -> None:
-        """Put the file back if somebody has deleted it; blocks. Nothing is lost then.
+    def put_back_if_deleted(self) -> None:
+        """Write the file again if somebody has deleted it, without any loss; blocks.
 
         Raises:
             StorageError: another file is in its place, or it can't be put back. Close the store
                 and open it again.
         """
         with self._errors():
-            self._stay()
+            self._check_in_place()
 
     def snapshot(self, now_ms: int) -> bool:
         """Write a copy of the file beside it, in place of the one before; blocks.
@@ -221,8 +221,8 @@ class Store:
             raise StorageError(f"{self.path} is not open")
         return self._database
 
-    def _stay(self) -> None:
-        """See that the file that is open is the one that is found."""
+    def _check_in_place(self) -> None:
+        """Check that the file that is open is the one that is found."""
         try:
             if _identity(self.path) != self._identity:
                 raise OutOfServiceError("another file has taken its place under the running broker")

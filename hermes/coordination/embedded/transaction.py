@@ -12,9 +12,8 @@ from typing import NamedTuple
 
 from hermes.coordination.embedded.access import check_permission, expand_acl
 from hermes.coordination.embedded.changes import Change, ChildrenChanged, NodeDeleted
-from hermes.coordination.embedded.errors import ErrorCode, RequestRefusedError
+from hermes.coordination.embedded.errors import RequestRefusedError, ZooKeeperCode
 from hermes.coordination.embedded.limits import MAX_CHILDREN_BYTES
-from hermes.coordination.embedded.paths import check_path, child_name, parent_path
 from hermes.coordination.embedded.records import Acl, EventType, Identity, Permission
 from hermes.coordination.embedded.requests import (
     CheckRequest,
@@ -26,10 +25,13 @@ from hermes.coordination.embedded.requests import (
 from hermes.coordination.embedded.tree import (
     PERMANENT,
     DataTree,
-    Node,
+    ZNode,
     acl_weight,
+    check_path,
+    child_name,
     data_weight,
     node_bytes,
+    parent_path,
 )
 
 __all__ = ["NodeEvent", "Transaction"]
@@ -94,7 +96,7 @@ class Transaction:
         self.changes.clear()
         self.events.clear()
 
-    # -- operations -----------------------------------------------------------------------------
+    # -- operations -------------------------------------------------------------------------------
 
     def create(self, request: CreateRequest) -> str:
         """Create a node.
@@ -111,13 +113,15 @@ class Transaction:
         path = request.path + number
         check_path(path)
         if path in self._tree.nodes:
-            raise RequestRefusedError(ErrorCode.NODE_EXISTS, path)
+            raise RequestRefusedError(ZooKeeperCode.NODE_EXISTS, path)
         if parent.owner:
-            raise RequestRefusedError(ErrorCode.NO_CHILDREN_FOR_EPHEMERALS, above)
+            raise RequestRefusedError(ZooKeeperCode.NO_CHILDREN_FOR_EPHEMERALS, above)
         owner = self._session_id if ephemeral else 0
-        node = Node(request.data, acl, self._zxid, self._now_ms, owner)
+        node = ZNode(request.data, acl, self._zxid, self._now_ms, owner)
         if parent.children_bytes + len(path) > MAX_CHILDREN_BYTES:
-            raise RequestRefusedError(ErrorCode.QUOTA_EXCEEDED, f"{above} has too many children")
+            raise RequestRefusedError(
+                ZooKeeperCode.QUOTA_EXCEEDED, f"{above} has too many children"
+            )
         self._weigh(node_bytes(path, node))
         self._attach(path, node)
         self._undo.append(lambda: self._detach(path, node))
@@ -131,13 +135,13 @@ class Transaction:
         path = request.path
         above = parent_path(path)
         if path in PERMANENT:
-            raise RequestRefusedError(ErrorCode.BAD_ARGUMENTS, f"{path} can't be deleted")
+            raise RequestRefusedError(ZooKeeperCode.BAD_ARGUMENTS, f"{path} can't be deleted")
         parent = self._tree.node(above)
         check_permission(parent.acl, Permission.DELETE, self._identities)
         node = self._tree.node(path)
         _check_version(node.version, request.version, path)
         if node.children:
-            raise RequestRefusedError(ErrorCode.NOT_EMPTY, path)
+            raise RequestRefusedError(ZooKeeperCode.NOT_EMPTY, path)
         self._drop(path, node, above, parent)
 
     def delete_ephemerals(self, most: int) -> bool:
@@ -154,7 +158,7 @@ class Transaction:
             self._drop(path, self._tree.node(path), above, self._tree.node(above))
         return self._session_id not in self._tree.ephemerals
 
-    def set_data(self, request: SetDataRequest) -> Node:
+    def set_data(self, request: SetDataRequest) -> ZNode:
         """Set a node's data."""
         node = self._writable(request.path, Permission.WRITE)
         _check_version(node.version, request.version, request.path)
@@ -167,7 +171,7 @@ class Transaction:
         self.events.append(NodeEvent(EventType.DATA_CHANGED, request.path, node.acl, ()))
         return node
 
-    def set_acl(self, request: SetAclRequest) -> Node:
+    def set_acl(self, request: SetAclRequest) -> ZNode:
         """Set a node's ACL."""
         check_path(request.path)
         acl = expand_acl(request.acl, self._identities)
@@ -185,15 +189,15 @@ class Transaction:
         node = self._writable(request.path, Permission.READ)
         _check_version(node.version, request.version, request.path)
 
-    # -- steps ----------------------------------------------------------------------------------
+    # -- steps ------------------------------------------------------------------------------------
 
-    def _writable(self, path: str, permission: Permission) -> Node:
+    def _writable(self, path: str, permission: Permission) -> ZNode:
         check_path(path)
         node = self._tree.node(path)
         check_permission(node.acl, permission, self._identities)
         return node
 
-    def _drop(self, path: str, node: Node, above: str, parent: Node) -> None:
+    def _drop(self, path: str, node: ZNode, above: str, parent: ZNode) -> None:
         self._weigh(-node_bytes(path, node))
         self._detach(path, node)
         self._undo.append(lambda: self._attach(path, node))
@@ -210,14 +214,14 @@ class Transaction:
 
         self._undo.append(restore)
 
-    def _attach(self, path: str, node: Node) -> None:
+    def _attach(self, path: str, node: ZNode) -> None:
         tree = self._tree
         tree.nodes[path] = node
         tree.nodes[parent_path(path)].add_child(child_name(path))
         if node.owner:
             tree.ephemerals.setdefault(node.owner, {})[path] = None
 
-    def _detach(self, path: str, node: Node) -> None:
+    def _detach(self, path: str, node: ZNode) -> None:
         tree = self._tree
         del tree.nodes[path]
         tree.nodes[parent_path(path)].remove_child(child_name(path))
@@ -227,18 +231,18 @@ class Transaction:
             if not owned:
                 del tree.ephemerals[node.owner]
 
-    def _children_changed(self, above: str, parent: Node, created: int) -> None:
+    def _children_changed(self, above: str, parent: ZNode, created: int) -> None:
         self._remember(parent, "created_children", "pzxid")
         parent.created_children += created
         parent.pzxid = self._zxid
 
     @staticmethod
-    def _parent_change(above: str, parent: Node) -> Change:
+    def _parent_change(above: str, parent: ZNode) -> Change:
         if above in PERMANENT:  # it may not be stored yet
             return parent.written(above)
         return ChildrenChanged(above, parent.created_children, parent.pzxid)
 
-    def _remember(self, node: Node, *names: str) -> None:
+    def _remember(self, node: ZNode, *names: str) -> None:
         before = [(name, getattr(node, name)) for name in names]
 
         def restore() -> None:
@@ -251,14 +255,14 @@ class Transaction:
 def _kind(flags: int) -> tuple[bool, bool]:
     """Whether a node is to be sequential, and ephemeral."""
     if not 0 <= flags <= _LAST_FLAGS:
-        raise RequestRefusedError(ErrorCode.BAD_ARGUMENTS, f"flags {flags}")
+        raise RequestRefusedError(ZooKeeperCode.BAD_ARGUMENTS, f"flags {flags}")
     if flags > _EPHEMERAL | _SEQUENTIAL:
-        raise RequestRefusedError(ErrorCode.UNIMPLEMENTED, f"flags {flags}")
+        raise RequestRefusedError(ZooKeeperCode.UNIMPLEMENTED, f"flags {flags}")
     return bool(flags & _SEQUENTIAL), bool(flags & _EPHEMERAL)
 
 
 def _check_version(version: int, wanted: int, path: str) -> None:
     if wanted not in {-1, version}:
         raise RequestRefusedError(
-            ErrorCode.BAD_VERSION, f"{path} has version {version}, not {wanted}"
+            ZooKeeperCode.BAD_VERSION, f"{path} has version {version}, not {wanted}"
         )

@@ -1,21 +1,22 @@
-"""The tree of nodes as plain state: no clock, no socket, no file.
+"""The tree of nodes and their paths, as plain state: no clock, no socket, no file.
 
 Reading is here; every change goes through a `Transaction` (transaction.py), which keeps these
 invariants: a node's parent exists; an ephemeral node has no children; `ephemerals` holds exactly
 the nodes that have an owner.
 
-Source of the numbers in a stat: ZooKeeper's `DataTree` and `DataNode`.
+Source of the numbers in a stat: ZooKeeper's `DataTree` and `DataNode`; of what a path may be:
+`PathUtils` and `PrepRequestProcessor`.
 """
 
+import re
 from collections.abc import Collection, Iterable
 from typing import Final
 
 from hermes.coordination.embedded.access import check_permission, hide_digests, is_permitted
 from hermes.coordination.embedded.changes import NodeWritten
-from hermes.coordination.embedded.errors import ErrorCode, RequestRefusedError
+from hermes.coordination.embedded.errors import RequestRefusedError, ZooKeeperCode
 from hermes.coordination.embedded.jute import encode_string
 from hermes.coordination.embedded.limits import MAX_TREE_BYTES
-from hermes.coordination.embedded.paths import ROOT, child_name, parent_path
 from hermes.coordination.embedded.records import (
     OPEN_ACL,
     READ_ACL,
@@ -25,7 +26,25 @@ from hermes.coordination.embedded.records import (
     Stat,
 )
 
-__all__ = ["PERMANENT", "DataTree", "Node", "acl_weight", "data_weight", "node_bytes"]
+__all__ = [
+    "PERMANENT",
+    "DataTree",
+    "ZNode",
+    "acl_weight",
+    "check_path",
+    "child_name",
+    "data_weight",
+    "node_bytes",
+    "parent_path",
+]
+
+ROOT: Final = "/"
+
+# Surrogates and what follows up to U+F8FF are no characters to ZooKeeper; nor is a path above
+# U+FFFF, which Java sees as two surrogates.
+_ILLEGAL: Final = re.compile("[\0-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\U0010ffff]")
+
+_NO_NAME: Final = re.compile(r"/\.{0,2}(?:/|\Z)")
 
 # Measured: what a node takes beside its path, and how often a path is held, in part or whole.
 _NODE_BYTES: Final = 800
@@ -39,7 +58,7 @@ _DATA_STEP: Final = 64
 PERMANENT: Final = (ROOT, "/zookeeper", "/zookeeper/quota", "/zookeeper/config")
 
 
-class Node:
+class ZNode:
     """One node.
 
     Attributes:
@@ -55,7 +74,7 @@ class Node:
         created_children: how many children it ever had: the number of the next sequence node.
         owner: the session that it lives with; 0 when it is persistent.
         children: their names, in the order of their creation, each with itself encoded.
-        children_bytes: what those take in an answer.
+        children_bytes: what those take in a response.
     """
 
     __slots__ = (
@@ -154,7 +173,7 @@ class DataTree:
 
     def __init__(self, max_bytes: int = MAX_TREE_BYTES) -> None:
         self.max_bytes = max_bytes
-        self.nodes: dict[str, Node] = {path: Node() for path in PERMANENT}
+        self.nodes: dict[str, ZNode] = {path: ZNode() for path in PERMANENT}
         for path in PERMANENT[1:]:
             self.nodes[parent_path(path)].add_child(child_name(path))
         self.nodes["/zookeeper/config"].acl = READ_ACL
@@ -176,7 +195,7 @@ class DataTree:
         tree = cls(max_bytes)
         tree.zxid = zxid
         for values in stored:
-            node = tree.nodes.setdefault(values.path, Node())
+            node = tree.nodes.setdefault(values.path, ZNode())
             for name, value in zip(values._fields[1:], values[1:], strict=True):
                 setattr(node, name, value)
             if values.owner:
@@ -187,7 +206,7 @@ class DataTree:
         tree.weight_bytes = sum(node_bytes(*each) for each in tree.nodes.items())
         return tree
 
-    def node(self, path: str) -> Node:
+    def node(self, path: str) -> ZNode:
         """Find a node.
 
         Raises:
@@ -195,10 +214,10 @@ class DataTree:
         """
         node = self.nodes.get(path)
         if node is None:
-            raise RequestRefusedError(ErrorCode.NO_NODE, path)
+            raise RequestRefusedError(ZooKeeperCode.NO_NODE, path)
         return node
 
-    def readable(self, path: str, identities: Collection[Identity]) -> Node:
+    def readable(self, path: str, identities: Collection[Identity]) -> ZNode:
         """Find a node that the client may read.
 
         Raises:
@@ -232,11 +251,11 @@ class DataTree:
             RequestRefusedError: with QUOTA_EXCEEDED: it adds what there is no room for.
         """
         if change_bytes > 0 and self.weight_bytes + change_bytes > self.max_bytes:
-            raise RequestRefusedError(ErrorCode.QUOTA_EXCEEDED, "the tree is full")
+            raise RequestRefusedError(ZooKeeperCode.QUOTA_EXCEEDED, "the tree is full")
         self.weight_bytes += change_bytes
 
 
-def node_bytes(path: str, node: Node) -> int:
+def node_bytes(path: str, node: ZNode) -> int:
     """What a node takes in memory, roughly."""
     return _NODE_BYTES + _PATH_FACTOR * len(path) + data_weight(node.data) + acl_weight(node.acl)
 
@@ -249,6 +268,41 @@ def data_weight(data: bytes | None) -> int:
 def acl_weight(acl: tuple[Acl, ...]) -> int:
     """What an ACL takes."""
     return 0 if acl == OPEN_ACL else sum(_ENTRY_BYTES + len(each.identity.name) for each in acl)
+
+
+def check_path(path: str) -> None:
+    """Check that a node may have this path.
+
+    Raises:
+        RequestRefusedError: with BAD_ARGUMENTS; the text says why.
+    """
+    if path == ROOT:
+        return
+    if not path.startswith("/"):
+        raise RequestRefusedError(ZooKeeperCode.BAD_ARGUMENTS, f"{path!r} does not start with '/'")
+    if _NO_NAME.search(path):
+        raise RequestRefusedError(
+            ZooKeeperCode.BAD_ARGUMENTS, f"{path!r} has an empty or relative part"
+        )
+    if _ILLEGAL.search(path):
+        raise RequestRefusedError(ZooKeeperCode.BAD_ARGUMENTS, f"{path!r} has an illegal character")
+
+
+def parent_path(path: str) -> str:
+    """The path of the parent; of the root the root.
+
+    Raises:
+        RequestRefusedError: with BAD_ARGUMENTS, when there is no '/' or there is a null character.
+    """
+    parent, slash, _ = path.rpartition("/")
+    if not slash or "\0" in path:
+        raise RequestRefusedError(ZooKeeperCode.BAD_ARGUMENTS, f"{path!r} is no path")
+    return parent or ROOT
+
+
+def child_name(path: str) -> str:
+    """The last part of a path."""
+    return path.rpartition("/")[2]
 
 
 def _int32(value: int) -> int:

@@ -1,8 +1,8 @@
-"""Watches: who is told once when a node changes.
+"""Watches: who is notified, once, when a node changes.
 
 A watch belongs to a connection and goes with it. getData and exists set data watches, getChildren
-child watches. A watch fires once, and a client hears of one change once, whichever of its watches
-fire.
+child watches. A watch fires once, and a client is notified of one change once, whichever of its
+watches fire.
 
 Source: ZooKeeper's `WatchManager` and `DataTree`.
 """
@@ -11,10 +11,10 @@ from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from hermes.coordination.embedded.errors import ErrorCode, RequestRefusedError
+from hermes.coordination.embedded.errors import RequestRefusedError, ZooKeeperCode
 from hermes.coordination.embedded.limits import MAX_WATCH_BYTES, MAX_WATCH_BYTES_PER_CLIENT
-from hermes.coordination.embedded.paths import parent_path
 from hermes.coordination.embedded.records import EventType
+from hermes.coordination.embedded.tree import parent_path
 
 __all__ = ["WatchTable", "Watches", "watch_bytes"]
 
@@ -35,7 +35,7 @@ class _Weights(Generic[_Watcher]):
         weight = watch_bytes(path)
         own = self.by_watcher.get(watcher, 0) + weight
         if own > MAX_WATCH_BYTES_PER_CLIENT:
-            raise RequestRefusedError(ErrorCode.QUOTA_EXCEEDED, "too many watches")
+            raise RequestRefusedError(ZooKeeperCode.QUOTA_EXCEEDED, "too many watches")
         self.by_watcher[watcher] = own
         self.total_bytes += weight
         self.count += 1
@@ -130,7 +130,7 @@ class Watches(Generic[_Watcher]):
             path: of the node.
 
         Yields:
-            Who is to be told what about which path, in order.
+            Who is to be notified of what about which path, in order.
         """
         watchers = dict.fromkeys(self.data.take(path))
         if kind is EventType.DELETED:

@@ -1,4 +1,4 @@
-"""Four-letter words: what monitoring tools ask, each answered with a text.
+"""Four-letter words: what monitoring tools ask, each answered with text.
 
 The texts have ZooKeeper's form, so that the same tools can read them; only what this server knows
 is in them. Source: ZooKeeper's `server/command`.
@@ -13,7 +13,7 @@ from typing import Final
 
 from hermes._version import __version__
 
-__all__ = ["VERSION", "ClientReport", "Report", "Statistics", "answer_word"]
+__all__ = ["VERSION", "ClientReport", "Report", "Statistics", "word_response"]
 
 _NOT_SERVING: Final = "This ZooKeeper instance is not currently serving requests\n"
 _OUT_OF_SERVICE: Final = {"ruok": "imok", "isro": "null"}  # the process is well, the state is not
@@ -43,7 +43,7 @@ class Statistics:
     latency_max_ms: float = 0.0
 
     def answered(self, latency_ms: float) -> None:
-        """Count an answer."""
+        """Count a response."""
         shortest = self.latency_min_ms if self.latencies else latency_ms
         self.latency_min_ms = min(shortest, latency_ms)
         self.latency_max_ms = max(self.latency_max_ms, latency_ms)
@@ -62,7 +62,7 @@ class ClientReport:
 
     Attributes:
         address: of the client, as text.
-        queued: how many of its requests have no answer yet.
+        queued: how many of its requests have no response yet.
         received: how many frames it sent.
         sent: how many it was sent.
     """
@@ -80,14 +80,14 @@ class Report:
     Attributes:
         statistics: counted since the start.
         clients: the open connections.
-        outstanding: how many requests have no answer yet.
+        outstanding: how many requests have no response yet.
         zxid: the newest transaction.
         nodes: how many there are.
         ephemerals: how many of them live with a session.
         watches: how many are set.
         sessions: how many are alive.
         data_bytes: what the nodes take, roughly.
-        settings: what `conf` tells, in its order.
+        settings: what `conf` reports, in its order.
     """
 
     statistics: Statistics
@@ -102,7 +102,7 @@ class Report:
     settings: Mapping[str, object] = field(default_factory=dict)
 
 
-def answer_word(word: str, report: Report | None) -> str:
+def word_response(word: str, report: Report | None) -> str:
     """Answer a four-letter word.
 
     Args:
@@ -127,7 +127,7 @@ def _summary(report: Report) -> str:
         f"Outstanding: {report.outstanding}\n"
         f"Zxid: {report.zxid:#x}\n"
         "Mode: standalone\n"
-        f"Node count: {report.nodes}\n"
+        f"ZNode count: {report.nodes}\n"
     )
 
 

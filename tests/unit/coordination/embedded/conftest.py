@@ -1,4 +1,4 @@
-"""A coordinator without sockets, files and time: what the tests of its parts share."""
+"""A processor without sockets, files and time: what the tests of its parts share."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,8 +10,7 @@ from twisted.logger import Logger
 
 from hermes.coordination.embedded.changes import Change
 from hermes.coordination.embedded.committing import CommitQueue
-from hermes.coordination.embedded.coordinator import Coordinator, State
-from hermes.coordination.embedded.expiry import ExpiryTimer
+from hermes.coordination.embedded.processor import RequestProcessor, ServerState
 from hermes.coordination.embedded.records import Identity
 from hermes.coordination.embedded.requests import ConnectRequest
 from hermes.coordination.embedded.words import ClientReport
@@ -60,7 +59,7 @@ class FakePeer:
         self.events: list[bytes] = []
         self.has_ended = False
 
-    def answer(self, data: bytes) -> None:
+    def respond(self, data: bytes) -> None:
         self.answers.append(data)
 
     def notify(self, data: bytes) -> None:
@@ -71,34 +70,27 @@ class FakePeer:
 
 
 class Bench:
-    """A coordinator with its surroundings."""
+    """A processor with its surroundings."""
 
     def __init__(self) -> None:
         self.clock = Clock()
         self.disk = Disk()
         self.failures: list[Any] = []
-        self.state = State()
+        self.state = ServerState()
         self.queue = CommitQueue(self.disk.write, self.failures.append)
-        self.coordinator = Coordinator(
+        self.processor = RequestProcessor(
             self.state,
             self.queue,
             (1000, 10_000),
-            self.clock.seconds,
+            self.clock,
             lambda: 1_700_000_000_000,
             LimitedLog(Logger(), self.clock.seconds),
-            self.opened,
-            lambda function: self.clock.callLater(0, function),
         )
-        self.timer = ExpiryTimer(self.clock, self.state.sessions, self.coordinator.expire)
-
-    def opened(self, deadline: float) -> None:
-        """A session was opened."""
-        self.timer.note(deadline)
 
     def connect(self, timeout_ms: int = 5000) -> FakePeer:
         """A client with a new session."""
         peer = FakePeer()
-        self.coordinator.connect(peer, ConnectRequest(0, timeout_ms, 0, bytes(16), None))
+        self.processor.connect(peer, ConnectRequest(0, timeout_ms, 0, bytes(16), None))
         return peer
 
 

@@ -15,7 +15,6 @@ from hermes.coordination.embedded.limits import (
     MAX_UNCOMMITTED_BYTES,
     PATIENCE_SECONDS,
 )
-from hermes.coordination.embedded.words import Report, Statistics
 
 CONNECT = struct.pack(">iiqiqi", 44, 0, 0, 5000, 0, 16) + bytes(16)
 PING = struct.pack(">iii", 8, -2, 11)
@@ -48,14 +47,10 @@ class Server:
     """
 
     def __init__(self, bench: Any, max_count: int) -> None:
-        self.clients = Clients(bench.clock, self._report, max_count)
-        self.clients.coordinator = bench.coordinator
+        self.clients = Clients(bench.clock, max_count)
+        self.clients.processor = bench.processor
         self._clock = bench.clock
         self._factory = CoordinationFactory(self.clients)
-
-    @staticmethod
-    def _report() -> Report:
-        return Report(Statistics(), (), 0, 0, 4, 0, 0, 0, 0)
 
     def connect(self) -> Any:
         """A client has connected."""
@@ -276,7 +271,7 @@ def test_nothing_behind_the_end_of_a_session_is_served(server: Server) -> None:
 
 
 def test_while_nothing_can_be_served_clients_are_sent_away(server: Server) -> None:
-    server.clients.coordinator = None
+    server.clients.processor = None
     connection = server.connect()
     server.receive(connection, CONNECT)
     assert connection.transport.disconnecting

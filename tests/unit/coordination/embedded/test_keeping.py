@@ -13,7 +13,7 @@ from twisted.logger import LogEvent, globalLogPublisher
 
 from hermes.coordination.embedded.changes import NodeWritten
 from hermes.coordination.embedded.database import Stored
-from hermes.coordination.embedded.keeping import LOOK_SECONDS, SNAPSHOT_SECONDS, Keeper
+from hermes.coordination.embedded.keeping import CHECK_SECONDS, SNAPSHOT_SECONDS, Keeper
 from hermes.coordination.embedded.records import OPEN_ACL
 from hermes.coordination.embedded.snapshots import condition_of, restore
 from hermes.coordination.embedded.store import Store, snapshot_path
@@ -172,7 +172,7 @@ def test_a_deleted_file_is_put_back_and_said(bench: Bench) -> None:
     bench.keeper.start(is_new=True)
     bench.write(1)
     bench.path.unlink()
-    bench.wait(LOOK_SECONDS)
+    bench.wait(CHECK_SECONDS)
     assert bench.path.exists()
     (line,) = bench.lines
     assert "deleted" in line
@@ -189,7 +189,7 @@ def test_a_replaced_file_is_served_from_then_on(bench: Bench, tmp_path: Path) ->
     other.write([NodeWritten("/o", b"", OPEN_ACL, 1, 1, 1, 0, 0, 0, 0, 0, 0)], 70)
     other.close()
     (tmp_path / "other").rename(bench.path)
-    bench.wait(LOOK_SECONDS)
+    bench.wait(CHECK_SECONDS)
     assert bench.ends == 1
     bench.wait(2)
     assert bench.served[-1].zxid == 70

@@ -298,13 +298,13 @@ def test_a_file_of_the_first_versions_is_taken_over(store: Store) -> None:
 def test_a_file_that_was_deleted_is_put_back(store: Store) -> None:
     store.open()
     store.write([node("/a")], 1)
-    store.look()
+    store.put_back_if_deleted()
     assert store.times_put_back == 0
     for path in store.path.parent.iterdir():
         path.unlink()
-    store.look()
+    store.put_back_if_deleted()
     assert store.times_put_back == 1
-    store.look()
+    store.put_back_if_deleted()
     store.path.unlink()
     store.write([node("/b")], 2)  # looks for itself: what it promises is on disk
     assert store.times_put_back == 2
@@ -318,7 +318,7 @@ def test_a_directory_that_was_removed_is_not_made_again(store: Store) -> None:
     store.open()
     shutil.rmtree(store.path.parent)
     with pytest.raises(StorageError):
-        store.look()
+        store.put_back_if_deleted()
     with pytest.raises(DamagedError, match="gone"):
         store.open(may_create=False)
     assert not store.path.parent.exists()
@@ -331,7 +331,7 @@ def test_a_file_that_was_replaced_is_not_written_over(store: Store) -> None:
     other.write_bytes(b"something else")
     other.rename(store.path)
     with pytest.raises(StorageError, match="replaced"):
-        store.look()
+        store.put_back_if_deleted()
     assert store.path.read_bytes() == b"something else"
 
 

@@ -14,8 +14,7 @@ from hermes.coordination.embedded.changes import (
     NodeDeleted,
     NodeWritten,
 )
-from hermes.coordination.embedded.errors import ErrorCode, RequestRefusedError
-from hermes.coordination.embedded.paths import check_path, child_name, parent_path
+from hermes.coordination.embedded.errors import RequestRefusedError, ZooKeeperCode
 from hermes.coordination.embedded.records import OPEN_ACL, READ_ACL, EventType
 from hermes.coordination.embedded.requests import (
     CheckRequest,
@@ -25,7 +24,13 @@ from hermes.coordination.embedded.requests import (
     SetDataRequest,
 )
 from hermes.coordination.embedded.transaction import Transaction
-from hermes.coordination.embedded.tree import PERMANENT, DataTree
+from hermes.coordination.embedded.tree import (
+    PERMANENT,
+    DataTree,
+    check_path,
+    child_name,
+    parent_path,
+)
 
 SESSION = 77
 
@@ -146,7 +151,7 @@ def test_numbers_wrap_as_javas_do() -> None:
 def test_no_paths(path: str) -> None:
     with pytest.raises(RequestRefusedError) as refusal:
         check_path(path)
-    assert refusal.value.code is ErrorCode.BAD_ARGUMENTS
+    assert refusal.value.code is ZooKeeperCode.BAD_ARGUMENTS
 
 
 @pytest.mark.parametrize("path", ["/", "/a", "/a/b", "/...", "/.a", "/\xa0", "/\uf900", "/ "])

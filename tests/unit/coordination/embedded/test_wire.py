@@ -4,18 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes.coordination.embedded.decoding import decode_request
-from hermes.coordination.embedded.errors import ErrorCode, RequestRefusedError
+from hermes.coordination.embedded.errors import RequestRefusedError, ZooKeeperCode
 from hermes.coordination.embedded.jute import JuteReader, encode_buffer, encode_string
 from hermes.coordination.embedded.receiver import MAX_FRAME_BYTES, ClientReceiver, Word
 from hermes.coordination.embedded.records import OPEN_ACL, Acl, EventType, Identity, Stat
-from hermes.coordination.embedded.replies import (
-    connect_reply,
-    event,
-    failed_transaction,
-    reply,
-    transaction_results,
-)
 from hermes.coordination.embedded.requests import (
     AuthRequest,
     CheckRequest,
@@ -34,6 +26,14 @@ from hermes.coordination.embedded.requests import (
     SetDataRequest,
     SetWatchesRequest,
     SyncRequest,
+    decode_request,
+)
+from hermes.coordination.embedded.responses import (
+    encode_connect_response,
+    encode_event,
+    encode_failed_results,
+    encode_response,
+    encode_results,
 )
 from hermes.errors import RemoteProtocolError
 
@@ -82,31 +82,31 @@ def test_a_request_cut_anywhere_is_refused(code: int, body: str, request_: objec
     for end in range(len(whole)):
         with pytest.raises(RequestRefusedError) as refusal:
             decode_request(code, JuteReader(whole[:end]))
-        assert refusal.value.code is ErrorCode.MARSHALLING_ERROR
+        assert refusal.value.code is ZooKeeperCode.MARSHALLING_ERROR
 
 
 @pytest.mark.parametrize("code", [0, 10, 13, 102, 9999])
 def test_types_that_are_not_served(code: int) -> None:
     with pytest.raises(RequestRefusedError) as refusal:
         decode_request(code, JuteReader(b""))
-    assert refusal.value.code is ErrorCode.UNIMPLEMENTED
+    assert refusal.value.code is ZooKeeperCode.UNIMPLEMENTED
 
 
 def test_a_transaction_of_what_cannot_be_in_one() -> None:
     body = bytes.fromhex(f"00000003 00 ffffffff {ROOT_PATH} 00 ffffffff 01 ffffffff")
     with pytest.raises(RequestRefusedError) as refusal:
         decode_request(14, JuteReader(body))
-    assert refusal.value.code is ErrorCode.MARSHALLING_ERROR
+    assert refusal.value.code is ZooKeeperCode.MARSHALLING_ERROR
 
 
 @given(code=st.sampled_from(sorted(OpCode)), body=st.binary(max_size=200))
 def test_nonsense_is_refused_or_understood(code: int, body: bytes) -> None:
-    error = ErrorCode.OK
+    error = ZooKeeperCode.OK
     try:
         decode_request(code, JuteReader(body))
     except RequestRefusedError as refusal:
         error = refusal.code
-    assert error in {ErrorCode.OK, ErrorCode.MARSHALLING_ERROR, ErrorCode.UNIMPLEMENTED}
+    assert error in {ZooKeeperCode.OK, ZooKeeperCode.MARSHALLING_ERROR, ZooKeeperCode.UNIMPLEMENTED}
 
 
 @given(data=st.none() | st.binary(max_size=50), text=st.text(max_size=50))
@@ -128,28 +128,32 @@ def hexed(text: str) -> bytes:
 
 
 def test_answers() -> None:
-    assert reply(1, 2, 0, b"xy") == hexed("00000012 00000001 0000000000000002 00000000 7879")
-    assert reply(1, 2, -101, b"xy") == hexed("00000010 00000001 0000000000000002 ffffff9b")
-    assert event(EventType.CHILDREN_CHANGED, "/a") == hexed(
+    assert encode_response(1, 2, 0, b"xy") == hexed(
+        "00000012 00000001 0000000000000002 00000000 7879"
+    )
+    assert encode_response(1, 2, -101, b"xy") == hexed(
+        "00000010 00000001 0000000000000002 ffffff9b"
+    )
+    assert encode_event(EventType.CHILDREN_CHANGED, "/a") == hexed(
         "0000001e ffffffff ffffffffffffffff 00000000 00000004 00000003 00000002 2f61"
     )
 
 
 def test_connect_answers() -> None:
-    given_ = connect_reply((5, b"pw"), 6000, with_read_only=False)
+    given_ = encode_connect_response((5, b"pw"), 6000, with_read_only=False)
     assert given_ == hexed("00000016 00000000 00001770 0000000000000005 00000002 7077")
-    assert connect_reply((5, b"pw"), 6000, with_read_only=True) == (
+    assert encode_connect_response((5, b"pw"), 6000, with_read_only=True) == (
         hexed("00000017") + given_[4:] + b"\0"
     )
-    expired = connect_reply(None, 6000, with_read_only=False)
+    expired = encode_connect_response(None, 6000, with_read_only=False)
     assert expired == hexed("00000024 00000000 00000000 0000000000000000 00000010" + "00" * 16)
 
 
 def test_results_of_transactions() -> None:
-    assert transaction_results([(OpCode.CREATE, b"xy"), (OpCode.DELETE, b"")]) == hexed(
+    assert encode_results([(OpCode.CREATE, b"xy"), (OpCode.DELETE, b"")]) == hexed(
         "00000001 00 00000000 7879 00000002 00 00000000 ffffffff 01 ffffffff"
     )
-    assert failed_transaction(1, 3, ErrorCode.NO_NODE) == hexed(
+    assert encode_failed_results(1, 3, ZooKeeperCode.NO_NODE) == hexed(
         "ffffffff 00 00000000 00000000 ffffffff 00 ffffff9b ffffff9b"
         " ffffffff 00 fffffffe fffffffe ffffffff 01 ffffffff"
     )

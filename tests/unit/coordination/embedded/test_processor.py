@@ -8,10 +8,10 @@ from twisted.internet.defer import Deferred
 
 from hermes.coordination.embedded.changes import NodeWritten, SessionClosed, SessionOpened
 from hermes.coordination.embedded.committing import CommitQueue
-from hermes.coordination.embedded.expiry import LATE_SECONDS
 from hermes.coordination.embedded.jute import encode_buffer, encode_string, encode_vector
 from hermes.coordination.embedded.records import OPEN_ACL
 from hermes.coordination.embedded.requests import ConnectRequest
+from hermes.coordination.embedded.sessions import LATE_SECONDS
 from hermes.errors import RemoteProtocolError
 
 CREATE, EXISTS, GET_DATA, PING, CLOSE = 1, 3, 4, 11, -11
@@ -28,7 +28,7 @@ def watched(path: str) -> bytes:
 
 
 def call(bench: Any, peer: Any, code: int, body: bytes = b"", xid: int = 1) -> None:
-    bench.coordinator.handle(peer, memoryview(struct.pack(">ii", xid, code) + body))
+    bench.processor.handle(peer, memoryview(struct.pack(">ii", xid, code) + body))
 
 
 def errors(peer: Any) -> list[int]:
@@ -91,8 +91,8 @@ def test_what_is_said_in_answer_to_something_waits_for_its_turn(disk: Any) -> No
     queue = CommitQueue(disk.write, pytest.fail)
     said: list[str] = []
     queue.commit([SessionClosed(1)], 1)
-    queue.say(lambda: (said.append("first"), queue.say(said.append, "third")))
-    queue.say(said.append, "second")
+    queue.call_after(lambda: (said.append("first"), queue.call_after(said.append, "third")))
+    queue.call_after(said.append, "second")
     disk.finish()
     assert said == ["first", "second", "third"]
 
@@ -102,8 +102,8 @@ def test_one_that_cannot_be_told_does_not_keep_others_from_hearing(disk: Any) ->
     queue = CommitQueue(disk.write, pytest.fail)
     said: list[str] = []
     queue.commit([SessionClosed(1)], 1)
-    queue.say(lambda: 1 // 0)
-    queue.say(said.append, "second")
+    queue.call_after(lambda: 1 // 0)
+    queue.call_after(said.append, "second")
     disk.finish()
     assert said == ["second"]
 
@@ -189,12 +189,12 @@ def test_a_session_outlives_its_connection(bench: Any) -> None:
     session = peer.session
     call(bench, peer, CREATE, create("/e", EPHEMERAL))
     call(bench, peer, EXISTS, watched("/e"))
-    bench.coordinator.leave(peer)
+    bench.processor.leave(peer)
     assert len(bench.state.watches) == 0
     bench.clock.advance(2)
     again = type(peer)()
     request = ConnectRequest(0, 3000, session.session_id, session.password, None)
-    bench.coordinator.connect(again, request)
+    bench.processor.connect(again, request)
     assert again.session is session
     bench.clock.advance(2)
     assert "/e" in bench.state.tree.nodes
@@ -207,9 +207,9 @@ def test_a_former_connection_does_not_take_the_session_with_it(bench: Any) -> No
     session = former.session
     newer = type(former)()
     request = ConnectRequest(0, 3000, session.session_id, session.password, None)
-    bench.coordinator.connect(newer, request)
+    bench.processor.connect(newer, request)
     assert former.has_ended
-    bench.coordinator.leave(former)
+    bench.processor.leave(former)
     assert session.connection is newer
 
 
@@ -234,22 +234,22 @@ def test_only_strangers_are_cut_off(bench: Any, code: int, ends: bool) -> None:
 def test_a_request_without_a_header(bench: Any) -> None:
     peer = bench.connect()
     with pytest.raises(RemoteProtocolError):
-        bench.coordinator.handle(peer, memoryview(b"\0\0\0\1"))
+        bench.processor.handle(peer, memoryview(b"\0\0\0\1"))
 
 
 def test_the_next_process_ends_the_session_of_the_one_before_and_no_other(bench: Any) -> None:
     own, other = bench.connect(), bench.connect()
     call(bench, own, CREATE, create("/own", EPHEMERAL))
     call(bench, other, CREATE, create("/other", EPHEMERAL))
-    bench.coordinator.mark_own(own.session.session_id)
-    bench.coordinator.mark_own(own.session.session_id)
-    bench.coordinator.mark_own(12345)  # it has expired meanwhile
+    bench.processor.mark_own(own.session.session_id)
+    bench.processor.mark_own(own.session.session_id)
+    bench.processor.mark_own(12345)  # it has expired meanwhile
     marks = [batch for batch, _ in bench.disk.batches if getattr(batch[0], "is_own", False)]
     session = own.session
     assert marks == [[SessionOpened(session.session_id, session.password, 5000, is_own=True)]]
     for peer in (own, other):
-        bench.coordinator.leave(peer)
-    bench.coordinator.end_own()
+        bench.processor.leave(peer)
+    bench.processor.end_own()
     assert [each.session_id for each in bench.state.sessions] != [session.session_id]
     assert len(bench.state.sessions) == 1
     assert "/own" not in bench.state.tree.nodes

@@ -1,8 +1,8 @@
-"""What the server says: answers, results of transactions, watch events.
+"""What the server says: responses, results of transactions, watch events.
 
     frame     int length | ...
     connect   int version (0) | int timeout | long session | buffer password [| boolean read only]
-    answer    int xid | long zxid | int error | body (none when there is an error)
+    response  int xid | long zxid | int error | body (none when there is an error)
     event     int xid (-1) | long -1 | int 0 | int type | int state (3, connected) | string path
     multi     (int type | boolean done | int error | result)*, ended by -1, true, -1
 
@@ -13,13 +13,19 @@ import struct
 from collections.abc import Iterable
 from typing import Final
 
-from hermes.coordination.embedded.errors import ErrorCode
+from hermes.coordination.embedded.errors import ZooKeeperCode
 from hermes.coordination.embedded.jute import encode_buffer, encode_string
 from hermes.coordination.embedded.records import EventType
 from hermes.coordination.embedded.requests import OpCode
 from hermes.protocol.wire import frame
 
-__all__ = ["connect_reply", "event", "failed_transaction", "reply", "transaction_results"]
+__all__ = [
+    "encode_connect_response",
+    "encode_event",
+    "encode_failed_results",
+    "encode_response",
+    "encode_results",
+]
 
 _CONNECT: Final = struct.Struct(">iiq")
 _HEADER: Final = struct.Struct(">iqi")
@@ -31,7 +37,7 @@ _CONNECTED: Final = 3
 _PASSWORD_BYTES: Final = 16
 
 
-def connect_reply(
+def encode_connect_response(
     session: tuple[int, bytes] | None, timeout_ms: int, *, with_read_only: bool
 ) -> bytes:
     """Answer a connect request.
@@ -50,14 +56,14 @@ def connect_reply(
     return frame(head, encode_buffer(session[1]), b"\0" if with_read_only else b"")
 
 
-def reply(xid: int, zxid: int, error: int = ErrorCode.OK, body: bytes = b"") -> bytes:
+def encode_response(xid: int, zxid: int, error: int = ZooKeeperCode.OK, body: bytes = b"") -> bytes:
     """Answer a request.
 
     Args:
         xid: the request's.
-        zxid: the newest transaction that the answer reflects.
+        zxid: the newest transaction that the response reflects.
         error: a code; the body is left out unless it is OK.
-        body: the answer's record.
+        body: the response's record.
 
     Returns:
         A whole frame.
@@ -65,7 +71,7 @@ def reply(xid: int, zxid: int, error: int = ErrorCode.OK, body: bytes = b"") -> 
     return frame(_HEADER.pack(xid, zxid, error), b"" if error else body)
 
 
-def event(kind: EventType, path: str) -> bytes:
+def encode_event(kind: EventType, path: str) -> bytes:
     """Tell a client that a watch has fired.
 
     Returns:
@@ -74,17 +80,17 @@ def event(kind: EventType, path: str) -> bytes:
     return frame(_HEADER.pack(-1, -1, 0), _EVENT.pack(kind, _CONNECTED), encode_string(path))
 
 
-def transaction_results(results: Iterable[tuple[OpCode, bytes]]) -> bytes:
+def encode_results(results: Iterable[tuple[OpCode, bytes]]) -> bytes:
     """Encode the results of a transaction that was carried out.
 
     Args:
-        results: of each operation its type and its answer's record.
+        results: of each operation its type and its response's record.
     """
     parts = [_RESULT.pack(code, False, 0) + body for code, body in results]
     return b"".join((*parts, _END))
 
 
-def failed_transaction(failed: int, count: int, code: ErrorCode) -> bytes:
+def encode_failed_results(failed: int, count: int, code: ZooKeeperCode) -> bytes:
     """Encode the results of a transaction of which nothing was carried out.
 
     The operations before the one that failed count as rolled back (0), those behind it as not
@@ -95,7 +101,7 @@ def failed_transaction(failed: int, count: int, code: ErrorCode) -> bytes:
         count: how many there were.
         code: why it failed.
     """
-    codes = [ErrorCode.OK] * failed + [code]
-    codes += [ErrorCode.RUNTIME_INCONSISTENCY] * (count - failed - 1)
+    codes = [ZooKeeperCode.OK] * failed + [code]
+    codes += [ZooKeeperCode.RUNTIME_INCONSISTENCY] * (count - failed - 1)
     parts = [_RESULT.pack(OpCode.ERROR, False, each) + _INT.pack(each) for each in codes]
     return b"".join((*parts, _END))

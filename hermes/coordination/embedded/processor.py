@@ -1,7 +1,7 @@
-"""Decides what a request does: to the tree, the sessions and the watches; and what is said to whom.
+"""Decides what a request does to the tree, the sessions and the watches, and who is sent what.
 
-Knows connections only as `Peer`s, and neither sockets nor files. What it says goes through the
-commit queue, events before the answer of the request that caused them.
+Knows connections only as `Peer`s, and neither sockets nor files. Whatever it sends goes through the
+commit queue, events before the response to the request that caused them.
 
 Source: ZooKeeper's `ZooKeeperServer`, `PrepRequestProcessor` and `FinalRequestProcessor`.
 """
@@ -11,11 +11,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
+from twisted.internet.interfaces import IReactorTime
+
 from hermes.coordination.embedded.access import authenticate, is_permitted
 from hermes.coordination.embedded.changes import SessionClosed, SessionOpened
 from hermes.coordination.embedded.committing import CommitQueue
-from hermes.coordination.embedded.decoding import KNOWN_TYPES, decode_request
-from hermes.coordination.embedded.errors import ErrorCode, RequestRefusedError
+from hermes.coordination.embedded.errors import RequestRefusedError, ZooKeeperCode
 from hermes.coordination.embedded.jute import JuteReader, encode_string
 from hermes.coordination.embedded.limits import (
     MAX_CREDENTIAL_BYTES,
@@ -23,16 +24,10 @@ from hermes.coordination.embedded.limits import (
     MAX_OPERATIONS,
     MAX_SESSIONS,
 )
-from hermes.coordination.embedded.reading import answer_read, missed_events
+from hermes.coordination.embedded.reading import missed_events, serve_read
 from hermes.coordination.embedded.records import EventType, Identity, Permission
-from hermes.coordination.embedded.replies import (
-    connect_reply,
-    event,
-    failed_transaction,
-    reply,
-    transaction_results,
-)
 from hermes.coordination.embedded.requests import (
+    KNOWN_TYPES,
     AuthRequest,
     CheckRequest,
     CloseRequest,
@@ -47,34 +42,42 @@ from hermes.coordination.embedded.requests import (
     SetAclRequest,
     SetDataRequest,
     SetWatchesRequest,
+    decode_request,
 )
-from hermes.coordination.embedded.sessions import Session, SessionTable
+from hermes.coordination.embedded.responses import (
+    encode_connect_response,
+    encode_event,
+    encode_failed_results,
+    encode_response,
+    encode_results,
+)
+from hermes.coordination.embedded.sessions import ExpiryTimer, ServerSession, SessionTable
 from hermes.coordination.embedded.transaction import NodeEvent, Transaction
 from hermes.coordination.embedded.tree import DataTree
 from hermes.coordination.embedded.watches import Watches
 from hermes.coordination.embedded.words import ClientReport
 from hermes.limited_log import LimitedLog
 
-__all__ = ["Coordinator", "Peer", "State"]
+__all__ = ["Peer", "RequestProcessor", "ServerState"]
 
 _PASSWORD_BYTES: Final = 16
 
 
 class Peer(Protocol):
-    """A connection, as the coordinator sees it.
+    """A connection, as the processor sees it.
 
     Attributes:
         identities: who the client is.
-        session: which it uses; None before it has connected and after the session's end.
-        waiting_bytes: what is said to it and waits for the disk; counted up here, down there.
+        session: the one it uses; None before it has connected and after the session's end.
+        waiting_bytes: what it will be sent once it is on disk; added here, subtracted there.
     """
 
     identities: dict[Identity, None]
-    session: "Session[Peer] | None"
+    session: "ServerSession[Peer] | None"
     waiting_bytes: int
 
-    def answer(self, data: bytes) -> None:
-        """Send the answer of the oldest request that has none."""
+    def respond(self, data: bytes) -> None:
+        """Send the response to the oldest request that has none."""
 
     def notify(self, data: bytes) -> None:
         """Send an event."""
@@ -91,13 +94,13 @@ class Peer(Protocol):
 
 
 @dataclass(slots=True)
-class State:
+class ServerState:
     """What the server knows.
 
     Attributes:
         tree: the nodes.
         sessions: the sessions that are alive.
-        watches: what clients want to be told.
+        watches: what clients want to be notified of.
     """
 
     tree: DataTree = field(default_factory=DataTree)
@@ -105,41 +108,43 @@ class State:
     watches: Watches[Peer] = field(default_factory=Watches)
 
 
-class Coordinator:
+class RequestProcessor:
     """Serves requests; lives in the reactor's thread.
 
     Args:
         state: what is served; nobody else changes it.
-        queue: takes changes, and what is said.
+        queue: takes changes, and what is sent once they are on disk.
         timeouts_ms: the shortest and the longest session timeout that a client can get.
-        seconds: a clock that only goes forward.
+        clock: the reactor, or a test's `Clock`.
         now_ms: the wall clock, in ms since 1970; for stamps only.
         log: for lines that clients can cause.
-        opened: called when a session was opened or resumed, with its deadline.
-        later: calls a function in a later turn of the reactor, for as long as this one serves.
     """
 
     def __init__(
         self,
-        state: State,
+        state: ServerState,
         queue: CommitQueue,
         timeouts_ms: tuple[int, int],
-        seconds: Callable[[], float],
+        clock: IReactorTime,
         now_ms: Callable[[], int],
         log: LimitedLog,
-        opened: Callable[[float], None],
-        later: Callable[[Callable[[], None]], object],
     ) -> None:
         self.state = state
         self.queue = queue
         self._timeouts_ms = timeouts_ms
-        self._seconds = seconds
+        self._clock = clock
         self._now_ms = now_ms
         self._log = log
-        self._opened = opened
-        self._later = later
+        self._timer = ExpiryTimer(clock, state.sessions, self.expire)
+        self._timer.update()
+        self._is_stopped = False
 
-    # -- sessions -------------------------------------------------------------------------------
+    def stop(self) -> None:
+        """Let no session expire any more; the next start deletes what is left of ended ones."""
+        self._is_stopped = True
+        self._timer.stop()
+
+    # -- sessions ---------------------------------------------------------------------------------
 
     def connect(self, peer: Peer, request: ConnectRequest) -> None:
         """Give a connection a session: a new one, or the one that it asks for."""
@@ -158,14 +163,14 @@ class Coordinator:
         if session is not None:
             peer.session, session.connection = session, peer
             known = (session.session_id, session.password)
-        answer = connect_reply(
+        response = encode_connect_response(
             known, self._timeout_ms(request), with_read_only=request.read_only is not None
         )
-        self._tell(peer, peer.answer, answer)
+        self._send(peer, peer.respond, response)
         if session is None:
-            self.queue.say(peer.end)
-        else:
-            self._opened(session.deadline)
+            self.queue.call_after(peer.end)
+        elif not self._is_stopped:
+            self._timer.note(session.deadline)
 
     def leave(self, peer: Peer) -> None:
         """A connection is gone: so are its watches. Its session lives on until its timeout."""
@@ -174,7 +179,7 @@ class Coordinator:
         if session is not None and session.connection is peer:
             session.connection = None
 
-    def expire(self, sessions: Iterable[Session[Peer]]) -> None:
+    def expire(self, sessions: Iterable[ServerSession[Peer]]) -> None:
         """End sessions whose clients were silent for too long."""
         for session in sessions:
             self._log.info(
@@ -187,7 +192,7 @@ class Coordinator:
             self._close(session)
 
     def mark_own(self, session_id: int) -> None:
-        """Keep in mind, also after a crash, that a session's client is in this very process."""
+        """Record, also for after a crash, that a session's client is in this very process."""
         session = self.state.sessions.get(session_id)
         if session is None or session.is_own:
             return
@@ -197,7 +202,7 @@ class Coordinator:
         self.queue.commit([marked], self.state.tree.zxid)
 
     def end_own(self) -> None:
-        """End the session of the process before this one; only before there is one of this."""
+        """End the session of the previous process; call it before this one opens its own."""
         for session in [each for each in self.state.sessions if each.is_own]:
             self._log.info(
                 "own",
@@ -206,19 +211,19 @@ class Coordinator:
             )
             self._close(session)
 
-    def _open(self, request: ConnectRequest) -> Session[Peer]:
+    def _open(self, request: ConnectRequest) -> ServerSession[Peer]:
         state, timeout_ms = self.state, self._timeout_ms(request)
         if len(state.sessions) >= MAX_SESSIONS:
             self._thin_out()
         session_id = state.sessions.unused_id(self._now_ms())
         password = os.urandom(_PASSWORD_BYTES)
-        session = state.sessions.open(session_id, password, timeout_ms, self._seconds())
+        session = state.sessions.open(session_id, password, timeout_ms, self._clock.seconds())
         state.tree.zxid += 1
         self.queue.commit([SessionOpened(session_id, password, timeout_ms)], state.tree.zxid)
         return session
 
     def _thin_out(self) -> None:
-        """End sessions early that nobody uses and nothing depends on: those due first."""
+        """End early the sessions that nobody uses and nothing depends on: those due first."""
         owners, sessions = self.state.tree.ephemerals, self.state.sessions
         unused = [
             session
@@ -228,7 +233,7 @@ class Coordinator:
         unused.sort(key=lambda session: session.deadline)
         self.expire(unused[: MAX_SESSIONS // 10])
 
-    def _resume(self, request: ConnectRequest) -> Session[Peer] | None:
+    def _resume(self, request: ConnectRequest) -> ServerSession[Peer] | None:
         session = self.state.sessions.find(request.session_id, request.password)
         if session is None:
             return None
@@ -237,10 +242,10 @@ class Coordinator:
             self.leave(former)
             former.end()
         session.timeout_ms = self._timeout_ms(request)
-        session.touch(self._seconds())
+        session.touch(self._clock.seconds())
         return session
 
-    def _close(self, session: Session[Peer], then: Callable[[], None] = lambda: None) -> None:
+    def _close(self, session: ServerSession[Peer], then: Callable[[], None] = lambda: None) -> None:
         """End a session, then its nodes: as many at a time as a transaction may hold.
 
         Its last transaction ends it on disk, so that after a crash the rest expires once more.
@@ -257,16 +262,20 @@ class Coordinator:
         if is_done:
             then()
         else:
-            self._later(lambda: self._delete_ephemerals(session_id, then))
+            self._clock.callLater(0, self._delete_more_ephemerals, session_id, then)
+
+    def _delete_more_ephemerals(self, session_id: int, then: Callable[[], None]) -> None:
+        if not self._is_stopped:
+            self._delete_ephemerals(session_id, then)
 
     def _timeout_ms(self, request: ConnectRequest) -> int:
         shortest, longest = self._timeouts_ms
         return min(max(request.timeout_ms, shortest), longest)
 
-    # -- requests -------------------------------------------------------------------------------
+    # -- requests ---------------------------------------------------------------------------------
 
     def handle(self, peer: Peer, body: memoryview) -> None:
-        """Serve a request: exactly one answer is said.
+        """Serve a request: exactly one response is sent.
 
         Args:
             peer: has a session.
@@ -278,8 +287,8 @@ class Coordinator:
         reader = JuteReader(body)
         xid, code = reader.int32(), reader.int32()
         assert peer.session is not None
-        peer.session.touch(self._seconds())
-        error, record = ErrorCode.OK, b""
+        peer.session.touch(self._clock.seconds())
+        error, record = ZooKeeperCode.OK, b""
         try:
             request = decode_request(code, reader)
             if isinstance(request, CloseRequest):
@@ -288,24 +297,24 @@ class Coordinator:
             record = self._serve(peer, request)
         except RequestRefusedError as refusal:
             error = refusal.code
-        self._tell(peer, peer.answer, reply(xid, self.state.tree.zxid, error, record))
+        self._send(peer, peer.respond, encode_response(xid, self.state.tree.zxid, error, record))
         self._shed_watches()
-        if error is ErrorCode.AUTH_FAILED or code not in KNOWN_TYPES:
-            self.queue.say(peer.end)
+        if error is ZooKeeperCode.AUTH_FAILED or code not in KNOWN_TYPES:
+            self.queue.call_after(peer.end)
 
     def _end_session(self, peer: Peer, xid: int) -> None:
         session = peer.session
         assert session is not None
         self.leave(peer)
 
-        def answer() -> None:
-            self._tell(peer, peer.answer, reply(xid, self.state.tree.zxid))
-            self.queue.say(peer.end)
+        def respond() -> None:
+            self._send(peer, peer.respond, encode_response(xid, self.state.tree.zxid))
+            self.queue.call_after(peer.end)
 
-        self._close(session, answer)
+        self._close(session, respond)
 
     def _serve(self, peer: Peer, request: Request) -> bytes:
-        """Serve what is answered at once: everything but the end of a session."""
+        """Serve everything that is answered at once: all but the end of a session."""
         match request:
             case PingRequest():
                 return b""
@@ -322,30 +331,32 @@ class Coordinator:
                 return self._authenticate(peer, scheme, credential)
             case SetWatchesRequest():
                 for kind, path in missed_events(self.state.tree, self.state.watches, peer, request):
-                    self._tell(peer, peer.notify, event(kind, path))
+                    self._send(peer, peer.notify, encode_event(kind, path))
                 return b""
             case CloseRequest():
-                raise AssertionError("it ends a session, which is not done here")
+                raise AssertionError("handled by _end_session")
             case _:
-                return answer_read(
+                return serve_read(
                     self.state.tree, self.state.watches, peer, peer.identities, request
                 )
 
     def _authenticate(self, peer: Peer, scheme: str, credential: bytes) -> bytes:
         # An address proves itself: ZooKeeper lets its clients claim it.
         if len(credential) > MAX_CREDENTIAL_BYTES:
-            raise RequestRefusedError(ErrorCode.AUTH_FAILED, f"{len(credential)} bytes of proof")
+            raise RequestRefusedError(
+                ZooKeeperCode.AUTH_FAILED, f"{len(credential)} bytes of proof"
+            )
         identity = authenticate(scheme, credential)
         if identity is None and scheme != "ip":
-            raise RequestRefusedError(ErrorCode.AUTH_FAILED, scheme)
+            raise RequestRefusedError(ZooKeeperCode.AUTH_FAILED, scheme)
         if identity is not None:
             if identity not in peer.identities and len(peer.identities) >= MAX_IDENTITIES:
-                raise RequestRefusedError(ErrorCode.AUTH_FAILED, "too many identities")
+                raise RequestRefusedError(ZooKeeperCode.AUTH_FAILED, "too many identities")
             peer.identities[identity] = None
         return b""
 
     def _shed_watches(self) -> None:
-        """While all clients together have too many watches, part with those who have most."""
+        """While all clients together have too many watches, cut off the one that has most."""
         while (peer := self.state.watches.largest()) is not None:
             self._log.warn(
                 "watches",
@@ -355,7 +366,7 @@ class Coordinator:
             self.leave(peer)
             peer.end()
 
-    # -- writes ---------------------------------------------------------------------------------
+    # -- writes -----------------------------------------------------------------------------------
 
     def _transaction(self, peer: Peer) -> Transaction:
         assert peer.session is not None
@@ -376,9 +387,9 @@ class Coordinator:
                 results.append(self._apply(transaction, operation))
             except RequestRefusedError as refusal:
                 transaction.rollback()
-                return failed_transaction(index, len(operations), refusal.code)
+                return encode_failed_results(index, len(operations), refusal.code)
         self._commit(transaction)
-        return transaction_results(results)
+        return encode_results(results)
 
     def _apply(self, transaction: Transaction, operation: Operation) -> tuple[OpCode, bytes]:
         match operation:
@@ -398,7 +409,7 @@ class Coordinator:
                 return OpCode.CHECK, b""
 
     def _commit(self, transaction: Transaction) -> None:
-        """Keep a transaction, have it written, and tell those who watch."""
+        """Keep a transaction, have it written, and notify those who watch."""
         if not transaction.changes:
             return
         transaction.commit()
@@ -406,9 +417,9 @@ class Coordinator:
         for happened in transaction.events:
             self._fire(happened)
 
-    def _tell(self, peer: Peer, function: Callable[[bytes], None], data: bytes) -> None:
+    def _send(self, peer: Peer, function: Callable[[bytes], None], data: bytes) -> None:
         peer.waiting_bytes += len(data)
-        self.queue.say(function, data)
+        self.queue.call_after(function, data)
 
     def _fire(self, happened: NodeEvent) -> None:
         frames: dict[tuple[EventType, str], bytes] = {}  # each encoded once, for whomever it is
@@ -416,6 +427,6 @@ class Coordinator:
             # `exists` lets anyone set a watch; what it would tell is for those who may read.
             acl = happened.acl if path == happened.path else happened.parent_acl
             if is_permitted(acl, Permission.READ, peer.identities):
-                frame = frames.get((kind, path)) or event(kind, path)
+                frame = frames.get((kind, path)) or encode_event(kind, path)
                 frames[kind, path] = frame
-                self._tell(peer, peer.notify, frame)
+                self._send(peer, peer.notify, frame)
