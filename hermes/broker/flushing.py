@@ -6,6 +6,10 @@ meanwhile is covered by the next one, so a thousand waiting producers cost one f
 never calls fsync itself. `GROUP_WINDOW_SECONDS` keeps a busy log from flushing back to back: it
 costs a waiting consumer at most that long and saves a thread switch per received chunk.
 
+A log's first flush takes longest, since it puts names on disk as well, and one request can create
+thousands of logs. So first flushes run one at a time, and the other threads are there for everybody
+else.
+
 A flush for which there was no file descriptor has done nothing: it is tried again, and who waits
 for it goes on waiting. Any other failure has taken the log offline, and fails them.
 
@@ -13,6 +17,7 @@ Invariant: `flushed` observers and acknowledgements hear of an offset only after
 returned a high watermark at or above it.
 """
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -88,13 +93,15 @@ class FlushScheduler:
         self._states: dict[Log, _LogState] = {}
         self._flushed: list[Callable[[Log], None]] = []
         self._running: set[_LogState] = set()
+        self._first: _LogState | None = None  # the log whose first flush runs
+        self._first_waiting: deque[_LogState] = deque()
         self._rate = RateLimit(clock.seconds, allowed=1, period=60.0)
         self._idle: list[Deferred[None]] = []
         self.flushes = 0
 
     @property
     def flushing(self) -> list[Log]:
-        """The logs that a thread is flushing now, deleted ones included, sorted by name."""
+        """The logs whose flush has begun or waits for a thread, deleted ones too, by name."""
         return sorted((state.log for state in self._running), key=lambda log: log.name)
 
     def on_flushed(self, observer: Callable[[Log], None]) -> None:
@@ -178,17 +185,37 @@ class FlushScheduler:
 
     def _start(self, state: _LogState) -> None:
         self._cancel_timer(state)
-        state.running, state.again = True, False
+        state.running = True
+        self._running.add(state)
+        if state.log.high_watermark:
+            self._run(state)
+        else:
+            self._first_waiting.append(state)
+            self._run_first()
+
+    def _run_first(self) -> None:
+        """Run the next first flush, unless one runs."""
+        if self._first is None and self._first_waiting:
+            self._first = self._first_waiting.popleft()
+            self._run(self._first)
+
+    def _run(self, state: _LogState) -> None:
+        state.again = False
         state.last_start = self._clock.seconds()
         self.flushes += 1
-        self._running.add(state)
         self._in_thread(state.log.flush).addCallbacks(
             self._done, self._failed, callbackArgs=(state,), errbackArgs=(state,)
         )
 
-    def _done(self, high_watermark: int, state: _LogState) -> None:
+    def _ended(self, state: _LogState) -> None:
         state.running = False
         self._running.discard(state)
+        if state is self._first:
+            self._first = None
+            self._run_first()
+
+    def _done(self, high_watermark: int, state: _LogState) -> None:
+        self._ended(state)
         for observer in self._flushed:
             observer(state.log)
         ready = [entry for entry in state.waiting if entry[0] <= high_watermark]
@@ -205,8 +232,7 @@ class FlushScheduler:
         self._tell_idle()
 
     def _failed(self, failure: Failure, state: _LogState) -> None:
-        state.running = False
-        self._running.discard(state)
+        self._ended(state)
         if self._states.get(state.log) is state:  # else it was deleted meanwhile
             error = failure.value
             if isinstance(error, StorageError) and not isinstance(error, LogOfflineError):

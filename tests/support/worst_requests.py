@@ -75,6 +75,7 @@ def broker_kinds() -> list[Kind]:
     one = message(b"")
     small = _body(_DATA, 0, one)
     spread = b"".join(_body(f"m{n % 20}", 0, one) for n in range(_MOST))
+    fresh = b"".join(_body(f"new{n}", 0, one) for n in range(_MOST))
     wait = [(f"unknown{n}", 0, 0, 1 << 20) for n in range(1024)]
     far = struct.pack(">qqq", 0, 2**62, 1)
     return [
@@ -89,6 +90,7 @@ def broker_kinds() -> list[Kind]:
         Kind("fetches that nobody reads", fetch(_DATA, 0, 0, 9_000_000) * 300, 300),
         Kind("multiproduce, 32,767 to one topic", _many(3, small * _MOST)),
         Kind("multiproduce, 32,767 to 20 topics", _many(3, spread)),
+        Kind("multiproduce, 32,767 new topics", _many(3, fresh)),
         Kind("acknowledged, 32,767 to one topic", _acknowledged(small * _MOST)),
         Kind("compression bomb, 600 MB", produce("bomb", 0, _bomb(1, 600_000_000))),
         Kind("compression bomb, 15 levels", produce("bomb", 0, _bomb(15, 60_000_000))),

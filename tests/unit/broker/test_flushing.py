@@ -258,3 +258,45 @@ def test_stop_waits_for_the_flush_that_runs() -> None:
     bench.threads.run()
     assert stopped == [None]
     assert not bench.clock.getDelayedCalls()
+
+
+def test_a_thousand_new_logs_leave_a_thread_to_those_that_are_there() -> None:
+    bench = Bench()
+    scheduler, threads = bench.scheduler, bench.threads
+    new: list[Any] = [FakeLog() for _ in range(1000)]
+    for log in new:
+        log.append(10)
+        scheduler.flush_now(log)
+    old: Any = FakeLog()
+    old.high_watermark, old.end_offset = 10, 20
+    flushed: list[int] = []
+    scheduler.flush_now(old).addCallback(flushed.append)
+    assert len(threads.calls) == 2, "one new log, and the old one"
+    threads.run()
+    threads.run()
+    assert flushed == [20]
+    while threads.calls:
+        assert len(threads.calls) == 1
+        threads.run()
+    assert [log.high_watermark for log in new] == [10] * 1000
+    assert not scheduler.flushing
+
+
+def test_a_first_flush_that_fails_or_is_forgotten_lets_the_next_one_run() -> None:
+    bench = Bench()
+    scheduler, threads = bench.scheduler, bench.threads
+    logs: list[Any] = [FakeLog() for _ in range(3)]
+    outcomes: list[Any] = []
+    for log in logs:
+        log.append(10)
+        scheduler.flush_now(log).addBoth(outcomes.append)
+    logs[0].failure = LogOfflineError("broken")
+    logs[1].failure = LogOfflineError("closed")
+    logs[1].is_closed = True
+    scheduler.forget(logs[1])
+    while threads.calls:
+        threads.run()
+    assert logs[2].high_watermark == 10
+    assert not scheduler.flushing
+    assert len(outcomes) == 3
+    assert outcomes[-1] == 10
