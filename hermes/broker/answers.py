@@ -58,8 +58,6 @@ class Answers:
         pages: PageCache,
         turns: SharedTurns,
         large_answers: LargeAnswers,
-        reader: AnswerReader,
-        sent: Callable[[Exception | None], None],
     ) -> None:
         """Prepare; `open` comes first.
 
@@ -67,9 +65,6 @@ class Answers:
             pages: keeps cold pages off the reactor.
             turns: say how much may leave at once.
             large_answers: is told what an answer holds in memory until it has left.
-            reader: on whose behalf.
-            sent: called when an answer that didn't leave at once is through, with None, or with
-                the exception that ended it, whenever that is.
         """
         self.places: deque[Place] = deque()
         self.sending: FileSend | None = None
@@ -77,22 +72,39 @@ class Answers:
         self._pages = pages
         self._turns = turns
         self._large_answers = large_answers
-        self._reader = reader
-        self._sent = sent
+        self._reader: AnswerReader | None = None
+        self._sent: Callable[[Exception | None], None] = _unheard
         self._transport: Any = None
         self._carrier: Carrier | None = None
         self._small: list[bytes] = []
         self._small_bytes = 0
 
-    def open(self, transport: Any, carrier: Carrier) -> None:
-        """Say where answers go."""
+    def open(
+        self,
+        transport: Any,
+        carrier: Carrier,
+        reader: AnswerReader,
+        sent: Callable[[Exception | None], None],
+    ) -> None:
+        """Say where answers go.
+
+        Args:
+            transport: where an answer that doesn't leave at once is registered as the producer.
+            carrier: moves the bytes.
+            reader: on whose behalf answers are held in memory.
+            sent: called when an answer that didn't leave at once is through, with None, or with
+                the exception that ended it, whenever that is; not after `close`.
+        """
         self._transport, self._carrier = transport, carrier
+        self._reader, self._sent = reader, sent
 
     def close(self) -> None:
-        """Nobody reads them any more: let go of them, and of those that come."""
+        """Nobody reads them any more: let go of them, of those that come, and of the reader."""
         self._carrier = None
         self.sending = None  # the transport tells it with stopProducing
-        self._large_answers.release(self._reader)
+        self._let_go()
+        # Else the connection and its answers would keep each other in memory.
+        self._reader, self._sent = None, _unheard
         self._take_small()
 
     @property
@@ -153,11 +165,20 @@ class Answers:
                 self._transport, self._carrier, self._pages, self._turns, self._through
             ):
                 self.sending = send
-                self._large_answers.hold(self._reader, send.memory_bytes())
+                if self._reader is not None:
+                    self._large_answers.hold(self._reader, send.memory_bytes())
         except (OSError, EOFError) as error:
             self._sent(error)
 
     def _through(self, error: Exception | None) -> None:
         self.sending = None
-        self._large_answers.release(self._reader)
+        self._let_go()
         self._sent(error)
+
+    def _let_go(self) -> None:
+        if self._reader is not None:
+            self._large_answers.release(self._reader)
+
+
+def _unheard(error: Exception | None) -> None:
+    """Nobody is there to be told."""

@@ -135,8 +135,7 @@ class BrokerConnection(Protocol):
         self._yielded = False  # whether a call for the next turn is scheduled
         self._advancing = False
         # Output.
-        broker = owner.broker
-        self._answers = Answers(owner.pages, broker.turns, broker.large_answers, self, self._sent)
+        self._answers = Answers(owner.pages, self._broker.turns, self._broker.large_answers)
         self._linger: IDelayedCall | None = None
         # Whether the socket is read, and whether the peer is idle.
         self._reading = True
@@ -150,7 +149,7 @@ class BrokerConnection(Protocol):
         """The connection is there: set its options and count it."""
         _set_socket_options(self.transport, self._owner.config)
         self._carrier = carrier_for(self.transport)  # type: ignore[arg-type]
-        self._answers.open(self.transport, self._carrier)
+        self._answers.open(self.transport, self._carrier, self, self._sent)
         self._owner.connected(self)
 
     def dataReceived(self, data: bytes) -> None:

@@ -79,7 +79,7 @@ class RequestReceiver:
         # No larger request goes through the quick loop, which so needs no other check of sizes.
         self._largest = min(max_request_bytes, max_message_bytes)
         self._produce: _ProducePrefix | None = None
-        self._error: RemoteProtocolError | None = None
+        self._error: str | None = None  # not the exception: it refers to the frames, they to us
 
     def receive_data(self, data: Buffer) -> None:
         """Take what arrived.
@@ -120,7 +120,7 @@ class RequestReceiver:
                 Everything before that was handed out. Every further call raises it again.
         """
         if self._error is not None:
-            raise RemoteProtocolError(str(self._error))
+            raise RemoteProtocolError(self._error)
         run: ProduceRun | None = None
         try:
             while (end := self._frames.frame_end()) is not None:
@@ -138,7 +138,7 @@ class RequestReceiver:
             frame = self._frames.take(end)
             return long_request(frame) or decode_request(frame)
         except RemoteProtocolError as error:
-            self._error = error
+            self._error = str(error)
             if run is None:
                 raise
             return run
