@@ -4,7 +4,10 @@
 starts and stops it all. Nothing here knows the client library, nor the client library this. In the
 order of a reading:
 
-    broker       what each request does; acknowledging, waiting, describing: parts of it
+    broker       which module carries out which request; outcomes: how one ends
+    producing    the life of a produce; set_checker, acknowledging: parts of it
+    fetching     the life of a fetch; waiting: until there is enough to fetch
+    lookups      questions about a partition; describing: metadata
     topics       which there are; flushing: when logs are flushed
     turns, large_answers, limits, pages
                  what keeps one client's requests from holding up the others

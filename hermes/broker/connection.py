@@ -38,11 +38,11 @@ from twisted.internet.protocol import Protocol, connectionDone
 from twisted.python.failure import Failure
 
 from hermes.broker.answers import Answers, Place
-from hermes.broker.broker import Broker, CloseConnection, Later
+from hermes.broker.broker import Broker
 from hermes.broker.carriers import Carrier, SendfileCarrier, carrier_for
 from hermes.broker.limits import RequestMemory
+from hermes.broker.outcomes import CloseConnection, DeferredResponse, Response
 from hermes.broker.pages import PageCache
-from hermes.broker.sends import FileSend
 from hermes.config import BrokerConfig
 from hermes.errors import HermesError
 from hermes.limited_log import LimitedLog
@@ -131,7 +131,7 @@ class BrokerConnection(Protocol):
         # Input.
         self._receiver = self._new_receiver()
         self._held: Any = None  # a request that waits for the answers before it
-        self._ordered: Later | None = None  # the outcome that holds up what follows
+        self._ordered: DeferredResponse | None = None  # holds up what follows
         self._yielded = False  # whether a call for the next turn is scheduled
         self._advancing = False
         # Output.
@@ -169,8 +169,8 @@ class BrokerConnection(Protocol):
         if self._linger is not None and self._linger.active():
             self._linger.cancel()
         self._owner.disconnected(self)
-        if self._ordered is not None and self._ordered.abandon:
-            self._ordered.outcome.cancel()
+        if self._ordered is not None and self._ordered.cancellable:
+            self._ordered.response.cancel()
         self._advance()
 
     # -- events: the budget and the service -----------------------------------------------------
@@ -227,16 +227,16 @@ class BrokerConnection(Protocol):
 
     # -- events: outcomes and answers -----------------------------------------------------------
 
-    def _resolved(self, answer: bytes | FileSend | None, place: Place, later: Later) -> None:
+    def _resolved(self, answer: Response, place: Place, deferred: DeferredResponse) -> None:
         """An outcome that was awaited is known."""
-        if later is self._ordered:
+        if deferred is self._ordered:
             self._ordered = None
         place.fill(answer)
         self._advance()
 
-    def _failed(self, failure: Failure, place: Place, later: Later) -> None:
+    def _failed(self, failure: Failure, place: Place, deferred: DeferredResponse) -> None:
         """An outcome that was awaited is that the connection ends."""
-        if later is self._ordered:
+        if deferred is self._ordered:
             self._ordered = None
         self._answers.places.remove(place)
         if not isinstance(failure.value, CancelledError):
@@ -327,11 +327,11 @@ class BrokerConnection(Protocol):
 
     def _take(self, request: Any) -> None:
         outcome = self._broker.serve(request)
-        if isinstance(outcome, Later):
+        if isinstance(outcome, DeferredResponse):
             place = self._answers.reserve()
             if outcome.ordered:
                 self._ordered = outcome
-            outcome.outcome.addCallbacks(
+            outcome.response.addCallbacks(
                 self._resolved,
                 self._failed,
                 callbackArgs=(place, outcome),

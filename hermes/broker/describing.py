@@ -1,21 +1,30 @@
-"""The answer to a metadata request, made in turns and within a bound.
+"""The response to a metadata request, made a quantum at a time and within a bound.
 
 A topic takes microseconds, and so does each of its partitions; but there may be ten thousand of
-both, and a request may name what isn't there 32,767 times.
+both, and a request may name what doesn't exist 32,767 times.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 from twisted.internet.defer import Deferred
 
+from hermes._version import __version__
+from hermes.broker.outcomes import DeferredResponse, Outcome, then
+from hermes.broker.shared import Shared
 from hermes.broker.topics import TopicRegistry
-from hermes.broker.turns import SharedTurns, in_turns
-from hermes.errors import AnswerTooLargeError, InvalidTopicError
+from hermes.broker.turns import in_turns
+from hermes.errors import AnswerTooLargeError, HermesError, InvalidTopicError, LocalProtocolError
 from hermes.protocol import (
+    LONG_ENTRIES,
+    REQUEST_VERSIONS,
     BrokerMetadata,
     ErrorCode,
+    MetadataRequest,
     PartitionMetadata,
     check_topic_name,
+    code_for,
+    encode_error_response,
     encode_partitions_metadata,
     encode_topic_metadata,
     frame,
@@ -23,9 +32,9 @@ from hermes.protocol import (
 )
 from hermes.storage import Log
 
-__all__ = ["MAX_ANSWER_BYTES", "describe"]
+__all__ = ["MAX_ANSWER_BYTES", "Descriptions"]
 
-#: The largest answer: half a million partitions, or sixty thousand topics of the longest names.
+#: The largest response: half a million partitions, or sixty thousand topics of the longest names.
 MAX_ANSWER_BYTES = 16 * 1024 * 1024
 
 #: How many partitions are described at a time.
@@ -34,46 +43,67 @@ _CHUNK = 256
 _PARTITION_BYTES = 28
 
 
-def describe(
-    turns: SharedTurns,
-    broker: BrokerMetadata,
-    topics: TopicRegistry,
-    names: Iterable[str],
-    max_name_length: int,
-) -> "bytes | Deferred[bytes]":
-    """Encode what there is to say about topics.
+class Descriptions:
+    """Answers metadata requests. Lives in the reactor's thread."""
 
-    Args:
-        turns: whom further turns are shared with.
-        broker: what the broker says of itself; its topics are not used.
-        topics: those there are.
-        names: what was asked for; a name that comes twice is answered once.
-        max_name_length: the longest name allowed.
+    def __init__(self, shared: Shared) -> None:
+        """Args: shared: the broker's logs, and what bounds the work on them."""
+        config = shared.config
+        self._broker = BrokerMetadata(
+            broker_id=config.broker_id,
+            version=__version__,
+            max_request_bytes=config.max_request_bytes,
+            max_message_bytes=config.max_message_bytes,
+            default_partitions=config.num_partitions,
+            request_versions=REQUEST_VERSIONS,
+            topics=(),
+        )
+        self._max_name_length = config.max_topic_name_length
+        self._directory = shared.directory
+        self._topics = shared.topics
+        self._turns = shared.turns
+        self._large_answers = shared.large_answers
 
-    Returns:
-        The answer, or a Deferred of it. Raises, or fails with, `AnswerTooLargeError`, and
-        `LocalProtocolError` for a name that does not fit the wire.
-    """
-    description = _Description(topics, max_name_length)
-    unique = list(dict.fromkeys(names))
+    def metadata(self, request: MetadataRequest) -> Outcome:
+        """Describe topics; a large response when there is room for it."""
+        if self._is_large(request):
+            return DeferredResponse(
+                self._large_answers.make(self.describe, request), cancellable=True
+            )
+        response = self.describe(request)
+        return DeferredResponse(response) if isinstance(response, Deferred) else response
 
-    def fill(_: object) -> "list[None] | Deferred[list[None]]":
-        return in_turns(turns, description.chunks, description.fill)
+    def _is_large(self, request: MetadataRequest) -> bool:
+        """Whether there may be much to say about what was asked for."""
+        names, topics = request.topics, self._topics
+        if names is None:
+            return len(self._directory.logs) > LONG_ENTRIES
+        return len(names) > LONG_ENTRIES or sum(map(topics.written_count, names)) > LONG_ENTRIES
 
-    def finish(_: object) -> bytes:
-        return frame(metadata_response_header(broker, len(unique)), *description.parts)
+    def describe(self, request: MetadataRequest) -> "bytes | Deferred[bytes]":
+        """Make the response, whether or not there is room for it."""
+        names = self._topics.names() if request.topics is None else request.topics
+        unique = list(dict.fromkeys(names))
+        description = _Description(self._topics, self._max_name_length)
 
-    added = in_turns(turns, unique, description.add)
-    if not isinstance(added, Deferred):
-        filled = fill(added)
-        if not isinstance(filled, Deferred):
-            return finish(filled)
-        return filled.addCallback(finish)
-    return added.addCallback(fill).addCallback(finish)
+        def fill(_: object) -> "list[None] | Deferred[list[None]]":
+            return in_turns(self._turns, description.chunks, description.fill)
+
+        def finish(_: object) -> bytes:
+            return frame(metadata_response_header(self._broker, len(unique)), *description.parts)
+
+        try:
+            added = in_turns(self._turns, unique, description.add)
+            response: bytes | Deferred[bytes] = then(then(added, fill), finish)
+        except HermesError as error:
+            return _refusal(error)
+        if isinstance(response, Deferred):
+            response.addErrback(lambda failure: _refusal(failure.value))
+        return response
 
 
 class _Description:
-    """The parts of an answer: every topic's beginning, and room for its partitions."""
+    """The parts of a response: every topic's beginning, and room for its partitions."""
 
     def __init__(self, topics: TopicRegistry, max_name_length: int) -> None:
         self.parts: list[bytes] = []
@@ -113,3 +143,10 @@ class _Description:
             return ErrorCode.INVALID_TOPIC, 0, ()
         code = ErrorCode.NONE if self._topics.exists(name) else ErrorCode.UNKNOWN_TOPIC
         return code, self._topics.partition_count(name), self._topics.partitions(name)
+
+
+def _refusal(error: Any) -> bytes:
+    """The response to a request that can't be answered as a whole."""
+    if isinstance(error, LocalProtocolError):  # a name that is too long once it is encoded
+        return encode_error_response(ErrorCode.INVALID_TOPIC)
+    return encode_error_response(code_for(error))

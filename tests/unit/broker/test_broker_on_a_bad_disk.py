@@ -16,9 +16,10 @@ from hermes_testkit import message
 from twisted.internet.defer import maybeDeferred
 from twisted.internet.task import Clock
 
-from hermes.broker.broker import Broker, CloseConnection, Later
+from hermes.broker.broker import Broker
 from hermes.broker.flushing import RETRY_SECONDS, FlushPolicy, FlushScheduler
 from hermes.broker.maintenance import Maintenance
+from hermes.broker.outcomes import CloseConnection, DeferredResponse
 from hermes.broker.sends import MessageSetSend
 from hermes.broker.topics import TopicRegistry
 from hermes.broker.turns import TURN_ENTRIES
@@ -112,8 +113,8 @@ class Bench:
         request = AcknowledgedProduceRequest(acks, 0, (ProduceRequest(topic, 0, HELLO),))
         outcome = self.broker.serve(request)
         answers: list[bytes] = []
-        if isinstance(outcome, Later):
-            outcome.outcome.addCallback(answers.append)
+        if isinstance(outcome, DeferredResponse):
+            outcome.response.addCallback(answers.append)
         else:
             answers.append(outcome)
         _, _, _, _, code, offset = struct.unpack(">ihhihq", answers[0])
@@ -184,9 +185,9 @@ def test_a_waiting_fetch_hears_of_what_reopening_has_kept(bench: Bench) -> None:
     bench.files.sync_error = errno.EIO
     assert bench.acknowledged("t") == (ErrorCode.OUTCOME_UNKNOWN, -1)
     outcome = bench.broker.serve(WaitingFetchRequest(60_000, 1, (FetchRequest("t", 0, 0, 100),)))
-    assert isinstance(outcome, Later)
+    assert isinstance(outcome, DeferredResponse)
     answered: list[Any] = []
-    outcome.outcome.addCallback(answered.append)
+    outcome.response.addCallback(answered.append)
     bench.files.sync_error = None
     assert answered == []
     bench.maintenance.reopen_offline()
@@ -273,7 +274,7 @@ def test_without_a_descriptor_a_partition_stays_in_service_and_refusals_are_retr
     files.fail_at = files.counted + 1  # the segment is opened, its directory can't be
     answered: list[bytes] = []
     request = AcknowledgedProduceRequest(Acks.FLUSHED, 0, (ProduceRequest("new", 0, HELLO),))
-    bench.broker.serve(request).outcome.addCallback(answered.append)
+    bench.broker.serve(request).response.addCallback(answered.append)
     bench.clock.pump([RETRY_SECONDS] * 3)
     assert answered == []
     assert not bench.directory.logs["new", 0].is_offline
@@ -346,9 +347,9 @@ def test_what_recovery_dropped_meanwhile_is_never_acknowledged(bench: Bench) -> 
         Acks.FLUSHED, 0, tuple(ProduceRequest("t", 0, HELLO) for _ in range(2 * TURN_ENTRIES + 1))
     )
     outcome = bench.broker.serve(request)
-    assert isinstance(outcome, Later)
+    assert isinstance(outcome, DeferredResponse)
     answered: list[bytes] = []
-    outcome.outcome.addCallback(answered.append)
+    outcome.response.addCallback(answered.append)
     log = bench.directory.get("t", 0)
     assert log is not None
     assert 0 < log.end_offset < len(request.produces) * len(HELLO)

@@ -8,8 +8,8 @@ import pytest
 from broker_bench import BrokerBench
 from hermes_testkit import fetch, message, produce, waiting_fetch
 
-from hermes.broker.broker import MAX_WAIT_MS
 from hermes.broker.carriers import COPY_BYTES
+from hermes.broker.fetching import MAX_WAIT_MS
 from hermes.protocol import FetchRequest, MultiFetchRequest
 
 STORED = message(bytes(190)) * 5000
@@ -127,13 +127,13 @@ def test_long_requests_of_a_crowd_are_served_in_parts(
 ) -> None:
     """Each short enough for one turn, and all of them in one round."""
     request = MultiFetchRequest((FetchRequest("t", 7, 0, 100),) * 60).encode()
-    fetch_one = slow_bench.broker._fetch
+    fetch_one = slow_bench.broker.fetches.fetch
 
     def slow(request: Any) -> Any:
         slow_bench.clock.rightNow += 0.000_01
         return fetch_one(request)
 
-    monkeypatch.setattr(slow_bench.broker, "_fetch", slow)
+    monkeypatch.setattr(slow_bench.broker.fetches, "fetch", slow)
     connections = [slow_bench.connect() for _ in range(200)]
     began = slow_bench.clock.seconds()
     for connection, _ in connections:

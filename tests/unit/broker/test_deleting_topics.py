@@ -10,7 +10,8 @@ from broker_bench import BrokerBench, log_lines
 from hermes_testkit import message
 from twisted.internet.defer import Deferred, maybeDeferred
 
-from hermes.broker.broker import DELETION_WAIT_SECONDS, CloseConnection, Later
+from hermes.broker.outcomes import CloseConnection, DeferredResponse
+from hermes.broker.producing import DELETION_WAIT_SECONDS
 from hermes.protocol import (
     AcknowledgedProduceRequest,
     Acks,
@@ -56,10 +57,10 @@ def bench(tmp_path: Path, threads: HeldThreads) -> Iterator[BrokerBench]:
 def outcome_of(bench: BrokerBench, request: Any) -> list[Any]:
     """What a request is answered with: a list that fills when the answer is there."""
     outcome = bench.broker.serve(request)
-    if not isinstance(outcome, Later):
+    if not isinstance(outcome, DeferredResponse):
         return [outcome]
     answers: list[Any] = []
-    outcome.outcome.addBoth(answers.append)
+    outcome.response.addBoth(answers.append)
     return answers
 
 

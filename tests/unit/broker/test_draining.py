@@ -157,7 +157,7 @@ def test_a_fault_of_ours_ends_the_connection_with_one_line(
     bench: Stoppable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whether it shows at once, behind other answers, or when its time has come."""
-    monkeypatch.setattr(bench.broker, "_append", lambda *_: 1 // 0)
+    monkeypatch.setattr(bench.broker.produces, "_append", lambda *_: 1 // 0)
     with log_lines() as lines:
         for _ in range(100):
             for request in (LARGE, encode_message_set([b"x"], Codec.GZIP)):

@@ -1,0 +1,201 @@
+"""The life of a fetch: the log is found, read into a slice, and sent by its response.
+
+    fetch           read -> MessageSetSend                   one slice of one segment
+    multifetch      read each -> MultiMessageSetSend         the responses one after the other
+    waiting fetch   (wait) -> read each -> WaitingFetchSend  the same with high watermarks
+
+Nothing is copied here: a slice is a file, a position and a length (sends.py sends it). Requests of
+many fetches take a quantum at a time (turns.py), and large responses wait for room
+(large_answers.py). Lives in the reactor's thread.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from twisted.internet.defer import Deferred
+
+from hermes.broker.outcomes import CloseConnection, DeferredResponse, Outcome, then
+from hermes.broker.sends import FileSend, MessageSetSend, MultiMessageSetSend, WaitingFetchSend
+from hermes.broker.shared import Shared
+from hermes.broker.turns import in_turns
+from hermes.broker.waiting import WaitingFetches
+from hermes.errors import (
+    HermesError,
+    InvalidTopicError,
+    OffsetOutOfRangeError,
+    WrongPartitionError,
+)
+from hermes.protocol import (
+    LONG_ENTRIES,
+    ErrorCode,
+    FetchRequest,
+    MultiFetchRequest,
+    WaitingFetchRequest,
+    encode_error_response,
+)
+from hermes.storage import LogSlice
+
+__all__ = ["MAX_WAIT_MS", "Fetches"]
+
+#: A fetch waits no longer than this: a peer that has gone may only be noticed afterwards.
+MAX_WAIT_MS = 5 * 60 * 1000
+
+#: More partitions than this can't be waited for in one request: each flush looks at all of them.
+MAX_WAITING_FETCHES = 1024
+
+#: The share of `request_memory` that fetches that wait may take.
+_WAITING_SHARE = 0.5
+
+#: What an int32 can say, less what comes before the messages of one fetch.
+_LARGEST_SIZE = 2**31 - 1
+_LARGEST_FETCH_BYTES = _LARGEST_SIZE - 32
+
+
+class Fetches:
+    """Carries out fetch requests.
+
+    Attributes:
+        waiting: the fetches that wait for more.
+    """
+
+    def __init__(self, shared: Shared) -> None:
+        """Args: shared: the broker's logs, and what bounds the work on them."""
+        self._find = shared.directory.get
+        self._topics = shared.topics
+        self._large_answers = shared.large_answers
+        self._metrics = shared.metrics
+        self._lines = shared.lines
+        self._turns = shared.turns
+        memory_bytes = int(shared.config.request_memory_bytes * _WAITING_SHARE)
+        self.waiting = WaitingFetches(shared.clock, shared.turns, self._available, memory_bytes)
+        shared.flusher.on_flushed(lambda log: self.waiting.changed(log.topic, log.partition))
+
+    # -- one ------------------------------------------------------------------------------------
+
+    def fetch(self, request: FetchRequest) -> MessageSetSend:
+        """Answer with messages from the requested offset on, or with 0.7's error code."""
+        self._metrics.fetch_requests += 1
+        try:
+            messages = self._read(request)
+        except HermesError as error:
+            return MessageSetSend(self._code(request, error))
+        if messages is not None:
+            self._metrics.bytes_out += messages.length
+        return MessageSetSend(ErrorCode.NONE, messages)
+
+    def _read(self, request: FetchRequest) -> LogSlice | None:
+        log = self._find(request.topic, request.partition)
+        if log is None:
+            self._topics.for_fetch(request.topic, request.partition)
+            return None
+        messages = log.read(request.offset, min(max(request.max_size, 0), _LARGEST_FETCH_BYTES))
+        if request.max_size < 0 and request.offset < log.high_watermark:
+            messages.release()
+            raise CloseConnection(f"a fetch with a negative maximum size, {request.max_size}")
+        if not messages.length:
+            messages.release()
+            return None
+        return messages
+
+    def _code(self, request: FetchRequest, error: HermesError) -> ErrorCode:
+        """0.7's code for a fetch that failed; what is our fault is logged as well."""
+        if isinstance(error, OffsetOutOfRangeError):
+            return ErrorCode.OFFSET_OUT_OF_RANGE
+        if isinstance(error, WrongPartitionError):
+            return ErrorCode.WRONG_PARTITION
+        if not isinstance(error, InvalidTopicError):
+            self._lines.error(
+                "fetch",
+                "could not read {topic}-{partition}: {error}",
+                topic=request.topic,
+                partition=request.partition,
+                error=error,
+            )
+        return ErrorCode.UNKNOWN
+
+    # -- many -----------------------------------------------------------------------------------
+
+    def multifetch(self, request: MultiFetchRequest) -> Outcome:
+        """Answer several fetches in one response; a large one when there is room for it."""
+        return self._outcome(request.fetches, partial(self.respond_to_multifetch, request))
+
+    def respond_to_multifetch(self, request: MultiFetchRequest) -> "FileSend | Deferred[FileSend]":
+        """Fetch and make the response, whether or not there is room for it."""
+
+        def join(sends: list[MessageSetSend]) -> FileSend:
+            if not _fits(sends):
+                raise CloseConnection("the response to a multifetch would have 2 GiB or more")
+            return MultiMessageSetSend(sends)
+
+        response: FileSend | Deferred[FileSend] = then(self._fetch_all(request.fetches), join)
+        return response
+
+    def _fetch_all(
+        self, fetches: Sequence[FetchRequest]
+    ) -> "list[MessageSetSend] | Deferred[list[MessageSetSend]]":
+        return in_turns(self._turns, fetches, self.fetch, MessageSetSend.release)
+
+    def _outcome(self, fetches: Sequence[FetchRequest], respond: Callable[[], Any]) -> Outcome:
+        response = self._when_there_is_room(fetches, respond)
+        if isinstance(response, Deferred):
+            return DeferredResponse(response, cancellable=True)
+        outcome: Outcome = response
+        return outcome
+
+    def _when_there_is_room(
+        self, fetches: Sequence[FetchRequest], respond: Callable[[], Any]
+    ) -> Any:
+        """Make a response: at once, unless it may be large."""
+        return respond() if len(fetches) <= LONG_ENTRIES else self._large_answers.make(respond)
+
+    # -- waiting --------------------------------------------------------------------------------
+
+    def waiting_fetch(self, request: WaitingFetchRequest) -> Outcome:
+        """Answer as soon as there are `min_bytes`, or the time is up."""
+        if len(request.fetches) > MAX_WAITING_FETCHES:
+            return encode_error_response(ErrorCode.UNKNOWN)
+        if request.max_wait_ms > MAX_WAIT_MS:
+            request = replace(request, max_wait_ms=MAX_WAIT_MS)
+        waited = self.waiting.wait(request)
+        if waited is None:
+            return self._outcome(request.fetches, partial(self._respond_to_waiting, request))
+        return DeferredResponse(waited.addCallback(self._respond_after_wait), cancellable=True)
+
+    def _respond_after_wait(self, request: WaitingFetchRequest) -> Any:
+        return self._when_there_is_room(request.fetches, partial(self._respond_to_waiting, request))
+
+    def _respond_to_waiting(self, request: WaitingFetchRequest) -> Any:
+        def join(sends: list[MessageSetSend]) -> bytes | WaitingFetchSend:
+            if not _fits(sends):
+                return encode_error_response(ErrorCode.ANSWER_TOO_LARGE)
+            logs = (self._find(fetch.topic, fetch.partition) for fetch in request.fetches)
+            marks = [-1 if log is None else log.high_watermark for log in logs]
+            return WaitingFetchSend(list(zip(sends, marks, strict=True)))
+
+        return then(self._fetch_all(request.fetches), join)
+
+    def _available(self, fetch: FetchRequest) -> int | None:
+        """How many bytes there are for a fetch now; None when its response is an error."""
+        log = self._find(fetch.topic, fetch.partition)
+        if log is None:
+            try:
+                self._topics.for_fetch(fetch.topic, fetch.partition)
+            except HermesError:
+                return None
+            return 0
+        behind = log.high_watermark - fetch.offset
+        if behind < 0 or fetch.offset < log.earliest or fetch.max_size < 0:
+            return None
+        return min(behind, fetch.max_size)
+
+
+def _fits(sends: list[MessageSetSend]) -> bool:
+    """Whether responses to single fetches fit into one response; if not, they are released."""
+    # In addition to its messages an entry has 6 bytes in a multifetch and 14 in a waiting fetch.
+    if sum(send.size_bytes + 8 for send in sends) + 8 <= _LARGEST_SIZE:
+        return True
+    for send in sends:
+        send.release()
+    return False

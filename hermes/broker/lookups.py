@@ -1,0 +1,119 @@
+"""Questions about a partition: its offsets, its message boundaries, its append times.
+
+What has to be read from the disk is looked up in a worker thread, a few questions at a time.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from twisted.internet.defer import Deferred, DeferredSemaphore
+
+from hermes.broker.outcomes import CloseConnection, DeferredResponse, Outcome
+from hermes.broker.shared import Shared
+from hermes.errors import HermesError
+from hermes.protocol import (
+    AppendTimesAnswer,
+    AppendTimesRequest,
+    BoundaryRequest,
+    ErrorCode,
+    OffsetsRequest,
+    code_for,
+    encode_append_times_response,
+    encode_boundary_response,
+    encode_error_response,
+    encode_offsets_response,
+)
+from hermes.quoting import quoted
+
+__all__ = ["Lookups"]
+
+#: How many questions are looked up in worker threads at a time. A worker that computes holds the
+#: interpreter's lock, and the reactor waits for it: with eight at a time it would be left little.
+CONCURRENT_LOOKUPS = 2
+
+_LATEST, _EARLIEST = -1, -2
+
+
+class Lookups:
+    """Answers questions about partitions. Lives in the reactor's thread."""
+
+    def __init__(self, shared: Shared) -> None:
+        """Args: shared: the broker's logs, and what bounds the work on them."""
+        self._topics = shared.topics
+        self._now_ms = shared.now_ms
+        self._in_thread = shared.in_thread
+        self._running = DeferredSemaphore(CONCURRENT_LOOKUPS)
+
+    def offsets(self, request: OffsetsRequest) -> Outcome:
+        """Offsets of segments that begin before a time, newest first."""
+        if request.max_offsets < 0:
+            raise CloseConnection(f"an offsets request for {request.max_offsets} offsets")
+        try:
+            log = self._topics.for_fetch(request.topic, request.partition)
+        except HermesError as error:
+            raise CloseConnection(f"offsets of {quoted(request.topic)}: {error}") from error
+        is_known = request.time in (_LATEST, _EARLIEST)
+        if log is None:
+            return encode_offsets_response(([0] if is_known else [])[: request.max_offsets])
+        wanted = request.time, request.max_offsets, self._now_ms()
+        if is_known:
+            return encode_offsets_response(log.offsets_before(*wanted))
+        return self._look_up(encode_offsets_response, None, log.offsets_before, *wanted)
+
+    def boundary(self, request: BoundaryRequest) -> Outcome:
+        """The last message boundary at or before an offset."""
+        try:
+            log = self._topics.for_fetch(request.topic, request.partition)
+        except HermesError as error:
+            return encode_boundary_response(code_for(error), -1)
+        if log is None:
+            return encode_boundary_response(ErrorCode.OFFSET_OUT_OF_RANGE, -1)
+        return self._look_up(
+            lambda offset: encode_boundary_response(ErrorCode.NONE, offset),
+            lambda code: encode_boundary_response(code, -1),
+            log.boundary_before,
+            request.offset,
+        )
+
+    def append_times(self, request: AppendTimesRequest) -> Outcome:
+        """When the messages of a range were appended."""
+        try:
+            log = self._topics.for_fetch(request.topic, request.partition)
+        except HermesError as error:
+            return encode_error_response(code_for(error))
+        if request.interval_ms < 1:
+            return encode_error_response(ErrorCode.UNKNOWN)
+        if log is None:
+            if request.start:
+                return encode_error_response(ErrorCode.OFFSET_OUT_OF_RANGE)
+            return encode_append_times_response(AppendTimesAnswer(0, []))
+        return self._look_up(
+            lambda answer: encode_append_times_response(AppendTimesAnswer(*answer)),
+            encode_error_response,
+            log.append_times,
+            request.start,
+            request.end,
+            request.interval_ms,
+        )
+
+    def _look_up(
+        self,
+        encode: Callable[[Any], bytes],
+        encode_error: Callable[[ErrorCode], bytes] | None,
+        function: Callable[..., Any],
+        *args: Any,
+    ) -> DeferredResponse:
+        """Call a function in a thread and encode what it finds.
+
+        Args:
+            encode: makes the response of what was found.
+            encode_error: makes that of a failure; None closes the connection, as 0.7 does.
+            function: looks it up.
+            args: its arguments.
+        """
+        response: Deferred[bytes] = self._running.run(self._in_thread, function, *args)
+        if encode_error is None:
+            response.addCallback(encode)
+        else:
+            response.addCallbacks(encode, lambda failure: encode_error(code_for(failure.value)))
+        return DeferredResponse(response, cancellable=True)

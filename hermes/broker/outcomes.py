@@ -1,0 +1,59 @@
+"""How a request ends: with a response, now or later, without one, or by closing its connection.
+
+What serves a request returns its response, or a Deferred of it where something is waited for; the
+functions here join the two kinds. At the top it becomes an `Outcome`, which tells the connection
+what may happen meanwhile.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from twisted.internet.defer import Deferred
+
+from hermes.broker.sends import FileSend
+
+__all__ = ["CloseConnection", "DeferredResponse", "Outcome", "Response", "settled", "then"]
+
+#: Bytes, or a send that reads from segments; None where nothing is answered.
+Response: TypeAlias = bytes | FileSend | None
+
+
+class CloseConnection(Exception):  # noqa: N818 - it is an outcome, not an error of ours
+    """The request ends as in 0.7: the connection is closed without a response."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeferredResponse:
+    """A response that is not known yet.
+
+    Attributes:
+        response: fires with a `Response`; fails with CloseConnection to close.
+        ordered: whether further requests of the connection must wait for it. False for produces
+            that were appended and wait for their flush: more may be appended meanwhile.
+        cancellable: whether it may be cancelled when the connection is lost. Never for produces,
+            which are carried out all the same.
+        request_bytes: how much memory the request holds until then, where that is much.
+    """
+
+    response: "Deferred[Any]"
+    ordered: bool = True
+    cancellable: bool = False
+    request_bytes: int = 0
+
+
+Outcome: TypeAlias = Response | DeferredResponse
+
+
+def then(found: Any, function: Callable[[Any], Any]) -> Any:
+    """Call a function with a value, or with what a Deferred will fire with.
+
+    Returns:
+        What the function returns, or a Deferred of it.
+    """
+    return found.addCallback(function) if isinstance(found, Deferred) else function(found)
+
+
+async def settled(found: Any) -> Any:
+    """Wait for a Deferred; return any other value as it is."""
+    return await found if isinstance(found, Deferred) else found

@@ -1,0 +1,275 @@
+"""The life of a produce: checked, appended, and, where the client asks for it, acknowledged.
+
+    run            append                      a run of plain sets, which the receiver has checked
+    produce        check -> append             the first bad set closes the connection, as in 0.7
+    acknowledged   (deletion) -> check -> append -> (flush) -> response, a code per entry
+    long           decode in a thread, one request at a time, then as the two above
+
+Lives in the reactor's thread and never blocks it: sets that expand and requests of very many
+entries go to worker threads (set_checker.py), appends take a quantum at a time (turns.py), and
+flushes have threads of their own (flushing.py).
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from twisted.internet.defer import Deferred, DeferredSemaphore
+
+from hermes.broker.acknowledging import Appended, answer_when_flushed
+from hermes.broker.outcomes import CloseConnection, DeferredResponse, Outcome, settled, then
+from hermes.broker.set_checker import CheckResult, SetChecker, size_of
+from hermes.broker.shared import Shared
+from hermes.broker.turns import in_turns
+from hermes.errors import (
+    DiskFullError,
+    HermesError,
+    MessageTooLargeError,
+    StorageError,
+    TooManyTopicsError,
+)
+from hermes.protocol import (
+    AcknowledgedProduceRequest,
+    Acks,
+    ErrorCode,
+    LongProduce,
+    MultiProduceRequest,
+    ProducedEntry,
+    ProduceRequest,
+    ProduceRun,
+    SetCheck,
+    code_for,
+    encode_acknowledged_produce_response,
+    encode_error_response,
+)
+from hermes.quoting import quoted
+from hermes.storage import Log
+
+__all__ = ["DELETION_WAIT_SECONDS", "Produces"]
+
+#: How long an acknowledged produce waits for the delete of its topic; then it is answered with 71.
+DELETION_WAIT_SECONDS = 1.0
+
+#: A produce of very many entries waits for its flush while the next one is decoded, unless it has
+#: more entries than this: each of them holds memory until it is answered.
+MAX_FLUSHED_LATER = 1024
+
+
+class Produces:
+    """Carries out produce requests."""
+
+    def __init__(self, shared: Shared) -> None:
+        """Args: shared: the broker's logs, and what bounds the work on them."""
+        self._shared = shared
+        self._find = shared.directory.get
+        self._topics = shared.topics
+        self._flusher = shared.flusher
+        self._metrics = shared.metrics
+        self._lines = shared.lines
+        self._turns = shared.turns
+        self._now_ms = shared.now_ms
+        self._checker = SetChecker(shared.config, shared.in_thread)
+        self._decoding = DeferredSemaphore(1)
+
+    # -- runs -----------------------------------------------------------------------------------
+
+    def append_run(self, run: ProduceRun) -> None:
+        """Append a run of checked, unacknowledged produce requests for one partition.
+
+        Raises:
+            CloseConnection: the topic or partition is wrong, or the disk refused.
+        """
+        log = self._find(run.topic, run.partition)
+        try:
+            if log is None:
+                log = self._topics.for_produce(run.topic, run.partition)
+            log.append(run.buffers, run.byte_count, run.message_count, self._now_ms())
+        except HermesError as error:
+            raise self._refusal(run.topic, run.partition, error) from error
+        self._count(log, run.byte_count, run.message_count, run.request_count)
+
+    # -- unacknowledged -------------------------------------------------------------------------
+
+    def produce(self, request: ProduceRequest) -> Outcome:
+        """Append an unacknowledged set that the receiver could not check by itself."""
+        return self._produce((request,))
+
+    def multiproduce(self, request: MultiProduceRequest) -> Outcome:
+        """Append unacknowledged sets."""
+        return self._produce(request.produces)
+
+    def _produce(self, produces: Sequence[ProduceRequest]) -> DeferredResponse | None:
+        appended = self._append_unacknowledged(produces)
+        if not isinstance(appended, Deferred):
+            return None
+        return DeferredResponse(appended, request_bytes=size_of(produces))
+
+    def _append_unacknowledged(self, produces: Sequence[ProduceRequest]) -> "Deferred[None] | None":
+        """Check, then append in order: the first bad set closes, those before it stay."""
+
+        def append(checks: list[CheckResult]) -> Any:
+            self._metrics.produce_requests += 1
+            pairs = list(zip(produces, checks, strict=True))
+            return then(in_turns(self._turns, pairs, self._append_or_close), lambda _: None)
+
+        appended: Deferred[None] | None = then(self._checker.check(produces), append)
+        return appended
+
+    def _append_or_close(self, pair: tuple[ProduceRequest, CheckResult]) -> None:
+        produce, check = pair
+        try:
+            self._append(produce, check)
+        except MessageTooLargeError as error:
+            self._drop_oversized(produce, error)
+        except HermesError as error:
+            raise self._refusal(produce.topic, produce.partition, error) from error
+
+    # -- acknowledged ---------------------------------------------------------------------------
+
+    def acknowledged(self, request: AcknowledgedProduceRequest) -> Outcome:
+        """Append and acknowledge; whatever is wrong is answered with a code, per entry."""
+        if not _is_known(request.acks):
+            return encode_error_response(ErrorCode.UNSUPPORTED_VERSION)
+        deleted = self._deletion(request)
+        append = partial(self._append_entries, request)
+        appended = append() if deleted is None else self._after(deleted, append)
+        response: bytes | Deferred[bytes] = then(appended, partial(self._acknowledge, request))
+        if not isinstance(response, Deferred):
+            return response
+        if isinstance(appended, Deferred):
+            return DeferredResponse(response, request_bytes=size_of(request.produces))
+        return DeferredResponse(response, ordered=False)  # only the flush is awaited
+
+    def _deletion(self, request: AcknowledgedProduceRequest) -> "Deferred[None] | None":
+        return self._topics.deletion(produce.topic for produce in request.produces)
+
+    def _after(self, deleted: "Deferred[None]", append: Callable[[], Any]) -> "Deferred[Any]":
+        """Append once a topic is gone, so that clients that keep deleting it starve nobody."""
+
+        def ended(_: None) -> Any:
+            if timer.active():
+                timer.cancel()
+            return append()
+
+        timer = self._shared.clock.callLater(
+            DELETION_WAIT_SECONDS, lambda: None if deleted.called else deleted.callback(None)
+        )
+        return deleted.addCallback(ended)
+
+    def _append_entries(
+        self, request: AcknowledgedProduceRequest
+    ) -> "list[Appended] | Deferred[list[Appended]]":
+        """Check and append; what became of each entry, in order."""
+
+        def append(checks: list[CheckResult]) -> Any:
+            self._metrics.produce_requests += 1
+            pairs = list(zip(request.produces, checks, strict=True))
+            return in_turns(self._turns, pairs, self._append_entry)
+
+        appended: list[Appended] | Deferred[list[Appended]] = then(
+            self._checker.check(request.produces), append
+        )
+        return appended
+
+    def _append_entry(self, pair: tuple[ProduceRequest, CheckResult]) -> Appended:
+        produce, check = pair
+        try:
+            if not isinstance(check, SetCheck):
+                raise check
+            log, offset = self._append(produce, check)
+        except HermesError as error:
+            if isinstance(error, MessageTooLargeError):
+                self._drop_oversized(produce, error)
+            else:
+                self._refusal(produce.topic, produce.partition, error)
+            return Appended(ProducedEntry(produce.partition, code_for(error), -1))
+        return Appended(ProducedEntry(log.partition, ErrorCode.NONE, offset), log, log.openings)
+
+    def _acknowledge(
+        self, request: AcknowledgedProduceRequest, appended: list[Appended]
+    ) -> "bytes | Deferred[bytes]":
+        """Answer at once with acks=written, and with acks=flushed once everything is on disk."""
+        if request.acks == Acks.WRITTEN:
+            return encode_acknowledged_produce_response([each.entry for each in appended])
+        return answer_when_flushed(
+            self._shared.clock, self._turns, self._flusher, appended, request.timeout_ms
+        )
+
+    # -- requests of very many entries ----------------------------------------------------------
+
+    def long(self, request: LongProduce) -> DeferredResponse:
+        """Append the sets of a request of very many: decoded in a thread, one request at a time.
+
+        The response is small, so it needs no room among the large ones.
+        """
+        response = Deferred.fromCoroutine(self._append_long(request))
+        return DeferredResponse(response, request_bytes=len(request.frame))
+
+    async def _append_long(self, request: LongProduce, may_wait: bool = True) -> Any:
+        async with self._decoding:
+            decoded: Any = await self._shared.in_thread(request.decode)
+            if isinstance(decoded, MultiProduceRequest):
+                await settled(self._append_unacknowledged(decoded.produces))
+                return None
+            if not isinstance(decoded, AcknowledgedProduceRequest) or not _is_known(decoded.acks):
+                return encode_error_response(ErrorCode.UNSUPPORTED_VERSION)
+            deleted = self._deletion(decoded) if may_wait else None
+            if deleted is None:
+                response = self._acknowledge(decoded, await settled(self._append_entries(decoded)))
+                if len(decoded.produces) > MAX_FLUSHED_LATER:
+                    return await settled(response)
+        # Whatever is waited for here (a flush, a delete) does not hold up the requests for others,
+        # nor hold the decoded request: the bytes alone wait for a delete, and are decoded again.
+        del decoded
+        if deleted is None:
+            return await settled(response)
+        await self._after(deleted, lambda: None)
+        return await self._append_long(request, may_wait=False)
+
+    # -- one set --------------------------------------------------------------------------------
+
+    def _append(self, produce: ProduceRequest, check: CheckResult) -> tuple[Log, int]:
+        """Append one checked set. As in 0.7 the topic is created even when the set is bad."""
+        log = self._topics.for_produce(produce.topic, produce.partition)
+        if not isinstance(check, SetCheck):
+            raise check
+        if not check.valid_bytes:
+            return log, log.end_offset
+        valid = memoryview(produce.message_set)[: check.valid_bytes]
+        offset = log.append((valid,), check.valid_bytes, check.message_count, self._now_ms())
+        self._count(log, check.valid_bytes, check.message_count, 0)
+        return log, offset
+
+    def _count(self, log: Log, byte_count: int, messages: int, requests: int) -> None:
+        metrics = self._metrics
+        metrics.produce_requests += requests
+        metrics.bytes_in += byte_count
+        metrics.messages_in += messages
+        self._flusher.appended(log)
+
+    def _drop_oversized(self, produce: ProduceRequest, error: MessageTooLargeError) -> None:
+        self._metrics.oversized_sets += 1
+        self._lines.warn(
+            "oversized",
+            "dropped a message set for {topic}-{partition}: {error}",
+            topic=produce.topic,
+            partition=produce.partition,
+            error=error,
+        )
+
+    def _refusal(self, topic: str, partition: int, error: Exception) -> CloseConnection:
+        if isinstance(error, StorageError):
+            self._lines.error(
+                "full" if isinstance(error, DiskFullError) else "storage",
+                "could not append to {topic}-{partition}: {error}",
+                topic=topic,
+                partition=partition,
+                error=error,
+            )
+        elif isinstance(error, TooManyTopicsError):
+            self._lines.warn("topics", "a limit is reached: {error}", error=error)
+        return CloseConnection(f"produce to {quoted(topic)} partition {partition}: {error}")
+
+
+def _is_known(acks: int) -> bool:
+    return acks in (Acks.WRITTEN, Acks.FLUSHED)

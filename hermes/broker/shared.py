@@ -1,0 +1,50 @@
+"""What the parts of a broker that carry out requests have in common."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
+
+from hermes.broker.flushing import FlushScheduler
+from hermes.broker.large_answers import LargeAnswers
+from hermes.broker.metrics import Metrics
+from hermes.broker.topics import TopicRegistry
+from hermes.broker.turns import SharedTurns
+from hermes.config import BrokerConfig
+from hermes.limited_log import LimitedLog
+from hermes.storage import DataDirectory
+
+__all__ = ["Shared"]
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """One broker's logs, and what bounds the work on them.
+
+    Attributes:
+        config: the broker's settings.
+        directory: the opened data directory.
+        topics: which topics there are.
+        flusher: schedules the flushes.
+        clock: the reactor, or a test's `Clock`; for timers.
+        now_ms: the wall clock, in ms since 1970; for append times.
+        in_thread: calls a function in a worker thread and returns its Deferred.
+        lines: takes the log lines that clients cause.
+        metrics: what was done so far.
+        turns: share the reactor among connections.
+        large_answers: make room for large responses.
+    """
+
+    config: BrokerConfig
+    directory: DataDirectory
+    topics: TopicRegistry
+    flusher: FlushScheduler
+    clock: IReactorTime
+    now_ms: Callable[[], int]
+    in_thread: "Callable[..., Deferred[Any]]"
+    lines: LimitedLog
+    metrics: Metrics
+    turns: SharedTurns
+    large_answers: LargeAnswers
