@@ -1,7 +1,7 @@
-"""What an application sends and hears: items, the batches they leave in, handles. No I/O.
+"""What an application sends and learns: items, the batches they leave in, handles. No I/O.
 
-An application's call is an item. Items are collected in a `Batch`, and whoever sends the batch
-settles it with one outcome per item, in their order.
+Each call of an application is an item. The items for one topic are collected in a `Batch`, and
+whoever sends the batch settles it with one outcome per item, in their order.
 """
 
 import logging
@@ -41,9 +41,10 @@ class ProducerData(NamedTuple):
     key: Any = None
 
 
-def message_count(item: ProducerData) -> int:
-    """How many messages an item holds: a list is several."""
-    return len(item.messages) if type(item.messages) is list else 1
+def message_count(item: Any) -> int:
+    """How many messages an item of a batch holds: a list is several."""
+    messages = item.messages if isinstance(item, ProducerData) else item
+    return len(messages) if type(messages) is list else 1
 
 
 #: What became of an item: where it went, or why it failed.
@@ -51,41 +52,75 @@ Outcome: TypeAlias = SendResult | Exception
 
 
 class Batch:
-    """Items that leave together, and what became of each.
+    """Items for one topic that leave together, and what became of each.
+
+    Payloads are kept as they are, without an object around each: an asynchronous producer makes
+    hundreds of thousands of items per second.
+
+    Args:
+        topic: where to; empty when handlers see the items first, which then name their topics.
+        started: see below.
 
     Attributes:
-        items: the items in order; empty again when all outcomes are known.
-        message_count: how many messages they hold.
-        size_bytes: how many bytes of payload.
+        topic: where to.
         started: when the first item came, on the monotonic clock.
+        items: per item a payload, or a list of two payloads or more; with handlers the
+            `ProducerData`. Empty again when all outcomes are known.
+        keys: the keys of the items; None as long as none has one.
+        message_count: how many messages the items hold.
+        size_bytes: how many bytes of payload.
     """
 
     __slots__ = (
         "_callbacks",
-        "_hear",
-        "_lock",
+        "_done",
+        "_on_observed",
         "_outcomes",
-        "_unheard",
+        "_unobserved",
         "_watched",
         "items",
+        "keys",
         "message_count",
         "size_bytes",
         "started",
+        "topic",
     )
 
-    def __init__(self) -> None:
-        self.items: list[ProducerData] = []
+    def __init__(self, topic: str, started: float) -> None:
+        self.topic = topic
+        self.started = started
+        self.items: list[Any] = []
+        self.keys: list[Any] | None = None
         self.message_count = 0
         self.size_bytes = 0
-        self.started = 0.0
-        self._lock = threading.Condition()
+        self._done = threading.Condition()
         self._outcomes: Sequence[Outcome] | None = None
         self._callbacks: list[tuple[Callable[[SendHandle], None], SendHandle]] = []
         # The items that somebody waits for; and of those that failed and that nobody has looked
         # at, how many messages each holds.
         self._watched: set[int] = set()
-        self._unheard: dict[int, int] = {}
-        self._hear: Callable[[int], None] | None = None
+        self._unobserved: dict[int, int] = {}
+        self._on_observed: Callable[[int], None] | None = None
+
+    def add(self, item: Any, key: Any, count: int, size_bytes: int) -> "SendHandle":
+        """Add an item. One thread at a time.
+
+        Args:
+            item: see `items`.
+            key: its key, or None.
+            count: how many messages it holds.
+            size_bytes: how many bytes of payload; 0 when that isn't known yet.
+        """
+        index = len(self.items)
+        self.items.append(item)
+        self.message_count += count
+        self.size_bytes += size_bytes
+        if self.keys is not None:
+            self.keys.append(key)
+        elif key is not None:
+            self.keys = [None] * index
+            self.keys.append(key)
+        return SendHandle((self, index))
 
     @property
     def is_done(self) -> bool:
@@ -93,44 +128,45 @@ class Batch:
         return self._outcomes is not None
 
     def finish(self, outcomes: Sequence[Outcome]) -> None:
-        """Settle the batch, once, and tell whoever waits. Callbacks run in this thread.
+        """Settle the batch, once, and notify whoever waits. Callbacks run in this thread.
 
         Args:
             outcomes: one per item, in order; asked only for those that somebody wants to know.
         """
-        with self._lock:
+        with self._done:
             self._outcomes = outcomes
-            self.items = []
+            self.items, self.keys = [], None
             callbacks, self._callbacks = self._callbacks, []
-            self._lock.notify_all()
+            self._done.notify_all()
         for callback, handle in callbacks:
             _call_back(callback, handle)
 
-    def leave_unheard(self, failed: Mapping[int, int], hear: Callable[[int], None]) -> int:
+    def watch_failures(self, failed: Mapping[int, int], on_observed: Callable[[int], None]) -> int:
         """Keep in mind, before `finish`, which failed items nobody waits for.
 
         Args:
             failed: the number of messages by item.
-            hear: called with such a number when somebody looks at the item's outcome after all.
+            on_observed: called with such a number when somebody looks at the outcome after all.
 
         Returns:
             How many messages they are.
         """
-        self._hear = hear
-        self._unheard = {
+        self._on_observed = on_observed
+        self._unobserved = {
             index: count for index, count in failed.items() if index not in self._watched
         }
-        return sum(self._unheard.values())
+        return sum(self._unobserved.values())
 
-    def hear(self, index: int) -> None:
-        """Note that somebody has heard of an item's failure."""
-        count = self._unheard.pop(index, 0)
-        if count and self._hear is not None:
-            self._hear(count)
+    def observe(self, index: int) -> None:
+        """Note that somebody has learned of an item's failure, or is going to."""
+        self._watched.add(index)
+        count = self._unobserved.pop(index, 0)
+        if count and self._on_observed is not None:
+            self._on_observed(count)
 
     def abandon(self, error: Exception) -> None:
         """Settle it in a forked process, where nobody else will; calls nobody back."""
-        self._lock = threading.Condition()
+        self._done = threading.Condition()
         self._callbacks = []
         if self._outcomes is None:
             self._outcomes = [error] * len(self.items)
@@ -144,8 +180,8 @@ class Batch:
 
     def wait_for_all(self, timeout_seconds: float | None) -> bool:
         """Wait until the batch is done, without looking at any item."""
-        with self._lock:
-            return self._lock.wait_for(lambda: self.is_done, timeout_seconds)
+        with self._done:
+            return self._done.wait_for(lambda: self.is_done, timeout_seconds)
 
     def outcome(self, index: int) -> Outcome:
         """What became of an item of a batch that is done."""
@@ -156,9 +192,8 @@ class Batch:
         self, callback: "Callable[[SendHandle], None]", handle: "SendHandle"
     ) -> None:
         """Call it with the handle when the batch is done, or now if it is."""
-        self._watched.add(handle[1])
-        self.hear(handle[1])
-        with self._lock:
+        self.observe(handle[1])
+        with self._done:
             if self._outcomes is None:
                 self._callbacks.append((callback, handle))
                 return
@@ -166,7 +201,7 @@ class Batch:
 
 
 class SendHandle(tuple[Batch, int]):
-    """The outcome, sooner or later, of one send.
+    """The outcome of one send, known now or later.
 
         handle = producer.send("clicks", b"payload")
         topic, partition, offset = handle.result(timeout_seconds=5)
@@ -195,12 +230,10 @@ class SendHandle(tuple[Batch, int]):
             BrokerTimeoutError: the outcome is not known in time; it may still come.
             Exception: the send failed with it for good.
         """
-        error = self.exception(timeout_seconds)
-        if error is not None:
-            raise error
-        outcome = self[0].outcome(self[1])
-        assert isinstance(outcome, SendResult)
-        return outcome
+        outcome = self._outcome(timeout_seconds)
+        if isinstance(outcome, SendResult):
+            return outcome
+        raise outcome
 
     def exception(self, timeout_seconds: float | None = None) -> Exception | None:
         """Wait for the outcome; the exception that the send failed with, or None.
@@ -208,14 +241,8 @@ class SendHandle(tuple[Batch, int]):
         Raises:
             BrokerTimeoutError: as for `result`.
         """
-        batch, index = self
-        if not batch.wait(index, timeout_seconds):
-            raise BrokerTimeoutError(f"the outcome is not known after {timeout_seconds} s")
-        outcome = batch.outcome(index)
-        if isinstance(outcome, SendResult):
-            return None
-        batch.hear(index)
-        return outcome
+        outcome = self._outcome(timeout_seconds)
+        return None if isinstance(outcome, SendResult) else outcome
 
     def add_done_callback(self, callback: "Callable[[SendHandle], None]") -> None:
         """Call it with this handle when the outcome is known, in the sender's thread, or now.
@@ -227,6 +254,15 @@ class SendHandle(tuple[Batch, int]):
     def __repr__(self) -> str:
         state = repr(self[0].outcome(self[1])) if self.done else "pending"
         return f"<SendHandle {state}>"
+
+    def _outcome(self, timeout_seconds: float | None) -> Outcome:
+        batch, index = self
+        if not batch.wait(index, timeout_seconds):
+            raise BrokerTimeoutError(f"the outcome is not known after {timeout_seconds} s")
+        outcome = batch.outcome(index)
+        if not isinstance(outcome, SendResult):
+            batch.observe(index)
+        return outcome
 
 
 def _call_back(callback: Callable[[SendHandle], None], handle: SendHandle) -> None:

@@ -28,7 +28,7 @@ class Failures:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._lines = RateLimit(clock, allowed=1)  # while sending goes on to fail
         self._lock = threading.Lock()
-        self._unheard_count = 0
+        self._unobserved_count = 0
         self._last_error: Exception | None = None
         self._burst_count = 0
         self._unsaid_count = 0
@@ -41,11 +41,11 @@ class Failures:
             failed: the number of messages of each item that failed, by the item's index.
             error: what one of them failed with.
         """
-        count = batch.leave_unheard(failed, self._heard)
+        count = batch.watch_failures(failed, self._observed)
         if not count:
             return
         with self._lock:
-            self._unheard_count += count
+            self._unobserved_count += count
             self._last_error = error
             self._burst_count += count
             self._unsaid_count += count
@@ -67,7 +67,7 @@ class Failures:
     def take(self) -> DeliveryError | None:
         """What failed since the last time and is still unheard of, as an error to raise."""
         with self._lock:
-            count, self._unheard_count = self._unheard_count, 0
+            count, self._unobserved_count = self._unobserved_count, 0
             unsaid, self._unsaid_count = self._unsaid_count, 0
             error, self._last_error = self._last_error, None
         if unsaid:
@@ -78,6 +78,6 @@ class Failures:
         failure.__cause__ = error
         return failure
 
-    def _heard(self, count: int) -> None:
+    def _observed(self, count: int) -> None:
         with self._lock:
-            self._unheard_count = max(self._unheard_count - count, 0)
+            self._unobserved_count = max(self._unobserved_count - count, 0)

@@ -1,19 +1,17 @@
-"""Deals items into message sets: by partition, of bounded size, in order. No I/O.
+"""Deals a batch into message sets: by partition, of bounded size, in order. No I/O.
 
-A `Delivery` is a batch on its way: it knows the sets that hold its items, and what became of every
-item once each set has its outcome. The sender writes these; nothing else changes a set.
+A `Delivery` is a batch on its way: it knows the sets that hold its items, and the outcome of every
+item once each set has its own. The sender writes these; nothing else changes a set.
 """
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from itertools import accumulate
-from operator import is_not
 from typing import Any, Final, NamedTuple, TypeAlias, overload
 
-from hermes.client.batching import Outcome, ProducerData
+from hermes.client.batching import Batch, Outcome
 from hermes.client.retries import is_retriable
-from hermes.client.routing import Target
+from hermes.client.routing import Router, Target
 from hermes.client.sync_producer import SendResult
 from hermes.errors import ClientError, HermesError
 from hermes.protocol import Codec, encode_message_set
@@ -22,7 +20,6 @@ __all__ = ["Delivery", "OutgoingSet", "SetRules"]
 
 # What a message takes in a set beside its payload.
 _OVERHEAD_BYTES: Final = 10
-_IS_KEY: Final = partial(is_not, None)
 
 
 class SetRules(NamedTuple):
@@ -39,16 +36,12 @@ class SetRules(NamedTuple):
     max_message_bytes: int
 
 
-Choose: TypeAlias = Callable[[str, Any], Target]
-Steady: TypeAlias = Callable[[str], Target | None]
-
-
 class OutgoingSet:
     """A message set on its way to one partition.
 
     Attributes:
         topic: where to.
-        target: where to; may be chosen again while `has_key` is false, or when it is no more.
+        target: where to; may be chosen again while `has_key` is false, or when it is gone.
         has_key: whether a key chose the target.
         key: the first of the keys that did; None if none did.
         payloads: the messages, in order.
@@ -105,7 +98,7 @@ class OutgoingSet:
         assert first is not None
         if not position or first.offset is None or self._is_compressed or self._parts is not None:
             return first
-        return first._replace(offset=first.offset + position)
+        return SendResult(first.topic, first.partition, first.offset + position)
 
     def _result(self) -> tuple[Exception | None, SendResult | None]:
         """The first failure of its parts, or where it went."""
@@ -142,33 +135,29 @@ _Place: TypeAlias = tuple[OutgoingSet, int]
 
 
 class Delivery(Sequence[Outcome]):
-    """Items dealt into sets; as a sequence, the outcome of each item, in their order.
+    """A batch dealt into sets; as a sequence, the outcome of each item, in their order.
 
     Args:
-        items: with payloads (bytes, or a list of bytes) as messages.
-        choose: the target for a topic and a key; raises HermesError when there is none.
+        batch: with payloads, or lists of payloads, as items.
+        router: chooses their partitions.
         rules: how large sets become, and how they are compressed.
-        steady: the only target for messages of a topic without key; None when there are several.
 
     Attributes:
         sets: what is to be sent, encoded, the sets of one partition in order.
     """
 
-    def __init__(
-        self,
-        items: Sequence[ProducerData],
-        choose: Choose,
-        rules: SetRules,
-        steady: Steady | None = None,
-    ) -> None:
+    def __init__(self, batch: Batch, router: Router, rules: SetRules) -> None:
         self.sets: list[OutgoingSet] = []
-        self._items = items
-        self._choose = choose
+        self._batch = batch
+        self._router = router
         self._rules = rules
-        self._places: Sequence[_Place | Exception] = ()
-        if steady is not None and len(items) > 1 and self._place_uniform(steady):
-            return
-        self._places = self._deal(items)
+        self._codec = rules.codec_of(batch.topic)
+        target = self._only_target()
+        self._places: Sequence[_Place | Exception]
+        if target is not None:
+            self._places = self._deal_to(target)
+        else:
+            self._places = self._deal(range(len(batch.items)))
 
     @property
     def sent_count(self) -> int:
@@ -179,19 +168,21 @@ class Delivery(Sequence[Outcome]):
     def unplaced(self) -> list[int]:
         """The items that no target could be chosen for so far, but perhaps later."""
         if not isinstance(self._places, list):
-            return []  # uniform items have one target, or go the other way
+            return []  # all have the same target
         return [
             index
             for index, place in enumerate(self._places)
             if isinstance(place, Exception) and is_retriable(place)
         ]
 
-    def place_again(self, indices: Sequence[int]) -> None:
-        """Try to choose targets once more; what gets one is added to the sets."""
-        assert isinstance(self._places, list)
-        places = self._deal([self._items[index] for index in indices])
-        for index, place in zip(indices, places, strict=True):
-            self._places[index] = place
+    def place_again(self) -> list[OutgoingSet]:
+        """Try once more to choose targets for what is unplaced; the sets of what gets one."""
+        indices, known = self.unplaced, len(self.sets)
+        if indices:
+            assert isinstance(self._places, list)
+            for index, place in zip(indices, self._deal(indices), strict=True):
+                self._places[index] = place
+        return self.sets[known:]
 
     def __len__(self) -> int:
         return len(self._places)
@@ -210,36 +201,37 @@ class Delivery(Sequence[Outcome]):
 
     def forget_messages(self) -> None:
         """Keep the outcomes only: handles may live long, and must not hold the messages."""
-        self._items = ()
+        del self._batch
         for each in self.sets:
             each.payloads, each.encoded = [], b""
 
-    def _deal(self, items: Sequence[ProducerData]) -> list[_Place | Exception]:
+    def _deal(self, indices: Sequence[int]) -> list[_Place | Exception]:
         """Deal items into new sets; where each went, or why it could not be placed."""
-        filling: dict[tuple[str, Target], OutgoingSet] = {}
-        refused: dict[str, HermesError] = {}
+        filling: dict[Target, OutgoingSet] = {}
+        refused: HermesError | None = None
         sets: list[OutgoingSet] = []
         places: list[_Place | Exception] = []
-        choose, max_bytes = self._choose, self._rules.max_set_bytes
-        for topic, messages, key in items:
-            if refused and topic in refused:
-                places.append(refused[topic])
+        choose, max_bytes = self._router.choose, self._rules.max_set_bytes
+        topic, items, keys = self._batch.topic, self._batch.items, self._batch.keys
+        for index in indices:
+            if refused is not None:
+                places.append(refused)
                 continue
+            messages, key = items[index], None if keys is None else keys[index]
             try:
-                way = (topic, choose(topic, key))
+                target = choose(topic, key)
             except HermesError as error:
                 places.append(error)
                 if is_retriable(error):
-                    # All or none of a topic: what comes behind must not overtake a second try.
-                    refused[topic] = error
+                    refused = error  # what follows must not overtake a second try
                 continue
-            current = filling.get(way)
+            current = filling.get(target)
             if type(messages) is bytes:
                 size = len(messages) + _OVERHEAD_BYTES
             else:
                 size = sum(map(len, messages)) + _OVERHEAD_BYTES * len(messages)
             if current is None or current.size_bytes + size > max_bytes:
-                current = filling[way] = OutgoingSet(*way, key is not None, key)
+                current = filling[target] = OutgoingSet(topic, target, key is not None, key)
                 sets.append(current)
             elif key is not None and not current.has_key:
                 current.has_key, current.key = True, key
@@ -250,41 +242,47 @@ class Delivery(Sequence[Outcome]):
                 current.payloads += messages
             current.size_bytes += size
         for each in sets:
-            self.sets += each.encode(self._rules.codec_of(each.topic), self._rules)
+            self.sets += each.encode(self._codec, self._rules)
         return places
 
-    def _place_uniform(self, steady: Steady) -> bool:
-        """Do what `_deal` does for single messages of one topic without keys, and one target.
+    def _only_target(self) -> Target | None:
+        """The one partition that `_deal_to` can send everything to; None if there is more to it."""
+        batch = self._batch
+        if batch.keys is not None or self._codec is not Codec.NONE:
+            return None
+        if batch.message_count != len(batch.items):
+            return None  # lists
+        return self._router.only_target(batch.topic)
+
+    def _deal_to(self, target: Target) -> Sequence[_Place]:
+        """Do what `_deal` does for single messages without keys that have one target.
 
         That is what most asynchronous producers send, and no statement here runs once per message.
-
-        Returns:
-            False when the items are anything else; nothing was done then.
         """
-        topics, messages, keys = zip(*self._items, strict=True)
-        topic = topics[0]
-        if topics.count(topic) != len(messages) or set(map(type, messages)) != {bytes}:
-            return False
-        if any(map(_IS_KEY, keys)) or self._rules.codec_of(topic) is not Codec.NONE:
-            return False
-        target = steady(topic)
-        if target is None:
-            return False
-        totals = [0, *accumulate(map(_OVERHEAD_BYTES.__add__, map(len, messages)))]
+        payloads, topic = self._batch.items, self._batch.topic
+        lengths = list(map(len, payloads))
         firsts: list[int] = []
-        start = 0
-        while start < len(messages):
-            fitting = bisect_right(totals, totals[start] + self._rules.max_set_bytes) - 1
-            end = max(fitting, start + 1)
-            part = OutgoingSet(topic, target, has_key=False)
-            part.payloads = list(messages[start:end])
-            part.size_bytes = totals[end] - totals[start]
-            part.encoded = encode_message_set(part.payloads)
-            self.sets.append(part)
+        for start, end in self._cuts(lengths):
+            each = OutgoingSet(topic, target, has_key=False)
+            each.payloads = payloads[start:end] if end - start < len(payloads) else payloads
+            each.encoded = encode_message_set(each.payloads)
+            each.size_bytes = len(each.encoded)
+            self.sets.append(each)
             firsts.append(start)
+        return _UniformPlaces(self.sets, firsts, lengths)
+
+    def _cuts(self, lengths: list[int]) -> Iterator[tuple[int, int]]:
+        """Cut payloads of these lengths into sets of bounded size: the first and last index + 1."""
+        count, limit = len(lengths), self._rules.max_set_bytes
+        if self._batch.size_bytes + _OVERHEAD_BYTES * count <= limit:
+            yield 0, count
+            return
+        totals = _totals(lengths)
+        start = 0
+        while start < count:
+            end = max(bisect_right(totals, totals[start] + limit) - 1, start + 1)
+            yield start, end
             start = end
-        self._places = _UniformPlaces(self.sets, firsts, totals)
-        return True
 
 
 class _UniformPlaces(Sequence[_Place]):
@@ -295,20 +293,27 @@ class _UniformPlaces(Sequence[_Place]):
     Args:
         sets: the sets, in order.
         firsts: the index of each set's first item.
-        totals: what the messages before each item take in the log; one more for the end.
+        lengths: of the payloads.
     """
 
-    def __init__(self, sets: list[OutgoingSet], firsts: list[int], totals: list[int]) -> None:
+    def __init__(self, sets: list[OutgoingSet], firsts: list[int], lengths: list[int]) -> None:
         self._sets = sets
         self._firsts = firsts
-        self._totals = totals
+        self._lengths = lengths
+        self._totals: list[int] = []
 
     def __len__(self) -> int:
-        return len(self._totals) - 1
+        return len(self._lengths)
 
     def __getitem__(self, index: Any) -> Any:
         if not 0 <= index < len(self):
             raise IndexError(index)
+        totals = self._totals or _totals(self._lengths)
+        self._totals = totals
         number = bisect_right(self._firsts, index) - 1
-        position = self._totals[index] - self._totals[self._firsts[number]]
-        return self._sets[number], position
+        return self._sets[number], totals[index] - totals[self._firsts[number]]
+
+
+def _totals(lengths: list[int]) -> list[int]:
+    """What the messages before each take in a log; one more for the end."""
+    return list(accumulate(map(_OVERHEAD_BYTES.__add__, lengths), initial=0))

@@ -6,10 +6,11 @@ does, every item of a batch gets its outcome.
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from hermes.client.batching import Outcome, ProducerData, message_count
+from hermes.client.batching import Batch, Outcome, ProducerData, SendHandle, message_count
 from hermes.client.metrics import ProducerCounters
 from hermes.client.payloads import Payloads
 from hermes.client.sending import Sender
@@ -98,18 +99,23 @@ class Handlers:
         ]
 
     def _encode_and_send(self, items: Sequence[ProducerData]) -> list[Outcome]:
-        results: list[Outcome | None] = []
-        encoded = []
+        batches: dict[str, Batch] = {}
+        handles: list[SendHandle | HermesError] = []
         for topic, messages, key in items:
             try:
-                payloads, _, _ = self._payloads.of(topic, messages)
+                payloads, count, size_bytes = self._payloads.of(topic, messages)
             except HermesError as error:
-                results.append(error)
-            else:
-                results.append(None)
-                encoded.append(ProducerData(topic, payloads, key))
-        outcomes = iter(self._sender.send(encoded)) if encoded else iter(())
-        return [next(outcomes) if each is None else each for each in results]
+                handles.append(error)
+                continue
+            if topic not in batches:
+                batches[topic] = Batch(topic, time.monotonic())
+            handles.append(batches[topic].add(payloads, key, count, size_bytes))
+        sending = list(batches.values())
+        for batch, delivery in zip(sending, self._sender.send(sending), strict=True):
+            batch.finish(delivery)
+        return [
+            each if isinstance(each, HermesError) else each[0].outcome(each[1]) for each in handles
+        ]
 
 
 def _counted(items: Sequence[ProducerData], results: Sequence[Outcome]) -> Sent:

@@ -33,7 +33,7 @@ class Payloads:
         """Encode one value, or a list of values.
 
         Returns:
-            The payload, or a new list of payloads; how many messages; how many bytes.
+            The payload, or a new list of two payloads or more; how many messages; how many bytes.
 
         Raises:
             ArgumentError: the list is empty.
@@ -56,7 +56,7 @@ class Payloads:
         sizes = list(map(len, payloads))
         if max(sizes, default=0) > self._max_message_bytes:
             raise MessageTooLargeError(max(sizes), self._max_message_bytes)
-        return payloads, len(payloads), sum(sizes)
+        return payloads if len(payloads) > 1 else payloads[0], len(payloads), sum(sizes)
 
     def _encoded(self, topic: str, value: Any) -> bytes:
         try:

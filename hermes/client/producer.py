@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
 from types import TracebackType
-from typing import Any, Final, Self, overload
+from typing import Any, Final, Self, TypeAlias, overload
 
 from zope.interface import Interface
 
@@ -34,6 +34,9 @@ from hermes.protocol import check_topic_name
 __all__ = ["Producer"]
 
 _log = logging.getLogger(__name__)
+
+# The arguments of `Batch.add`, and the topic of the batch before them.
+_Item: TypeAlias = tuple[str, Any, Any, int, int]
 
 # For how long a broker that did not accept a connection in time doesn't hold up messages for the
 # others again. With one broker there are no others, and every retry is worth its wait.
@@ -79,8 +82,6 @@ class Producer:
         )
         # Handlers see the application's values, so encoding waits until they have.
         self._encodes_late = self._hooks is not None or self._event_handler is not None
-        passes_bytes = config.encoder == "bytes" and not self._encodes_late
-        self._quick_bytes = config.max_message_bytes if passes_bytes else -1
         self._brokers = Brokers(self._make_broker)
         self._directory = self._make_directory()
         self._sender = Sender(
@@ -104,8 +105,12 @@ class Producer:
         self._checked_topics: set[str] = set()
         self._closed = False
         self._queue: SendingQueue | None = None
+        # Up to which size `send` puts payloads straight into the queue; -1 for none.
+        self._quick_bytes = -1
         if config.producer_type == "async":
             self._queue = SendingQueue(config, self._settle)
+            if config.encoder == "bytes" and not self._encodes_late:
+                self._quick_bytes = config.max_message_bytes
         self._is_forked = False
         self._at_exit = _close_at_exit(self)
         watch_forks(self)
@@ -144,28 +149,22 @@ class Producer:
                 BrokerTimeoutError: it was not sent, with retries, or nobody knows.
             BrokerError: synchronous: what the broker refused it with.
         """
-        if self._closed:
-            raise self._why_closed()
-        if type(topic) is not str:
-            topic, messages, key = _unpacked(topic, messages, key)
-        if topic not in self._checked_topics:
-            self._check_topic(topic)
-        if self._encodes_late:
-            return self._send_raw(ProducerData(topic, messages, key))
-        if type(messages) is bytes and len(messages) <= self._quick_bytes:
-            # What nearly every call of an asynchronous producer is, without another call.
-            payloads: bytes | list[bytes] = messages
-            count, size_bytes = 1, len(messages)
-        else:
-            payloads, count, size_bytes = self._payloads.of(topic, messages)
-        item = tuple.__new__(ProducerData, (topic, payloads, key))
-        queue = self._queue
-        if queue is None:
-            return self._send_now(item, count)
-        try:
-            return queue.put(item, count, size_bytes)
-        except QueueFullError as error:
-            return self._refused(error, count)
+        if (
+            type(messages) is bytes
+            and type(topic) is str
+            and len(messages) <= self._quick_bytes
+            and topic in self._checked_topics
+        ):
+            # What nearly every call of an asynchronous producer is, with one more call only.
+            assert self._queue is not None
+            try:
+                return self._queue.put(topic, messages, key, 1, len(messages))
+            except QueueFullError as error:
+                return self._refused(error, 1)
+        item = self._item(topic, messages, key)
+        if isinstance(item, SendHandle):
+            return item
+        return self._send_now(item) if self._queue is None else self._enqueue(item)
 
     def offer(
         self, topic: str, messages: Any, key: Any = None
@@ -186,25 +185,13 @@ class Producer:
         Raises:
             HermesError: as `send`.
         """
-        if self._closed:
-            raise self._why_closed()
-        if type(topic) is not str:
-            check_topic(topic)
-        if topic not in self._checked_topics:
-            self._check_topic(topic)
-        size_bytes = 0
-        if self._encodes_late:
-            check_messages(messages)
-            item = self._before_enqueue(ProducerData(topic, messages, key))
-            if isinstance(item, SendHandle):
-                return item
-        else:
-            payloads, _, size_bytes = self._payloads.of(topic, messages)
-            item = ProducerData(topic, payloads, key)
+        item = self._item(topic, messages, key)
+        if isinstance(item, SendHandle):
+            return item
         try:
-            return self._enqueue(item, size_bytes, may_wait=False)
+            return self._enqueue(item, may_wait=False)
         except NoRoomNowError:
-            return partial(self._enqueue, item, size_bytes)
+            return partial(self._enqueue, item)
 
     def flush(self, timeout_seconds: float | None = None) -> None:
         """Wait until everything accepted so far has its outcome.
@@ -245,6 +232,7 @@ class Producer:
         if self._closed:
             return
         self._closed = True
+        self._quick_bytes = -1
         self._at_exit()
         try:
             if self._queue is not None:
@@ -266,6 +254,7 @@ class Producer:
     def forked(self) -> None:
         """See `hermes.forks.Forkable`: messages in the queue are the parent's to send."""
         self._closed = self._is_forked = True
+        self._quick_bytes = -1
         self._at_exit()
         self._counters.forked()
         if self._queue is not None:
@@ -324,10 +313,41 @@ class Producer:
 
     # -- accepting ------------------------------------------------------------------------------
 
-    def _check_topic(self, topic: str) -> None:
-        check_topic_name(topic)
-        if len(self._checked_topics) < 10_000:  # names may come from data: bounded
-            self._checked_topics.add(topic)
+    def _item(self, topic: Any, messages: Any, key: Any) -> _Item | SendHandle:
+        """What to put into a batch, checked; or the outcome, when a hook dropped it."""
+        if self._closed:
+            raise self._why_closed()
+        if isinstance(topic, ProducerData):
+            topic, messages, key = topic
+        check_topic(topic)
+        if topic not in self._checked_topics:
+            check_topic_name(topic)
+            if len(self._checked_topics) < 10_000:  # names may come from data: bounded
+                self._checked_topics.add(topic)
+        if not self._encodes_late:
+            payloads, count, size_bytes = self._payloads.of(topic, messages)
+            return topic, payloads, key, count, size_bytes
+        check_messages(messages)
+        item: ProducerData | None = ProducerData(topic, messages, key)
+        if self._hooks is not None:
+            item = self._hooks.before_enqueue(ProducerData(topic, messages, key))
+        if item is None:
+            self._counters.count_dropped(message_count(messages))
+            return _settled(ClientError("the callback handler dropped the message"))
+        return "", item, None, message_count(item), 0
+
+    def _enqueue(self, item: _Item, *, may_wait: bool = True) -> SendHandle:
+        """Put an item into the queue, and notify the hook."""
+        assert self._queue is not None
+        try:
+            handle = self._queue.put(*item, may_wait)
+        except QueueFullError as error:
+            if self._hooks is not None:
+                self._hooks.after_enqueue(item[1], False)
+            return self._refused(error, item[3])
+        if self._hooks is not None:
+            self._hooks.after_enqueue(item[1], True)
+        return handle
 
     def _refused(self, error: QueueFullError, count: int) -> SendHandle:
         self._counters.count_dropped(count)
@@ -335,70 +355,41 @@ class Producer:
             raise error
         return _settled(error)
 
-    def _send_now(self, item: ProducerData, count: int) -> SendHandle:
-        batch = Batch()
-        batch.items.append(item)
-        batch.message_count = count
-        batch.started = time.monotonic()
-        self._settle(batch)
-        outcome = batch.outcome(0)
-        if isinstance(outcome, Exception):
-            raise outcome
-        return SendHandle((batch, 0))
-
-    def _send_raw(self, item: ProducerData) -> SendHandle:
-        """Send an item that handlers see before it is encoded."""
-        check_messages(item.messages)
-        if self._queue is None:
-            return self._send_now(item, message_count(item))
-        changed = self._before_enqueue(item)
-        return changed if isinstance(changed, SendHandle) else self._enqueue(changed)
-
-    def _before_enqueue(self, item: ProducerData) -> "ProducerData | SendHandle":
-        """The item to put into the queue, or the outcome of one that the hook took out."""
-        changed = item if self._hooks is None else self._hooks.before_enqueue(item)
-        if changed is not None:
-            return changed
-        self._counters.count_dropped(message_count(item))
-        return _settled(ClientError("the callback handler dropped the message"))
-
-    def _enqueue(
-        self, item: ProducerData, size_bytes: int = 0, *, may_wait: bool = True
-    ) -> SendHandle:
-        """Put an item into the queue, and tell the hook."""
-        assert self._queue is not None
-        count = message_count(item)
-        try:
-            handle = self._queue.put(item, count, size_bytes, may_wait)
-        except QueueFullError as error:
-            if self._hooks is not None:
-                self._hooks.after_enqueue(item, False)
-            return self._refused(error, count)
-        if self._hooks is not None:
-            self._hooks.after_enqueue(item, True)
+    def _send_now(self, item: _Item) -> SendHandle:
+        topic, messages, key, count, size_bytes = item
+        batch = Batch(topic, time.monotonic())
+        handle = batch.add(messages, key, count, size_bytes)
+        self._settle((batch,))
+        handle.result()
         return handle
 
     # -- sending --------------------------------------------------------------------------------
 
-    def _settle(self, batch: Batch) -> None:
-        """Send a batch and settle it: in the caller's thread, or in the queue's."""
+    def _settle(self, batches: Sequence[Batch]) -> None:
+        """Send batches and settle them: in the caller's thread, or in the queue's."""
+        results: Sequence[Sequence[Outcome]]
         if self._handlers is not None:
+            (batch,) = batches
             outcomes, sent, failed, dropped = self._handlers.send(batch.items)
+            results = [outcomes]
             if dropped:
                 self._counters.count_dropped(dropped)
         else:
-            outcomes = delivery = self._sender.send(batch.items)
-            sent = delivery.sent_count
-            failed = batch.message_count - sent
-            delivery.forget_messages()
-        self._counters.count_batch(sent, failed, time.monotonic() - batch.started)
-        # Callers of a synchronous producer hear of failures, and callback handlers do.
+            results = deliveries = self._sender.send(batches)
+            sent = sum([each.sent_count for each in deliveries])
+            failed = sum([each.message_count for each in batches]) - sent
+            for each in deliveries:
+                each.forget_messages()
+        self._counters.count_batch(sent, failed, time.monotonic() - batches[0].started)
+        # Callers of a synchronous producer learn of failures, and callback handlers do.
         if self._queue is not None and self._hooks is None:
             if sent:
                 self._failures.end_burst()
             if failed:
-                self._note_failures(batch, outcomes)
-        batch.finish(outcomes)
+                for batch, outcomes in zip(batches, results, strict=True):
+                    self._note_failures(batch, outcomes)
+        for batch, outcomes in zip(batches, results, strict=True):
+            batch.finish(outcomes)
 
     def _note_failures(self, batch: Batch, outcomes: Sequence[Outcome]) -> None:
         errors = {
@@ -406,8 +397,9 @@ class Producer:
             for index, outcome in enumerate(outcomes)
             if isinstance(outcome, Exception)
         }
-        counts = {index: message_count(batch.items[index]) for index in errors}
-        self._failures.note(batch, counts, next(iter(errors.values())))
+        if errors:
+            counts = {index: message_count(batch.items[index]) for index in errors}
+            self._failures.note(batch, counts, next(iter(errors.values())))
 
     # -- closing --------------------------------------------------------------------------------
 
@@ -442,14 +434,6 @@ def _plugin(setting: str, interface: type[Interface], given: Any, options: Any) 
     return given
 
 
-def _unpacked(topic: Any, messages: Any, key: Any) -> tuple[str, Any, Any]:
-    """What to send where, of the arguments of `send` when the first is no plain text."""
-    if isinstance(topic, ProducerData):
-        topic, messages, key = topic
-    check_topic(topic)
-    return topic, messages, key
-
-
 def _max_set_bytes(config: ProducerConfig) -> int:
     if config.compression != "none":
         # A compressed set is one message to the broker, and so has a message's limit.
@@ -458,7 +442,7 @@ def _max_set_bytes(config: ProducerConfig) -> int:
 
 
 def _settled(error: Exception) -> SendHandle:
-    batch = Batch()
+    batch = Batch("", 0.0)
     batch.finish([error])
     return SendHandle((batch, 0))
 

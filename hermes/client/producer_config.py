@@ -91,10 +91,12 @@ class ProducerConfig:
         connect_timeout_seconds: the longest that connecting may take, above 0.
         supports_hermes_requests: whether the brokers answer Hermes' own requests; None finds out.
         metadata_max_age: after how long a topic's partitions are asked for again.
-        queue_time: the longest that a message waits for its batch to fill.
+        queue_time: None: the messages that wait are sent together as soon as those before them are
+            no longer on their way, so at once when nothing is. A duration: as Kafka 0.7, a batch
+            leaves when it is full, or its first message has waited for this long.
         queue_size: how many messages may wait, 1 or more.
         queue_bytes: how many bytes of payload may wait, 1 or more.
-        batch_size: how many messages are a batch that leaves without waiting, 1 or more.
+        batch_size: with `queue_time`: how many messages fill a batch, 1 or more.
         queue_full: what `send` does then: "block" up to `enqueue_timeout` and raise
             QueueFullError, "raise" it at once, or "drop" and count.
         enqueue_timeout: how long to block.
@@ -128,7 +130,7 @@ class ProducerConfig:
     connect_timeout_seconds: float = 5.0
     supports_hermes_requests: bool | None = None
     metadata_max_age: str | float = "5m"
-    queue_time: str | float = "10ms"
+    queue_time: str | float | None = None
     queue_size: int = 10_000
     queue_bytes: int = 64 * 1024 * 1024
     batch_size: int = 200
@@ -144,8 +146,10 @@ class ProducerConfig:
             check_least("num_retries", self.num_retries, 0)
         for key in ("max_message_bytes", "queue_size", "queue_bytes", "batch_size"):
             check_least(key, getattr(self, key), 1)
-        for key in ("retry_backoff", "metadata_max_age", "queue_time", "enqueue_timeout"):
+        for key in ("retry_backoff", "metadata_max_age", "enqueue_timeout"):
             self.seconds(key)
+        if self.queue_time is not None:
+            self.seconds("queue_time")
         check_seconds("timeout_seconds", self.timeout_seconds)
         check_seconds("connect_timeout_seconds", self.connect_timeout_seconds)
         for key in ("broker_list", "zookeeper_connect"):

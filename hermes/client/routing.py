@@ -269,7 +269,7 @@ class Router:
             )
         return targets[chosen]
 
-    def steady(self, topic: str) -> Target | None:
+    def only_target(self, topic: str) -> Target | None:
         """The target that every message of a topic without key goes to now; None for several."""
         try:
             targets = self._directory.layout(topic).targets

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, TypeGuard
 
-from hermes.client.batching import ProducerData
+from hermes.client.batching import Batch
 from hermes.client.grouping import Delivery, OutgoingSet, SetRules
 from hermes.client.retries import Retries, RetryRules, is_retriable
 from hermes.client.routing import Brokers, Router
@@ -75,32 +75,39 @@ class Sender:
         self._lines = RateLimit(time.monotonic, allowed=1)
         self._noted: set[str] = set()
 
-    def send(self, items: Sequence[ProducerData]) -> Delivery:
-        """Send items whose messages are payloads; every one has its outcome afterwards."""
+    def send(self, batches: Sequence[Batch]) -> list[Delivery]:
+        """Send batches of payloads together; every item has its outcome afterwards.
+
+        Returns:
+            A delivery per batch, in order.
+        """
         retries = Retries(self._retry_rules)
-        delivery = Delivery(items, self._router.choose, self._rules, self._router.steady)
-        pending: Sequence[OutgoingSet] = delivery.sets
+        deliveries = [Delivery(each, self._router, self._rules) for each in batches]
+        pending = [each for delivery in deliveries for each in delivery.sets]
         uncertain: dict[OutgoingSet, HermesError] = {}
         while True:
             self._attempt(pending, retries)
             for each in pending:
                 if _is_uncertain(each.outcome):
                     uncertain[each] = each.outcome
-            pending = [each for each in delivery.sets if _may_be_tried_again(each)]
-            unplaced = delivery.unplaced
+            pending = [
+                each
+                for delivery in deliveries
+                for each in delivery.sets
+                if _may_be_tried_again(each)
+            ]
+            unplaced = [each[index] for each in deliveries for index in each.unplaced]
             pause = retries.next_pause() if pending or unplaced else None
             if pause is None or self._abandoned.wait(pause):
                 # That nothing was sent or written is true of the last try only.
                 for each, error in uncertain.items():
                     if not isinstance(each.outcome, SendResult):
                         each.outcome = error
-                return delivery
-            self._say_what_failed(pending, [delivery[index] for index in unplaced], retries)
+                return deliveries
+            self._say_what_failed(pending, unplaced, retries)
             self._choose_again(pending)
-            if unplaced:
-                known = len(delivery.sets)
-                delivery.place_again(unplaced)
-                pending = [*pending, *delivery.sets[known:]]
+            for delivery in deliveries:
+                pending += delivery.place_again()
 
     def abandon(self) -> None:
         """Let sends end without further tries."""

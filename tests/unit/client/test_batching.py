@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes.client.batching import Batch, ProducerData, SendHandle
+from hermes.client.batching import Batch, SendHandle
 from hermes.client.grouping import Delivery, OutgoingSet, SetRules
 from hermes.client.routing import Target
 from hermes.client.sync_producer import SendResult
@@ -19,14 +19,37 @@ def rules(codec: Codec = Codec.NONE, max_set: int = 1000, max_message: int = 100
     return SetRules(lambda topic: codec, max_set, max_message)
 
 
-def by_key(topic: str, key: object) -> Target:
-    if key == "nowhere":
-        raise RoutingError("nowhere")
-    return Target(0, key if isinstance(key, int) else 0)
+class ByKey:
+    """A router for which a key is the partition's number; `only` answers `only_target`."""
+
+    def __init__(self, only: Target | None = None) -> None:
+        self.only = only
+        self.asked = 0
+
+    def choose(self, topic: str, key: object) -> Target:
+        if key == "nowhere":
+            raise RoutingError("nowhere")
+        return Target(0, key if isinstance(key, int) else 0)
+
+    def only_target(self, topic: str) -> Target | None:
+        self.asked += 1
+        return self.only
 
 
-def build(*arguments: object) -> tuple[list[OutgoingSet], Delivery]:
-    delivery = Delivery(*arguments)
+def batch_of(*items: object) -> Batch:
+    """A batch of payloads, lists of payloads, and pairs of one of these and a key."""
+    batch = Batch("a", started=0.0)
+    for item in items:
+        messages, key = item if isinstance(item, tuple) else (item, None)
+        parts = messages if isinstance(messages, list) else [messages]
+        batch.add(messages, key, len(parts), sum(map(len, parts)))
+    return batch
+
+
+def build(
+    batch: Batch, rules: SetRules, router: ByKey | None = None
+) -> tuple[list[OutgoingSet], Delivery]:
+    delivery = Delivery(batch, router or ByKey(), rules)
     return delivery.sets, delivery
 
 
@@ -34,23 +57,15 @@ def payloads(data: bytes) -> list[bytes]:
     return [message.payload for message, _ in MessageSet(data)]
 
 
-def test_messages_are_grouped_by_topic_and_partition_in_order() -> None:
-    items = [
-        ProducerData("a", b"1"),
-        ProducerData("b", b"2"),
-        ProducerData("a", [b"3", b"4"]),
-        ProducerData("a", b"5", 1),
-        ProducerData("a", b"6"),
-    ]
-    sets, _ = build(items, by_key, rules())
+def test_messages_are_grouped_by_partition_in_order() -> None:
+    sets, _ = build(batch_of(b"1", [b"3", b"4"], (b"5", 1), b"6"), rules())
     found = [(each.topic, each.target.partition, payloads(each.encoded)) for each in sets]
-    assert found == [("a", 0, [b"1", b"3", b"4", b"6"]), ("b", 0, [b"2"]), ("a", 1, [b"5"])]
-    assert [each.has_key for each in sets] == [False, False, True]
+    assert found == [("a", 0, [b"1", b"3", b"4", b"6"]), ("a", 1, [b"5"])]
+    assert [each.has_key for each in sets] == [False, True]
 
 
 def test_each_item_gets_the_offset_of_its_own_first_message() -> None:
-    items = [ProducerData("a", [b"x" * 5, b""]), ProducerData("a", b"y"), ProducerData("a", b"z")]
-    sets, outcomes = build(items, by_key, rules())
+    sets, outcomes = build(batch_of([b"x" * 5, b""], b"y", b"z"), rules())
     sets[0].outcome = SendResult("a", 0, 100)
     assert list(outcomes) == [
         SendResult("a", 0, 100),
@@ -60,26 +75,24 @@ def test_each_item_gets_the_offset_of_its_own_first_message() -> None:
 
 
 def test_messages_of_a_compressed_set_share_its_offset() -> None:
-    items = [ProducerData("a", b"1"), ProducerData("a", b"2")]
-    sets, outcomes = build(items, by_key, rules(Codec.GZIP))
+    sets, outcomes = build(batch_of(b"1", b"2"), rules(Codec.GZIP))
     sets[0].outcome = SendResult("a", 0, 100)
     assert list(outcomes) == [SendResult("a", 0, 100)] * 2
 
 
 def test_what_can_not_be_routed_fails_alone() -> None:
-    items = [ProducerData("a", b"1", "nowhere"), ProducerData("a", b"2")]
-    sets, outcomes = build(items, by_key, rules())
+    sets, outcomes = build(batch_of((b"1", "nowhere"), b"2"), rules())
     assert isinstance(outcomes[0], RoutingError)
     assert payloads(sets[0].encoded) == [b"2"]
 
 
 def test_without_an_outcome_an_item_has_failed() -> None:
-    _, outcomes = build([ProducerData("a", b"1")], by_key, rules())
+    _, outcomes = build(batch_of(b"1"), rules())
     assert isinstance(outcomes[0], Exception)
 
 
 def test_an_item_of_several_sets_fails_with_any_of_them() -> None:
-    sets, outcomes = build([ProducerData("a", [b"x" * 400] * 4)], by_key, rules())
+    sets, outcomes = build(batch_of([b"x" * 400] * 4), rules())
     assert len(sets) == 2
     failure = StorageUnavailableError("full")
     sets[0].outcome, sets[1].outcome = SendResult("a", 0, 0), failure
@@ -90,7 +103,7 @@ def test_an_item_of_several_sets_fails_with_any_of_them() -> None:
 
 def test_a_compressed_message_that_grew_too_large_goes_uncompressed() -> None:
     noise = random.Random(7).randbytes(1000)
-    sets, _ = build([ProducerData("a", noise)], by_key, rules(Codec.SNAPPY, 1000, 1000))
+    sets, _ = build(batch_of(noise), rules(Codec.SNAPPY, 1000, 1000))
     assert payloads(sets[0].encoded) == [noise]
     assert len(sets[0].encoded) == 1010
 
@@ -98,16 +111,17 @@ def test_a_compressed_message_that_grew_too_large_goes_uncompressed() -> None:
 @given(
     st.lists(
         st.tuples(
-            st.integers(0, 2), st.lists(st.integers(0, 60).map(lambda n: b"p" * n), max_size=5)
+            st.integers(0, 2),
+            st.lists(st.integers(0, 60).map(lambda n: b"p" * n), min_size=1, max_size=5),
         ),
         max_size=30,
     ),
     st.sampled_from(Codec),
 )
 def test_nothing_is_lost_reordered_or_too_large(calls, codec: Codec) -> None:
-    items = [ProducerData("a", messages, key) for key, messages in calls]
-    sets, outcomes = build(items, by_key, rules(codec, 100, 100))
-    assert len(outcomes) == len(items)
+    batch = batch_of(*((messages, key) for key, messages in calls))
+    sets, outcomes = build(batch, rules(codec, 100, 100))
+    assert len(outcomes) == len(calls)
     for partition in range(3):
         expected = [each for key, messages in calls if key == partition for each in messages]
         arrived = b"".join(each.encoded for each in sets if each.target.partition == partition)
@@ -119,7 +133,7 @@ def test_nothing_is_lost_reordered_or_too_large(calls, codec: Codec) -> None:
 
 
 def test_a_handle_waits_for_its_batch_and_calls_back() -> None:
-    batch = Batch()
+    batch = Batch("a", started=0.0)
     handle = SendHandle((batch, 0))
     heard: list[SendHandle] = []
     handle.add_done_callback(heard.append)
@@ -138,7 +152,7 @@ def test_a_handle_waits_for_its_batch_and_calls_back() -> None:
 
 
 def test_a_callback_that_raises_is_logged_and_the_others_are_called(caplog) -> None:
-    batch = Batch()
+    batch = Batch("a", started=0.0)
     heard: list[SendHandle] = []
 
     def fail(handle: SendHandle) -> None:
@@ -153,7 +167,7 @@ def test_a_callback_that_raises_is_logged_and_the_others_are_called(caplog) -> N
 
 
 def test_a_failed_handle_raises() -> None:
-    batch = Batch()
+    batch = Batch("a", started=0.0)
     batch.finish([StorageUnavailableError("full")])
     handle = SendHandle((batch, 0))
     assert isinstance(handle.exception(), StorageUnavailableError)
@@ -161,37 +175,26 @@ def test_a_failed_handle_raises() -> None:
         handle.result()
 
 
-@given(st.lists(st.integers(0, 60).map(lambda n: b"p" * n), min_size=2, max_size=40))
+@given(st.lists(st.integers(0, 60).map(lambda n: b"p" * n), min_size=1, max_size=40))
 def test_the_quick_way_gives_what_the_other_one_does(messages) -> None:
-    items = [ProducerData("a", each) for each in messages]
-    quick_sets, quick_outcomes = build(items, by_key, rules(), lambda topic: Target(0, 0))
-    sets, outcomes = build(items, by_key, rules())
-    assert b"".join(each.encoded for each in quick_sets) == b"".join(e.encoded for e in sets)
+    router = ByKey(only=Target(0, 0))
+    quick_sets, quick_outcomes = build(batch_of(*messages), rules(max_set=100), router)
+    sets, outcomes = build(batch_of(*messages), rules(max_set=100))
+    assert [each.encoded for each in quick_sets] == [each.encoded for each in sets]
     for each in (quick_sets, sets):
         offset = 0
         for one in each:
             one.outcome = SendResult("a", 0, offset)
             offset += len(one.encoded)
-            assert one.size_bytes == len(one.encoded) <= 1000
+            assert one.size_bytes == len(one.encoded) <= 100
             assert (one.topic, one.target, one.has_key) == ("a", Target(0, 0), False)
     assert list(quick_outcomes) == list(outcomes)
+    assert quick_outcomes.sent_count == outcomes.sent_count == len(messages)
 
 
-@pytest.mark.parametrize(
-    "item",
-    [
-        ProducerData("b", b"x"),
-        ProducerData("a", [b"x"]),
-        ProducerData("a", b"x", key=0),
-        ProducerData("a", b"x", key=()),
-    ],
-)
+@pytest.mark.parametrize("item", [[b"x", b"y"], (b"x", 0), (b"x", ())])
 def test_the_quick_way_is_not_for_everything(item) -> None:
-    items = [ProducerData("a", b"1"), item]
-
-    def never(topic: str) -> None:
-        pytest.fail("asked for a steady target")
-
-    steady = never if item.topic == "b" or item.key is not None else lambda topic: Target(9, 9)
-    sets, _ = build(items, by_key, rules(), steady)
+    router = ByKey(only=Target(9, 9))
+    sets, _ = build(batch_of(b"1", item, b"2"), rules(), router)
     assert {each.target for each in sets} == {Target(0, 0)}
+    assert router.asked == 0

@@ -90,8 +90,9 @@ def test_looking_later_counts_as_long_as_nobody_has_raised_it() -> None:
 
 
 def failed_batch(count: int) -> Batch:
-    batch = Batch()
-    batch.items = [("clicks", b"x", None)] * count
+    batch = Batch("clicks", started=0.0)
+    for _ in range(count):
+        batch.add(b"x", None, 1, 1)
     return batch
 
 

@@ -89,6 +89,20 @@ def test_batches_grow_while_the_broker_is_slow(memory_broker) -> None:
     assert broker.request_types().count(64) <= 4
 
 
+def test_topics_that_wait_together_leave_in_one_request(memory_broker) -> None:
+    broker = memory_broker()
+    settings = {"producer_type": "async", "acks": "written", "partition_counts": {"*": 1}}
+    with producer_of(broker, supports_hermes_requests=True, **settings) as producer:
+        broker.paused.clear()
+        handles = [producer.send("warm", b"x")]
+        while producer.metrics().queued:  # until the sender has taken it
+            threading.Event().wait(0.001)
+        handles += [producer.send(topic, b"x") for topic in ("a", "b", "a", "c")]
+        broker.paused.set()
+        assert [each.result(10).offset for each in handles] == [0, 0, 0, 11, 0]
+    assert broker.request_types().count(64) == 2
+
+
 @BOTH
 @pytest.mark.parametrize("compression", ["gzip", "snappy"])
 def test_compression_of_chosen_topics(memory_broker, producer_type, compression) -> None:
