@@ -423,7 +423,7 @@ def test_duplicates_of_a_stream_through_a_restart(spark: Any, feed: Any, tmp_pat
         ),
         (
             lambda df: deduplicate(df, "time", time="time", watermark="1m"),
-            "ids: the time is no part of the id",
+            "ids: the time can't be part of the id",
         ),
         (
             lambda df: deduplicate(df, "page", time="time", watermark="0s"),
