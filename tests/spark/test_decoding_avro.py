@@ -149,7 +149,7 @@ def test_bare_values(spark: Any) -> None:
     assert found[5] == "1 bytes follow the value"
     expected = {4: "EOFError", 6: "UnicodeDecodeError", **dict.fromkeys(range(7, 11), "IndexError")}
     for number, error in expected.items():
-        assert found[number].startswith(f"no value of the schema: {error}: "), number
+        assert found[number].startswith(f"not a value of the schema: {error}: "), number
 
 
 def test_what_a_column_can_not_hold_is_a_dead_letter_and_its_neighbours_are_not(spark: Any) -> None:
@@ -178,7 +178,7 @@ def test_what_a_column_can_not_hold_is_a_dead_letter_and_its_neighbours_are_not(
         ],
     )
     assert [found[0], found[4]] == [{"i": 1, "day": date(1970, 1, 1), "n": Decimal(5)}] * 2
-    assert all(each.startswith("no value of the schema: ") for each in found[1:4])
+    assert all(each.startswith("not a value of the schema: ") for each in found[1:4])
 
 
 def test_the_framing_of_the_encoder(spark: Any) -> None:
@@ -208,7 +208,7 @@ def test_values_that_can_not_be_resolved_are_dead_letters(spark: Any) -> None:
         lambda df: decode_avro(df, CLICK, reader_schema=reader),
         [bytes.fromhex("08686f6d65 00 00")],
     )
-    assert found.startswith("no value of the schema: SchemaResolutionError: ")
+    assert found.startswith("not a value of the schema: SchemaResolutionError: ")
 
 
 def test_values_are_decoded_once(spark: Any) -> None:
@@ -245,9 +245,9 @@ def record(*types: Any) -> dict[str, Any]:
         ),
         ('"string"', "expected the schema of a record"),
         (["null", record("int")], "expected the schema of a record"),
-        ("{", "no Avro schema: "),
-        (record("nope"), "no Avro schema: "),
-        (record(b"bytes"), "no Avro schema: "),
+        ("{", "not an Avro schema: "),
+        (record("nope"), "not an Avro schema: "),
+        (record(b"bytes"), "not an Avro schema: "),
     ],
 )
 def test_what_is_not_supported_is_refused_while_planning(

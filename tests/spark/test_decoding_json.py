@@ -91,30 +91,30 @@ DEAD = {
     b"null": "the JSON value is null",
     rb'{"s":"\ud83d"}': "half of a surrogate pair",
     rb'{"s":"\\\udc0e"}': "half of a surrogate pair",
-    b'{"i":"1"}': "i is no int",
-    b'{"i":1.0}': "i is no int",
-    b'{"i":1e3}': "i is no int",
-    b'{"i":3000000000,"s":"x"}': "i is no int",
-    b'{"i":true,"l":"x"}': "i is no int; l is no bigint",
-    b'{"l":9223372036854775808}': "l is no bigint",
-    b'{"y":300}': "y is no tinyint",
-    b'{"d":"1.5"}': "d is no double",
-    b'{"d":"NaN"}': "d is no double",
-    b'{"d":"Infinity"}': "d is no double",
+    b'{"i":"1"}': "i is not a valid int",
+    b'{"i":1.0}': "i is not a valid int",
+    b'{"i":1e3}': "i is not a valid int",
+    b'{"i":3000000000,"s":"x"}': "i is not a valid int",
+    b'{"i":true,"l":"x"}': "i is not a valid int; l is not a valid bigint",
+    b'{"l":9223372036854775808}': "l is not a valid bigint",
+    b'{"y":300}': "y is not a valid tinyint",
+    b'{"d":"1.5"}': "d is not a valid double",
+    b'{"d":"NaN"}': "d is not a valid double",
+    b'{"d":"Infinity"}': "d is not a valid double",
     b'{"d":1e999}': "d is out of range",
     b'{"d":-1e999}': "d is out of range",
     b'{"f":1e300}': "f is out of range",
-    b'{"n":1234.5}': "n is no decimal(5,2)",
-    b'{"b":"true"}': "b is no boolean",
-    b'{"b":1}': "b is no boolean",
-    b'{"t":"nope"}': "t is no timestamp",
-    b'{"t":""}': "t is no timestamp",
-    b'{"t":1.5}': "t is no timestamp",
+    b'{"n":1234.5}': "n is not a valid decimal(5,2)",
+    b'{"b":"true"}': "b is not a valid boolean",
+    b'{"b":1}': "b is not a valid boolean",
+    b'{"t":"nope"}': "t is not a valid timestamp",
+    b'{"t":""}': "t is not a valid timestamp",
+    b'{"t":1.5}': "t is not a valid timestamp",
     b'{"t":1307952000000}': "t is out of range",
-    b'{"day":"2011-02-30"}': "day is no date",
-    b'{"day":5}': "day is no date",
-    b'{"a":[1,"x"]}': "a is no array<int>",
-    b'{"a":5}': "a is no array<int>",
+    b'{"day":"2011-02-30"}': "day is not a valid date",
+    b'{"day":5}': "day is not a valid date",
+    b'{"a":[1,"x"]}': "a is not a valid array<int>",
+    b'{"a":5}': "a is not a valid array<int>",
     b'{"m":{"k":"x"}}': "m is no map<string,int>",
     b'{"m":{"k":1,"k":2}}': "m has a name twice",
     b'{"o":{"x":"no","y":"s"}}': "a nested field is of another type",
@@ -179,14 +179,14 @@ def test_names_can_be_required_to_come_once(spark: Any) -> None:
         {"i": 1},
         twice,
         twice,
-        "i is no int",
+        "i is not a valid int",
     ]
 
 
 def test_formats_of_times(spark: Any) -> None:
     values = [b'{"day":"13.06.2011"}', b'{"day":"2011-06-13"}']
     found = outcomes(spark, values, "day date", options={"dateFormat": "dd.MM.yyyy"})
-    assert found == [{"day": date(2011, 6, 13)}, "day is no date"]
+    assert found == [{"day": date(2011, 6, 13)}, "day is not a valid date"]
 
 
 def test_a_bad_field_that_nobody_selects_makes_a_dead_letter_all_the_same(spark: Any) -> None:
@@ -217,7 +217,7 @@ def test_many_fields(spark: Any) -> None:
     schema = ", ".join(f"c{number} int not null" for number in range(100))
     whole = {f"c{number}": number for number in range(100)}
     values = [json.dumps(whole).encode(), json.dumps({**whole, "c50": "x"}).encode()]
-    assert outcomes(spark, values, schema) == [whole, "c50 is no int"]
+    assert outcomes(spark, values, schema) == [whole, "c50 is not a valid int"]
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """Avro records into columns, by fastavro in Python workers (PySpark's package has no spark-avro).
 
-Only the one column with the values travels to the workers; it is decoded once, whatever is
-selected or filtered later.
+Only the column with the values is sent to the workers; it is decoded once, whatever is selected or
+filtered later.
 """
 
 from collections.abc import Mapping
@@ -36,12 +36,12 @@ def decode_avro(
 ) -> DataFrame:
     """Decode values that are the body of one Avro record each, without any framing.
 
-    The columns' types stand in `hermes.spark.decoding.avro_types`; what has no counterpart in Spark
-    is refused here, not when values come. Dead letters are null and empty values, bytes that end
-    early or are left over, text that is no UTF-8, and what the columns can't hold (dates outside
-    the years 1 to 9999, a decimal of too many digits). A value that can't be resolved to the
-    reader's schema is one too. Avro has no checks of its own: damage that happens to decode goes
-    unseen.
+    The columns' types are listed in `hermes.spark.decoding.avro_values`; a type without a
+    counterpart in Spark is refused here, not when values arrive. Dead letters are null and empty
+    values, bytes that end early or are left over, text that isn't UTF-8, values that the columns
+    can't hold (dates outside the years 1 to 9999, a decimal of too many digits), and values that
+    can't be resolved to the reader's schema. Avro has no checksums: damage that happens to decode
+    goes unnoticed.
 
     Needs fastavro: `pip install 'hermes-log[avro]'`.
 
@@ -59,17 +59,17 @@ def decode_avro(
 
     Args:
         df: a DataFrame, of a batch or of a stream.
-        schema: the record's, with which all values were written: what `json.load` gives, or the
-            JSON text.
-        reader_schema: the record's to resolve them to, by Avro's rules: fields left out, renamed,
+        schema: the record's schema, with which all values were written: what `json.load` returns,
+            or the JSON text.
+        reader_schema: the schema to resolve them to, by Avro's rules: fields left out, renamed,
             with defaults. None to take them as they were written.
         column: the binary column.
         into: the name of the column with the decoded struct.
         dead_letter: the name of the column with the reason.
 
     Returns:
-        `df` with two columns more: `into`, null for dead letters, and `dead_letter`, null for
-        what is good.
+        `df` with two more columns: `into`, null for dead letters, and `dead_letter`, null for
+        good values.
 
     Raises:
         ConfigError: an argument is wrong; the text names it, and the field of a schema.
@@ -90,7 +90,7 @@ def decode_framed_avro(
 ) -> DataFrame:
     """Decode what Hermes' encoder `avro` wrote: a zero, the id of the writer's schema, the record.
 
-    As `decode_avro`; values with an id that isn't in `schemas` are dead letters too.
+    As `decode_avro`; values whose id isn't in `schemas` are dead letters too.
 
     Example:
         messages = spark.read.format("hermes").options(...).load()
@@ -98,8 +98,8 @@ def decode_framed_avro(
 
     Args:
         df: a DataFrame, of a batch or of a stream.
-        schemas: the writers' schemas by their ids (0 to 2^31 - 1): records.
-        reader_schema: the record's to resolve them to. With one schema None stands for that one;
+        schemas: the writers' schemas, of records, by their ids (0 to 2^31 - 1).
+        reader_schema: the schema to resolve them to. With one schema None stands for that one;
             with several it must be given.
         column: the binary column.
         into: the name of the column with the decoded struct.
@@ -127,12 +127,12 @@ def decode_framed_avro(
 
 def _schema_text(schema: Any, argument: str) -> str:
     try:
-        from hermes.spark.decoding import avro_types
+        from hermes.spark.decoding import avro_values
     except ModuleNotFoundError as error:
         raise ConfigError(
             argument, "Avro needs fastavro: pip install 'hermes-log[avro]'"
         ) from error
-    return avro_types.schema_text(schema, argument)
+    return avro_values.schema_text(schema, argument)
 
 
 def _decode(
@@ -144,19 +144,19 @@ def _decode(
     dead_letter: str,
 ) -> DataFrame:
     reader = None if reader_schema is None else _schema_text(reader_schema, "reader_schema")
-    # Now that it is known to be there.
-    from hermes.spark.decoding import avro_columns, avro_types
+    # Now that fastavro is known to be installed.
+    from hermes.spark.decoding import avro_values
 
-    kind = avro_types.to_spark(reader or writers[0][1], "schema")
-    rules, arrow = avro_columns.AvroFormat(writers, reader), avro_types.to_arrow(kind)
+    kind = avro_values.to_spark(reader or writers[0][1], "schema")
+    rules, arrow = avro_values.AvroFormat(writers, reader), avro_values.to_arrow(kind)
 
     def decode(payloads: pa.Array) -> pa.Array:
-        return avro_columns.decode_batch(payloads.to_pylist(), rules, arrow)
+        return avro_values.decode_batch(payloads.to_pylist(), rules, arrow)
 
     outcome = StructType().add("value", kind).add("reason", StringType())
-    # PySpark's annotations know no form without the kind; the hints above tell it.
+    # PySpark's annotations lack the form without the kind, which it takes from the hints above.
     function = arrow_udf(decode, outcome)  # type: ignore[call-overload]
-    # Spark evaluates what is deterministic once for each use: for the filter, for the columns.
+    # Spark evaluates what is deterministic once per use: for the filter, for the columns.
     once = function.asNondeterministic()
     temporary = unguessable_name()
     result = with_outcome(

@@ -1,16 +1,31 @@
-"""The two columns that every decoder adds, and what one does with them.
+"""When a value is a dead letter, the two columns that every decoder adds, and what reads them.
 
-Owns how a value and the reason against it become columns, and the counts. Knows no format.
+Spark's parsers accept what a schema forbids: required fields that are null, numbers and times out
+of range, maps with a key twice. `faults` lists the conditions for every type, as expressions of
+Spark; `with_outcome` turns a value and the reason against it into columns. Knows no format.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import reduce
 from typing import Any, Final, NamedTuple
 
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as sf
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
-from pyspark.sql.types import BinaryType, StringType
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    DateType,
+    DoubleType,
+    FloatType,
+    MapType,
+    StringType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
 
 from hermes.errors import ConfigError
 from hermes.spark.arguments import column_type, named, require_new
@@ -18,10 +33,14 @@ from hermes.spark.arguments import column_type, named, require_new
 __all__ = [
     "DEAD_LETTER",
     "DECODED",
+    "NULL_VALUE",
     "DecodingCounts",
+    "Fault",
     "bytes_of",
     "check_columns",
     "count_dead_letters",
+    "faults",
+    "first_reason",
     "read_counts",
     "split_dead_letters",
     "with_outcome",
@@ -31,7 +50,21 @@ __all__ = [
 DECODED: Final = "decoded"
 DEAD_LETTER: Final = "dead_letter"
 
+#: The reason that all formats share.
 NULL_VALUE: Final = "the value is null"
+
+_INFINITIES: Final = (float("inf"), float("-inf"))
+
+# What a timestamp and a date can be in SQL, in Python and in files. Milliseconds that are taken for
+# seconds lie beyond the end.
+_FIRST, _END = "0001-01-01", "+10000-01-01"
+
+
+class Fault(NamedTuple):
+    """A condition under which a value is a dead letter, and the reason to give."""
+
+    condition: Column
+    reason: Column | str
 
 
 class DecodingCounts(NamedTuple):
@@ -53,15 +86,71 @@ def bytes_of(column: str) -> Column:
     return named(column).cast(BinaryType())
 
 
+def faults(column: Column, kind: DataType, path: str, *, nullable: bool) -> Iterator[Fault]:
+    """List what can be wrong with a column that a parser has filled.
+
+    Args:
+        column: the parsed value.
+        kind: its type, with `nullable`, `containsNull` and `valueContainsNull` as they are meant.
+        path: its name, for the reasons.
+        nullable: whether null is right.
+
+    Yields:
+        The faults, outer ones first: where an outer fault holds, an inner condition may be null.
+    """
+    if not nullable:
+        yield Fault(column.isNull(), f"{path} is required, but missing or null")
+    match kind:
+        case StructType():
+            for field in kind.fields:
+                inner = f"{path}.{field.name}" if path else field.name
+                part = column.getField(field.name)
+                for fault in faults(part, field.dataType, inner, nullable=field.nullable):
+                    # Within a struct that may be missing nothing is required unless it is present.
+                    present = column.isNotNull() & fault.condition if nullable else fault.condition
+                    yield Fault(present, fault.reason)
+        case ArrayType():
+            yield from _in_elements(column, kind.elementType, f"{path}[]", kind.containsNull)
+        case MapType():
+            keys = sf.map_keys(column)
+            twice = sf.size(sf.array_distinct(keys)) < sf.size(keys)
+            yield Fault(twice, f"{path} has a name twice")
+            held = sf.map_values(column)
+            yield from _in_elements(held, kind.valueType, f"{path}{{}}", kind.valueContainsNull)
+        case FloatType() | DoubleType():
+            yield Fault(column.isin(*_INFINITIES), f"{path} is out of range")
+        case TimestampType() | TimestampNTZType() | DateType():
+            first, end = (sf.lit(limit).cast(kind) for limit in (_FIRST, _END))
+            yield Fault((column < first) | (column >= end), f"{path} is out of range")
+
+
+def _in_elements(array: Column, kind: DataType, path: str, nullable: bool) -> Iterator[Fault]:
+    # An element's conditions can only be built within a lambda: they are listed once to count them,
+    # and once more for each.
+    def listed(element: Column) -> list[Fault]:
+        return list(faults(element, kind, path, nullable=nullable))
+
+    def condition(number: int) -> Callable[[Column], Column]:
+        return lambda element: listed(element)[number].condition
+
+    for number, fault in enumerate(listed(sf.lit(None))):
+        yield Fault(sf.exists(array, condition(number)), fault.reason)
+
+
+def first_reason(found: Sequence[Fault]) -> Column:
+    """The reason of the first fault whose condition holds; null where none does."""
+    return reduce(lambda chain, fault: chain.when(*fault), found[1:], sf.when(*found[0]))
+
+
 def with_outcome(
     df: DataFrame, value: Column, reason: Column, *, into: str, dead_letter: str
 ) -> DataFrame:
     """Add the two columns.
 
     Args:
-        df: with whatever `value` and `reason` are computed from. Dear intermediate results must be
-            columns of it, so that they are computed once.
-        value: looked at only where there is no reason.
+        df: with whatever `value` and `reason` are computed from. Expensive intermediate results
+            must be columns of it, so that they are computed once.
+        value: evaluated only where there is no reason.
         reason: null where the value is good.
         into: the name for `value`.
         dead_letter: the name for `reason`.
@@ -69,9 +158,9 @@ def with_outcome(
     Returns:
         The DataFrame with the two columns at the end.
     """
-    # Spark pushes filters on the reason below the projection that parses, and then parses for the
-    # filter and again for the columns (measured: four times slower). It never pushes through what
-    # it takes to be nondeterministic, and nothing is cheaper than a partition's number.
+    # Spark pushes filters on the reason below the projection that parses, and then parses once for
+    # the filter and again for the columns (measured: four times slower). It never pushes through
+    # what it considers nondeterministic, and nothing is cheaper than a partition's number.
     barrier = sf.when(sf.spark_partition_id() < 0, "").otherwise(reason)
     judged = df.withColumn(dead_letter, barrier)
     good = sf.when(named(dead_letter).isNull(), value)
@@ -83,11 +172,11 @@ def with_outcome(
 def split_dead_letters(
     decoded: DataFrame, *, into: str = DECODED, dead_letter: str = DEAD_LETTER
 ) -> tuple[DataFrame, DataFrame]:
-    """Divide what a decoder returned into what is good and what is not.
+    """Divide what a decoder returned into good rows and dead letters.
 
     In a stream the two are two queries with a checkpoint each, and the source is read for both.
-    To read once, write both within `foreachBatch`, where `batch.persist()` before the split spares
-    decoding twice too.
+    To read once, write both within `foreachBatch`, where `batch.persist()` before the split also
+    saves decoding twice.
 
     Example:
         good, dead = split_dead_letters(decode_json(messages, "page string, time timestamp"))
@@ -101,10 +190,10 @@ def split_dead_letters(
 
     Returns:
         (good, dead): the good rows without the column of reasons; the dead letters with the reason
-        and without the decoded column, all the other columns (the value) as they were.
+        and without the decoded column. All other columns, such as the value, are as they were.
 
     Raises:
-        ConfigError: one of the two columns isn't there.
+        ConfigError: one of the two columns is missing.
     """
     _require(decoded, into, "into")
     _require(decoded, dead_letter, "dead_letter")
@@ -118,12 +207,12 @@ def split_dead_letters(
 def count_dead_letters(
     decoded: DataFrame, observation: Observation | str, *, dead_letter: str = DEAD_LETTER
 ) -> DataFrame:
-    """Count values and dead letters while they pass, through `DataFrame.observe`.
+    """Count values and dead letters as they pass, through `DataFrame.observe`.
 
-    Put it right behind the decoder and go on with what it returns. Counting costs no further pass;
+    Put it right after the decoder and continue with what it returns. Counting costs no extra pass;
     `read_counts` reads the result. A batch counts in its first action. A stream counts each
-    micro-batch; one that is repeated after a crash is counted again, so add up what was *written*
-    where the number has to be exact, and use these counts to watch.
+    micro-batch; one that is repeated after a crash is counted again, so these counts are for
+    monitoring: where the number must be exact, count what was *written*.
 
     Example:
         seen = Observation("clicks")
@@ -143,7 +232,7 @@ def count_dead_letters(
         The same rows.
 
     Raises:
-        ConfigError: there is no such column, or a stream was given an `Observation`.
+        ConfigError: the column is missing, or a stream was given an `Observation`.
     """
     _require(decoded, dead_letter, "dead_letter")
     if decoded.isStreaming and not isinstance(observation, str):
@@ -159,9 +248,9 @@ def read_counts(
 
     Args:
         source: the `Observation`, which waits for the batch's first action; a query's progress, for
-            that micro-batch; or the query, for all micro-batches that it still has reports of
-            (`spark.sql.streaming.numRecentProgressUpdates`, 100 unless set otherwise). For more
-            than those, add up the progresses in a `StreamingQueryListener`.
+            that micro-batch; or the query, for all micro-batches whose reports it still holds
+            (`spark.sql.streaming.numRecentProgressUpdates`, by default 100). For more than those,
+            add up the progresses in a `StreamingQueryListener`.
         name: the name that `count_dead_letters` was given, for a progress or a query.
 
     Returns:

@@ -1,19 +1,18 @@
 r"""JSON objects into columns, inside the JVM.
 
-Spark's `from_json` is lenient: it ends silently where the object ends (`{"a": 1} rubbish`), returns
-what it could read of a record beside the null for what it could not, ignores that a field is
-required, turns 1e999 into infinity, and replaces bytes that are no UTF-8. So the text is parsed
+Spark's `from_json` is lenient: it stops silently where the object ends (`{"a": 1} rubbish`),
+returns what it could read of a record, with nulls for what it couldn't, ignores that a field is
+required, turns 1e999 into infinity, and replaces bytes that aren't UTF-8. So the text is parsed
 within an envelope,
 
     {"<name>v": [<the value>, {"<name>e": true}]}
 
-whose names nobody can guess. A value that is anything but one JSON value breaks the envelope, or
-the number of its elements, or its end. What `from_json` calls corrupt is a dead letter as a whole,
-and so is what `hermes.spark.decoding.required` finds afterwards.
+whose names nobody can guess. Anything but exactly one JSON value breaks the envelope, the number of
+its elements, or its end. What `from_json` calls corrupt is a dead letter as a whole, and so is what
+`dead_letters.faults` finds afterwards.
 """
 
 from collections.abc import Iterator, Mapping
-from functools import reduce
 from typing import Any, Final
 
 from pyspark.sql import Column, DataFrame
@@ -26,11 +25,13 @@ from hermes.spark.decoding.dead_letters import (
     DEAD_LETTER,
     DECODED,
     NULL_VALUE,
+    Fault,
     bytes_of,
     check_columns,
+    faults,
+    first_reason,
     with_outcome,
 )
-from hermes.spark.decoding.required import Fault, faults
 
 __all__ = ["decode_json", "struct_schema"]
 
@@ -42,8 +43,8 @@ _STRICT: Final = {
 }
 _OPTIONS: Final = ("dateFormat", "locale", "timeZone", "timestampFormat", "timestampNTZFormat")
 
-# Half of a surrogate pair, escaped, is no character, and Spark would write `?` for it. Escaped
-# backslashes and whole pairs are taken out before the search for halves.
+# Half of an escaped surrogate pair isn't a character, and Spark would write `?` for it. Escaped
+# backslashes and whole pairs are removed before the search for halves.
 _SURROGATE: Final = r"\\u[dD][89a-fA-F]"
 _WHOLE: Final = r"\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 
@@ -60,17 +61,17 @@ def decode_json(
 ) -> DataFrame:
     """Decode JSON objects.
 
-    Good are: fields in any order, further fields (they are ignored), missing fields and nulls where
-    the schema allows null, space around the object, any JSON value where the schema has a string
-    (numbers, objects and arrays come as their text), a number with more decimals than a `decimal`
-    (it is rounded), a number for a timestamp (seconds since 1970), a name that comes twice (the
+    Accepted are: fields in any order, further fields (they are ignored), missing fields and nulls
+    where the schema allows null, space around the object, any JSON value where the schema has a
+    string (numbers, objects and arrays become their text), a number with more decimals than a
+    `decimal` (it is rounded), a number for a timestamp (seconds since 1970), a repeated name (the
     last counts, unless `unique_names`).
 
-    Dead letters are: a null or empty value, bytes that are no UTF-8, anything but exactly one JSON
-    object (truncated, with something behind it, `null`, an array), JSON that is not strict (single
-    quotes, comments, NaN), half a surrogate pair, a field of another type than the schema's (`"1"`,
-    `1.0` and `1e3` are no integers, `"true"` is no boolean) or that the type can't hold (an integer
-    or a decimal with too many digits, a double or float that would be infinite, a date or timestamp
+    Dead letters are: a null or empty value, bytes that aren't UTF-8, anything but exactly one JSON
+    object (truncated, with trailing text, `null`, an array), JSON that isn't strict (single quotes,
+    comments, NaN), half a surrogate pair, a field of another type than the schema's (`"1"`, `1.0`
+    and `1e3` aren't integers, `"true"` isn't a boolean) or that the type can't hold (an integer or
+    a decimal with too many digits, a double or float that would be infinite, a date or timestamp
     outside the years 1 to 9999), a required field (`not null`) that is missing or null, at any
     depth, a map with a key twice. A record with one bad field is a dead letter as a whole.
 
@@ -88,13 +89,13 @@ def decode_json(
         dead_letter: the name of the column with the reason.
         options: Spark's `dateFormat`, `timestampFormat`, `timestampNTZFormat`, `timeZone` and
             `locale`. Times are ISO 8601 unless a format is given.
-        unique_names: make a name that comes twice in one object, at any depth, a dead letter. It
-            parses once more, so it takes half as long again.
+        unique_names: make a value in which one object, at any depth, has a name twice a dead
+            letter. This parses once more, and takes half as long again.
 
     Returns:
-        `df` with two columns more: `into`, null for dead letters, and `dead_letter`, null for
-        what is good. To Spark the decoded fields are nullable; in good rows required ones hold
-        no null.
+        `df` with two more columns: `into`, null for dead letters, and `dead_letter`, null for
+        good values. To Spark the decoded fields are nullable; in good rows required ones are
+        never null.
 
     Raises:
         ConfigError: an argument is wrong; the text names it.
@@ -118,7 +119,7 @@ def decode_json(
     result = with_outcome(
         parsed,
         envelope.value(named(temporary)),
-        reduce(lambda chain, fault: chain.when(*fault), found[1:], sf.when(*found[0])),
+        first_reason(found),
         into=into,
         dead_letter=dead_letter,
     )
@@ -132,7 +133,7 @@ def struct_schema(schema: StructType | str) -> StructType:
         schema: a StructType, or DDL.
 
     Raises:
-        ConfigError: it is neither, has no fields, or has a field twice.
+        ConfigError: it is neither, or has no fields, or a field twice.
     """
     wanted: Any = schema
     if isinstance(schema, str):
@@ -172,7 +173,7 @@ def _checked(options: Mapping[str, str] | None) -> dict[str, str]:
 
 
 class _Envelope:
-    """What stands around a value while it is parsed, so that nothing beside it goes unseen."""
+    """What surrounds a value while it is parsed, so that nothing next to it goes unnoticed."""
 
     def __init__(self, name: str, wanted: StructType) -> None:
         self._values, self._end, self._corrupt = f"{name}v", f"{name}e", f"{name}c"
@@ -187,16 +188,16 @@ class _Envelope:
 
     def parse(self, text: Column, options: Mapping[str, str]) -> Column:
         opening, closing = f'{{"{self._values}":[', f',{{"{self._end}":true}}]}}'
-        told = {**options, "columnNameOfCorruptRecord": self._corrupt}
+        all_options = {**options, "columnNameOfCorruptRecord": self._corrupt}
         enclosed = sf.concat(sf.lit(opening), text, sf.lit(closing))
-        return sf.from_json(enclosed, self._schema, told)
+        return sf.from_json(enclosed, self._schema, all_options)
 
     def element(self, parsed: Column) -> Column:
-        """What the value became; null unless it is an object."""
+        """The value as it was parsed; null unless it is an object."""
         return sf.get(parsed.getField(self._values), 0)
 
     def value(self, parsed: Column) -> Column:
-        """The struct with the fields that were wanted."""
+        """The struct with the wanted fields."""
         return self.element(parsed).dropFields(self._end)
 
     def faults(self, parsed: Column, text: Column) -> Iterator[Fault]:
@@ -204,13 +205,13 @@ class _Envelope:
         end = sf.get(values, 1).getField(self._end)
         one = (sf.size(values) == 2) & sf.coalesce(end, sf.lit(False))
         corrupt = parsed.getField(self._corrupt).isNotNull()
-        # A field of a wrong type leaves the rest of the envelope whole.
+        # A field of a wrong type leaves the rest of the envelope intact.
         yield Fault(corrupt & one & self.element(parsed).isNotNull(), self._misfit(parsed, text))
         yield Fault(corrupt | ~sf.coalesce(one, sf.lit(False)), "not exactly one JSON object")
         yield Fault(self.element(parsed).isNull(), "the JSON value is null")
 
     def _misfit(self, parsed: Column, text: Column) -> Column:
-        """Name the fields that are there and could not be read; evaluated for bad rows only."""
+        """Name the fields that are present but could not be read; evaluated for bad rows only."""
         types = sf.create_map(
             *(
                 sf.lit(part)
@@ -223,6 +224,8 @@ class _Envelope:
             sf.array_except(sf.json_object_keys(text), sf.json_object_keys(kept)),
             lambda name: sf.map_contains_key(types, name) & _at(text, name).isNotNull(),
         )
-        told = sf.transform(lost, lambda name: sf.concat(name, sf.lit(" is no "), types[name]))
-        listed = sf.array_join(told, "; ")
+        said = sf.transform(
+            lost, lambda name: sf.concat(name, sf.lit(" is not a valid "), types[name])
+        )
+        listed = sf.array_join(said, "; ")
         return sf.when(listed != "", listed).otherwise("a nested field is of another type")

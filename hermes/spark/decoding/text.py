@@ -1,12 +1,11 @@
 r"""Text into one column, or into several by a regular expression.
 
 UTF-8, ASCII and ISO 8859-1 are decoded inside the JVM, all of Python's other encodings in Python
-workers. Spark's own casts replace what is no text; here it is a dead letter.
+workers. Spark's own casts replace what isn't text; here it is a dead letter.
 """
 
 import codecs
 import re
-from functools import reduce
 from typing import Any, Final
 
 import pyarrow as pa
@@ -31,18 +30,20 @@ from hermes.spark.decoding.dead_letters import (
     DEAD_LETTER,
     DECODED,
     NULL_VALUE,
+    Fault,
     bytes_of,
     check_columns,
+    faults,
+    first_reason,
     with_outcome,
 )
 from hermes.spark.decoding.json import struct_schema
-from hermes.spark.decoding.required import Fault, faults
 
 __all__ = ["decode_pattern", "decode_text"]
 
 _SIMPLE: Final = (BooleanType, DateType, NumericType, StringType, TimestampNTZType, TimestampType)
 
-# What opens a group that is kept; what looks like one but is quoted, escaped, in a class or `(?:`.
+# What opens a capturing group, after what only looks like one: quoted, escaped, in a class, `(?:`.
 _GROUP: Final = re.compile(
     r"\\Q.*?(?:\\E|\Z)|\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|(\((?!\?)|\(\?<(?![=!]))", re.S
 )
@@ -58,8 +59,8 @@ def decode_text(
 ) -> DataFrame:
     """Decode values as text.
 
-    Good is every value that is text in the encoding, an empty one too. Dead letters are nulls and
-    bytes that are no text; nothing is replaced.
+    Every value that is text in the encoding is good, also an empty one. Dead letters are nulls and
+    bytes that aren't text; nothing is replaced.
 
     Example:
         lines = decode_text(spark.readStream.format("hermes").options(...).load())
@@ -75,8 +76,8 @@ def decode_text(
         dead_letter: the name of the column with the reason.
 
     Returns:
-        `df` with two columns more: `into`, a string, null for dead letters, and `dead_letter`,
-        null for what is good.
+        `df` with two more columns: `into`, a string, null for dead letters, and `dead_letter`,
+        null for good values.
 
     Raises:
         ConfigError: an argument is wrong; the text names it.
@@ -84,7 +85,7 @@ def decode_text(
     check_columns(df, column, into, dead_letter)
     temporary = unguessable_name()
     ready, text, found = _as_text(df, column, encoding, temporary)
-    outcome = with_outcome(ready, text, _first_of(found), into=into, dead_letter=dead_letter)
+    outcome = with_outcome(ready, text, first_reason(found), into=into, dead_letter=dead_letter)
     return outcome.drop(temporary)
 
 
@@ -100,13 +101,13 @@ def decode_pattern(
     into: str = DECODED,
     dead_letter: str = DEAD_LETTER,
 ) -> DataFrame:
-    r"""Decode lines of text by a regular expression: a group a field.
+    r"""Decode lines of text by a regular expression: one group per field.
 
-    Good are values that match as a whole and whose groups can be cast to the fields' types. Dead
-    letters are, beside those of `decode_text`: values that don't match, a group that is no value
-    of its field's type or out of its range, a required field (`not null`) that is null. Null is
-    what equals `null_text`, and for anything but a string also an empty group, or one that took no
-    part in the match (which is the empty string for a string).
+    Values are good if they match as a whole and their groups can be cast to the fields' types. Dead
+    letters are, besides those of `decode_text`: values that don't match, a group that isn't a value
+    of its field's type or is out of its range, a required field (`not null`) that is null. A group
+    is null if it equals `null_text`, and, unless the field is a string, if it is empty or took no
+    part in the match (which makes a string empty).
 
     The expression is evaluated once per row. Repeat groups possessively (`(?:a|b)*+`): otherwise
     Java may run out of stack on a long line, which fails the task.
@@ -118,8 +119,8 @@ def decode_pattern(
 
     Args:
         df: a DataFrame, of a batch or of a stream.
-        pattern: as Java writes them, for the whole value; as many groups as the schema has fields,
-            in their order. `(?:` opens a group that doesn't count.
+        pattern: a Java regular expression for the whole value; as many groups as the schema has
+            fields, in their order. `(?:` opens a group that doesn't count.
         schema: a `StructType`, or DDL: strings, numbers, booleans, dates and timestamps.
         null_text: what stands for null in any field, such as "-".
         timestamp_format: Spark's pattern for all the timestamps; ISO 8601 when None.
@@ -132,8 +133,8 @@ def decode_pattern(
         As `decode_json`.
 
     Raises:
-        ConfigError: an argument is wrong; the text names it. What is no regular expression to Java
-            is an error of Spark's once it runs.
+        ConfigError: an argument is wrong; the text names it. An invalid regular expression is
+            Spark's error, once it runs.
     """
     check_columns(df, column, into, dead_letter)
     wanted = struct_schema(schema)
@@ -154,16 +155,12 @@ def decode_pattern(
     for part, field in zip(raw, wanted.fields, strict=True):
         given = _without_nulls(part, field.dataType, null_text).isNotNull()
         lost = given & named(fields).getField(field.name).isNull()
-        found.append(Fault(lost, f"{field.name} is no {field.dataType.simpleString()}"))
+        found.append(Fault(lost, f"{field.name} is not a valid {field.dataType.simpleString()}"))
     found += faults(named(fields), wanted, "", nullable=True)
     outcome = with_outcome(
-        cast, named(fields), _first_of(found), into=into, dead_letter=dead_letter
+        cast, named(fields), first_reason(found), into=into, dead_letter=dead_letter
     )
     return outcome.drop(source, parts, fields)
-
-
-def _first_of(found: list[Fault]) -> Column:
-    return reduce(lambda chain, fault: chain.when(*fault), found[1:], sf.when(*found[0]))
 
 
 def _as_text(
@@ -172,8 +169,8 @@ def _as_text(
     """Decode a column.
 
     Returns:
-        (df, text, faults): the DataFrame to go on with, which may have one column more; the text;
-        what can be wrong with it.
+        (df, text, faults): the DataFrame to continue with, which may have one more column; the
+        text; what can be wrong with it.
     """
     name = _codec(encoding)
     value = bytes_of(column)
@@ -194,9 +191,9 @@ def _as_text(
 def _codec(encoding: str) -> str:
     try:
         found = codecs.lookup(encoding)
-        b" ".decode(encoding)  # which tells those that are for text from base64 and the like
+        b" ".decode(encoding)  # refuses base64 and the like, which aren't for text
     except UnicodeDecodeError:
-        pass  # one that takes more than a byte for a character
+        pass  # an encoding that uses several bytes per character
     except (LookupError, TypeError, ValueError) as error:
         raise ConfigError("encoding", f"expected one that Python knows: {error}") from error
     return found.name
@@ -206,7 +203,7 @@ def _decoding_function(name: str) -> Any:
     def decode(values: pa.Array) -> pa.Array:
         return pa.array([_text_or_none(value, name) for value in values.to_pylist()], pa.string())
 
-    # PySpark's annotations know no form without the kind; the hints above tell it.
+    # PySpark's annotations lack the form without the kind, which it takes from the hints above.
     function = arrow_udf(decode, StringType())  # type: ignore[call-overload]
     # Evaluated once, however often it is used.
     return function.asNondeterministic()
@@ -230,7 +227,7 @@ def _check_pattern(pattern: str, wanted: StructType) -> None:
         raise ConfigError(
             "pattern",
             f"it has {groups} groups and the schema {len(wanted.fields)} fields; "
-            f"write (?:...) for a group that is no field",
+            f"write (?:...) for a group that is not a field",
         )
 
 

@@ -11,8 +11,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from hermes.errors import ConfigError
-from hermes.spark.decoding.avro_columns import AvroFormat, decode_batch
-from hermes.spark.decoding.avro_types import schema_text, to_arrow, to_spark
+from hermes.spark.decoding.avro_values import (
+    AvroFormat,
+    decode_batch,
+    schema_text,
+    to_arrow,
+    to_spark,
+)
 
 SCHEMA: dict[str, Any] = {
     "type": "record",
@@ -101,7 +106,7 @@ def test_an_index_that_the_schema_does_not_have(index: int) -> None:
         bytes(6) + b"\2" + bad,
     ]
     for outcome in outcomes(payloads):
-        assert outcome.startswith("no value of the schema: IndexError: ")
+        assert outcome.startswith("not a value of the schema: IndexError: ")
 
 
 @pytest.mark.parametrize("number", [0, 2**31 - 1])
