@@ -23,9 +23,10 @@ And of a writing:
 
 And of what copies topics to files, each message once:
 
+    files, parquet
+                durable steps on a file system; the files that Spark writes
     load        batches that any crash or race leaves whole, to Parquet or Delta
     delta       streams into Delta tables, and reading these without a jar
-    failures    Spark's errors in one line
 
 And of what is done with rows, on DataFrames of any source:
 

@@ -191,7 +191,7 @@ def check_planned(
             checked[each] = offset
             continue
         there = "the partition is gone" if latest is None else f"it ends at {latest}"
-        text = f"{each}: a read up to offset {offset} was planned, but {there} (made anew?)"
+        text = f"{each}: a read up to offset {offset} was planned, but {there} (re-created?)"
         advice = "; set failOnDataLoss to false to go on without it"
         data_lost(_log, text, options.fail_on_data_loss, advice)
     return checked

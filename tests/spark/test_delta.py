@@ -15,10 +15,10 @@ from pyspark.errors import StreamingQueryException
 
 from hermes import Producer, ProducerConfig
 from hermes.errors import ConfigError, LoadError, LoadTargetError
-from hermes.spark.delta import read_delta, streaming, write_stream_to_delta
+from hermes.spark.delta import read_delta, write_stream_to_delta, writer
 from hermes.spark.delta import table as tables
-from hermes.spark.delta.table import add_files, commits, new_files
-from hermes.spark.load.parquet import data_files, write_parquet
+from hermes.spark.delta.table import add_files, commits
+from hermes.spark.parquet import data_files, write_parquet
 from hermes.testing import running_broker
 
 SCHEMA = pa.schema([("number", pa.int64()), ("day", pa.string())])
@@ -28,7 +28,7 @@ def written(path: Path, name: str, numbers: list[int], day: str = "2025-11-26"):
     folder = path / "data" / name
     (folder / f"day={day}").mkdir(parents=True)
     pq.write_table(pa.table({"number": numbers}), folder / f"day={day}" / "part-0.parquet")
-    return new_files(path, folder)
+    return data_files(folder)
 
 
 def numbers_in(path: Path) -> list[int]:
@@ -110,7 +110,7 @@ def test_names_with_signs(spark, tmp_path) -> None:
         read_delta(spark, tmp_path / "a%20b")
     rows = spark.newSession().createDataFrame([(1, "x")], "number long, `a:b` string")
     write_parquet(rows, tmp_path / "data", ["a:b"])
-    files = new_files(tmp_path, tmp_path / "data")
+    files = data_files(tmp_path / "data")
     schema = pa.schema([("number", pa.int64()), ("a:b", pa.string())])
     add_files(tmp_path, files, schema, ["a:b"], "app", 0, {})
     assert [tuple(row) for row in read_delta(spark, tmp_path).collect()] == [(1, "x")]
@@ -232,7 +232,7 @@ def test_a_stream_whose_power_goes_loses_no_batch(spark, tmp_path, monkeypatch) 
         for part, commit in ((0, committed_last), (30, committed_last), (60, add_files)):
             with Producer(ProducerConfig(broker_list=broker.broker_list, acks="flushed")) as to:
                 to.send("clicks", sent[part : part + 30])
-            monkeypatch.setattr(streaming, "add_files", commit)
+            monkeypatch.setattr(writer, "add_files", commit)
             query = write_stream_to_delta(stream, path, checkpoint, trigger={"availableNow": True})
             if commit is add_files:
                 query.awaitTermination()
@@ -280,12 +280,12 @@ def test_rows_that_the_driver_does_not_find_are_not_committed(spark, tmp_path, m
     spark.range(10).repartition(2).write.parquet(f"{source}")
     stream = spark.readStream.schema("id long").parquet(f"{source}")
     arguments = (stream, path, tmp_path / "checkpoint")
-    monkeypatch.setattr(streaming, "write_parquet", write_elsewhere)
+    monkeypatch.setattr(writer, "write_parquet", write_elsewhere)
     query = write_stream_to_delta(*arguments, trigger={"availableNow": True})
     with pytest.raises(StreamingQueryException, match="must see the target under one path"):
         query.awaitTermination()
     assert not (path / "_delta_log").exists()
-    monkeypatch.setattr(streaming, "write_parquet", write_parquet)
+    monkeypatch.setattr(writer, "write_parquet", write_parquet)
     write_stream_to_delta(*arguments, trigger={"availableNow": True}).awaitTermination()
     assert DeltaTable(str(path)).count() == 10
 
@@ -304,7 +304,7 @@ def test_rows_of_tasks_that_were_repeated_are_counted_once(spark, tmp_path) -> N
     rows = spark.newSession().range(0, 5000, 1, 3).mapInArrow(fail_once, "id long")
     assert write_parquet(rows.selectExpr("id", "id % 2 AS half"), tmp_path / "t", ["half"]) == 5000
     assert failed.exists()
-    assert sum(pq.read_metadata(each).num_rows for each in data_files(tmp_path / "t")) == 5000
+    assert sum(each.rows for each in data_files(tmp_path / "t")) == 5000
     assert write_parquet(spark.newSession().range(0), tmp_path / "none", []) == 0
 
 

@@ -23,8 +23,8 @@ from hermes.coordination.group_state import read_group
 from hermes.coordination.sessions import Session
 from hermes.errors import DataLossError, LoadConflictError, LoadError
 from hermes.spark.delta.table import commits
+from hermes.spark.files import Files
 from hermes.spark.load import clean_up, load, read_loaded
-from hermes.spark.load.files import Files
 from hermes.testing import RunningBroker, running_broker
 
 SINKS = ["parquet", "delta"]

@@ -1,24 +1,21 @@
 """Delta tables without a jar: files that Spark has written, committed by `deltalake`, exactly once.
 
 The driver adds files to a table in one atomic commit, which also carries the version of an
-application transaction: the number of a load, or of a micro-batch. What is committed already is
-seen by that and not committed again, whoever tries, however often.
+application transaction: the number of a load, or of a micro-batch. A number that is committed
+already isn't committed again, whoever tries, however often.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from hermes.errors import LoadError, LoadTargetError
-from hermes.spark.load.files import Files, above
-from hermes.spark.load.parquet import data_files
+from hermes.spark.files import above, sync_all
+from hermes.spark.parquet import DataFile
 
 try:
     from deltalake import DeltaTable, Schema
@@ -31,38 +28,15 @@ except ModuleNotFoundError as missing:
 
 __all__ = [
     "DeltaTable",
-    "NewFile",
     "add_files",
     "commits",
-    "new_files",
     "open_table",
-    "sync_all",
     "sync_files",
     "table_files",
 ]
 
-# How often others may come first with commits of their own before this gives up.
-_TURNS: Final = 100
-_NULL: Final = "__HIVE_DEFAULT_PARTITION__"
-
-
-@dataclass(frozen=True, slots=True)
-class NewFile:
-    """A file that is to be added to a table.
-
-    Attributes:
-        path: relative to the table.
-        size_bytes: how large it is.
-        rows: how many rows it holds.
-        modified_ms: when it was written, in ms since 1970.
-        partition_values: the columns that are not in the file, as text; None for null.
-    """
-
-    path: str
-    size_bytes: int
-    rows: int
-    modified_ms: int
-    partition_values: Mapping[str, str | None]
+# How many commits of others may come first before this gives up.
+_ATTEMPTS: Final = 100
 
 
 def open_table(path: Path) -> DeltaTable | None:
@@ -90,8 +64,8 @@ def open_table(path: Path) -> DeltaTable | None:
 def commits(path: Path, table: DeltaTable) -> Iterator[Mapping[str, Any]]:
     """What each commit says of itself, the newest first, as far as the log goes back.
 
-    Read from the log's files: the package's own history is empty, without an error, when a # or
-    a ? is in the path.
+    Read from the log's files: the package's own history is empty, without an error, when the path
+    has a # or a ?.
 
     Args:
         path: the table.
@@ -107,30 +81,6 @@ def commits(path: Path, table: DeltaTable) -> Iterator[Mapping[str, Any]]:
                 yield action["commitInfo"]
 
 
-def new_files(path: Path, directory: Path) -> list[NewFile]:
-    """Describe what Spark has written into a directory of a table.
-
-    Args:
-        path: the table.
-        directory: below it; folders in it hold the partition values, as `day=2026-11-24`.
-    """
-    return list(_described(path, directory))
-
-
-def _described(path: Path, directory: Path) -> Iterator[NewFile]:
-    for each in data_files(directory):
-        folders = (folder.partition("=") for folder in each.relative_to(directory).parts[:-1])
-        values = {unquote(name): unquote(text) for name, _, text in folders}
-        status = each.stat()
-        yield NewFile(
-            each.relative_to(path).as_posix(),
-            status.st_size,
-            pq.read_metadata(each).num_rows,
-            int(status.st_mtime * 1000),
-            {name: None if text == _NULL else text for name, text in values.items()},
-        )
-
-
 def table_files(table: DeltaTable) -> list[tuple[str, dict[str, Any]]]:
     """The files of a table's version: path, relative to the table, and partition values."""
     actions = pa.table(table.get_add_actions())
@@ -142,42 +92,42 @@ def table_files(table: DeltaTable) -> list[tuple[str, dict[str, Any]]]:
 
 def add_files(
     path: Path,
-    files: Sequence[NewFile],
+    files: Sequence[DataFile],
     schema: pa.Schema,
     partition_by: Sequence[str],
     app_id: str,
     version: int,
     metadata: Mapping[str, Any],
 ) -> bool:
-    """Add files to a table, made if need be, in one commit.
+    """Add files to a table, created if need be, in one commit.
 
     Args:
         path: the table.
-        files: what to add; on the disk already.
+        files: what to add: below the table, and flushed.
         schema: all columns of the table.
         partition_by: which of them are not in the files.
         app_id: who commits.
         version: of the application, 0 or more; each is committed once, in ascending order.
-        metadata: what else stands in the commit; values that JSON can hold.
+        metadata: what else the commit says; values that JSON can hold.
 
     Returns:
-        Whether it was committed; False when this version, or a later one, was there already.
+        Whether it was committed; False when this version, or a later one, had been committed.
 
     Raises:
         LoadError: the table has other columns, or the commit failed.
     """
-    table = open_table(path) or _made(path, schema, partition_by)
+    table = open_table(path) or _created(path, schema, partition_by)
     _check_columns(path, table, schema, partition_by)
-    actions: list[AddAction | RemoveAction] = [_action(each) for each in files]
+    actions: list[AddAction | RemoveAction] = [_action(path, each) for each in files]
     properties = CommitProperties(
         dict(metadata), max_commit_retries=0, app_transactions=[Transaction(app_id, version)]
     )
-    for _ in range(_TURNS):
+    for _ in range(_ATTEMPTS):
         last = table.transaction_version(app_id)
         if last is not None and last >= version:
-            _sync_log(path)  # it may be our own, although it told otherwise
+            _sync_log(path)  # it may be our own, although an error was reported
             return False
-        # The commit is for this very version of the table: it fails when another came meanwhile.
+        # The commit is for this very version of the table: it fails if another came first.
         before = table.version()
         try:
             table.create_write_transaction(
@@ -192,44 +142,44 @@ def add_files(
         else:
             _sync_log(path)
             return True
-    raise LoadError(f"{path}: others commit so often that there is no turn for this; try again")
+    raise LoadError(f"{path}: too many concurrent commits; try again")
 
 
-def _made(path: Path, schema: pa.Schema, partition_by: Sequence[str]) -> DeltaTable:
-    """Make a table, or open the one that another run has just made."""
+def _created(path: Path, schema: pa.Schema, partition_by: Sequence[str]) -> DeltaTable:
+    """Create a table, or open the one that another run has just created."""
     try:
         return DeltaTable.create(str(path), Schema.from_arrow(schema), "error", list(partition_by))
     except DeltaError as error:
         table = open_table(path)
         if table is None:
-            raise LoadError(f"{path}: no Delta table can be made: {_first_line(error)}") from error
+            raise LoadError(f"{path}: can't create a Delta table: {_first_line(error)}") from error
         return table
 
 
 def _check_columns(
     path: Path, table: DeltaTable, schema: pa.Schema, partition_by: Sequence[str]
 ) -> None:
-    there = [(each.name, str(each.type)) for each in table.schema().fields]
+    existing = [(each.name, str(each.type)) for each in table.schema().fields]
     wanted = [(each.name, str(each.type)) for each in Schema.from_arrow(schema).fields]
-    if there != wanted:
-        odd = sorted({name for name, _ in set(there) ^ set(wanted)}) or ["their order"]
+    if existing != wanted:
+        odd = sorted({name for name, _ in set(existing) ^ set(wanted)}) or ["their order"]
         raise LoadError(
             f"{path}: the table has other columns, see {', '.join(odd)}: write to another one"
         )
     required = {each.name for each in table.schema().fields if not each.nullable}
     if nullable := sorted(required.intersection(each.name for each in schema if each.nullable)):
         raise LoadError(
-            f"{path}: the table takes no null in {', '.join(nullable)}: drop rows with nulls and "
-            "declare the columns so, or write to another table"
+            f"{path}: the table allows no null in {', '.join(nullable)}: drop rows with nulls and "
+            "declare the columns as not null, or write to another table"
         )
     if table.metadata().partition_columns != list(partition_by):
         by = ", ".join(table.metadata().partition_columns) or "nothing"
         raise LoadError(f"{path}: the table is partitioned by {by}, and keeps to that")
 
 
-def _action(file: NewFile) -> AddAction:
+def _action(path: Path, file: DataFile) -> AddAction:
     return AddAction(
-        file.path,
+        file.path.relative_to(path).as_posix(),
         file.size_bytes,
         file.partition_values,
         file.modified_ms,
@@ -241,7 +191,7 @@ def _action(file: NewFile) -> AddAction:
 def _sync_log(path: Path) -> None:
     """Flush the log to the disk, which the package leaves to the system.
 
-    All that a reader needs is flushed, also what others have committed: since the last checkpoint.
+    That is everything that a reader needs, also the commits of others: since the last checkpoint.
     """
     log = path / "_delta_log"
     last = log / "_last_checkpoint"
@@ -250,21 +200,12 @@ def _sync_log(path: Path) -> None:
     sync_all([*names, last, log, path, *above(path)])
 
 
-def sync_files(path: Path, files: Sequence[NewFile]) -> None:
+def sync_files(path: Path, files: Sequence[DataFile]) -> None:
     """Flush files that are to be added, and the folders that they are in, to the disk."""
-    places = [path / each.path for each in files]
     folders = {
-        folder for place in places for folder in place.parents if folder.is_relative_to(path)
+        folder for each in files for folder in each.path.parents if folder.is_relative_to(path)
     }
-    sync_all([*places, *folders])
-
-
-def sync_all(paths: Iterable[Path]) -> None:
-    """Flush files, and the names in directories, to the disk; those that are there."""
-    files = Files()
-    for path in paths:
-        with suppress(FileNotFoundError):
-            files.sync(path)
+    sync_all([*(each.path for each in files), *folders])
 
 
 def _first_line(error: Exception) -> str:

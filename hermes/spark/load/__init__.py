@@ -1,26 +1,21 @@
 """Loads: what is new of topics, copied to Parquet or Delta with its offsets in the same commit.
 
-In the order of a load:
+From what a user calls down to what is on the disk:
 
-    options     what a user may say
-    plans       what is copied, and where to: settled on disk before anything is read
-    planning    how that is found out
-    source      what tasks read
-    target, files
-                the directory, its layout, and the steps that tests interrupt
-    manifests, sinks
-                the commit
-    run         all of it in its order, without Spark
-    job         the same with Spark: `load`
-    reader, cleaning
-                `read_loaded` and `clean_up`
+    job             `load`: what Spark does for it
+    attempts        one load in its order, without Spark
+    increments      plans: what is new since the last load
+    tasks           what tasks read
+    commits, delta_commits
+                    where a load is committed: by a manifest, or in a Delta table's log
+    target          the directory and its layout
+    records         plans and manifests as JSON
+    loaded          `read_loaded` and `clean_up`
 """
 
-from hermes.spark.load.cleaning import CleanUp, clean_up
-from hermes.spark.load.job import LoadProgress, load
-from hermes.spark.load.options import LOAD_OPTIONS
-from hermes.spark.load.reader import read_loaded
-from hermes.spark.load.run import LoadResult
+from hermes.spark.load.attempts import LoadResult
+from hermes.spark.load.job import LOAD_OPTIONS, LoadProgress, load
+from hermes.spark.load.loaded import CleanUp, clean_up, read_loaded
 
 __all__ = [
     "LOAD_OPTIONS",

@@ -1,5 +1,9 @@
-"""`load`: copies what is new of topics to files, together with the offsets it came from."""
+"""`load`: copies what is new of topics to files, together with the offsets it came from.
 
+Owns what Spark does for a load: its options, a session's settings, tasks, progress and failures.
+"""
+
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -8,24 +12,54 @@ from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
 
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from hermes.errors import LoadError
 from hermes.spark.cluster import Cluster, Retries
-from hermes.spark.failures import SPARK_FAILURES, failure_text
-from hermes.spark.load.files import Files
-from hermes.spark.load.options import parse_load_options
-from hermes.spark.load.parquet import write_parquet
-from hermes.spark.load.planning import make_plan
-from hermes.spark.load.plans import Granularity, Plan
-from hermes.spark.load.run import LoadResult, run_load
-from hermes.spark.load.sinks import Committed, ParquetSink, Sink
-from hermes.spark.load.source import FOLDERS, PLAN_OPTION, TASK_BYTES_OPTION, LoadSource
-from hermes.spark.load.target import LoadTarget, SinkName, TargetSettings, target_path
-from hermes.spark.options import SourceOptions
+from hermes.spark.files import Files, local_path
+from hermes.spark.load.attempts import LoadResult, run_load
+from hermes.spark.load.commits import open_commits
+from hermes.spark.load.increments import make_plan
+from hermes.spark.load.records import Committed, Granularity, Plan
+from hermes.spark.load.target import LoadTarget, SinkName, TargetSettings
+from hermes.spark.load.tasks import FOLDERS, PLAN_OPTION, TASK_BYTES_OPTION, LoadSource
+from hermes.spark.options import SOURCE_OPTIONS, SourceOptions, parse_options
+from hermes.spark.parquet import write_parquet
 from hermes.spark.progress import check_group, publish
 
-__all__ = ["LoadProgress", "load", "open_sink"]
+__all__ = ["LOAD_OPTIONS", "LoadProgress", "failure_text", "load", "parse_load_options"]
+
+_OPTION_NAMES: Final = (
+    "hermes.bootstrap.servers",
+    "hermes.zookeeper",
+    "subscribe",
+    "subscribePattern",
+    "assign",
+    "minPartitions",
+    "failOnDataLoss",
+    "groupId",
+    "fetchOffset.numRetries",
+    "fetchOffset.retryIntervalMs",
+    "maxFetchBytes",
+)
+
+#: The options of a load: those of the source that mean something here.
+LOAD_OPTIONS: Final = tuple(each for each in SOURCE_OPTIONS if each.name in _OPTION_NAMES)
+
+_RESUMES: Final = "a load resumes where the last one into its target ended, and ends at the latest"
+_HINTS: Final = {
+    "startingoffsets": _RESUMES,
+    "startingtimestamp": _RESUMES,
+    "endingoffsets": _RESUMES,
+    "endingtimestamp": _RESUMES,
+    "includetimestamp": "what is loaded always has the column timestamp",
+}
+
+# The last line of a Python traceback that ends in one of our exceptions, and of any trace.
+_OURS: Final = re.compile(r"^hermes\.errors\.\w+: (.+)$", re.MULTILINE)
+_CAUSE: Final = re.compile(r"^(?:Caused by: )?[\w.$]+(?:Exception|Error): (.+)$", re.MULTILINE)
 
 _LARGEST_TASK_BYTES: Final = 256 * 1024 * 1024
 _SMALLEST_TASK_BYTES: Final = 16 * 1024 * 1024
@@ -60,9 +94,9 @@ def load(
 ) -> LoadResult:
     """Copy what is new of topics into a directory, with the offsets in the same commit.
 
-    Each message is copied once, whatever ends a load on its way: what a run left undone the next
-    one does again, from the same plan. The first load starts at the earliest offsets, each further
-    one where the last ended.
+    Each message is copied once, whatever ends a load on its way: what a run left undone, the next
+    one repeats from the same plan. The first load starts at the earliest offsets, each further one
+    where the last ended.
 
     Example:
         result = load(
@@ -75,40 +109,40 @@ def load(
 
     Args:
         spark: runs the tasks; workers must see the target under the same path. Or a function
-            that starts it, called only if there is something to copy.
+            that starts a session, called only if there is something to copy.
         target: a directory, new or of earlier loads.
         options: as the source has them: how the brokers are found, which topics or partitions,
             minPartitions, failOnDataLoss, groupId, retries and maxFetchBytes.
         partition_by: whether a folder holds a day or an hour of the broker's append time (UTC);
-            of messages whose time isn't known, of the time at which the load was planned.
+            for messages whose time isn't known, of the time at which the load was planned.
         sink: "parquet", or "delta" for a Delta table, which needs
             `pip install 'hermes-log[spark,delta]'`.
-        dry_run: only tell what would be copied; writes nothing.
+        dry_run: only report what would be copied; writes nothing.
         progress: called from a thread of its own now and then while tasks run.
         files: the file system; for tests.
-        clock: tells the time in seconds since 1970; for tests.
+        clock: returns the time in seconds since 1970; for tests.
 
     Returns:
-        What was done. After a `repeated` load there may be more to do: load again.
+        The outcome. After a `repeated` load there may be more to copy: load again.
 
     Raises:
         ConfigError: an option is wrong.
-        LoadTargetError: the target is something else, or damaged; the text says what to do.
+        LoadTargetError: the target has other settings, or is damaged; the text says what to do.
         LoadConflictError: another run committed the same load first.
         DataLossError: messages are gone that were never loaded. With failOnDataLoss=false what
             is left is loaded.
-        LoadError: Spark could not do it; the text says why.
+        LoadError: Spark failed; the text says why.
         HermesError: a broker or ZooKeeper can't be used.
     """
     settings = TargetSettings(sink, partition_by)
     settings.check()
     parsed = parse_load_options(options)
-    path, files = target_path(target), files or Files()
-    there = LoadTarget.find(path, files)
-    if there is not None:
-        there.require(there.settings, settings)
-    place = there or LoadTarget(path, settings, files)
-    commits = open_sink(place)
+    path, files = local_path(target), files or Files()
+    found = LoadTarget.find(path, files)
+    if found is not None:
+        found.require(settings)
+    opened = found or LoadTarget(path, settings, files)
+    commits = open_commits(opened)
     with Cluster(parsed.address, Retries(parsed.retries, parsed.retry_seconds)) as cluster:
         if parsed.group is not None:
             check_group(cluster.zookeeper(), parsed.group)
@@ -116,24 +150,34 @@ def load(
         def plan(last: Committed) -> Plan | None:
             return make_plan(cluster, last, parsed, partition_by, int(clock() * 1000))
 
-        write = partial(_write, spark, place, parsed, options, progress)
-        result = run_load(place, commits, plan, write, dry_run=dry_run)
+        write = partial(_write, spark, opened, parsed, options, progress)
+        result = run_load(opened, commits, plan, write, dry_run=dry_run)
         if parsed.group is not None and not dry_run:
             publish(cluster.zookeeper(), parsed.group, commits.last().offsets)
     return result
 
 
-def open_sink(target: LoadTarget) -> Sink:
-    """What commits the loads of a target.
+def parse_load_options(given: Mapping[str, str]) -> SourceOptions:
+    """Read the options of a load.
+
+    Args:
+        given: names, in any case, and texts.
 
     Raises:
-        LoadError: a Delta table needs a package that isn't installed.
+        ConfigError: an option is unknown, wrong or missing, or two exclude each other.
     """
-    if target.settings.sink == "parquet":
-        return ParquetSink(target)
-    from hermes.spark.load.delta_sink import DeltaSink  # needs the extra `delta`
+    texts = {name: str(text) for name, text in given.items()}
+    parse_options(texts, LOAD_OPTIONS, None, _HINTS)
+    return SourceOptions.parse(texts, None)
 
-    return DeltaSink(target)
+
+def failure_text(error: Exception) -> str:
+    """The cause of Spark's failure: Hermes' own text where it has one, else the innermost cause."""
+    text = str(error).strip()
+    for pattern in (_OURS, _CAUSE):
+        if found := pattern.findall(text):
+            return str(found[-1])
+    return text.splitlines()[0] if text else type(error).__name__
 
 
 def _write(
@@ -145,9 +189,9 @@ def _write(
     plan: Plan,
     directory: Path,
 ) -> int:
-    """Have Spark copy a plan's messages into a directory; tell how many they were."""
+    """Have Spark copy a plan's messages into a directory; return how many they were."""
     spark = started if isinstance(started, SparkSession) else started()
-    # A session of its own, for settings and a format that the caller's should not have.
+    # A separate session, for settings and a format that the caller's should not have.
     session = spark.newSession()
     session.conf.set("spark.sql.session.timeZone", "UTC")
     # A task writes to one folder alone; Spark can't know, and would sort its messages.
@@ -165,7 +209,7 @@ def _write(
             rows = rows.drop("load")  # its directory says it
         with _reported(spark, progress):
             return write_parquet(rows, directory, FOLDERS[plan.partition_by])
-    except SPARK_FAILURES as error:
+    except (PySparkException, Py4JError) as error:
         raise LoadError(failure_text(error)) from error
 
 
@@ -179,7 +223,7 @@ def _task_bytes(spark: SparkSession, plan: Plan, min_partitions: int | None) -> 
 
 @contextmanager
 def _reported(spark: SparkSession, progress: Progress | None) -> Iterator[None]:
-    """Report the progress of what this thread has Spark do."""
+    """Report the progress of the jobs that this thread starts."""
     if progress is None:
         yield
         return

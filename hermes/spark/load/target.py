@@ -6,7 +6,7 @@
     data/load=<20 digits>/attempt=<8 hex digits>/topic=.../day=.../[hour=.../]part-*.parquet
 
 Every attempt at a load writes into a fresh directory, so what a crash leaves behind disturbs
-nobody. A name is given to a file only once its content is on the disk, see `files`.
+nobody. A file is given its name only once its content is on the disk, see `hermes.spark.files`.
 """
 
 import json
@@ -18,35 +18,25 @@ from pathlib import Path
 from typing import Final, Literal, TypeAlias, get_args
 
 from hermes.errors import ConfigError, LoadTargetError
-from hermes.spark.load.files import Files, above, publish
-from hermes.spark.load.plans import Granularity, Plan, parse_document
+from hermes.spark.files import Files, above, publish
+from hermes.spark.load.records import Granularity, Plan, parse_document
 
-__all__ = [
-    "ATTEMPTS",
-    "LoadTarget",
-    "SinkName",
-    "TargetSettings",
-    "is_address",
-    "numbered",
-    "target_path",
-]
-
-_FILE_URL: Final = re.compile("file:/(//|/localhost/)?(?!/)")
+__all__ = ["ATTEMPT", "LoadTarget", "SinkName", "TargetSettings", "numbered"]
 
 SinkName: TypeAlias = Literal["parquet", "delta"]
 
 _FORMAT: Final = "hermes load target"
 _RECORDS: Final = "_hermes"
-#: What may stand in a directory without making it a foreign one.
+#: What may be in a directory without making it a foreign one.
 _HARMLESS: Final = {_RECORDS, "lost+found"}
 
-#: The name of an attempt's directory, below `data`.
-ATTEMPTS: Final = re.compile(r"load=([0-9]{20})/attempt=[0-9a-f]{8}")
+#: The directory of an attempt, relative to the target; the group is the load's number.
+ATTEMPT: Final = re.compile(r"data/load=([0-9]{20})/attempt=[0-9a-f]{8}")
 
 
 @dataclass(frozen=True, slots=True)
 class TargetSettings:
-    """What holds for all loads into a target.
+    """What applies to all loads into a target.
 
     Attributes:
         sink: how the data are kept.
@@ -57,34 +47,11 @@ class TargetSettings:
     partition_by: Granularity = "day"
 
     def check(self) -> None:
-        """Raise ConfigError when there is no such sink or granularity."""
+        """Raise ConfigError for an unknown sink or granularity."""
         for key, known in (("sink", get_args(SinkName)), ("partition_by", get_args(Granularity))):
             if getattr(self, key) not in known:
                 text = f"expected {' or '.join(known)}, got {getattr(self, key)!r}"
                 raise ConfigError(key, text)
-
-
-def target_path(text: str | Path) -> Path:
-    """The absolute path of a target.
-
-    Args:
-        text: a path, or a URL of the kind `file:`.
-
-    Raises:
-        LoadTargetError: it is the address of something else than a directory of this machine.
-    """
-    if is_address(text):
-        raise LoadTargetError(
-            f"{text}: expected a directory with hard links, on this machine or mounted by it and "
-            "by all workers"
-        )
-    return Path(_FILE_URL.sub("/", str(text))).absolute()
-
-
-def is_address(text: str | Path) -> bool:
-    """Whether a text is a URL of something else than a directory of this machine."""
-    scheme = re.match("([A-Za-z][A-Za-z0-9+.-]+):/", str(text))  # a Path has made one of its two /
-    return scheme is not None and _FILE_URL.match(str(text)) is None
 
 
 def numbered(name: str) -> int | None:
@@ -93,11 +60,11 @@ def numbered(name: str) -> int | None:
 
 
 class LoadTarget:
-    """A target, whether it is there already or not.
+    """A target, whether it exists already or not.
 
     Args:
         path: the directory.
-        settings: what holds for it.
+        settings: what applies to it.
         files: the file system.
     """
 
@@ -108,10 +75,10 @@ class LoadTarget:
 
     @classmethod
     def find(cls, path: Path, files: Files) -> "LoadTarget | None":
-        """Open a target; None when there is nothing yet.
+        """Open a target; None when nothing was loaded yet.
 
         Raises:
-            LoadTargetError: something else is there, or it is damaged.
+            LoadTargetError: the directory holds something else, or is damaged.
         """
         try:
             names = [name for name in files.names(path) if not name.startswith(".")]
@@ -123,15 +90,15 @@ class LoadTarget:
         if strange := set(names) - _HARMLESS:
             raise LoadTargetError(
                 f"{path} holds something else ({min(strange)}) and no {_RECORDS}/target.json: "
-                "choose a directory that is empty, or not there yet"
+                "choose a directory that is empty, or doesn't exist yet"
             )
         return None
 
-    def make(self) -> None:
-        """Make the directory what it is, durably. Another run may do the same meanwhile.
+    def create(self) -> None:
+        """Create the directory as a target, durably. Another run may do the same meanwhile.
 
         Raises:
-            LoadTargetError: another run made it something else.
+            LoadTargetError: another run made it a target with other settings.
         """
         records = self.path / _RECORDS
         path = records / "target.json"
@@ -149,21 +116,23 @@ class LoadTarget:
         for each in (records, self.path, *above(self.path)):
             self.files.sync(each)
         if not publish(self.files, path, json.dumps(document).encode() + b"\n"):
-            self.require(_parse_settings(self.files.read(path) or b"", path), self.settings)
+            current = _parse_settings(self.files.read(path) or b"", path)
+            LoadTarget(self.path, current, self.files).require(self.settings)
 
-    def require(self, there: TargetSettings, wanted: TargetSettings) -> None:
-        """Refuse a load that wants the target to be something else.
+    def require(self, wanted: TargetSettings) -> None:
+        """Refuse a load that wants other settings.
 
         Raises:
-            LoadTargetError: the text says what it is.
+            LoadTargetError: the text says what the target's are.
         """
-        if there != wanted:
+        sink, by = self.settings.sink, self.settings.partition_by
+        if self.settings != wanted:
             raise LoadTargetError(
-                f"{self.path} holds {there.sink} data by {there.partition_by}, and keeps to that: "
-                f"load {wanted.sink} data by {wanted.partition_by} into another directory"
+                f"{self.path} holds {sink} data by {by}, and this can't be changed: load "
+                f"{wanted.sink} data by {wanted.partition_by} into another directory"
             )
 
-    # -- plans ----------------------------------------------------------------------------------
+    # -- records --------------------------------------------------------------------------------
 
     @property
     def plans(self) -> Path:
@@ -179,6 +148,10 @@ class LoadTarget:
         """The file of a plan."""
         return self.plans / f"{number:020d}.json"
 
+    def manifest_path(self, number: int) -> Path:
+        """The file of a manifest."""
+        return self.manifests / f"{number:020d}.json"
+
     def plan(self, number: int) -> Plan | None:
         """The plan of a load; None when there is none (yet).
 
@@ -189,7 +162,7 @@ class LoadTarget:
         content = self.files.read(path)
         if content is None:
             return None
-        advice = "it is not carried out yet: remove the file and run the load again"
+        advice = "it has not been carried out yet: remove the file and run the load again"
         plan = Plan.decode(content, str(path), advice)
         if plan.number != number:
             raise LoadTargetError(f"{path} is the plan of load {plan.number}; {advice}")
@@ -199,7 +172,7 @@ class LoadTarget:
         """Settle what a load copies.
 
         Returns:
-            The plan that holds, and whether it is the one given: another run may be first.
+            The plan that counts, and whether it is the one given: another run may be first.
         """
         if publish(self.files, self.plan_path(plan.number), plan.encode()):
             return plan, True
@@ -229,22 +202,18 @@ class LoadTarget:
         for parent in (directory.parent, self.data, self.path):
             self.files.sync(parent)
 
-    def remove_attempt(self, directory: Path) -> None:
-        """Remove an attempt's directory."""
-        self.files.remove_tree(directory)
-
     def attempts(self) -> list[tuple[int, Path]]:
-        """Every attempt's directory that there is, with its load's number."""
+        """The directories of all attempts that exist, each with its load's number."""
         found = []
         for load in self.files.names(self.data):
             for attempt in self.files.names(self.data / load):
-                if match := ATTEMPTS.fullmatch(f"{load}/{attempt}"):
+                if match := ATTEMPT.fullmatch(f"data/{load}/{attempt}"):
                     found.append((int(match[1]), self.data / load / attempt))
         return found
 
 
 def _parse_settings(content: bytes, path: Path) -> TargetSettings:
-    advice = f"restore it from a copy, or write anew what it was: {path.parent.parent} as a target"
+    advice = f"restore it from a copy, or recreate what it said of the target {path.parent.parent}"
     document = parse_document(content, _FORMAT, str(path), advice)
     settings = TargetSettings(document.get("sink", ""), document.get("partition_by", ""))
     try:

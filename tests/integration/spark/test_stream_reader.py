@@ -399,7 +399,7 @@ def test_a_batch_that_was_planned_before_its_topic_was_made_anew(
     send(broker, "clicks", PAYLOADS[:count])
     strict = open_stream(options(broker, "stream", **given))
     there = r"it ends at \d+" if count else "the partition is gone"
-    with pytest.raises(DataLossError, match=rf"offset \d+ was planned, but {there} \(made anew"):
+    with pytest.raises(DataLossError, match=rf"offset \d+ was planned, but {there} \(re-created"):
         strict.partitions(start, end)
     lenient = open_stream(options(broker, "stream", **given, failOnDataLoss="false"))
     assert batch(lenient, start, end) == PAYLOADS[:1], "of the other topic"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hermes.spark.failures import failure_text
+from hermes.spark.load.job import failure_text
 
 PYTHON = """[PYTHON_DATA_SOURCE_ERROR] Failed to plan: Traceback (most recent call last):
   File "hermes/spark/source.py", line 75, in partitions

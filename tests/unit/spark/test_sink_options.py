@@ -58,7 +58,7 @@ def test_every_option_reaches_its_attribute() -> None:
     assert len(given) == len(SINK_OPTIONS) - 1, "one of the two addresses is enough"
 
 
-def test_what_spark_tells_the_sink_of_a_stream_is_passed_over() -> None:
+def test_what_spark_tells_the_commits_of_a_stream_is_passed_over() -> None:
     from_spark = {"checkpointlocation": "/tmp/checkpoint", "queryname": "clicks"}
     stream = SinkOptions.parse(BROKER | from_spark, stream=True)
     assert stream == SinkOptions.parse(BROKER, stream=False)

@@ -11,11 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from hermes.spark.load.delta_sink import DeltaSink
-from hermes.spark.load.files import Files
-from hermes.spark.load.manifests import Manifest
-from hermes.spark.load.plans import Piece, Plan
-from hermes.spark.load.sinks import Committed, ParquetSink, Sink
+from hermes.spark.files import Files
+from hermes.spark.load.commits import Commits, ManifestCommits
+from hermes.spark.load.delta_commits import DeltaCommits
+from hermes.spark.load.records import Committed, Manifest, Piece, Plan
 from hermes.spark.load.target import LoadTarget, TargetSettings
 from hermes.spark.offsets import TopicPartition
 
@@ -107,7 +106,7 @@ class MortalFiles(Files):
             self._unsynced_content.add(target)
 
 
-class MortalDeltaSink(DeltaSink):
+class MortalDeltaCommits(DeltaCommits):
     """The commit, which the files know nothing of, is a step as well."""
 
     def __init__(self, target: LoadTarget) -> None:
@@ -170,10 +169,10 @@ def target(tmp_path: Path, files: MortalFiles) -> LoadTarget:
 
 
 @pytest.fixture
-def sink_of() -> Callable[[LoadTarget], Sink]:
-    """Gives the sink of a target."""
+def commits_of() -> Callable[[LoadTarget], Commits]:
+    """Opens the commits of a target."""
     return lambda target: (
-        ParquetSink(target) if target.settings.sink == "parquet" else MortalDeltaSink(target)
+        ManifestCommits(target) if target.settings.sink == "parquet" else MortalDeltaCommits(target)
     )
 
 

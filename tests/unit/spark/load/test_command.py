@@ -8,9 +8,9 @@ from click.testing import CliRunner
 
 from hermes import Producer, ProducerConfig
 from hermes.cli import program
-from hermes.spark.load.files import Files
-from hermes.spark.load.manifests import Manifest
-from hermes.spark.load.sinks import ParquetSink
+from hermes.spark.files import Files
+from hermes.spark.load.commits import ManifestCommits
+from hermes.spark.load.records import Manifest
 from hermes.spark.load.target import LoadTarget, TargetSettings
 from hermes.spark.offsets import TopicPartition
 from hermes.testing import running_broker
@@ -85,14 +85,14 @@ def test_lost_data_name_the_option_of_the_command(tmp_path) -> None:
         with Producer(ProducerConfig(broker_list=running.broker_list, acks="flushed")) as producer:
             producer.send("clicks", [b"one", b"two"])
         target = LoadTarget(tmp_path / "t", TargetSettings(), Files())
-        target.make()
+        target.create()
         partition = TopicPartition("clicks", 0, 0)
         directory = f"data/load={1:020d}/attempt=00000000"
         done = Manifest(1, 0, 9, 1, 9, 500, directory, {partition: (0, 500)}, {partition: 500})
-        assert ParquetSink(target).commit(done)
+        assert ManifestCommits(target).commit(done)
         ran = hermes("--to", tmp_path / "t", "-b", f"{running.host}:{running.port}", "clicks")
     assert ran.exit_code == 1
-    assert "give --allow-data-loss to load what there is" in ran.stderr
+    assert "give --allow-data-loss to load what is left" in ran.stderr
 
 
 def test_a_foreign_directory_is_left_alone(broker, tmp_path) -> None:

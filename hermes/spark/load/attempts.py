@@ -1,10 +1,10 @@
-"""One load from beginning to end, as far as it has to do with files; Spark is called from here.
+"""One load from beginning to end, as far as files are concerned; Spark is a function to call.
 
     plan -> [its file] -> attempt's directory -> data -> flushed -> [commit]
 
-What is in brackets is atomic and durable. A run that ends anywhere before the commit leaves a plan,
-which the next run carries out instead of making one of its own. Two runs may carry out the same
-plan at once; the commit decides between them, and the other's data are removed.
+What is in brackets is atomic and durable. An attempt that ends anywhere before the commit leaves a
+plan, which the next one carries out instead of making its own. Two attempts may carry out the same
+plan at once; the commit decides between them, and the loser's data are removed.
 """
 
 from collections.abc import Callable
@@ -12,32 +12,29 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn, TypeAlias
 
-import pyarrow.parquet as pq
-
 from hermes.errors import HermesError, LoadConflictError, LoadError
-from hermes.spark.load.manifests import Manifest
-from hermes.spark.load.parquet import check_rows, data_files
-from hermes.spark.load.plans import Plan, Ranges
-from hermes.spark.load.sinks import Committed, Sink
+from hermes.spark.load.commits import Commits
+from hermes.spark.load.records import Committed, Manifest, Plan, Ranges
 from hermes.spark.load.target import LoadTarget
+from hermes.spark.parquet import check_rows, data_files
 
 __all__ = ["LoadResult", "Planner", "Writer", "run_load"]
 
 #: Makes the next plan from how far the target has come; None when there is nothing new.
 Planner: TypeAlias = Callable[[Committed], Plan | None]
 
-#: Writes the messages of a plan into a directory, as Parquet; tells how many rows were written.
+#: Writes the messages of a plan into a directory, as Parquet; returns how many rows were written.
 Writer: TypeAlias = Callable[[Plan, Path], int]
 
 
 @dataclass(frozen=True, slots=True)
 class LoadResult:
-    """What came of a load.
+    """The outcome of a load.
 
     Attributes:
         number: of the load; None when there was nothing new.
         committed: whether it was copied; False in a dry run, or when there was nothing new.
-        repeated: whether the plan was one that an earlier run had left behind. What came since
+        repeated: whether the plan was one that an earlier run had left behind. What arrived since
             then is not in it: load again.
         messages: how many were copied.
         log_bytes: how many bytes of logs they are, or in a dry run would be.
@@ -59,16 +56,21 @@ class LoadResult:
 
 
 def run_load(
-    target: LoadTarget, sink: Sink, planner: Planner, writer: Writer, *, dry_run: bool = False
+    target: LoadTarget,
+    commits: Commits,
+    planner: Planner,
+    writer: Writer,
+    *,
+    dry_run: bool = False,
 ) -> LoadResult:
     """Carry out the plan that was left behind, or a new one.
 
     Args:
         target: where to.
-        sink: commits.
+        commits: the target's.
         planner: makes a plan.
         writer: carries it out.
-        dry_run: only tell what would be done; writes nothing.
+        dry_run: only report what would be done; writes nothing.
 
     Raises:
         LoadConflictError: another run committed the same load first.
@@ -76,7 +78,7 @@ def run_load(
         LoadError: what was written isn't what is found in the target.
         HermesError: whatever planner and writer raise.
     """
-    last = sink.last()
+    last = commits.last()
     plan = target.plan(last.number + 1)
     repeated = plan is not None
     if plan is None:
@@ -88,26 +90,23 @@ def run_load(
             plan.number, repeated=repeated, log_bytes=plan.log_bytes, ranges=plan.ranges
         )
     if not repeated:
-        target.make()
+        target.create()
         plan, is_ours = target.propose(plan)
         repeated = not is_ours
-    return _carry_out(target, sink, plan, writer, repeated)
+    return _carry_out(target, commits, plan, writer, repeated)
 
 
 def _carry_out(
-    target: LoadTarget, sink: Sink, plan: Plan, writer: Writer, repeated: bool
+    target: LoadTarget, commits: Commits, plan: Plan, writer: Writer, repeated: bool
 ) -> LoadResult:
     directory = target.new_attempt(plan.number)
-    relative = directory.relative_to(target.path).as_posix()
     try:
-        written = writer(plan, directory)
-        manifest = _manifest(plan, directory, relative)
-        check_rows(directory, written, manifest.messages)
+        manifest = _manifest(plan, target, directory, writer(plan, directory))
         target.sync_attempt(directory)
-        won = sink.commit(manifest)
+        won = commits.commit(manifest)
     except (Exception, KeyboardInterrupt) as error:
-        _give_up(target, sink, plan, directory, repeated, error)
-    if not won and not _is_settled(target, sink, plan, directory):
+        _give_up(target, commits, plan, directory, repeated, error)
+    if not won and not _is_committed(target, commits, plan, directory):
         raise _conflict(plan)
     return LoadResult(
         plan.number,
@@ -124,18 +123,18 @@ def _carry_out(
 
 def _give_up(
     target: LoadTarget,
-    sink: Sink,
+    commits: Commits,
     plan: Plan,
     directory: Path,
     repeated: bool,
     error: BaseException,
 ) -> NoReturn:
-    """Remove what an attempt wrote, unless it may count, and say what happened."""
-    if sink.last().number >= plan.number:
-        if _is_settled(target, sink, plan, directory):
-            raise error  # it counts, only not flushed for sure
+    """Remove what an attempt wrote, unless it may count, and raise what happened."""
+    if commits.last().number >= plan.number:
+        if _is_committed(target, commits, plan, directory):
+            raise error  # it counts, but may not be flushed
         raise _conflict(plan) from error
-    target.remove_attempt(directory)
+    target.files.remove_tree(directory)
     if repeated and isinstance(error, HermesError):
         raise LoadError(
             f"load {plan.number} was planned by an earlier run, in "
@@ -144,16 +143,16 @@ def _give_up(
     raise error
 
 
-def _is_settled(target: LoadTarget, sink: Sink, plan: Plan, directory: Path) -> bool:
-    """Whether a load that is committed is this attempt at it; if not, its data are removed.
+def _is_committed(target: LoadTarget, commits: Commits, plan: Plan, directory: Path) -> bool:
+    """Whether a load was committed by this attempt; if not, the attempt's data are removed.
 
-    A commit may have been made although it told otherwise: a file server's answer got lost.
+    A commit may have succeeded although it reported a failure: a file server's answer got lost.
     """
-    committed = sink.directories().get(plan.number)
+    committed = commits.directories().get(plan.number)
     if committed == directory.relative_to(target.path).as_posix():
         return True
-    if committed is not None:  # else nobody knows any more, and data are not to be lost
-        target.remove_attempt(directory)
+    if committed is not None:  # else it can't be known any more, and no data may be lost
+        target.files.remove_tree(directory)
     return False
 
 
@@ -164,11 +163,18 @@ def _conflict(plan: Plan) -> LoadConflictError:
     )
 
 
-def _manifest(plan: Plan, directory: Path, relative: str) -> Manifest:
-    """Describe what was written, from the files themselves."""
-    messages = files = file_bytes = 0
-    for path in data_files(directory):
-        messages += pq.read_metadata(path).num_rows
-        files += 1
-        file_bytes += path.stat().st_size
-    return Manifest.of(plan, relative, messages=messages, files=files, file_bytes=file_bytes)
+def _manifest(plan: Plan, target: LoadTarget, directory: Path, written: int) -> Manifest:
+    """Describe what was written, from the files themselves; `written` is what tasks counted."""
+    files = data_files(directory)
+    check_rows(directory, written, files)
+    return Manifest(
+        plan.number,
+        plan.planned_ms,
+        written,
+        len(files),
+        sum(each.size_bytes for each in files),
+        plan.log_bytes,
+        directory.relative_to(target.path).as_posix(),
+        plan.ranges,
+        plan.offsets,
+    )

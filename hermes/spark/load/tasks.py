@@ -1,7 +1,7 @@
 """What the tasks of a load read: the pieces of a plan, each message with the folder it goes to.
 
-A data source of Spark's like the public one, but its ranges come from the plan's file: so a plan
-of any length costs the driver one small file, and every attempt reads the same.
+A Spark data source like the public one, but its ranges come from the plan's file: so a plan of any
+length costs the driver one small file, and every attempt reads the same.
 """
 
 import datetime
@@ -17,15 +17,23 @@ from pyspark.sql.types import DateType, IntegerType, LongType, StructType
 
 from hermes.errors import LoadTargetError
 from hermes.spark.cluster import Cluster, Retries
-from hermes.spark.load.files import Files
-from hermes.spark.load.plans import Granularity, Piece, Plan
+from hermes.spark.files import Files
+from hermes.spark.load.records import Granularity, Piece, Plan
 from hermes.spark.offsets import Offsets
 from hermes.spark.options import SourceOptions
 from hermes.spark.planning import check_available, check_planned, cuts
 from hermes.spark.reading import ReadRange, ReadRules, read_range
 from hermes.spark.rows import spark_schema
 
-__all__ = ["FOLDERS", "LoadSource", "LoadTask", "loaded_schema", "tasks"]
+__all__ = [
+    "FOLDERS",
+    "PLAN_OPTION",
+    "TASK_BYTES_OPTION",
+    "LoadSource",
+    "LoadTask",
+    "loaded_schema",
+    "tasks",
+]
 
 PLAN_OPTION: Final = "plan"
 TASK_BYTES_OPTION: Final = "taskBytes"
@@ -38,7 +46,7 @@ FOLDERS: Final[dict[Granularity, tuple[str, ...]]] = {
 
 
 def loaded_schema(partition_by: Granularity) -> StructType:
-    """The columns of what was loaded: `load`, those of the source with `timestamp`, the period."""
+    """The columns of loaded data: `load`, those of the source with `timestamp`, the period."""
     schema = StructType().add("load", LongType())
     for field in spark_schema(timestamp=True).fields:
         schema = schema.add(field)
@@ -117,7 +125,7 @@ class LoadReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read what one task copies; runs in a worker."""
         if not isinstance(partition, LoadTask):
-            return  # Spark asks once, with nothing, when there is nothing
+            return  # with nothing to read, Spark asks once, for nothing
         rules = replace(ReadRules.of(self._options), include_timestamp=True)
         for each in partition.ranges:
             for batch in read_range(each, rules):
@@ -131,9 +139,9 @@ def tasks(cluster: Cluster, plan: Plan, starts: Offsets, task_bytes: int) -> Ite
     messages; smaller ranges that go to the same folder share a task.
 
     Args:
-        cluster: tells where brokers are, and finds the boundaries of messages.
+        cluster: knows where brokers are, and finds the boundaries of messages.
         plan: what is copied.
-        starts: the first offset that there is (still), for each partition of the plan.
+        starts: the first offset that still exists, for each partition of the plan.
         task_bytes: 1 or more.
     """
     brokers = cluster.brokers()

@@ -2,13 +2,13 @@
 
 Spark hands a batch over again when it can't know whether it was written. So the commit carries the
 batch's number as the version of an application transaction, with the query's own id as the
-application; a batch whose number is there is passed over. Workers write the files, into a fresh
+application; a batch whose number is committed is skipped. Workers write the files, into a fresh
 directory; the driver sees only their names.
 
-Which offsets a batch has stands in the checkpoint, which Spark writes but doesn't flush. When the
-power goes, it must not be the table alone that knows of a batch: Spark would give its number to
-other offsets. So the checkpoint is flushed before the table commits; and where it was replaced by
-an older copy all the same, the commit tells that it was of another batch.
+A batch's offsets are in the checkpoint, which Spark writes but doesn't flush. After a power loss it
+must not be the table alone that knows of a batch: Spark would give its number to other offsets. So
+the checkpoint is flushed before the table commits; and if it was replaced by an older copy all the
+same, the commit shows that it belongs to another batch.
 """
 
 import hashlib
@@ -29,23 +29,20 @@ from hermes.spark.delta.table import (
     DeltaTable,
     add_files,
     commits,
-    new_files,
     open_table,
-    sync_all,
     sync_files,
     table_files,
 )
-from hermes.spark.load.files import above
-from hermes.spark.load.parquet import check_rows, write_parquet
-from hermes.spark.load.target import is_address, target_path
+from hermes.spark.files import above, is_address, local_path, sync_all
+from hermes.spark.parquet import check_rows, data_files, write_parquet
 
 __all__ = ["write_stream_to_delta"]
 
-# Types whose values are the same text as a folder of Spark's and as a partition value of Delta's.
+# Types whose values are the same text as the name of Spark's folder and as Delta's partition value.
 _FOLDER_TYPES: Final = (StringType, DateType, IntegerType, LongType, ShortType)
 _START_SECONDS: Final = 600
 
-# What stands in a commit.
+# What a commit says of itself.
 _QUERY: Final = "hermes.query"
 _BATCH: Final = "hermes.batch"
 _OFFSETS: Final = "hermes.offsets"
@@ -62,7 +59,7 @@ def write_stream_to_delta(
 ) -> StreamingQuery:
     """Start a query that appends a stream to a Delta table, each row once.
 
-    It goes on where it ended, however it ended, as long as it gets the same checkpoint.
+    It resumes where it ended, however it ended, as long as it is given the same checkpoint.
 
     Example:
         clicks = spark.readStream.format("hermes").options(**options).load()
@@ -71,7 +68,7 @@ def write_stream_to_delta(
 
     Args:
         df: the stream.
-        path: the table, made if need be, on a file system that the workers have too.
+        path: the table, created if need be, on a file system that the workers have too.
         checkpoint: a directory for Spark's records, of this query alone.
         partition_by: columns that become folders: strings, dates or whole numbers. As everywhere
             in Spark, an empty string becomes null.
@@ -79,18 +76,18 @@ def write_stream_to_delta(
         name: the query's name.
 
     Returns:
-        The running query; stopping it is the caller's business.
+        The running query; the caller stops it.
 
     Raises:
-        ConfigError: `df` is no stream, or can't be partitioned so.
-        LoadTargetError: `path` is the address of something else than a directory.
+        ConfigError: `df` is not a stream, or can't be partitioned this way.
+        LoadTargetError: `path` is the address of something other than a directory.
     """
     if not df.isStreaming:
         raise ConfigError("df", "expected a stream: load a batch with hermes.spark.load")
     _check_folders(df.schema, partition_by)
     started: Future[str] = Future()
     write = _batch_writer(
-        target_path(path), _local_checkpoint(checkpoint), tuple(partition_by), started
+        local_path(path), _local_checkpoint(checkpoint), tuple(partition_by), started
     )
     writer = df.writeStream.option("checkpointLocation", str(checkpoint)).foreachBatch(write)
     writer = writer.trigger(**trigger) if trigger else writer
@@ -119,8 +116,8 @@ def _batch_writer(
             written = write_parquet(batch, directory, partition_by)
             schema = to_arrow_schema(batch.schema, timezone="UTC")
             metadata = {_QUERY: query_id, _BATCH: number, _OFFSETS: offsets}
-            files = new_files(path, directory)
-            check_rows(directory, written, sum(each.rows for each in files))
+            files = data_files(directory)
+            check_rows(directory, written, files)
             sync_files(path, files)
             if checkpoint is not None:
                 _sync_checkpoint(checkpoint, number)
@@ -131,8 +128,8 @@ def _batch_writer(
 
 
 def _local_checkpoint(checkpoint: str | Path) -> Path | None:
-    """The directory of a checkpoint; None when it is kept by something else, which flushes it."""
-    return None if is_address(checkpoint) else target_path(checkpoint)
+    """The directory of a checkpoint; None when another kind of store keeps it, and flushes it."""
+    return None if is_address(checkpoint) else local_path(checkpoint)
 
 
 def _digest(checkpoint: Path, number: int) -> str:
@@ -146,22 +143,22 @@ def _check_same(
     """Make sure that a batch whose number is in the table is one that was handed over again.
 
     Raises:
-        LoadError: it is another one, as after the checkpoint was replaced by an older copy.
+        LoadError: it is another one, as when the checkpoint was replaced by an older copy.
     """
     if last == number:
         ours = (each for each in commits(path, table) if each.get(_QUERY) == query_id)
-        there = [each.get(_OFFSETS) for each in ours if each.get(_BATCH) == number]
-        if offsets is None or there in ([], [None], [offsets]):
-            return  # the same, or nobody knows any more
+        committed = [each.get(_OFFSETS) for each in ours if each.get(_BATCH) == number]
+        if offsets is None or committed in ([], [None], [offsets]):
+            return  # the same, or it can't be known any more
     raise LoadError(
-        f"{path}: batch {last} of this query is in the table already, and batch {number} that "
-        "comes now is another: is the checkpoint an older copy? Bring the newest one back, or "
-        "start with a new checkpoint, and with startingOffsets behind what the table has"
+        f"{path}: batch {last} of this query is in the table already, and batch {number} now is a "
+        "different one: is the checkpoint an older copy? Restore the newest one, or start with a "
+        "new checkpoint, and with startingOffsets after what the table has"
     )
 
 
 def _sync_checkpoint(checkpoint: Path, number: int) -> None:
-    """Flush what Spark goes by after a crash: the query's id, and the offsets of a batch."""
+    """Flush what Spark relies on after a crash: the query's id, and the offsets of a batch."""
     offsets = checkpoint / "offsets"
     files = [checkpoint / "metadata", offsets / str(number)]
     checksums = [each.with_name(f".{each.name}.crc") for each in files]
@@ -169,14 +166,14 @@ def _sync_checkpoint(checkpoint: Path, number: int) -> None:
 
 
 def _remove_others(path: Path, attempts: Path) -> None:
-    """Remove what attempts at a batch left behind, now that another one of them is committed."""
+    """Remove what other attempts at a batch wrote, now that one is committed."""
     found = sorted(attempts.glob("attempt=*"))
     if len(found) < 2:
         return
     table = open_table(path)
     used = {path / name for name, _ in table_files(table)} if table is not None else set()
     counting = [each for each in found if any(each in file.parents for file in used)]
-    if counting:  # else its files were compacted meanwhile, and nothing is known for sure
+    if counting:  # else its files were compacted meanwhile, and nothing can be known
         for each in set(found) - set(counting):
             shutil.rmtree(each, ignore_errors=True)
 

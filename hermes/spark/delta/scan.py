@@ -1,7 +1,7 @@
 """`read_delta`: a Delta table as a DataFrame, without a jar.
 
-The driver asks `deltalake` for the files of a version; workers read one each, batch by batch. So
-neither holds more than a batch. Filters are applied by Spark once the rows are there.
+The driver asks `deltalake` for the files of a version; workers read one each, batch by batch, and
+hold no more than a batch. Spark applies filters to the rows afterwards.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,11 +18,11 @@ from pyspark.sql.types import StructType
 
 from hermes.errors import LoadTargetError
 from hermes.spark.delta.table import DeltaTable, open_table, table_files
-from hermes.spark.load.target import target_path
+from hermes.spark.files import local_path
 
 __all__ = ["DeltaSource", "read_delta"]
 
-# What a table may ask of its readers; others keep rows that count as deleted, or rename columns.
+# What a table may require of its readers; other features mark rows as deleted, or rename columns.
 _UNDERSTOOD: Final = {"timestampNtz"}
 
 
@@ -37,10 +37,10 @@ def read_delta(spark: SparkSession, path: str | Path) -> DataFrame:
         path: the table, on a file system that the workers have too.
 
     Raises:
-        LoadTargetError: there is no table, or one that needs more than this can do, or `path` is
-            the address of something else than a directory.
+        LoadTargetError: there is no table, or it requires features that this lacks, or `path` is
+            the address of something other than a directory.
     """
-    place = target_path(path)
+    place = local_path(path)
     table = _opened(place)
     spark.dataSource.register(DeltaSource)
     reader = spark.read.format(DeltaSource.name())
@@ -98,11 +98,11 @@ class DeltaReader(DataSourceReader):
         self._schema = schema
 
     def __getstate__(self) -> dict[str, Any]:
-        """A copy for the workers: each gets its file by itself."""
+        """A copy for the workers, each of which is handed its file separately."""
         return {**self.__dict__, "_files": []}
 
     def partitions(self) -> Sequence[InputPartition]:
-        """A task a file."""
+        """One task per file."""
         return list(self._files)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -122,7 +122,7 @@ class DeltaReader(DataSourceReader):
                 columns.append(pa.repeat(value, batch.num_rows))
             elif field.name in batch.schema.names:
                 columns.append(batch.column(field.name).cast(field.type))
-            else:  # it was added to the table later
+            else:  # the column was added to the table later
                 columns.append(pa.nulls(batch.num_rows, field.type))
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 

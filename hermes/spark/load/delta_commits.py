@@ -10,21 +10,21 @@ from typing import Any, Final
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from hermes.errors import LoadTargetError
-from hermes.spark.delta.table import DeltaTable, add_files, commits, new_files, open_table
-from hermes.spark.load.manifests import Manifest
-from hermes.spark.load.sinks import Committed
-from hermes.spark.load.source import FOLDERS, loaded_schema
+from hermes.spark.delta.table import DeltaTable, add_files, commits, open_table
+from hermes.spark.load.records import Committed, Manifest
 from hermes.spark.load.target import LoadTarget
+from hermes.spark.load.tasks import FOLDERS, loaded_schema
 from hermes.spark.offsets import unnested
+from hermes.spark.parquet import data_files
 
-__all__ = ["DeltaSink"]
+__all__ = ["DeltaCommits"]
 
 _APP_ID: Final = "hermes load"
 _KEY: Final = "hermes.load"
 
 
-class DeltaSink:
-    """Commits to a Delta table; as `sinks.Sink`.
+class DeltaCommits:
+    """Commits to a Delta table; as `commits.Commits`.
 
     Args:
         target: the table.
@@ -34,7 +34,7 @@ class DeltaSink:
         self._target = target
 
     def last(self) -> Committed:
-        """As `Sink.last`."""
+        """As `Commits.last`."""
         table = open_table(self._target.path)
         number = 0 if table is None else table.transaction_version(_APP_ID) or 0
         if table is None or not number:
@@ -51,11 +51,11 @@ class DeltaSink:
         return Committed(number, plan.offsets)
 
     def commit(self, manifest: Manifest) -> bool:
-        """As `Sink.commit`."""
-        by = self._target.settings.partition_by
+        """As `Commits.commit`."""
+        path, by = self._target.path, self._target.settings.partition_by
         return add_files(
-            self._target.path,
-            new_files(self._target.path, self._target.path / manifest.directory),
+            path,
+            data_files(path / manifest.directory),
             to_arrow_schema(loaded_schema(by), timezone="UTC"),
             FOLDERS[by],
             _APP_ID,
@@ -64,11 +64,11 @@ class DeltaSink:
         )
 
     def directories(self) -> dict[int, str]:
-        """As `Sink.directories`."""
+        """As `Commits.directories`."""
         table = open_table(self._target.path)
         found = () if table is None else self._manifests(table)
         return {each["number"]: str(each["directory"]) for each in found}
 
     def _manifests(self, table: DeltaTable) -> Iterator[dict[str, Any]]:
-        """The manifests of the loads that the log still tells of, the newest first."""
+        """The manifests of the loads that are still in the log, the newest first."""
         return (each[_KEY] for each in commits(self._target.path, table) if _KEY in each)

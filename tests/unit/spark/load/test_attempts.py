@@ -12,30 +12,29 @@ from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError
 
 from hermes.errors import DataLossError, LoadConflictError, LoadError, LoadTargetError
-from hermes.spark.delta.table import new_files
-from hermes.spark.load.cleaning import clean_up
-from hermes.spark.load.files import Files
-from hermes.spark.load.parquet import data_files
-from hermes.spark.load.run import LoadResult, run_load
-from hermes.spark.load.sinks import ParquetSink
+from hermes.spark.files import Files
+from hermes.spark.load import clean_up
+from hermes.spark.load.attempts import LoadResult, run_load
+from hermes.spark.load.commits import ManifestCommits
 from hermes.spark.load.target import LoadTarget, TargetSettings
+from hermes.spark.parquet import data_files
 
 SINKS = ["parquet", "delta"]
 
 
-def run(target: LoadTarget, topic, writer=None, sink_of=ParquetSink, **how) -> LoadResult:
+def run(target: LoadTarget, topic, writer=None, commits_of=ManifestCommits, **how) -> LoadResult:
     """A load as a new program would do it."""
     there = LoadTarget.find(target.path, target.files)
     target = there or LoadTarget(target.path, target.settings, target.files)
-    return run_load(target, sink_of(target), topic.plan, writer or topic.write, **how)
+    return run_load(target, commits_of(target), topic.plan, writer or topic.write, **how)
 
 
-def committed(target: LoadTarget, sink_of=ParquetSink) -> list[str]:
-    return list(sink_of(target).directories().values())
+def committed(target: LoadTarget, commits_of=ManifestCommits) -> list[str]:
+    return list(commits_of(target).directories().values())
 
 
-def pending_folders(target: LoadTarget, sink_of=ParquetSink) -> list[str]:
-    plan = target.plan(sink_of(target).last().number + 1)
+def pending_folders(target: LoadTarget, commits_of=ManifestCommits) -> list[str]:
+    plan = target.plan(commits_of(target).last().number + 1)
     return [piece.period for piece in plan.pieces] if plan else []
 
 
@@ -63,7 +62,7 @@ def test_a_dry_run_touches_nothing(target, topic) -> None:
 @pytest.mark.parametrize("power", ["stays", "goes"])
 @pytest.mark.parametrize("is_after", [False, True], ids=["before", "after"])
 def test_a_load_killed_at_any_step_is_done_once(
-    tmp_path, files, topic, loaded, killed, sink_of, is_after, power, sink
+    tmp_path, files, topic, loaded, killed, commits_of, is_after, power, sink
 ) -> None:
     step, was_killed = 0, True
     while was_killed:
@@ -75,14 +74,14 @@ def test_a_load_killed_at_any_step_is_done_once(
         for count in (4, 7):
             topic.count, topic.now_ms = count, topic.now_ms + 1
             try:
-                run(target, topic, sink_of=sink_of)
+                run(target, topic, commits_of=commits_of)
             except killed:
                 was_killed = True
                 if power == "goes":
                     files.lose_power()
-                folders = pending_folders(target, sink_of)
+                folders = pending_folders(target, commits_of)
                 topic.now_ms += 1  # so a plan made now would name other folders
-                result = run(target, topic, sink_of=sink_of)
+                result = run(target, topic, commits_of=commits_of)
                 assert result.repeated == bool(folders)
                 if folders:
                     assert sorted(p.name for p in result.directory.rglob("day=*")) == sorted(
@@ -90,9 +89,9 @@ def test_a_load_killed_at_any_step_is_done_once(
                     )
         if power == "goes":
             files.lose_power()
-        assert loaded(target, committed(target, sink_of)) == list(range(7)), f"step {step}"
+        assert loaded(target, committed(target, commits_of)) == list(range(7)), f"step {step}"
         clean_up(target.path)
-        assert len(target.attempts()) == len(committed(target, sink_of))
+        assert len(target.attempts()) == len(committed(target, commits_of))
         assert not list(target.path.rglob("*.tmp"))
     assert step > 35
 
@@ -116,7 +115,7 @@ def test_a_link_whose_answer_was_lost_is_ours(target, topic, loaded, monkeypatch
 
 @pytest.mark.parametrize("error", [CommitFailedError("it is there"), DeltaError("who knows")])
 def test_a_delta_commit_whose_answer_was_lost_is_ours(
-    tmp_path, files, topic, loaded, sink_of, monkeypatch, error
+    tmp_path, files, topic, loaded, commits_of, monkeypatch, error
 ) -> None:
     target = LoadTarget(tmp_path / "table", TargetSettings("delta"), files)
     commit = DeltaTable.create_write_transaction
@@ -128,18 +127,18 @@ def test_a_delta_commit_whose_answer_was_lost_is_ours(
     monkeypatch.setattr(DeltaTable, "create_write_transaction", commit_and_fail)
     topic.count = 5
     if isinstance(error, CommitFailedError):
-        assert run(target, topic, sink_of=sink_of).committed
+        assert run(target, topic, commits_of=commits_of).committed
     else:  # nothing tells whether it is on the disk
         with pytest.raises(LoadError, match="who knows"):
-            run(target, topic, sink_of=sink_of)
-    assert loaded(target, committed(target, sink_of)) == list(range(5))
-    assert run(target, topic, sink_of=sink_of) == LoadResult()
+            run(target, topic, commits_of=commits_of)
+    assert loaded(target, committed(target, commits_of)) == list(range(5))
+    assert run(target, topic, commits_of=commits_of) == LoadResult()
 
 
 def test_data_of_which_nothing_is_known_are_left_alone(target, topic) -> None:
     """Another commit of the same load has expired from a table's log: it may have been ours."""
 
-    class Forgetful(ParquetSink):
+    class Forgetful(ManifestCommits):
         def commit(self, manifest) -> bool:
             super().commit(manifest)
             return False
@@ -149,7 +148,7 @@ def test_data_of_which_nothing_is_known_are_left_alone(target, topic) -> None:
 
     topic.count = 5
     with pytest.raises(LoadConflictError):
-        run(target, topic, sink_of=Forgetful)
+        run(target, topic, commits_of=Forgetful)
     assert len(target.attempts()) == 1
 
 
@@ -178,9 +177,9 @@ def test_files_that_spark_has_not_finished_do_not_count(tmp_path) -> None:
         (directory / name).parent.mkdir(parents=True, exist_ok=True)
         pq.write_table(pa.table({"number": [1]}), directory / name)
     counting = ["day=1/x.parquet", "day=_1/x.parquet"]
-    assert [each.relative_to(directory).as_posix() for each in data_files(directory)] == counting
-    described = [each.path for each in new_files(tmp_path, directory)]
-    assert described == [f"_target/attempt=00/{each}" for each in counting]
+    found = data_files(directory)
+    assert [each.path.relative_to(directory).as_posix() for each in found] == counting
+    assert [each.partition_values for each in found] == [{"day": "1"}, {"day": "_1"}]
 
 
 def test_of_two_loads_at_once_exactly_one_wins(target, topic, loaded) -> None:
@@ -320,7 +319,7 @@ def test_a_manifest_under_another_number_is_refused(target, topic) -> None:
 
 def test_a_damaged_plan_can_be_removed_as_the_error_says(target, topic, loaded) -> None:
     topic.count = 5
-    target.make()
+    target.create()
     target.plan_path(1).write_bytes(b"torn")
     with pytest.raises(LoadTargetError):
         run(target, topic)

@@ -1,4 +1,4 @@
-"""Which messages a load copies, and where to: from where the last one ended to where logs end now.
+"""Plans the next load: from where the last one ended to where the logs end now.
 
 Ranges are cut where the day, or the hour, of the broker's append time changes. The broker knows
 that from its time index; no message is read for it.
@@ -10,8 +10,14 @@ from collections.abc import Iterable, Iterator
 from hermes.client import AppendTime, SimpleConsumer
 from hermes.protocol import AppendTimesRequest
 from hermes.spark.cluster import Cluster
-from hermes.spark.load.plans import Granularity, Piece, Plan, period_at, period_length_ms
-from hermes.spark.load.sinks import Committed
+from hermes.spark.load.records import (
+    Committed,
+    Granularity,
+    Piece,
+    Plan,
+    period_at,
+    period_length_ms,
+)
 from hermes.spark.loss import data_lost
 from hermes.spark.offsets import Offsets, TopicPartition
 from hermes.spark.options import SourceOptions
@@ -29,14 +35,14 @@ def make_plan(
     partition_by: Granularity,
     now_ms: int,
 ) -> Plan | None:
-    """Settle the next load.
+    """Plan the next load.
 
     Args:
-        cluster: tells what there is.
+        cluster: the brokers.
         last: how far the target has come.
         options: which partitions, and what to do about messages that are gone.
         partition_by: how ranges are cut.
-        now_ms: the time, in ms since 1970: of messages whose own isn't known.
+        now_ms: the time, in ms since 1970, for messages whose own isn't known.
 
     Returns:
         The plan; None when there is nothing new.
@@ -64,12 +70,12 @@ def _ranges(cluster: Cluster, loaded: Offsets, options: SourceOptions) -> tuple[
     wanted = [each for each in loaded if options.selection.includes(each)]
     away = [each for each in wanted if each.broker_id not in brokers]
     for each in away:
-        _log.warning("%s: its broker is away; the load goes on without it", each)
+        _log.warning("%s: its broker is unavailable; the load continues without it", each)
     partitions = selected_partitions(cluster, options.selection, wanted)
     gone = []
     for each in sorted(set(wanted) - set(away) - set(partitions)):
         if cluster.has(each):
-            partitions.append(each)  # its broker has started just now, and is registering
+            partitions.append(each)  # its broker has just started, and is registering
         else:
             if loaded[each]:
                 _lose(f"{each} was loaded up to offset {loaded[each]}, and is gone", options)
@@ -81,17 +87,17 @@ def _ranges(cluster: Cluster, loaded: Offsets, options: SourceOptions) -> tuple[
         if start[each] > end[each]:
             _lose(
                 f"{each} was loaded up to offset {start[each]}, but ends at {end[each]}: was the "
-                "topic made anew?",
+                "topic re-created?",
                 options,
             )
             start[each] = cluster.earliest(each)
-    # Should it come again, it will be another.
+    # Should it come back, it will be another one.
     nothing = dict.fromkeys(gone, 0)
     return {**check_available(cluster, start, options), **nothing}, {**end, **nothing}
 
 
 def _lose(text: str, options: SourceOptions) -> None:
-    advice = "; set failOnDataLoss to false to load what there is, or load into another directory"
+    advice = "; set failOnDataLoss to false to load what is left, or load into another directory"
     data_lost(_log, text, options.fail_on_data_loss, advice)
 
 
@@ -121,7 +127,7 @@ def _merged(
     partition_by: Granularity,
     now_ms: int,
 ) -> Iterator[Piece]:
-    """Pieces of stretches; neighbours of the same period become one."""
+    """Turn stretches into pieces; neighbours in the same period become one."""
     piece: Piece | None = None
     for stretch in times:
         time_ms = now_ms if stretch.time_ms is None else stretch.time_ms

@@ -11,14 +11,12 @@ from hypothesis import strategies as st
 
 from hermes.client import AppendTime
 from hermes.errors import ConfigError, DataLossError, LoadTargetError
-from hermes.spark.load.files import Files
-from hermes.spark.load.manifests import Manifest
-from hermes.spark.load.options import parse_load_options
-from hermes.spark.load.planning import make_plan
-from hermes.spark.load.plans import Piece, Plan, period_at
-from hermes.spark.load.sinks import Committed
-from hermes.spark.load.source import tasks
-from hermes.spark.load.target import LoadTarget, target_path
+from hermes.spark.files import Files, local_path
+from hermes.spark.load.increments import make_plan
+from hermes.spark.load.job import parse_load_options
+from hermes.spark.load.records import Committed, Manifest, Piece, Plan, period_at
+from hermes.spark.load.target import LoadTarget
+from hermes.spark.load.tasks import tasks
 from hermes.spark.offsets import TopicPartition
 
 HOUR_MS = 3_600_000
@@ -132,14 +130,14 @@ def test_a_broker_that_is_away_is_waited_for(caplog) -> None:
     plan = planned(FakeCluster({A: 0}, {A: 90}, [(99, 0)]), {A: 70, B: 10})
     assert plan.ranges == {A: (70, 90)}
     assert plan.offsets == {A: 90, B: 10}
-    assert "its broker is away" in caplog.text
+    assert "its broker is unavailable" in caplog.text
 
 
 @pytest.mark.parametrize(
     ("cluster", "loaded", "says", "ranges"),
     [
         (({A: 30}, {A: 90}), {A: 10}, "offset 10 was wanted, 30 to 90", {A: (30, 90)}),
-        (({A: 0}, {A: 90}), {A: 100}, "was the topic made anew", {A: (0, 90)}),
+        (({A: 0}, {A: 90}), {A: 100}, "was the topic re-created", {A: (0, 90)}),
         (
             ({A: 0}, {A: 90}),
             {A: 80, TopicPartition("clicks", 0, 1): 70},
@@ -175,7 +173,7 @@ def test_plans_and_manifests_survive_json(cuts, after, by) -> None:
     )
     plan = Plan(7, NOW_MS, by, pieces, after)
     assert Plan.decode(plan.encode(), "", "") == plan
-    manifest = Manifest.of(plan, "data/x", messages=1, files=2, file_bytes=3)
+    manifest = Manifest(plan.number, 5, 1, 2, 3, 4, "data/x", plan.ranges, plan.offsets)
     assert Manifest.decode(manifest.encode(), "", "") == manifest
 
 
@@ -231,19 +229,19 @@ def test_a_thousand_partitions_of_many_hours_become_a_task_an_hour() -> None:
 
 
 def test_options_that_mean_nothing_here_are_refused() -> None:
-    with pytest.raises(ConfigError, match="goes on where the last one into its target ended"):
+    with pytest.raises(ConfigError, match="resumes where the last one into its target ended"):
         parse_load_options({**ADDRESS, "subscribe": "clicks", "startingOffsets": "latest"})
     with pytest.raises(ConfigError, match="there is no such option"):
         parse_load_options({**ADDRESS, "subscribe": "clicks", "speed": "high"})
 
 
 def test_targets_are_directories() -> None:
-    assert target_path("file:///a/b") == target_path("file:/a/b") == Path("/a/b")
-    assert target_path("file://localhost/a/b") == Path("/a/b")
-    assert target_path(Path("a:b/c")) == Path("a:b/c").absolute()
+    assert local_path("file:///a/b") == local_path("file:/a/b") == Path("/a/b")
+    assert local_path("file://localhost/a/b") == Path("/a/b")
+    assert local_path(Path("a:b/c")) == Path("a:b/c").absolute()
     for each in ("s3://bucket/clicks", Path("s3://bucket/clicks"), "hdfs:/clicks", "file://nas/a"):
         with pytest.raises(LoadTargetError, match="expected a directory with hard links"):
-            target_path(each)
+            local_path(each)
 
 
 def plan_document(**changes: object) -> bytes:
@@ -296,5 +294,5 @@ def test_a_plan_in_good_order_is_read() -> None:
 def test_a_fifo_is_refused_and_not_waited_for(tmp_path: Path) -> None:
     (tmp_path / "_hermes").mkdir()
     os.mkfifo(tmp_path / "_hermes" / "target.json")
-    with pytest.raises(LoadTargetError, match=r"target\.json is no regular file"):
+    with pytest.raises(LoadTargetError, match=r"target\.json is not a regular file"):
         LoadTarget.find(tmp_path, Files())

@@ -1,7 +1,8 @@
-"""What a load copies: ranges of partitions, and the folder that each goes to. Pure values and JSON.
+"""What a load keeps on record: its plan and its manifest. Pure values and JSON.
 
-A plan is settled, and on disk, before anything is read. Whoever carries it out, and however often,
-copies the same messages into the same folders.
+A plan says which ranges are copied, and to which folders. It is settled, and on disk, before
+anything is read: whoever carries it out, and however often, copies the same messages into the same
+folders.
 
     {"format": "hermes load plan", "version": 1, "number": 3, "planned_ms": 1764115200000,
      "partition_by": "day",
@@ -10,7 +11,15 @@ copies the same messages into the same folders.
 
 A piece is [start, end, period]: offsets, and the day (`2026-11-24`) or the hour (`2026-11-24T17`,
 in UTC) in which the broker appended; or, where that isn't known, in which the load was planned.
-`offsets` tells where the next load starts, also for partitions that this one has nothing of.
+`offsets` says where the next load starts, also for partitions of which this one has nothing.
+
+A manifest says where the data of a committed load are, and where the next one starts: data and
+offsets are committed together.
+
+    {"format": "hermes load manifest", "version": 1, "number": 3, "planned_ms": 1764115200000,
+     "messages": 81, "files": 2, "file_bytes": 5120, "log_bytes": 8192,
+     "directory": "data/load=00000000000000000003/attempt=9f1c2ab4",
+     "ranges": {"clicks": {"0-0": [0, 8192]}}, "offsets": {"clicks": {"0-0": 8192}}}
 """
 
 import datetime
@@ -25,18 +34,15 @@ from hermes.quoting import printable, quoted
 from hermes.spark.offsets import Offsets, TopicPartition, nested, unnested
 
 __all__ = [
-    "UNREADABLE",
+    "Committed",
     "Granularity",
+    "Manifest",
     "Piece",
     "Plan",
     "Ranges",
-    "damaged",
-    "format_ranges",
     "parse_document",
-    "parse_ranges",
     "period_at",
     "period_length_ms",
-    "whole_number",
 ]
 
 Granularity: TypeAlias = Literal["day", "hour"]
@@ -44,12 +50,26 @@ Granularity: TypeAlias = Literal["day", "hour"]
 Ranges: TypeAlias = dict[TopicPartition, tuple[int, int]]
 """A start and an end for each partition."""
 
-#: What a document of another shape than expected makes reading it raise.
-UNREADABLE: Final = (KeyError, IndexError, TypeError, ValueError, AttributeError)
+# What reading a document of an unexpected shape raises.
+_UNREADABLE: Final = (KeyError, IndexError, TypeError, ValueError, AttributeError)
 
-_FORMAT: Final = "hermes load plan"
+_PLAN: Final = "hermes load plan"
+_MANIFEST: Final = "hermes load manifest"
+_COUNTS: Final = ("number", "planned_ms", "messages", "files", "file_bytes", "log_bytes")
 _PERIOD: Final = re.compile(r"\d{4}-\d\d-\d\d(T\d\d)?", re.ASCII)
 _LENGTHS_MS: Final = {"day": 86_400_000, "hour": 3_600_000}
+
+
+class Committed(NamedTuple):
+    """How far a target has come.
+
+    Attributes:
+        number: of the last load; 0 before the first.
+        offsets: where the next one starts, for every partition that was ever loaded.
+    """
+
+    number: int
+    offsets: Offsets
 
 
 class Piece(NamedTuple):
@@ -58,7 +78,7 @@ class Piece(NamedTuple):
     Attributes:
         partition: whose messages.
         start: the offset of the first one.
-        end: the offset behind the last one, above `start`.
+        end: the offset after the last one, above `start`.
         period: the day or hour, as in the JSON.
     """
 
@@ -83,10 +103,10 @@ class Plan:
     """One load, settled.
 
     Attributes:
-        number: 1 for the first load into a target, and so on without holes.
+        number: 1 for the first load into a target, and so on without gaps.
         planned_ms: when it was made, in ms since 1970.
         partition_by: what a period is.
-        pieces: in the order of partitions and offsets; those of a partition follow on each other.
+        pieces: ordered by partition and offset; those of a partition are contiguous.
         offsets: where the next load starts, for every partition that was ever loaded.
     """
 
@@ -117,7 +137,7 @@ class Plan:
             listed = pieces.setdefault(each.partition.topic, {})
             listed.setdefault(each.partition.name, []).append([each.start, each.end, each.period])
         document = {
-            "format": _FORMAT,
+            "format": _PLAN,
             "version": 1,
             "number": self.number,
             "planned_ms": self.planned_ms,
@@ -139,19 +159,82 @@ class Plan:
         Raises:
             LoadTargetError: it is something else, or damaged.
         """
-        document = parse_document(content, _FORMAT, source, advice)
+        document = parse_document(content, _PLAN, source, advice)
         try:
             if document["partition_by"] not in get_args(Granularity):
                 raise ValueError(f"partition_by is {quoted(document['partition_by'])}")
             return cls(
-                whole_number(document["number"]),
-                whole_number(document["planned_ms"]),
+                _whole_number(document["number"]),
+                _whole_number(document["planned_ms"]),
                 document["partition_by"],
                 tuple(_pieces(document["pieces"])),
                 unnested(document["offsets"]),
             )
-        except UNREADABLE as error:
-            raise damaged(source, error, advice) from error
+        except _UNREADABLE as error:
+            raise _damaged(source, error, advice) from error
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """A committed load.
+
+    Attributes:
+        number: of the load.
+        planned_ms: when it was planned, in ms since 1970.
+        messages: how many there are.
+        files: how many data files there are.
+        file_bytes: how large they are together.
+        log_bytes: how many bytes of logs they came from.
+        directory: of the data, relative to the target.
+        ranges: what was copied of each partition.
+        offsets: where the next load starts, for every partition that was ever loaded.
+    """
+
+    number: int
+    planned_ms: int
+    messages: int
+    files: int
+    file_bytes: int
+    log_bytes: int
+    directory: str
+    ranges: Ranges
+    offsets: Offsets
+
+    def document(self) -> dict[str, Any]:
+        """The JSON object."""
+        ranges: dict[str, dict[str, list[int]]] = {}
+        for each, (start, end) in sorted(self.ranges.items()):
+            ranges.setdefault(each.topic, {})[each.name] = [start, end]
+        return {
+            "format": _MANIFEST,
+            "version": 1,
+            **{key: getattr(self, key) for key in _COUNTS},
+            "directory": self.directory,
+            "ranges": ranges,
+            "offsets": nested(self.offsets),
+        }
+
+    def encode(self) -> bytes:
+        """Write it as JSON."""
+        return json.dumps(self.document()).encode() + b"\n"
+
+    @classmethod
+    def decode(cls, content: bytes, source: str, advice: str) -> "Manifest":
+        """Read what `encode` writes; as `Plan.decode`.
+
+        Raises:
+            LoadTargetError: it is something else, or damaged.
+        """
+        document = parse_document(content, _MANIFEST, source, advice)
+        try:
+            return cls(
+                **{key: _whole_number(document[key]) for key in _COUNTS},
+                directory=str(document["directory"]),
+                ranges=_ranges(document["ranges"]),
+                offsets=unnested(document["offsets"]),
+            )
+        except _UNREADABLE as error:
+            raise _damaged(source, error, advice) from error
 
 
 def period_length_ms(partition_by: Granularity) -> int:
@@ -165,23 +248,6 @@ def period_at(time_ms: int, partition_by: Granularity) -> str:
     return time.strftime("%Y-%m-%d" if partition_by == "day" else "%Y-%m-%dT%H")
 
 
-def format_ranges(ranges: Ranges) -> dict[str, dict[str, list[int]]]:
-    """Ranges as JSON has them: `{"clicks": {"0-0": [0, 4096]}}`."""
-    starts = nested({each: start for each, (start, _) in ranges.items()})
-    ends = nested({each: end for each, (_, end) in ranges.items()})
-    return {
-        topic: {name: [start, ends[topic][name]] for name, start in names.items()}
-        for topic, names in starts.items()
-    }
-
-
-def parse_ranges(value: Mapping[str, Mapping[str, list[int]]]) -> Ranges:
-    """What `format_ranges` made. Raises ValueError, TypeError, KeyError or AttributeError."""
-    ends = unnested({t: {n: pair[1] for n, pair in names.items()} for t, names in value.items()})
-    starts = unnested({t: {n: pair[0] for n, pair in names.items()} for t, names in value.items()})
-    return {each: (start, ends[each]) for each, start in starts.items()}
-
-
 def parse_document(content: bytes, kind: str, source: str, advice: str) -> dict[str, Any]:
     """Read a JSON object of a certain `format`, version 1.
 
@@ -191,32 +257,34 @@ def parse_document(content: bytes, kind: str, source: str, advice: str) -> dict[
     try:
         document = json.loads(content)
     except (ValueError, RecursionError) as error:
-        raise damaged(source, error, advice) from error
+        raise _damaged(source, error, advice) from error
     if not isinstance(document, dict) or document.get("format") != kind:
-        raise damaged(source, f"it is no {kind}", advice)
+        raise _damaged(source, f"it is not a {kind}", advice)
     if document.get("version") != 1:
         version = quoted(document.get("version"))
         raise LoadTargetError(f"{source}: a newer version of Hermes wrote this (version {version})")
     return document
 
 
-def whole_number(value: object) -> int:
+def _damaged(source: str, reason: object, advice: str) -> LoadTargetError:
+    """Make the error for a file that can't be used: for a reason, or what reading it raised."""
+    text = f"{type(reason).__name__}: {reason}" if isinstance(reason, LookupError) else str(reason)
+    return LoadTargetError(f"{source} is damaged ({printable(text, 300)}); {advice}")
+
+
+def _whole_number(value: object) -> int:
     """A number of a document, as int64 holds it. Raises ValueError for anything else."""
     if type(value) is not int or not 0 <= value < 1 << 63:
         raise ValueError(f"expected a whole number, got {quoted(value)}")
     return value
 
 
-def damaged(source: str, reason: object, advice: str) -> LoadTargetError:
-    """Make the error for a file that can't be used.
-
-    Args:
-        source: the file's name.
-        reason: what is wrong with it: a text, or what reading it raised.
-        advice: what to do.
-    """
-    text = f"{type(reason).__name__}: {reason}" if isinstance(reason, LookupError) else str(reason)
-    return LoadTargetError(f"{source} is damaged ({printable(text, 300)}); {advice}")
+def _ranges(value: Mapping[str, Mapping[str, list[int]]]) -> Ranges:
+    starts, ends = (
+        unnested({t: {n: pair[side] for n, pair in names.items()} for t, names in value.items()})
+        for side in (0, 1)
+    )
+    return {each: (start, ends[each]) for each, start in starts.items()}
 
 
 def _pieces(value: Mapping[str, Mapping[str, list[Any]]]) -> Iterator[Piece]:
@@ -224,7 +292,7 @@ def _pieces(value: Mapping[str, Mapping[str, list[Any]]]) -> Iterator[Piece]:
     for partition, start in unnested(first).items():
         for begin, end, period in value[partition.topic][partition.name]:
             piece = Piece(partition, begin, end, str(period))
-            if not start == begin < whole_number(end):
+            if not start == begin < _whole_number(end):
                 raise ValueError(f"{partition}: {begin!r} to {end!r} does not follow on {start}")
             if not _PERIOD.fullmatch(piece.period):
                 raise ValueError(f"expected a day or an hour, got {quoted(piece.period)}")

@@ -1,21 +1,29 @@
-"""Every touch of a file by a load, in small steps: a test can end the program at any of them.
+"""The file system that loads and Delta tables are kept on: durable steps, and "create if absent".
 
 What must survive a crash is written under another name, flushed to the disk, and then linked to
 its own name. A link fails when the name is taken, so of several writers exactly one wins; and a
-name, once there, always stands for the whole content.
+name, once it exists, always stands for the whole content.
+
+Every change is one method of `Files`, so that a test can end the program at any of them. A further
+kind of store needs its own `Files` and its own way to create if absent. Knows nothing of Spark.
 """
 
 import errno
 import os
+import re
 import secrets
 import shutil
 import stat
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from hermes.errors import LoadTargetError
 
-__all__ = ["Files", "above", "publish"]
+__all__ = ["Files", "above", "is_address", "local_path", "publish", "sync_all"]
+
+_FILE_URL: Final = re.compile("file:/(//|/localhost/)?(?!/)")
 
 # How file systems say that they have no hard links.
 _NO_LINKS: Final = {
@@ -28,7 +36,7 @@ _NO_LINKS: Final = {
 
 
 class Files:
-    """The file system. Knows nothing of loads; every method is one step, in the sense of above."""
+    """The local file system; every method is one step."""
 
     def read(self, path: Path) -> bytes | None:
         """The content of a file; None when there is none.
@@ -42,7 +50,7 @@ class Files:
             return None
         with open(descriptor, "rb") as file:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise LoadTargetError(f"{path} is no regular file")
+                raise LoadTargetError(f"{path} is not a regular file")
             return file.read()
 
     def names(self, directory: Path) -> list[str]:
@@ -70,22 +78,53 @@ class Files:
         os.link(source, target)
 
     def unlink(self, path: Path) -> None:
-        """Remove a name; one that isn't there is no error."""
+        """Remove a name; a missing one is not an error."""
         path.unlink(missing_ok=True)
 
     def make_directories(self, path: Path) -> None:
-        """Make a directory and those above it, as far as they are missing."""
+        """Create a directory and its missing parents."""
         path.mkdir(parents=True, exist_ok=True)
 
     def remove_tree(self, path: Path) -> None:
-        """Remove a directory and all in it, as far as it is there."""
+        """Remove a directory and everything in it; a missing one is not an error."""
         shutil.rmtree(path, ignore_errors=True)
 
 
-def above(path: Path) -> list[Path]:
-    """The directories above one that may have been made for it, and so are to be flushed.
+def local_path(text: str | Path) -> Path:
+    """The absolute path of a load's target or of a table.
 
-    That is up to the mount point, as far as this user may open them.
+    Args:
+        text: a path, or a URL with the scheme `file:`.
+
+    Raises:
+        LoadTargetError: it is an address of something other than a directory of this machine.
+    """
+    if is_address(text):
+        raise LoadTargetError(
+            f"{text}: expected a directory with hard links, on this machine or mounted by it and "
+            "by all workers"
+        )
+    return Path(_FILE_URL.sub("/", str(text))).absolute()
+
+
+def is_address(text: str | Path) -> bool:
+    """Whether a text is a URL of something other than a directory of this machine."""
+    scheme = re.match("([A-Za-z][A-Za-z0-9+.-]+):/", str(text))  # a Path has merged its slashes
+    return scheme is not None and _FILE_URL.match(str(text)) is None
+
+
+def sync_all(paths: Iterable[Path]) -> None:
+    """Flush files, and the names in directories, to the disk; missing ones are skipped."""
+    files = Files()
+    for path in paths:
+        with suppress(FileNotFoundError):
+            files.sync(path)
+
+
+def above(path: Path) -> list[Path]:
+    """The directories above a path that may be new, and so must be flushed with it.
+
+    These are all up to the mount point, as far as this user may open them.
     """
     found = []
     for each in path.parents:
@@ -97,7 +136,7 @@ def above(path: Path) -> list[Path]:
 
 
 def publish(files: Files, path: Path, content: bytes) -> bool:
-    """Write a file whole and durably, unless there is one of its name.
+    """Create a file, whole and durable, if its name is free.
 
     Args:
         files: the file system.
@@ -105,11 +144,11 @@ def publish(files: Files, path: Path, content: bytes) -> bool:
         content: what it holds.
 
     Returns:
-        Whether a file of this content has the name now; False when another content has it: that
-        file is left as it is.
+        Whether the name now stands for this content; False when it stands for another: that file
+        is left as it is.
 
     Raises:
-        OSError: the disk is full or fails. Before the name was given, nothing is left behind.
+        OSError: the disk is full or fails. Unless the name was given already, nothing remains.
         LoadTargetError: this file system has no hard links, or doesn't permit this one.
     """
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
@@ -118,12 +157,12 @@ def publish(files: Files, path: Path, content: bytes) -> bool:
         files.sync(temporary)
         _link(files, temporary, path)
     except (FileExistsError, FileNotFoundError):
-        # The name may be taken, or a clean-up about, which removes leftovers of what is settled.
-        # Or the link was made, but NFS lost the answer and asked again: then the content is ours.
-        there = files.read(path)
-        if there is None:
+        # The name may be taken, or a clean-up may have removed what it took for a leftover. Or the
+        # link was made, but NFS lost the answer and asked again: then the content is ours.
+        found = files.read(path)
+        if found is None:
             raise
-        if there != content:
+        if found != content:
             return False
     finally:
         files.unlink(temporary)

@@ -1,0 +1,95 @@
+"""Where a target's loads are committed: the contract, and the one for plain Parquet.
+
+A commit is one atomic act that says both which data count and where the next load starts.
+"""
+
+from typing import Protocol
+
+from hermes.errors import LoadTargetError
+from hermes.spark.files import publish
+from hermes.spark.load.records import Committed, Manifest
+from hermes.spark.load.target import ATTEMPT, LoadTarget, numbered
+
+__all__ = ["Commits", "ManifestCommits", "open_commits"]
+
+
+class Commits(Protocol):
+    """The committed loads of a target."""
+
+    def last(self) -> Committed:
+        """How far the target has come. Raises LoadTargetError when its record is damaged."""
+
+    def commit(self, manifest: Manifest) -> bool:
+        """Commit a load whose data are on the disk.
+
+        Returns:
+            Whether it was committed; False when another attempt at the same load was first.
+        """
+
+    def directories(self) -> dict[int, str]:
+        """The directories of the committed loads, by number, relative to the target.
+
+        Loads whose record has expired are left out.
+        """
+
+
+def open_commits(target: LoadTarget) -> Commits:
+    """Find where a target's loads are committed.
+
+    Raises:
+        LoadError: a Delta table needs a package that isn't installed.
+    """
+    if target.settings.sink == "parquet":
+        return ManifestCommits(target)
+    from hermes.spark.load.delta_commits import DeltaCommits  # needs the extra `delta`
+
+    return DeltaCommits(target)
+
+
+class ManifestCommits:
+    """Commits by manifests; as `Commits`.
+
+    Args:
+        target: where they are.
+    """
+
+    def __init__(self, target: LoadTarget) -> None:
+        self._target = target
+
+    def last(self) -> Committed:
+        """As `Commits.last`."""
+        number = len(self._numbers())
+        if not number:
+            return Committed(0, {})
+        return Committed(number, self._manifest(number).offsets)
+
+    def commit(self, manifest: Manifest) -> bool:
+        """As `Commits.commit`."""
+        path = self._target.manifest_path(manifest.number)
+        return publish(self._target.files, path, manifest.encode())
+
+    def directories(self) -> dict[int, str]:
+        """As `Commits.directories`."""
+        return {number: self._manifest(number).directory for number in self._numbers()}
+
+    def _numbers(self) -> list[int]:
+        """The numbers of the committed loads: 1, 2, 3 and so on."""
+        names = self._target.files.names(self._target.manifests)
+        numbers = [number for name in names if (number := numbered(name)) is not None]
+        for expected, number in enumerate(numbers, 1):
+            if number != expected:
+                path = self._target.manifest_path(expected)
+                raise LoadTargetError(f"{path} is missing: restore it from a copy")
+        return numbers
+
+    def _manifest(self, number: int) -> Manifest:
+        path = self._target.manifest_path(number)
+        advice = (
+            "restore it from a copy: without it the data of this load can't be told from those of "
+            "attempts that failed"
+        )
+        manifest = Manifest.decode(self._target.files.read(path) or b"", str(path), advice)
+        directory = ATTEMPT.fullmatch(manifest.directory)
+        if manifest.number != number or directory is None or int(directory[1]) != number:
+            raise LoadTargetError(f"{path} is damaged (it is not of load {number}); {advice}")
+        return manifest

@@ -1,0 +1,130 @@
+"""The Parquet files of one directory: written and counted by tasks, found again by the driver."""
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+from urllib.parse import unquote
+
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, Observation
+from pyspark.sql import functions as sf
+
+from hermes.errors import LoadError
+
+__all__ = ["DataFile", "check_rows", "data_files", "write_parquet"]
+
+# Spark reports what it has counted through a queue of events, and drops some when that is full.
+_COUNT_SECONDS: Final = 60
+# What Spark writes for null as the name of a folder.
+_NULL: Final = "__HIVE_DEFAULT_PARTITION__"
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """A file that Spark has written.
+
+    Attributes:
+        path: of the file.
+        size_bytes: how large it is.
+        rows: how many rows it holds.
+        modified_ms: when it was written, in ms since 1970.
+        partition_values: the columns that are folders instead, as text; None for null.
+    """
+
+    path: Path
+    size_bytes: int
+    rows: int
+    modified_ms: int
+    partition_values: Mapping[str, str | None]
+
+
+def write_parquet(rows: DataFrame, directory: Path, folders: Sequence[str]) -> int:
+    """Have Spark write rows into a directory that is empty.
+
+    Args:
+        rows: what to write, once; of a session whose settings may be changed.
+        directory: where to; workers must see it under the same path.
+        folders: the columns that become folders, outermost first.
+
+    Returns:
+        How many rows the tasks have written; those of repeated tasks count once.
+
+    Raises:
+        LoadError: Spark doesn't report how many.
+    """
+    # Spark's default, INT96, holds only the years 1677 to 2262.
+    rows.sparkSession.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
+    counted = Observation()
+    (
+        rows.observe(counted, sf.count(sf.lit(1)).alias("rows"))
+        .write.mode("append")
+        .option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
+        .partitionBy(*folders)
+        .parquet(f"file://{directory}")
+    )
+    return _result(counted)
+
+
+def data_files(directory: Path) -> list[DataFile]:
+    """The data files in a directory, sorted by path.
+
+    Args:
+        directory: what `write_parquet` wrote. Below it, as for Spark, a file or folder whose name
+            begins with `_` or `.` doesn't count; folders hold the partition values, as
+            `day=2026-11-24`.
+    """
+    return list(_described(directory))
+
+
+def _described(directory: Path) -> Iterator[DataFile]:
+    for path in sorted(directory.rglob("*.parquet")):
+        parts = path.relative_to(directory).parts
+        if any(part[0] in "_." for part in parts):
+            continue
+        folders = (part.partition("=") for part in parts[:-1])
+        values = {unquote(name): unquote(text) for name, _, text in folders}
+        status = path.stat()
+        yield DataFile(
+            path,
+            status.st_size,
+            pq.read_metadata(path).num_rows,
+            int(status.st_mtime * 1000),
+            {name: None if text == _NULL else text for name, text in values.items()},
+        )
+
+
+def check_rows(directory: Path, written: int, files: Sequence[DataFile]) -> None:
+    """Compare what tasks have written with what the driver finds.
+
+    Raises:
+        LoadError: they aren't the same files.
+    """
+    found = sum(each.rows for each in files)
+    if written != found:
+        raise LoadError(
+            f"{directory}: tasks have written {written} rows, but the driver finds {found}: the "
+            "driver and all workers must see the target under one path, as on a file system that "
+            "they share"
+        )
+
+
+def _result(counted: Observation) -> int:
+    answer: Future[int] = Future()
+
+    def wait() -> None:
+        try:
+            answer.set_result(int(counted.get.get("rows", 0)))
+        except Exception as error:
+            answer.set_exception(error)
+
+    threading.Thread(target=wait, daemon=True).start()  # it can't be told to stop waiting
+    try:
+        return answer.result(_COUNT_SECONDS)
+    except TimeoutError:
+        raise LoadError(
+            "Spark doesn't report how many rows it has written: raise "
+            "spark.scheduler.listenerbus.eventqueue.capacity, and try again"
+        ) from None
