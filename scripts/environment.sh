@@ -89,9 +89,10 @@ make_venv() {
     "$python" -m venv ${clear[@]+"${clear[@]}"} "$venv"
 }
 
-# What an installation depends on: the metadata, the checkout's place, the interpreter.
+# What an installation depends on: the metadata, what is compiled, the checkout's place, the interpreter.
 installation_key() {
-    { cat "$root/setup.cfg" "$root/pyproject.toml" && printf '%s\n' "$root" "$1" &&
+    { cat "$root/setup.cfg" "$root/setup.py" "$root/pyproject.toml" \
+        "$root/hermes/protocol/_core.c" && printf '%s\n' "$root" "$1" &&
         "$venv/bin/python" --version; } | cksum
 }
 

@@ -113,6 +113,13 @@ class _Program(LazyGroup):
         return code
 
 
+def _show_version(ctx: click.Context, parameter: click.Parameter, wanted: bool) -> None:
+    if wanted and not ctx.resilient_parsing:
+        kind = importlib.import_module("hermes.protocol.core").KIND  # loaded for this alone
+        click.echo(f"hermes {__version__} (core: {kind})")
+        ctx.exit()
+
+
 @click.group(
     cls=_Program,
     modules=_COMMANDS,
@@ -121,7 +128,14 @@ class _Program(LazyGroup):
     invoke_without_command=True,
     subcommand_metavar="COMMAND [ARGS]...",
 )
-@click.version_option(__version__, prog_name="hermes", message="%(prog)s %(version)s")
+@click.option(
+    "--version",
+    is_flag=True,
+    expose_value=False,
+    is_eager=True,
+    callback=_show_version,
+    help="Show the version and exit.",
+)
 @click.pass_context
 def program(ctx: click.Context) -> None:
     """Publish to, read from and look after a Hermes (or Kafka 0.7) broker."""

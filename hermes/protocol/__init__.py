@@ -1,6 +1,7 @@
 """Bytes <-> values: Kafka 0.7's wire format and Hermes' additions to it. No I/O, no clock.
 
     messages, message_set   a message, a set of them; compression, expansion: compressed sets
+    core, loops             what runs once per message: compiled (_core.c), or in Python
     set_check, search       what a broker checks; the way on behind damage
     requests, own_requests  0.7's requests and ours; decoding: bytes to either
     responses, error_codes  the answers, and the codes in them

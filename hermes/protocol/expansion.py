@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from hermes.errors import InvalidMessageError
+from hermes.protocol import core
 from hermes.protocol.compression import Budget, Codec, expand
-from hermes.protocol.messages import SIZE, Message, count_uncompressed, decode_message
+from hermes.protocol.messages import SIZE, Message, decode_message
 from hermes.protocol.wire import Buffer
 
 __all__ = ["DEFAULT_MAX_EXPANDED_BYTES", "MAX_NESTING", "Expansion"]
@@ -55,11 +56,11 @@ class Expansion:
         data: Buffer = self._expand(message, depth)
         if len(data) > _LARGE_BYTES:  # slices of small ones are cheaper as copies
             data = memoryview(data)
-        count, position = count_uncompressed(data, 0, len(data))
+        count, position = core.count_uncompressed(data, 0, len(data))
         while (following := _message_end(data, position)) is not None:
             each = decode_message(data, position, following)
             count += 1 if each.codec is Codec.NONE else self.count(each, depth + 1)
-            more, position = count_uncompressed(data, following, len(data))
+            more, position = core.count_uncompressed(data, following, len(data))
             count += more
         return count
 

@@ -7,15 +7,14 @@ the only places that one can resume from.
 """
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Literal, Self, TypeAlias
-from zlib import crc32
 
 from hermes.errors import ExpandedTooLargeError, InvalidMessageError
+from hermes.protocol import core
 from hermes.protocol.compression import Codec
 from hermes.protocol.expansion import DEFAULT_MAX_EXPANDED_BYTES, Expansion
 from hermes.protocol.messages import (
-    PLAIN,
-    PLAIN_FLAGS,
     SIZE,
     Message,
     decode_message,
@@ -134,9 +133,6 @@ class MessageSet:
     def iterate(self, *, deep: bool = True) -> Iterator[MessageAndOffset]:
         """Iterate over the messages.
 
-        The loop for ordinary messages is written out here, since it runs for each one that a
-        consumer gets; everything else is left to `_next_unusual`.
-
         Args:
             deep: whether compressed messages are replaced by the messages inside. If not, they
                 are yielded as they are, and only their outside is checked.
@@ -153,33 +149,17 @@ class MessageSet:
                 whatever on_corrupt is; raise the limit to read it.
         """
         self.skipped_count = 0
-        data, base = self._data, self.base_offset
-        unpack = PLAIN.unpack_from
-        end = len(data)
-        last = end - PLAIN.size
-        position = 0
-        while True:
-            while position <= last:
-                size, flags, crc = unpack(data, position)
-                following = position + 4 + size
-                payload = data[position + 10 : following]
-                if flags != PLAIN_FLAGS or following > end or crc32(payload) != crc or size < 6:
-                    break
-                yield Message((payload, 1, 0, crc)), base + following
-                position = following
-            unusual = self._next_unusual(position, deep)
-            if unusual is None:
-                break
-            messages, position = unusual
-            yield from messages
-        self._walked = position
+        unusual = partial(self._next_unusual, deep)
+        return core.iterate(Message, self._data, self.base_offset, unusual)
 
-    def _next_unusual(self, position: int, deep: bool) -> tuple[list[MessageAndOffset], int] | None:
-        """Take the message at a position, of whatever kind it is.
+    def _next_unusual(self, deep: bool, position: int) -> tuple[list[MessageAndOffset], int] | None:
+        """Take what stands at a position where no plain message starts; see `loops.iterate`."""
+        taken = self._take_unusual(deep, position)
+        if taken is None:
+            self._walked = position
+        return taken
 
-        Returns:
-            What it yields, and the position behind it; None at the end of the set.
-        """
+    def _take_unusual(self, deep: bool, position: int) -> tuple[list[MessageAndOffset], int] | None:
         data = self._data
         if len(data) - position < SIZE.size:
             return None

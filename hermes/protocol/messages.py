@@ -11,12 +11,13 @@ The CRC covers the payload alone: neither the attributes nor the length.
 """
 
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from operator import itemgetter
 from typing import Any, Final, Self
 from zlib import crc32
 
 from hermes.errors import InvalidMessageError
+from hermes.protocol import core
 from hermes.protocol.compression import Codec, compress
 from hermes.protocol.wire import Buffer
 
@@ -25,12 +26,8 @@ __all__ = [
     "HEADER_BYTES",
     "MAGIC0",
     "MAGIC1",
-    "PLAIN",
-    "PLAIN_FLAGS",
     "SIZE",
     "Message",
-    "count_plain_messages",
-    "count_uncompressed",
     "decode_message",
     "encode_message",
     "encode_message_set",
@@ -47,16 +44,6 @@ SIZE: Final = struct.Struct(">i")
 MAGIC0: Final = struct.Struct(">ibI")
 #: int32 length | int8 magic | uint8 attributes | uint32 crc
 MAGIC1: Final = struct.Struct(">ibBI")
-
-#: uint32 length | uint16 magic and attributes | uint32 crc: magic 1 for loops that run once a
-#: message. A negative length is too large when read as unsigned, and so needs no check of its own.
-PLAIN: Final = struct.Struct(">IHI")
-
-#: What magic and attributes, read as one uint16, are in a plain message. Free attribute bits that
-#: are set are allowed as well, but so rare that loops leave them to whoever takes the unusual.
-PLAIN_FLAGS: Final = 0x0100
-# The bits of these flags that make a message of magic 1 an uncompressed one.
-_MAGIC_AND_CODEC: Final = 0xFF00 | CODEC_MASK
 
 
 def _field(index: int, doc: str) -> Any:
@@ -160,89 +147,12 @@ def encode_message_set(
         A new bytes object; empty when there are no payloads and no codec.
     """
     if magic == 1:
-        # One list that headers and payloads are dealt into: a tenth faster than appending both.
-        payloads = payloads if isinstance(payloads, list) else list(payloads)
-        pack: Callable[..., bytes] = PLAIN.pack
-        parts: list[bytes] = [b""] * (2 * len(payloads))
-        parts[::2] = [pack(len(each) + 6, PLAIN_FLAGS, crc32(each)) for each in payloads]
-        parts[1::2] = payloads
-        encoded = b"".join(parts)
+        encoded = core.encode_plain(payloads if isinstance(payloads, list) else list(payloads))
     else:
         encoded = b"".join([encode_message(each, magic=magic) for each in payloads])
     if codec is Codec.NONE:
         return encoded
     return encode_message(compress(codec, encoded), attributes=codec)
-
-
-def count_plain_messages(data: Buffer, start: int, end: int) -> int:
-    """Count the messages of a set that has nothing out of the ordinary, checking every CRC.
-
-    Ordinary means: one or more whole messages up to the very end, all of magic 1, without
-    attributes and intact. That is nearly every set that a producer sends; callers treat the
-    others at leisure. This loop runs once for each message that a broker receives.
-
-    Args:
-        data: bytes, or a memoryview of bytes, that hold the set.
-        start: where the set starts.
-        end: where it ends; within the data.
-
-    Returns:
-        How many messages there are; 0 if anything is out of the ordinary.
-    """
-    unpack = PLAIN.unpack_from
-    count = 0
-    try:
-        while start != end:
-            size, flags, crc = unpack(data, start)
-            following = start + 4 + size
-            # A length below the header's gives an empty slice, whose CRC is 0.
-            if (
-                following > end
-                or crc32(data[start + 10 : following]) != crc
-                or flags != PLAIN_FLAGS
-                or (not crc and size < 6)
-            ):
-                return 0
-            start = following
-            count += 1
-    except struct.error:  # not even a header is left
-        return 0
-    return count
-
-
-def count_uncompressed(data: Buffer, start: int, end: int) -> tuple[int, int]:
-    """Count the uncompressed messages that a set begins with, checking every CRC.
-
-    Unlike `count_plain_messages` it takes both magics and free attribute bits. It stops at
-    whatever may be something else: a compressed message, a damaged or incomplete one, or the last
-    9 bytes, which are an empty message of magic 0 at best. Callers decode what is there.
-
-    Args:
-        data: bytes, or a memoryview of bytes, that hold the set.
-        start: where the set starts.
-        end: where it ends; within the data.
-
-    Returns:
-        How many there are, and the position behind them.
-    """
-    unpack = PLAIN.unpack_from
-    last = end - PLAIN.size
-    count = 0
-    while start <= last:
-        size, flags, crc = unpack(data, start)
-        following = start + 4 + size
-        if flags & _MAGIC_AND_CODEC == PLAIN_FLAGS:
-            header, least = 10, 6
-        elif flags < PLAIN_FLAGS:  # magic 0: its CRC begins where magic 1 has the attributes
-            header, least = 9, 5
-            crc = flags << 24 | crc >> 8
-        else:
-            break
-        if following > end or size < least or crc32(data[start + header : following]) != crc:
-            break
-        start = following
-        count += 1
-    return count, start
 
 
 def decode_message(data: Buffer, start: int, end: int) -> Message:

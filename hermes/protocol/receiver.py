@@ -14,9 +14,11 @@ from typing import Final
 from zlib import crc32
 
 from hermes.errors import RemoteProtocolError
+from hermes.protocol import core
 from hermes.protocol.decoding import LongRequest, Request, decode_request, long_request
 from hermes.protocol.framing import Frames
-from hermes.protocol.messages import PLAIN_FLAGS, SIZE, count_plain_messages
+from hermes.protocol.loops import PLAIN_FLAGS
+from hermes.protocol.messages import SIZE
 from hermes.protocol.requests import ProduceRequest
 from hermes.protocol.wire import Buffer, Reader
 
@@ -206,7 +208,7 @@ class RequestReceiver:
                     break
                 message_count += 1
                 buffers.append(data[start:stop])
-            elif count := count_plain_messages(data, start, stop):
+            elif count := core.count_plain(data, start, stop):
                 message_count += count
                 buffers.append(view[start:stop])
             else:

@@ -9,13 +9,12 @@ Nearly every set has none, and is found good in a single pass.
 from typing import NamedTuple
 
 from hermes.errors import InvalidMessageError, MessageTooLargeError
+from hermes.protocol import core
 from hermes.protocol.compression import Codec
 from hermes.protocol.expansion import DEFAULT_MAX_EXPANDED_BYTES, Expansion
 from hermes.protocol.messages import (
     HEADER_BYTES,
     SIZE,
-    count_plain_messages,
-    count_uncompressed,
     decode_message,
 )
 from hermes.protocol.wire import Buffer
@@ -59,7 +58,7 @@ def check_plain_set(message_set: Buffer, *, max_message_bytes: int) -> SetCheck 
     """
     data = message_set if isinstance(message_set, bytes) else memoryview(message_set)
     end = len(data)
-    count = count_plain_messages(data, 0, end)
+    count = core.count_plain(data, 0, end)
     if not count:
         return None
     # Within this length no payload can be too large.
@@ -128,7 +127,7 @@ def _check_contents(data: memoryview, end: int, max_expanded_bytes: int) -> SetC
     """0.7's second pass, over whole messages."""
     expansion = Expansion(max_expanded_bytes)
     compressed = False
-    count, position = count_uncompressed(data, 0, end)
+    count, position = core.count_uncompressed(data, 0, end)
     while position < end:
         following = position + SIZE.size + SIZE.unpack_from(data, position)[0]
         try:
@@ -141,6 +140,6 @@ def _check_contents(data: memoryview, end: int, max_expanded_bytes: int) -> SetC
         except InvalidMessageError as error:
             error.offset = position
             raise
-        more, position = count_uncompressed(data, following, end)
+        more, position = core.count_uncompressed(data, following, end)
         count += more
     return SetCheck(end, count, compressed)

@@ -1,6 +1,6 @@
 """Message sets as Arrow record batches: the loop that every message read by Spark goes through.
 
-A row per message costs some 0.4 us here; what a row of Python objects would cost on its way to the
+A row per message costs little here; what a row of Python objects would cost on its way to the
 JVM is several times that. So nothing is made per message but the copy of its value; all other
 columns are computed for a whole batch, positions from the lengths of the values.
 """
@@ -8,14 +8,14 @@ columns are computed for a whole batch, positions from the lengths of the values
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
-from zlib import crc32
 
 import numpy as np
 import pyarrow as pa
 
 from hermes.errors import ExpandedTooLargeError, InvalidMessageError
-from hermes.protocol import DEFAULT_MAX_EXPANDED_BYTES, MessageSet
-from hermes.protocol.messages import PLAIN, PLAIN_FLAGS, SIZE
+from hermes.protocol import DEFAULT_MAX_EXPANDED_BYTES, MessageSet, core
+from hermes.protocol.loops import PLAIN
+from hermes.protocol.messages import SIZE
 from hermes.spark.offsets import TopicPartition
 from hermes.spark.rows import ARROW_SCHEMA
 
@@ -105,25 +105,13 @@ class _Rows:
     def collect(self, skip_damaged: bool) -> None:
         """Take messages until the batch is full or the data ends.
 
-        The loop for ordinary messages is written out here, since it runs for each one.
-
         Raises:
             InvalidMessageError: at a damaged message; those before it have been taken.
         """
-        data, end = self._data, len(self._data)
-        unpack, add_value = PLAIN.unpack_from, self._values.append
-        last, room = end - PLAIN.size, MAX_BATCH_BYTES
-        position = self.position
+        position, room = self.position, MAX_BATCH_BYTES
         while room > 0:
             self._runs.append((len(self._values), position))
-            while position <= last:
-                size, flags, crc = unpack(data, position)
-                following = position + 4 + size
-                value = data[position + 10 : following]
-                if flags != PLAIN_FLAGS or following > end or crc32(value) != crc or size < 6:
-                    break
-                add_value(value)
-                position = following
+            position = core.collect_plain(self._data, position, self._values)
             self.position = position
             taken = self._take_unusual(skip_damaged)
             if self.position == position:

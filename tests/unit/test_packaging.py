@@ -1,9 +1,11 @@
 """What an installation holds: the dropin, the entry points, the version, nothing of the tests."""
 
+import os
 import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import tomllib
 from configparser import ConfigParser
 from email import message_from_bytes
@@ -52,26 +54,53 @@ def test_twistd_knows_hermes_from_any_directory(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_wheel_ships_the_dropin_the_types_and_no_tests(tmp_path: Path) -> None:
-    """`packages = find:` would leave the dropin out without a word."""
-    source = tmp_path / "source"
-    packages = ("hermes", "pyspark_hermes", "twisted")
-    for folder in (*packages, "tests/support", "bench", "docs", "examples"):
-        ignored = shutil.ignore_patterns("__pycache__", "dropin.cache")
+PACKAGES = ("hermes", "pyspark_hermes", "twisted")
+COMPILED = "hermes/protocol/_core.abi3.so"
+
+
+def build(kind: str, directory: Path, **environment: str) -> Path:
+    """Build a wheel or an sdist of a copy of the sources."""
+    source = directory / "source"
+    for folder in (*PACKAGES, "tests/support", "bench", "docs", "examples"):
+        ignored = shutil.ignore_patterns("__pycache__", "dropin.cache", "*.so")
         shutil.copytree(ROOT / folder, source / folder, ignore=ignored)
-    for name in ("setup.cfg", "pyproject.toml", "README.md", "LICENSE"):
+    for name in ("setup.cfg", "setup.py", "pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source / name)
-    build = f"from setuptools.build_meta import build_wheel; build_wheel({str(tmp_path)!r})"
+    program = f"from setuptools.build_meta import build_{kind}; build_{kind}({str(directory)!r})"
     subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", build], cwd=source, check=True, capture_output=True
+        [sys.executable, "-W", "ignore", "-c", program],
+        cwd=source,
+        env=os.environ | environment,
+        check=True,
+        capture_output=True,
     )
-    (wheel,) = tmp_path.glob("*.whl")
+    (built,) = (path for path in directory.iterdir() if path.suffix in (".whl", ".gz"))
+    return built
+
+
+@pytest.mark.parametrize("compiler", ["", "/nowhere/cc"])
+def test_a_wheel_ships_the_dropin_the_types_and_no_tests(tmp_path: Path, compiler: str) -> None:
+    """`packages = find:` would leave the dropin out without a word.
+
+    The compiled core is there if there is a compiler. If not, the rest is.
+    """
+    wheel = build("wheel", tmp_path, **({"CC": compiler} if compiler else {}))
     _check_description(ZipFile(wheel))
     shipped = {name for name in ZipFile(wheel).namelist() if ".dist-info/" not in name}
     files = {
-        str(path.relative_to(ROOT)) for each in packages[:2] for path in (ROOT / each).rglob("*.py")
+        str(path.relative_to(ROOT)) for each in PACKAGES[:2] for path in (ROOT / each).rglob("*.py")
     }
-    assert shipped == files | {"hermes/py.typed", "twisted/plugins/hermes_plugin.py"}
+    files |= {"hermes/py.typed", "twisted/plugins/hermes_plugin.py"}
+    if not compiler and (shutil.which("cc") or shutil.which("gcc")):
+        files.add(COMPILED)
+    assert shipped == files
+    assert "-cp311-abi3-" in wheel.name  # one build for every later Python
+
+
+def test_an_sdist_has_what_the_core_is_compiled_from(tmp_path: Path) -> None:
+    with tarfile.open(build("sdist", tmp_path)) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    assert {"setup.py", "hermes/protocol/_core.c"} <= names
 
 
 def _check_description(wheel: ZipFile) -> None:

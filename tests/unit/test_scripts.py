@@ -155,3 +155,23 @@ def test_a_second_run_installs_nothing(path: Path, run: Run, tmp_path: Path) -> 
         assert run(f"prepare_environment {extra}").returncode == 0
     asked = [line for line in calls.read_text().splitlines() if "pip install" in line]
     assert asked == [f"-m pip install --quiet --editable {ROOT}[test]"]
+
+
+@pytest.mark.parametrize("changed", ["setup.cfg", "setup.py", "hermes/protocol/_core.c"])
+def test_what_the_installation_depends_on(
+    path: Path, run: Run, tmp_path: Path, changed: str
+) -> None:
+    """The compiled core is built again when its source changes, in an editable installation too."""
+    copy = tmp_path / "copy"
+    for name in ("setup.cfg", "setup.py", "pyproject.toml", "hermes/protocol/_core.c"):
+        (copy / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, copy / name)
+    (tmp_path / "venv" / "bin").mkdir(parents=True)
+    (tmp_path / "venv" / "bin" / "python").symlink_to(path / "python3")
+    put(path, "python3", GOOD)
+    key = f"root={quote(str(copy))}; installation_key test"
+    before = run(key).stdout
+    assert before == run(key).stdout != ""
+    with (copy / changed).open("a", encoding="utf-8") as file:
+        file.write("\n")
+    assert run(key).stdout != before

@@ -7,11 +7,13 @@ import pytest
 
 from hermes import __version__
 from hermes.cli import program
+from hermes.protocol import core
 
 
 def test_the_version(run):
     result = run("--version")
-    assert (result.exit_code, result.output) == (0, f"hermes {__version__}\n")
+    version = f"hermes {__version__} (core: {core.KIND})\n"
+    assert (result.exit_code, result.output) == (0, version)
 
 
 def test_the_help_lists_every_command_and_the_exit_codes(run):

@@ -3,8 +3,8 @@ import pickle
 import pytest
 
 from hermes.errors import InvalidMessageError
-from hermes.protocol import Codec, Message, encode_message, encode_message_set
-from hermes.protocol.messages import count_plain_messages, count_uncompressed, decode_message
+from hermes.protocol import Codec, Message, core, encode_message, encode_message_set
+from hermes.protocol.messages import decode_message
 
 HELLO = bytes.fromhex("0000000b01003610a68668656c6c6f")  # magic 1
 OLD = bytes.fromhex("00000008003f5dd4e56f6c64")  # magic 0
@@ -97,8 +97,8 @@ def test_a_compressed_set_is_one_message():
 def test_plain_messages_are_counted(view):
     data = view(b"??" + HELLO + WORLD + EMPTY + b"!!")
 
-    assert count_plain_messages(data, 2, len(data) - 2) == 3
-    assert count_plain_messages(data, 2, 2 + len(HELLO)) == 1
+    assert core.count_plain(data, 2, len(data) - 2) == 3
+    assert core.count_plain(data, 2, 2 + len(HELLO)) == 1
 
 
 @pytest.mark.parametrize(
@@ -121,9 +121,9 @@ def test_plain_messages_are_counted(view):
     ],
 )
 def test_whatever_is_not_plain_is_not_counted(data):
-    assert count_plain_messages(data, 0, len(data)) == 0
+    assert core.count_plain(data, 0, len(data)) == 0
     # What stands behind the end must not matter, though it is looked at when it is there.
-    assert count_plain_messages(data + EMPTY * 3, 0, len(data)) == 0
+    assert core.count_plain(data + EMPTY * 3, 0, len(data)) == 0
 
 
 @pytest.mark.parametrize("view", [bytes, memoryview])
@@ -131,8 +131,11 @@ def test_uncompressed_messages_of_every_kind_are_counted(view):
     messages = HELLO + OLD + FREE_BITS + EMPTY
     data = view(b"??" + messages + b"!!")
 
-    assert count_uncompressed(data, 2, 2 + len(messages)) == (4, 2 + len(messages))
-    assert count_uncompressed(data, 2, 1 + len(messages)) == (3, 2 + len(messages) - len(EMPTY))
+    assert core.count_uncompressed(data, 2, 2 + len(messages)) == (4, 2 + len(messages))
+    assert core.count_uncompressed(data, 2, 1 + len(messages)) == (
+        3,
+        2 + len(messages) - len(EMPTY),
+    )
 
 
 @pytest.mark.parametrize(
@@ -163,13 +166,13 @@ def test_counting_uncompressed_messages_stops_at_everything_else(other):
     data = OLD + FREE_BITS + other
     stop = len(OLD + FREE_BITS)
 
-    assert count_uncompressed(data, 0, len(data)) == (2, stop)
+    assert core.count_uncompressed(data, 0, len(data)) == (2, stop)
     # What stands behind the end must not matter, though it is looked at when it is there.
-    assert count_uncompressed(data + EMPTY * 3, 0, len(data)) == (2, stop)
+    assert core.count_uncompressed(data + EMPTY * 3, 0, len(data)) == (2, stop)
 
 
 def test_an_empty_message_of_the_old_magic_may_be_left_at_the_end():
     empty = encode_message(b"", magic=0)
 
-    assert count_uncompressed(empty * 3, 0, 27) == (2, 18)
-    assert count_uncompressed(empty * 3 + bytes(1), 0, 28) == (3, 27)
+    assert core.count_uncompressed(empty * 3, 0, 27) == (2, 18)
+    assert core.count_uncompressed(empty * 3 + bytes(1), 0, 28) == (3, 27)

@@ -1,0 +1,635 @@
+/* The loops of hermes/protocol/loops.py, compiled: the same functions with the same results.
+ *
+ * What is done here is what every ordinary message goes through: magic 1, no attributes, whole and
+ * intact. Whatever else a set may hold is left to Python, whose word on it is the only one. So there
+ * are no rules of damage here, and no errors but those of memory and of wrong arguments.
+ *
+ * Every length is compared with the bytes that are there before one of them is read. Positions that
+ * come from Python are checked like lengths that come from a peer.
+ *
+ * The limited API of Python 3.11: one build serves that version and all later ones.
+ */
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include <stdint.h>
+#include <string.h>
+
+typedef struct {
+    PyTypeObject *messages_type;
+    PyObject *loops; /* the module in Python */
+} State;
+
+/* -- CRC-32 ----------------------------------------------------------------------------------- */
+
+/* Eight bytes at a time by table. zlib's takes twice as long for a message of 200 bytes, and the
+ * instructions below a quarter. */
+static uint32_t crc_tables[8][256];
+
+static void
+make_crc_tables(void)
+{
+    for (uint32_t byte = 0; byte < 256; byte++) {
+        uint32_t crc = byte;
+        for (int bit = 0; bit < 8; bit++) {
+            crc = (crc >> 1) ^ (crc & 1 ? 0xEDB88320u : 0);
+        }
+        crc_tables[0][byte] = crc;
+    }
+    for (int table = 1; table < 8; table++) {
+        for (int byte = 0; byte < 256; byte++) {
+            uint32_t crc = crc_tables[table - 1][byte];
+            crc_tables[table][byte] = (crc >> 8) ^ crc_tables[0][crc & 0xFF];
+        }
+    }
+}
+
+/* `crc` is inverted here and below, going in and coming out. */
+static uint32_t
+crc_by_table(uint32_t crc, const uint8_t *data, size_t length)
+{
+    for (; length >= 8; data += 8, length -= 8) {
+        uint32_t low = crc ^ (data[0] | data[1] << 8 | data[2] << 16 | (uint32_t)data[3] << 24);
+        crc = crc_tables[7][low & 0xFF] ^ crc_tables[6][low >> 8 & 0xFF]
+            ^ crc_tables[5][low >> 16 & 0xFF] ^ crc_tables[4][low >> 24]
+            ^ crc_tables[3][data[4]] ^ crc_tables[2][data[5]]
+            ^ crc_tables[1][data[6]] ^ crc_tables[0][data[7]];
+    }
+    for (; length > 0; data++, length--) {
+        crc = (crc >> 8) ^ crc_tables[0][(crc ^ *data) & 0xFF];
+    }
+    return crc;
+}
+
+#if defined(__x86_64__) && defined(__GNUC__)
+#include <immintrin.h>
+
+static int has_clmul;
+
+#define FOLD(value, constant, next)                                        \
+    _mm_xor_si128(_mm_xor_si128(_mm_clmulepi64_si128(value, constant, 0x00), \
+                                _mm_clmulepi64_si128(value, constant, 0x11)), \
+                  next)
+#define LOAD(data) _mm_loadu_si128((const __m128i *)(data))
+
+/* Carry-less multiplication: "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ
+ * Instruction" (Intel, 2009), whose names the constants have. `length` is at least 64, and a
+ * multiple of 16. */
+__attribute__((target("pclmul,sse4.1"))) static uint32_t
+crc_by_clmul(uint32_t crc, const uint8_t *data, size_t length)
+{
+    const __m128i k1k2 = _mm_set_epi64x(0x01c6e41596, 0x0154442bd4);
+    const __m128i k3k4 = _mm_set_epi64x(0x00ccaa009e, 0x01751997d0);
+    const __m128i k5 = _mm_set_epi64x(0, 0x0163cd6124);
+    const __m128i polynomial = _mm_set_epi64x(0x01f7011641, 0x01db710641);
+    const __m128i low_words = _mm_setr_epi32(~0, 0, ~0, 0);
+    __m128i a = _mm_xor_si128(LOAD(data), _mm_cvtsi32_si128((int)crc));
+    __m128i b = LOAD(data + 16), c = LOAD(data + 32), d = LOAD(data + 48);
+    for (data += 64, length -= 64; length >= 64; data += 64, length -= 64) {
+        a = FOLD(a, k1k2, LOAD(data));
+        b = FOLD(b, k1k2, LOAD(data + 16));
+        c = FOLD(c, k1k2, LOAD(data + 32));
+        d = FOLD(d, k1k2, LOAD(data + 48));
+    }
+    a = FOLD(a, k3k4, b);
+    a = FOLD(a, k3k4, c);
+    a = FOLD(a, k3k4, d);
+    for (; length > 0; data += 16, length -= 16) {
+        a = FOLD(a, k3k4, LOAD(data));
+    }
+    /* 128 bits to 64, to 32 by Barrett's reduction. */
+    a = _mm_xor_si128(_mm_srli_si128(a, 8), _mm_clmulepi64_si128(a, k3k4, 0x10));
+    a = _mm_xor_si128(_mm_srli_si128(a, 4),
+                      _mm_clmulepi64_si128(_mm_and_si128(a, low_words), k5, 0x00));
+    b = _mm_clmulepi64_si128(_mm_and_si128(a, low_words), polynomial, 0x10);
+    b = _mm_clmulepi64_si128(_mm_and_si128(b, low_words), polynomial, 0x00);
+    return (uint32_t)_mm_extract_epi32(_mm_xor_si128(a, b), 1);
+}
+#endif
+
+static uint32_t
+crc32_of(const uint8_t *data, size_t length)
+{
+    uint32_t crc = ~0u;
+#if defined(__x86_64__) && defined(__GNUC__)
+    if (has_clmul && length >= 64) {
+        size_t whole = length & ~(size_t)15;
+        crc = crc_by_clmul(crc, data, whole);
+        data += whole;
+        length -= whole;
+    }
+#endif
+    return ~crc_by_table(crc, data, length);
+}
+
+/* Above this other threads may run meanwhile; below, handing over costs more than it gives. */
+#define LARGE_BYTES (64 * 1024)
+
+/* With the GIL held. */
+static uint32_t
+crc32_of_any(const uint8_t *data, size_t length)
+{
+    uint32_t crc;
+    if (length <= LARGE_BYTES) {
+        return crc32_of(data, length);
+    }
+    Py_BEGIN_ALLOW_THREADS
+    crc = crc32_of(data, length);
+    Py_END_ALLOW_THREADS
+    return crc;
+}
+
+/* -- one message ------------------------------------------------------------------------------ */
+
+/* int32 length | int8 magic, uint8 attributes | uint32 crc | payload; magic 0 has no attributes. */
+#define HEADER_BYTES 10
+#define PLAIN_FLAGS 0x0100u
+#define MAGIC_AND_CODEC 0xFF03u
+
+typedef struct {
+    const uint8_t *payload;
+    size_t payload_bytes;
+    uint32_t crc;
+    Py_ssize_t following; /* where it ends */
+} Message;
+
+static uint32_t
+read_uint32(const uint8_t *data)
+{
+    return (uint32_t)data[0] << 24 | data[1] << 16 | data[2] << 8 | data[3];
+}
+
+/* Find the uncompressed message at a position, if a whole one is there. Its CRC isn't compared.
+ * With `plain` only one of magic 1 without attributes will do. */
+static int
+find_message(const uint8_t *data, Py_ssize_t position, Py_ssize_t end, int plain, Message *found)
+{
+    if (position < 0 || end - position < HEADER_BYTES) {
+        return 0;
+    }
+    data += position;
+    uint32_t size = read_uint32(data);
+    uint32_t flags = (uint32_t)data[4] << 8 | data[5];
+    uint32_t after_size = HEADER_BYTES - 4; /* what is left of the header */
+    if (flags != PLAIN_FLAGS) {
+        if (plain) {
+            return 0;
+        }
+        if (flags < PLAIN_FLAGS) {
+            after_size = 5;
+        }
+        else if ((flags & MAGIC_AND_CODEC) != PLAIN_FLAGS) {
+            return 0;
+        }
+    }
+    if (size < after_size || size > (size_t)(end - position) - 4) {
+        return 0;
+    }
+    found->crc = read_uint32(data + after_size);
+    found->payload = data + 4 + after_size;
+    found->payload_bytes = size - after_size;
+    found->following = position + 4 + (Py_ssize_t)size;
+    return 1;
+}
+
+static PyObject *
+payload_of(const Message *message)
+{
+    return PyBytes_FromStringAndSize((const char *)message->payload,
+                                     (Py_ssize_t)message->payload_bytes);
+}
+
+/* -- checks ----------------------------------------------------------------------------------- */
+
+/* Count the messages from `*position` on, and move it behind them. */
+static Py_ssize_t
+count_messages(const uint8_t *data, Py_ssize_t *position, Py_ssize_t end, int plain)
+{
+    Py_ssize_t count = 0;
+    Message message;
+    while (find_message(data, *position, end, plain, &message)
+           && crc32_of(message.payload, message.payload_bytes) == message.crc) {
+        *position = message.following;
+        count++;
+    }
+    return count;
+}
+
+/* Do that for the arguments (data, start, end) of both functions; 0 if there is an error. Nothing
+ * is found where start and end aren't in the data, as the lengths of a request may have it. */
+static int
+count_in(PyObject *const *args, Py_ssize_t nargs, int plain, Py_ssize_t *count,
+         Py_ssize_t *position, Py_ssize_t *end)
+{
+    Py_buffer view;
+    if (nargs != 3) {
+        PyErr_SetString(PyExc_TypeError, "expected data, start and end");
+        return 0;
+    }
+    *position = PyLong_AsSsize_t(args[1]);
+    *end = PyLong_AsSsize_t(args[2]);
+    if (PyErr_Occurred() || PyObject_GetBuffer(args[0], &view, PyBUF_SIMPLE) < 0) {
+        return 0;
+    }
+    if (*position < 0 || *position > *end || *end > view.len) {
+        *count = 0;
+    }
+    else if (*end - *position <= LARGE_BYTES) {
+        *count = count_messages(view.buf, position, *end, plain);
+    }
+    else {
+        Py_BEGIN_ALLOW_THREADS
+        *count = count_messages(view.buf, position, *end, plain);
+        Py_END_ALLOW_THREADS
+    }
+    PyBuffer_Release(&view);
+    return 1;
+}
+
+static PyObject *
+count_plain(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs)
+{
+    Py_ssize_t count, position, end;
+    if (!count_in(args, nargs, 1, &count, &position, &end)) {
+        return NULL;
+    }
+    return PyLong_FromSsize_t(position == end ? count : 0);
+}
+
+static PyObject *
+count_uncompressed(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs)
+{
+    Py_ssize_t count, position, end;
+    if (!count_in(args, nargs, 0, &count, &position, &end)) {
+        return NULL;
+    }
+    return Py_BuildValue("nn", count, position);
+}
+
+/* -- the encoder ------------------------------------------------------------------------------ */
+
+/* How many bytes payloads take in a set; -1 if one of them isn't plain bytes, or too large. */
+static Py_ssize_t
+encoded_bytes(PyObject *payloads, Py_ssize_t count)
+{
+    Py_ssize_t total = 0;
+    for (Py_ssize_t index = 0; index < count; index++) {
+        PyObject *payload = PyTuple_GetItem(payloads, index);
+        if (!PyBytes_CheckExact(payload)) {
+            return -1;
+        }
+        Py_ssize_t length = PyBytes_Size(payload);
+        if (length > INT32_MAX - HEADER_BYTES || total > PY_SSIZE_T_MAX - length - HEADER_BYTES) {
+            return -1;
+        }
+        total += length + HEADER_BYTES;
+    }
+    return total;
+}
+
+static uint8_t *
+write_uint32(uint8_t *place, uint32_t value)
+{
+    place[0] = (uint8_t)(value >> 24);
+    place[1] = (uint8_t)(value >> 16);
+    place[2] = (uint8_t)(value >> 8);
+    place[3] = (uint8_t)value;
+    return place + 4;
+}
+
+/* Payloads that aren't plain bytes are left to Python, which encodes or refuses them. */
+static PyObject *
+encode_plain(PyObject *module, PyObject *sequence)
+{
+    /* A tuple of our own: nobody can change it, also not while a large CRC lets others run. */
+    PyObject *payloads = PySequence_Tuple(sequence);
+    if (payloads == NULL) {
+        return NULL;
+    }
+    Py_ssize_t count = PyTuple_Size(payloads);
+    Py_ssize_t total = encoded_bytes(payloads, count);
+    if (total < 0) {
+        Py_DECREF(payloads);
+        State *state = PyModule_GetState(module);
+        return PyObject_CallMethod(state->loops, "encode_plain", "O", sequence);
+    }
+    PyObject *encoded = PyBytes_FromStringAndSize(NULL, total);
+    if (encoded != NULL) {
+        uint8_t *place = (uint8_t *)PyBytes_AsString(encoded);
+        for (Py_ssize_t index = 0; index < count; index++) {
+            PyObject *payload = PyTuple_GetItem(payloads, index);
+            const uint8_t *bytes = (const uint8_t *)PyBytes_AsString(payload);
+            size_t length = (size_t)PyBytes_Size(payload);
+            place = write_uint32(place, (uint32_t)length + HEADER_BYTES - 4);
+            *place++ = PLAIN_FLAGS >> 8;
+            *place++ = PLAIN_FLAGS & 0xFF;
+            place = write_uint32(place, crc32_of_any(bytes, length));
+            memcpy(place, bytes, length);
+            place += length;
+        }
+    }
+    Py_DECREF(payloads);
+    return encoded;
+}
+
+/* -- payloads --------------------------------------------------------------------------------- */
+
+static PyObject *
+collect_plain(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    Py_buffer view;
+    Py_ssize_t position;
+    PyObject *payloads;
+    Message message;
+    int failed = 0;
+    if (!PyArg_ParseTuple(args, "y*nO!", &view, &position, &PyList_Type, &payloads)) {
+        return NULL;
+    }
+    while (!failed && find_message(view.buf, position, view.len, 1, &message)
+           && crc32_of_any(message.payload, message.payload_bytes) == message.crc) {
+        PyObject *payload = payload_of(&message);
+        failed = payload == NULL || PyList_Append(payloads, payload) < 0;
+        Py_XDECREF(payload);
+        position = message.following;
+    }
+    PyBuffer_Release(&view);
+    return failed ? NULL : PyLong_FromSsize_t(position);
+}
+
+/* -- the iterator ----------------------------------------------------------------------------- */
+
+/* Stands for the generator in Python, and behaves as one: an error is its end, and it can't be
+ * entered twice. It has everything until its end, then nothing. */
+typedef struct {
+    PyObject_HEAD
+    PyTypeObject *make;  /* a type of tuples: (payload, magic, attributes, crc) */
+    PyObject *unusual;   /* asked what to do at a position; NULL after the end */
+    PyObject *unwound;   /* an iterator over what it gave, or NULL */
+    PyObject *base;      /* the offset of the data */
+    long long small_base; /* the same if all offsets fit, else -1 */
+    Py_buffer view;
+    Py_ssize_t position;
+    PyObject *arguments; /* (fields,) */
+    PyObject *fields;    /* of the message under way; borrowed, as only its one owner may set items */
+    int is_running;
+} Messages;
+
+/* How tuple makes a tuple of a subtype. It is asked rather than imitated: since 3.14 tuples hold
+ * their hash, and allocating one is no longer all that it takes. */
+static newfunc make_tuple;
+
+static PyObject *
+offset_of(Messages *self, Py_ssize_t position)
+{
+    if (self->small_base >= 0) {
+        return PyLong_FromLongLong(self->small_base + position);
+    }
+    PyObject *number = PyLong_FromSsize_t(position);
+    if (number == NULL) {
+        return NULL;
+    }
+    PyObject *offset = PyNumber_Add(self->base, number);
+    Py_DECREF(number);
+    return offset;
+}
+
+static PyObject *
+message_and_offset(Messages *self, const Message *message)
+{
+    PyObject *payload = payload_of(message);
+    if (payload == NULL || PyTuple_SetItem(self->fields, 0, payload) < 0) {
+        return NULL;
+    }
+    PyObject *crc = PyLong_FromUnsignedLong(message->crc);
+    if (crc == NULL || PyTuple_SetItem(self->fields, 3, crc) < 0) {
+        return NULL;
+    }
+    PyObject *made = make_tuple(self->make, self->arguments, NULL);
+    PyObject *offset = made == NULL ? NULL : offset_of(self, message->following);
+    PyObject *pair = offset == NULL ? NULL : PyTuple_New(2);
+    if (pair == NULL) {
+        Py_XDECREF(made);
+        Py_XDECREF(offset);
+        return NULL;
+    }
+    PyTuple_SetItem(pair, 0, made);
+    PyTuple_SetItem(pair, 1, offset);
+    return pair;
+}
+
+/* Have Python take what is at the position: -1 with an error or at the end, else 0. */
+static int
+take_unusual(Messages *self)
+{
+    PyObject *messages;
+    PyObject *taken = PyObject_CallFunction(self->unusual, "n", self->position);
+    if (taken == NULL || taken == Py_None) {
+        Py_XDECREF(taken);
+        return -1;
+    }
+    if (!PyTuple_Check(taken)) {
+        PyErr_SetString(PyExc_TypeError, "expected messages and a position, or None");
+    }
+    else if (PyArg_ParseTuple(taken, "On", &messages, &self->position)) {
+        self->unwound = PyObject_GetIter(messages);
+    }
+    Py_DECREF(taken);
+    return self->unwound == NULL ? -1 : 0;
+}
+
+static PyObject *
+advance(Messages *self)
+{
+    Message message;
+    while (self->unusual != NULL) {
+        if (self->unwound != NULL) {
+            PyObject *item = PyIter_Next(self->unwound);
+            if (item != NULL || PyErr_Occurred()) {
+                return item;
+            }
+            Py_CLEAR(self->unwound);
+        }
+        if (find_message(self->view.buf, self->position, self->view.len, 1, &message)
+            && crc32_of_any(message.payload, message.payload_bytes) == message.crc) {
+            PyObject *pair = message_and_offset(self, &message);
+            self->position = message.following;
+            return pair;
+        }
+        if (take_unusual(self) < 0) {
+            return NULL;
+        }
+    }
+    return NULL;
+}
+
+static int
+messages_clear(Messages *self)
+{
+    Py_CLEAR(self->make);
+    Py_CLEAR(self->unusual);
+    Py_CLEAR(self->unwound);
+    Py_CLEAR(self->base);
+    Py_CLEAR(self->arguments);
+    PyBuffer_Release(&self->view);
+    return 0;
+}
+
+static PyObject *
+messages_next(Messages *self)
+{
+    if (self->is_running) {
+        PyErr_SetString(PyExc_ValueError, "generator already executing");
+        return NULL;
+    }
+    self->is_running = 1;
+    PyObject *item = advance(self);
+    if (item == NULL && self->unusual != NULL) {
+        PyObject *type, *value, *traceback;
+        PyErr_Fetch(&type, &value, &traceback); /* what is let go of here may run code */
+        messages_clear(self);
+        PyErr_Restore(type, value, traceback);
+    }
+    self->is_running = 0;
+    return item;
+}
+
+static int
+messages_traverse(Messages *self, visitproc visit, void *arg)
+{
+    Py_VISIT(Py_TYPE((PyObject *)self));
+    Py_VISIT(self->make);
+    Py_VISIT(self->unusual);
+    Py_VISIT(self->unwound);
+    Py_VISIT(self->base);
+    Py_VISIT(self->arguments);
+    Py_VISIT(self->view.obj);
+    return 0;
+}
+
+static void
+messages_dealloc(Messages *self)
+{
+    PyTypeObject *type = Py_TYPE((PyObject *)self);
+    PyObject_GC_UnTrack(self);
+    messages_clear(self);
+    PyObject_GC_Del(self);
+    Py_DECREF(type);
+}
+
+static PyType_Slot messages_slots[] = {
+    {Py_tp_doc, "Pairs of a message and the offset to go on from behind it."},
+    {Py_tp_iter, PyObject_SelfIter},
+    {Py_tp_iternext, messages_next},
+    {Py_tp_traverse, messages_traverse},
+    {Py_tp_clear, messages_clear},
+    {Py_tp_dealloc, messages_dealloc},
+    {0, NULL},
+};
+
+static PyType_Spec messages_spec = {
+    .name = "hermes.protocol._core.Messages",
+    .basicsize = sizeof(Messages),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .slots = messages_slots,
+};
+
+static PyObject *
+iterate(PyObject *module, PyObject *args)
+{
+    PyObject *make, *data, *base, *unusual;
+    if (!PyArg_ParseTuple(args, "O!OO!O", &PyType_Type, &make, &data, &PyLong_Type, &base,
+                          &unusual)) {
+        return NULL;
+    }
+    if (!PyType_IsSubtype((PyTypeObject *)make, &PyTuple_Type)) {
+        PyErr_SetString(PyExc_TypeError, "expected a type of tuples");
+        return NULL;
+    }
+    State *state = PyModule_GetState(module);
+    Messages *self = (Messages *)PyType_GenericAlloc(state->messages_type, 0);
+    if (self == NULL) {
+        return NULL;
+    }
+    self->make = (PyTypeObject *)Py_NewRef(make);
+    self->unusual = Py_NewRef(unusual);
+    self->base = Py_NewRef(base);
+    self->arguments = Py_BuildValue("((Oiii))", Py_None, 1, 0, 0);
+    if (self->arguments == NULL || PyObject_GetBuffer(data, &self->view, PyBUF_SIMPLE) < 0) {
+        Py_DECREF(self);
+        return NULL;
+    }
+    self->fields = PyTuple_GetItem(self->arguments, 0);
+    int overflow;
+    self->small_base = PyLong_AsLongLongAndOverflow(base, &overflow);
+    if (overflow || self->small_base > LLONG_MAX - self->view.len) {
+        self->small_base = -1;
+    }
+    return (PyObject *)self;
+}
+
+/* -- the module ------------------------------------------------------------------------------- */
+
+static int
+module_exec(PyObject *module)
+{
+    State *state = PyModule_GetState(module);
+    make_crc_tables();
+#if defined(__x86_64__) && defined(__GNUC__)
+    has_clmul = __builtin_cpu_supports("pclmul") && __builtin_cpu_supports("sse4.1");
+#endif
+    make_tuple = (newfunc)PyType_GetSlot(&PyTuple_Type, Py_tp_new);
+    state->messages_type = (PyTypeObject *)PyType_FromModuleAndSpec(module, &messages_spec, NULL);
+    state->loops = PyImport_ImportModule("hermes.protocol.loops");
+    return make_tuple == NULL || state->messages_type == NULL || state->loops == NULL ? -1 : 0;
+}
+
+static int
+module_traverse(PyObject *module, visitproc visit, void *arg)
+{
+    State *state = PyModule_GetState(module);
+    Py_VISIT(state->messages_type);
+    Py_VISIT(state->loops);
+    return 0;
+}
+
+static int
+module_clear(PyObject *module)
+{
+    State *state = PyModule_GetState(module);
+    Py_CLEAR(state->messages_type);
+    Py_CLEAR(state->loops);
+    return 0;
+}
+
+static PyMethodDef functions[] = {
+    {"collect_plain", collect_plain, METH_VARARGS, NULL},
+    {"count_plain", (PyCFunction)(void (*)(void))count_plain, METH_FASTCALL,
+     NULL},
+    {"count_uncompressed", (PyCFunction)(void (*)(void))count_uncompressed, METH_FASTCALL, NULL},
+    {"encode_plain", encode_plain, METH_O, NULL},
+    {"iterate", iterate, METH_VARARGS, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyModuleDef_Slot module_slots[] = {
+    {Py_mod_exec, module_exec},
+    {0, NULL},
+};
+
+static struct PyModuleDef module_definition = {
+    PyModuleDef_HEAD_INIT,
+    .m_name = "hermes.protocol._core",
+    .m_doc = "See hermes.protocol.loops.",
+    .m_size = sizeof(State),
+    .m_methods = functions,
+    .m_slots = module_slots,
+    .m_traverse = module_traverse,
+    .m_clear = module_clear,
+};
+
+PyMODINIT_FUNC
+PyInit__core(void)
+{
+    return PyModuleDef_Init(&module_definition);
+}

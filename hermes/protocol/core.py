@@ -1,0 +1,50 @@
+"""The loops that run once per message: compiled where there is a build of them, else in Python.
+
+`HERMES_PURE=1` in the environment chooses Python's. `loops` documents what each one does.
+"""
+
+import os
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Final
+
+from hermes.protocol import loops
+
+__all__ = [
+    "KIND",
+    "collect_plain",
+    "count_plain",
+    "count_uncompressed",
+    "encode_plain",
+    "iterate",
+]
+
+
+def _compiled() -> ModuleType | None:
+    if os.environ.get("HERMES_PURE", "0") not in ("", "0"):
+        return None
+    try:
+        return import_module("hermes.protocol._core")
+    except ImportError:  # there was no compiler, or it is for another Python
+        return None
+
+
+_loops: Final = _compiled() or loops
+
+#: Which ones these are: "compiled" or "pure".
+KIND: Final = "pure" if _loops is loops else "compiled"
+
+if TYPE_CHECKING:
+    from hermes.protocol.loops import (
+        collect_plain,
+        count_plain,
+        count_uncompressed,
+        encode_plain,
+        iterate,
+    )
+else:
+    collect_plain = _loops.collect_plain
+    count_plain = _loops.count_plain
+    count_uncompressed = _loops.count_uncompressed
+    encode_plain = _loops.encode_plain
+    iterate = _loops.iterate

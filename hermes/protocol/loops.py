@@ -1,0 +1,190 @@
+"""The loops that run once per message, in Python.
+
+`_core.c` has the same functions in C, and `core` chooses. Both give the same results and raise the
+same errors, which one suite of tests holds them to. A plain message is whole and intact, of
+magic 1, without attributes: nearly every message that a producer sends. Callers treat the others
+at leisure, so the loops stop at whatever else a set may hold.
+
+Source of the layout: Kafka 0.7; `messages` has the table.
+"""
+
+import struct
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final, TypeAlias, TypeVar
+from zlib import crc32
+
+from hermes.protocol.wire import Buffer
+
+__all__ = [
+    "PLAIN",
+    "PLAIN_FLAGS",
+    "Unusual",
+    "collect_plain",
+    "count_plain",
+    "count_uncompressed",
+    "encode_plain",
+    "iterate",
+]
+
+#: uint32 length | uint16 magic and attributes | uint32 crc. A negative length is too large when
+#: read as unsigned, and so needs no check of its own.
+PLAIN: Final = struct.Struct(">IHI")
+
+#: What magic and attributes, read as one uint16, are in a plain message. Free attribute bits that
+#: are set are allowed as well, but so rare that they don't count as plain.
+PLAIN_FLAGS: Final = 0x0100
+# The bits of these flags that make a message of magic 1 an uncompressed one.
+_MAGIC_AND_CODEC: Final = 0xFF03
+
+_M = TypeVar("_M")
+
+#: Takes what stands at a position: what to yield and the position behind it; None ends the set.
+Unusual: TypeAlias = Callable[[int], tuple[Iterable[tuple[_M, int]], int] | None]
+
+
+def iterate(
+    make: Callable[[tuple[bytes, int, int, int]], _M],
+    data: bytes,
+    base_offset: int,
+    unusual: Unusual[_M],
+) -> Iterator[tuple[_M, int]]:
+    """Iterate over the messages of a set.
+
+    Args:
+        make: makes a message of `(payload, magic, attributes, crc)`: a type of tuples.
+        data: the set.
+        base_offset: the offset of its first byte.
+        unusual: called wherever no plain message starts, also at the end.
+
+    Yields:
+        Each message, which owns its payload, with the offset behind it.
+    """
+    unpack = PLAIN.unpack_from
+    end = len(data)
+    last = end - PLAIN.size
+    position = 0
+    while True:
+        while position <= last:
+            size, flags, crc = unpack(data, position)
+            following = position + 4 + size
+            payload = data[position + 10 : following]
+            if flags != PLAIN_FLAGS or following > end or crc32(payload) != crc or size < 6:
+                break
+            yield make((payload, 1, 0, crc)), base_offset + following
+            position = following
+        taken = unusual(position)
+        if taken is None:
+            return
+        messages, position = taken
+        yield from messages
+
+
+def collect_plain(data: bytes, position: int, payloads: list[bytes]) -> int:
+    """Append the payloads of the plain messages from a position on to a list.
+
+    Args:
+        data: holds the messages.
+        position: where the first one starts; within the data.
+        payloads: where the payloads go; copies.
+
+    Returns:
+        The position behind the last of them.
+    """
+    unpack, append = PLAIN.unpack_from, payloads.append
+    end = len(data)
+    last = end - PLAIN.size
+    while position <= last:
+        size, flags, crc = unpack(data, position)
+        following = position + 4 + size
+        payload = data[position + 10 : following]
+        if flags != PLAIN_FLAGS or following > end or crc32(payload) != crc or size < 6:
+            break
+        append(payload)
+        position = following
+    return position
+
+
+def count_plain(data: Buffer, start: int, end: int) -> int:
+    """Count the messages of a set that holds nothing but plain ones, up to the very end.
+
+    This loop runs once for each message that a broker receives.
+
+    Args:
+        data: bytes, or a memoryview of bytes, that hold the set.
+        start: where the set starts.
+        end: where it ends; within the data.
+
+    Returns:
+        How many messages there are; 0 if anything is out of the ordinary.
+    """
+    unpack = PLAIN.unpack_from
+    count = 0
+    try:
+        while start != end:
+            size, flags, crc = unpack(data, start)
+            following = start + 4 + size
+            # A length below the header's gives an empty slice, whose CRC is 0.
+            if (
+                following > end
+                or crc32(data[start + 10 : following]) != crc
+                or flags != PLAIN_FLAGS
+                or (not crc and size < 6)
+            ):
+                return 0
+            start = following
+            count += 1
+    except struct.error:  # not even a header is left
+        return 0
+    return count
+
+
+def count_uncompressed(data: Buffer, start: int, end: int) -> tuple[int, int]:
+    """Count the uncompressed messages that a set begins with, checking every CRC.
+
+    Unlike `count_plain` it takes both magics and free attribute bits. It stops at whatever may be
+    something else: a compressed message, a damaged or incomplete one, or the last 9 bytes, which
+    are an empty message of magic 0 at best. Callers decode what is there.
+
+    Args:
+        data: bytes, or a memoryview of bytes, that hold the set.
+        start: where the set starts.
+        end: where it ends; within the data.
+
+    Returns:
+        How many there are, and the position behind them.
+    """
+    unpack = PLAIN.unpack_from
+    last = end - PLAIN.size
+    count = 0
+    while start <= last:
+        size, flags, crc = unpack(data, start)
+        following = start + 4 + size
+        if flags & _MAGIC_AND_CODEC == PLAIN_FLAGS:
+            header, least = 10, 6
+        elif flags < PLAIN_FLAGS:  # magic 0: its CRC begins where magic 1 has the attributes
+            header, least = 9, 5
+            crc = flags << 24 | crc >> 8
+        else:
+            break
+        if following > end or size < least or crc32(data[start + header : following]) != crc:
+            break
+        start = following
+        count += 1
+    return count, start
+
+
+def encode_plain(payloads: list[bytes]) -> bytes:
+    """Encode payloads as a set of plain messages.
+
+    Args:
+        payloads: any bytes, also none.
+
+    Returns:
+        A new bytes object; empty when there are no payloads.
+    """
+    pack: Callable[..., Any] = PLAIN.pack
+    # One list that headers and payloads are dealt into: a tenth faster than appending both.
+    parts: list[bytes] = [b""] * (2 * len(payloads))
+    parts[::2] = [pack(len(each) + 6, PLAIN_FLAGS, crc32(each)) for each in payloads]
+    parts[1::2] = payloads
+    return b"".join(parts)

@@ -1,0 +1,191 @@
+"""What the compiled loops and those in Python have to have in common beside their results."""
+
+import contextlib
+import gc
+import subprocess
+import sys
+import tracemalloc
+import weakref
+
+import pytest
+
+from hermes.protocol import Codec, Message, MessageSet, core, encode_message_set
+
+HELLO = bytes.fromhex("0000000b01003610a68668656c6c6f")
+WORLD = bytes.fromhex("0000000c0100718498e8776f726c6421")
+
+
+def nothing(position):
+    return None
+
+
+def ask(program, **environment):
+    return subprocess.run(
+        [sys.executable, "-c", program],
+        env={"PATH": "/nowhere"} | environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.strip()
+
+
+KIND = "from hermes.protocol import core; print(core.KIND)"
+
+
+@pytest.mark.parametrize("value", ["1", "yes"])
+def test_python_is_used_when_asked_for(value):
+    assert ask(KIND, HERMES_PURE=value) == "pure"
+
+
+@pytest.mark.parametrize("value", ["0", ""])
+def test_the_compiled_one_is_used_where_there_is_one(value):
+    pytest.importorskip("hermes.protocol._core", reason="there was no compiler")
+    assert ask(KIND) == ask(KIND, HERMES_PURE=value) == "compiled"
+
+
+def test_python_is_used_where_nothing_was_compiled():
+    without = "import sys; sys.modules['hermes.protocol._core'] = None\n"
+    assert ask(without + KIND) == "pure"
+
+
+def test_messages_are_of_the_type_that_was_asked_for():
+    class Mine(tuple):
+        __slots__ = ()
+
+    ((message, offset),) = core.iterate(Mine, HELLO, 7, nothing)
+    assert (type(message), message, offset) == (Mine, (b"hello", 1, 0, 0x3610A686), 22)
+    assert hash(message) == hash((b"hello", 1, 0, 0x3610A686))
+
+
+def test_a_message_is_no_other_when_the_next_one_is_taken():
+    pairs = list(MessageSet(HELLO + WORLD))
+    assert pairs == [(Message.of(b"hello"), 15), (Message.of(b"world!"), 31)]
+    assert len({id(each) for each, _ in pairs}) == 2
+    assert hash(pairs[0][0]) == hash(Message.of(b"hello"))
+
+
+@pytest.mark.parametrize("base", [0, 2**63 - 32, 2**63 - 31, 2**63, 2**80])
+def test_offsets_have_no_limit(base):
+    assert [offset for _, offset in MessageSet(HELLO + WORLD, base)] == [base + 15, base + 31]
+
+
+def test_an_iteration_has_an_end_and_stays_there():
+    messages = core.iterate(Message, HELLO, 0, nothing)
+    assert iter(messages) is messages
+    assert next(messages)[1] == 15
+    for _ in range(3):
+        assert next(messages, "end") == "end"
+
+
+@pytest.mark.parametrize("wrong", [5, (1, 2, 3), ("text",)])
+def test_an_error_of_the_one_who_is_asked_comes_out_and_ends_the_iteration(wrong):
+    def fail(position):
+        raise LookupError(position)
+
+    messages = core.iterate(Message, HELLO + b"?", 0, fail)
+    next(messages)
+    with pytest.raises(LookupError, match="15"):
+        next(messages)
+    assert next(messages, "end") == "end"
+
+    messages = core.iterate(Message, HELLO, 0, lambda position: wrong)
+    next(messages)
+    with pytest.raises((TypeError, ValueError)):
+        next(messages)
+    assert next(messages, "end") == "end"
+
+
+def test_whoever_is_asked_may_send_the_iteration_anywhere():
+    places = iter([(["x", "y"], 0), ([], len(HELLO)), None])
+    messages = core.iterate(Message, HELLO + WORLD[:-1], 0, lambda position: next(places))
+    assert [m if type(m) is str else m[0].payload for m in messages] == [
+        b"hello",
+        "x",
+        "y",
+        b"hello",
+    ]
+
+
+def test_an_iteration_is_not_entered_twice():
+    def enter(position):
+        return next(messages)
+
+    messages = core.iterate(Message, b"", 0, enter)
+    with pytest.raises(ValueError, match="generator already executing"):
+        next(messages)
+
+
+def test_an_iteration_that_is_given_up_holds_nothing():
+    class Unusual:
+        def __call__(self, position):
+            return None
+
+    unusual = Unusual()
+    unusual.messages = core.iterate(Message, HELLO + WORLD, 0, unusual)  # a circle
+    next(unusual.messages)
+    gone = weakref.ref(unusual)
+    del unusual
+    gc.collect()
+    assert gone() is None
+
+
+def everything_once(sets, payloads):
+    for each in sets:
+        message_set = MessageSet(each, on_corrupt="skip")
+        list(message_set)
+        next(message_set.iterate(deep=False), None)
+        core.count_plain(each, 0, len(each))
+        core.count_uncompressed(memoryview(each), 0, len(each))
+        core.collect_plain(each, 0, [])
+    encode_message_set(payloads)
+    for wrong in ([b"a", 5], ["text"], [bytearray(2)]):
+        with contextlib.suppress(TypeError):
+            encode_message_set(wrong)
+
+
+def test_nothing_is_leaked():
+    payloads = [b"x" * 300, b"", b"y" * 50]
+    plain = encode_message_set(payloads)
+    sets = [plain, plain[:-1], plain + encode_message_set(payloads, Codec.GZIP) + plain[1:], b""]
+    watched = (None, Message, payloads[0], plain)
+    rounds = 1000
+    for _ in range(rounds // 10):  # fills caches and free lists
+        everything_once(sets, payloads)
+    counts = [sys.getrefcount(each) for each in watched]
+    tracemalloc.start()
+    try:
+        everything_once(sets, payloads)
+        gc.collect()
+        before = tracemalloc.get_traced_memory()[0]
+        for _ in range(rounds):
+            everything_once(sets, payloads)
+        gc.collect()
+        grown = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert grown < 16 * rounds  # as much as the smallest object, lost once per round
+    grown_counts = [sys.getrefcount(each) - was for each, was in zip(watched, counts, strict=True)]
+    assert max(grown_counts) < rounds / 2
+
+
+def test_a_buffer_is_let_go_of():
+    data = bytearray(HELLO + WORLD)
+    assert core.count_plain(data, 0, len(data)) == 2
+    assert core.count_uncompressed(data, 0, len(data)) == (2, len(data))
+    data += b"more"  # a BufferError while somebody holds it
+
+
+@pytest.mark.parametrize(("start", "end"), [(2, 1), (0, -1), (-1, -1), (15, 14)])
+def test_nothing_is_found_in_a_range_that_is_none(start, end):
+    assert core.count_plain(HELLO, start, end) == 0
+
+
+@pytest.mark.parametrize(
+    "size", [0, 1, 63, 64, 65, 79, 80, 81, 200, 65_535, 65_536, 65_537, 300_000]
+)
+def test_every_length_has_its_crc(size):
+    payload = bytes(n * 7 % 251 for n in range(size))
+    encoded = encode_message_set([payload])
+    assert encoded[:10] + payload == Message.of(payload).encode() == encoded
+    assert core.count_plain(encoded, 0, len(encoded)) == 1
+    assert list(MessageSet(encoded)) == [(Message.of(payload), len(encoded))]
