@@ -17,7 +17,11 @@ def test_every_example_does_what_the_document_says(start_broker, tmp_path, acces
     (directory / "broker.yaml").write_text(
         "broker_id: 0\nlog_dir: hermes-data\nlisten: tcp:9092:interface=127.0.0.1\n"
     )
-    port = start_broker(log_dir=str(directory / "hermes-data")).port
+    port = start_broker(
+        log_dir=str(directory / "hermes-data"),
+        coordination="embedded",
+        coordination_listen="tcp:0:interface=127.0.0.1",
+    ).port
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = {**os.environ, "PATH": path, "HERMES_BROKER": f"127.0.0.1:{port}"}
     examples = BLOCK.findall(DOCUMENT.read_text(encoding="utf-8"))
