@@ -4,12 +4,45 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[1]
 MODULES = sorted((ROOT / "hermes").rglob("*.py"))
+
+# Of each room what it may import: the map of ARCHITECTURE.md in detail. `__init__` is `hermes`
+# itself, whose public names are the client's.
+ROOMS = {
+    "_version": "",
+    "errors": "",
+    "interfaces": "",
+    "quoting": "",
+    "forks": "",
+    "backoff": "",
+    "rate_limit": "",
+    "limited_log": "quoting rate_limit",
+    "listening": "errors",
+    "logs": "quoting",
+    "config": "errors interfaces quoting",
+    "plugins": "errors interfaces",
+    "protocol": "errors quoting",
+    "storage": "errors interfaces plugins protocol quoting",
+    "coordination": "_version backoff config errors forks limited_log listening logs protocol "
+    "quoting",
+    "broker": "_version config coordination errors interfaces limited_log listening logs plugins "
+    "protocol quoting rate_limit storage",
+    "client": "backoff config coordination errors forks interfaces plugins protocol quoting "
+    "rate_limit",
+    "aio": "client coordination errors forks protocol",
+    "spark": "client config coordination errors interfaces plugins protocol quoting",
+    "tap": "broker config errors logs",
+    "testing": "broker config errors",
+    "cli": "__init__ backoff broker client config coordination errors interfaces plugins protocol "
+    "quoting spark storage",
+    "__init__": "_version client errors",
+}
 
 
 def imported_names(path: Path) -> Iterator[str]:
@@ -30,6 +63,41 @@ def test_each_layer_imports_only_those_below_it() -> None:
         text=True,
     )
     assert linted.returncode == 0, linted.stdout + linted.stderr
+
+
+def module_name(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+def imported_modules() -> dict[str, set[str]]:
+    """Of each module of Hermes those of Hermes that it imports, wherever in its text."""
+    names = {module_name(path): path for path in MODULES}
+    found: dict[str, set[str]] = {}
+    for module, path in names.items():
+        found[module] = set()
+        for name in imported_names(path):
+            imported = name if name in names else name.rpartition(".")[0]
+            if imported in names:
+                found[module].add(imported)
+    return found
+
+
+def test_no_import_is_circular() -> None:
+    TopologicalSorter(imported_modules()).prepare()  # raises CycleError
+
+
+def test_each_room_imports_only_what_it_may() -> None:
+    found: dict[str, set[str]] = {}
+    for module, imported in imported_modules().items():
+        room = room_of(module)
+        found.setdefault(room, set()).update(map(room_of, imported))
+    for room, rooms in found.items():
+        assert room in ROOMS, f"{room} is new: say what it may import"
+        assert rooms - {room} <= set(ROOMS[room].split()), room
+
+
+def room_of(module: str) -> str:
+    return module.split(".")[1] if "." in module else "__init__"
 
 
 def test_only_the_composition_root_imports_the_reactor() -> None:

@@ -11,8 +11,8 @@ order of a reading:
     topics       which there are; flushing: when logs are flushed
     turns, large_answers, limits, pages
                  what keeps one client's requests from holding up the others
-    connection   one client: order and bounds of requests; answers, sends, carriers: what goes out
-    factory      all connections
+    connection   one client: order and bounds of requests; answers, sends, carriers: what goes out;
+                 connections: all of them
     serving      a broker between its start and its stop, and what it consists of; patience: how
                  long a stop waits; regular, maintenance: what runs by the clock, and clocks: which
     coordinating its part in coordination

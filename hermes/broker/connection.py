@@ -29,23 +29,18 @@ The bounds:
 import socket
 from enum import Enum, auto
 from typing import Any
-from typing import Protocol as TypingProtocol
 
 from twisted.internet import tcp
 from twisted.internet.defer import CancelledError
-from twisted.internet.interfaces import IDelayedCall, IReactorTime
-from twisted.internet.protocol import Protocol, connectionDone
+from twisted.internet.interfaces import IAddress, IDelayedCall
+from twisted.internet.protocol import Protocol, ServerFactory, connectionDone
 from twisted.python.failure import Failure
 
 from hermes.broker.answers import Answers, Place
-from hermes.broker.broker import Broker
 from hermes.broker.carriers import Carrier, SendfileCarrier, carrier_for
-from hermes.broker.limits import RequestMemory
+from hermes.broker.connections import Connections
 from hermes.broker.outcomes import CloseConnection, DeferredResponse, Response
-from hermes.broker.pages import PageCache
-from hermes.config import BrokerConfig
 from hermes.errors import HermesError
-from hermes.limited_log import LimitedLog
 from hermes.protocol import (
     AcknowledgedProduceRequest,
     LongProduce,
@@ -55,7 +50,7 @@ from hermes.protocol import (
     RequestReceiver,
 )
 
-__all__ = ["MAX_UNANSWERED", "READ_AHEAD_BYTES", "BrokerConnection", "Owner"]
+__all__ = ["MAX_UNANSWERED", "READ_AHEAD_BYTES", "BrokerConnection", "BrokerFactory"]
 
 #: How much of further requests is read while an answer is outstanding.
 READ_AHEAD_BYTES = 64 * 1024
@@ -75,38 +70,6 @@ _PRODUCES = (
 )
 
 
-class Owner(TypingProtocol):
-    """What connections have in common, and who counts them.
-
-    Attributes:
-        broker: decides what requests do.
-        config: the broker's settings.
-        clock: the reactor, or a test's `Clock`.
-        pages: keeps cold pages off the reactor.
-        memory: the budget of requests that are being received.
-        lines: takes the log lines that clients cause.
-    """
-
-    broker: Broker
-    config: BrokerConfig
-    clock: IReactorTime
-    pages: PageCache
-    memory: RequestMemory
-    lines: LimitedLog
-
-    def connected(self, connection: "BrokerConnection") -> None:
-        """A connection was made."""
-
-    def disconnected(self, connection: "BrokerConnection") -> None:
-        """A connection is lost; outcomes may still be pending."""
-
-    def finished(self, connection: "BrokerConnection") -> None:
-        """A lost connection does nothing any more. May be said twice."""
-
-    def refused(self, peer: str, reason: str) -> None:
-        """A connection is being closed for what its peer did."""
-
-
 class _State(Enum):
     """See the module."""
 
@@ -123,9 +86,9 @@ _SERVING, _DRAINING, _LINGERING, _LOST = _State
 class BrokerConnection(Protocol):
     """Serves one client; see the module."""
 
-    def __init__(self, owner: Owner) -> None:
-        self._owner = owner
-        self._broker = owner.broker
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
+        self._broker = connections.broker
         self._state = _SERVING
         self._carrier: Carrier | None = None
         # Input.
@@ -135,7 +98,7 @@ class BrokerConnection(Protocol):
         self._yielded = False  # whether a call for the next turn is scheduled
         self._advancing = False
         # Output.
-        self._answers = Answers(owner.pages, self._broker.turns, self._broker.large_answers)
+        self._answers = Answers(connections.pages, self._broker.turns, self._broker.large_answers)
         self._linger: IDelayedCall | None = None
         # Whether the socket is read, and whether the peer is idle.
         self._reading = True
@@ -147,10 +110,10 @@ class BrokerConnection(Protocol):
 
     def connectionMade(self) -> None:
         """The connection is there: set its options and count it."""
-        _set_socket_options(self.transport, self._owner.config)
+        _set_socket_options(self.transport, self._connections.config)
         self._carrier = carrier_for(self.transport)  # type: ignore[arg-type]
         self._answers.open(self.transport, self._carrier, self, self._sent)
-        self._owner.connected(self)
+        self._connections.connected(self)
 
     def dataReceived(self, data: bytes) -> None:
         """Bytes arrived: take the requests that are whole."""
@@ -168,7 +131,7 @@ class BrokerConnection(Protocol):
         self._answers.close()
         if self._linger is not None and self._linger.active():
             self._linger.cancel()
-        self._owner.disconnected(self)
+        self._connections.disconnected(self)
         if self._ordered is not None and self._ordered.cancellable:
             self._ordered.response.cancel()
         self._advance()
@@ -285,7 +248,7 @@ class BrokerConnection(Protocol):
         if self._state is _DRAINING and self._answers.is_empty:
             self._close()
         if self._state is _LOST and self._answers.is_empty and not self._yielded:
-            self._owner.finished(self)
+            self._connections.finished(self)
 
     def _take_requests(self, ends: float) -> None:
         """Take requests as long as there are any, their turn has come and isn't over."""
@@ -369,20 +332,22 @@ class BrokerConnection(Protocol):
     def _sending_failed(self, error: Exception) -> None:
         """A peer that left is no news; a segment that can't be read is."""
         if not isinstance(error, ConnectionError):
-            self._owner.lines.error(
+            self._connections.lines.error(
                 "sending", "sending to {peer} failed: {error}", peer=self._peer(), error=error
             )
         self._abort()
 
     def _report_fault(self, failure: Failure) -> None:
         """What no request should ever cause: log where it came from."""
-        self._owner.lines.failure("fault", "serving {peer} failed", failure, peer=self._peer())
+        self._connections.lines.failure(
+            "fault", "serving {peer} failed", failure, peer=self._peer()
+        )
 
     def _refuse(self, reason: str) -> None:
         """Close because of what the peer did, once the answers before it have left."""
         if self._state is _SERVING or self._state is _LOST:
             self._take_no_more(_LOST if self._state is _LOST else _DRAINING)
-            self._owner.refused(self._peer(), reason)
+            self._connections.refused(self._peer(), reason)
 
     def _take_no_more(self, state: _State) -> None:
         """Drop what has arrived of further requests."""
@@ -403,8 +368,8 @@ class BrokerConnection(Protocol):
             transport.loseConnection()
             return
         transport.loseWriteConnection()
-        clock = self._owner.clock
-        deadline = clock.seconds() + self._owner.config.stop_timeout_ms / 1000
+        clock = self._connections.clock
+        deadline = clock.seconds() + self._connections.config.stop_timeout_ms / 1000
         self._linger = clock.callLater(_LINGER_SECONDS, self._look_at_peer, deadline)
         self._read(True)
 
@@ -412,7 +377,7 @@ class BrokerConnection(Protocol):
         """Look whether the peer has everything by now."""
         if self._carrier is None or self.transport is None:
             return
-        clock = self._owner.clock
+        clock = self._connections.clock
         if not self._carrier.unsent_bytes():
             self.transport.loseConnection()
         elif clock.seconds() >= deadline:
@@ -436,7 +401,7 @@ class BrokerConnection(Protocol):
         receiver = self._receiver
         checking = self._ordered.request_bytes if self._ordered is not None else 0
         missing = receiver.missing_bytes if self._state is _SERVING else 0
-        self._owner.memory.update(self, receiver.buffered_bytes + checking, missing, checking)
+        self._connections.memory.update(self, receiver.buffered_bytes + checking, missing, checking)
         self._apply_reading()
 
     def _apply_reading(self) -> None:
@@ -460,7 +425,7 @@ class BrokerConnection(Protocol):
     # -- parts ----------------------------------------------------------------------------------
 
     def _new_receiver(self) -> RequestReceiver:
-        config = self._owner.config
+        config = self._connections.config
         return RequestReceiver(
             max_request_bytes=config.max_request_bytes, max_message_bytes=config.max_message_bytes
         )
@@ -468,6 +433,20 @@ class BrokerConnection(Protocol):
     def _peer(self) -> str:
         peer = self.transport.getPeer() if self.transport is not None else None
         return f"{getattr(peer, 'host', peer)}:{getattr(peer, 'port', '')}"
+
+
+class BrokerFactory(ServerFactory):
+    """Makes the connections of one broker."""
+
+    noisy = False
+
+    def __init__(self, connections: Connections) -> None:
+        """Args: connections: what they share."""
+        self._connections = connections
+
+    def buildProtocol(self, addr: IAddress | None) -> BrokerConnection | None:
+        """Serve a new connection, or refuse it when there are too many."""
+        return BrokerConnection(self._connections) if self._connections.has_room() else None
 
 
 def _set_socket_options(transport: Any, config: Any) -> None:

@@ -24,8 +24,9 @@ from twisted.internet.threads import deferToThreadPool
 from twisted.python.threadpool import ThreadPool
 
 from hermes.broker.broker import Broker
+from hermes.broker.connection import BrokerFactory
+from hermes.broker.connections import Connections
 from hermes.broker.coordinating import Coordination
-from hermes.broker.factory import BrokerFactory
 from hermes.broker.flushing import FlushPolicy, FlushScheduler
 from hermes.broker.maintenance import Maintenance
 from hermes.broker.pages import PageCache
@@ -146,7 +147,8 @@ class ServingBroker:
                 in_thread=in_thread,
             )
             self.broker.tell_coordination = self.coordination.told
-            self._factory = BrokerFactory(self.broker, config, reactor, PageCache(in_thread))
+            self._connections = Connections(self.broker, config, reactor, PageCache(in_thread))
+            factory = BrokerFactory(self._connections)
             self._maintenance = Maintenance(
                 self._directory,
                 lru_cache(maxsize=None)(retention_policy),
@@ -158,7 +160,7 @@ class ServingBroker:
             self.coordination.start()
             self._ports = []
             for listener in listeners:
-                opened = listener.open(self._factory)
+                opened = listener.open(factory)
                 undo.callback(opened.port.stopListening)
                 self._ports.append(opened.port)
                 self.addresses.append(opened.address)
@@ -199,9 +201,9 @@ class ServingBroker:
 
     @inlineCallbacks
     def _drain(self) -> "Any":
-        drained = self._factory.drain()
+        drained = self._connections.drain()
         if not (yield self._patience.for_clients(drained)):
-            self._factory.abort_all()
+            self._connections.abort_all()
             # What threads look at for them may still be appended.
             if not (yield self._patience.for_disk(drained, lambda: None)):
                 self._log.critical("requests that were under way do not end; they are left behind")
@@ -258,8 +260,8 @@ class ServingBroker:
         retention = config.retention_check_interval_ms / 1000
         first = min(retention, FIRST_RETENTION_SECONDS)
         for function, interval, delay in (
-            (self._factory.sweep_idle, config.idle_timeout_ms / 1000, None),
-            (self._factory.memory.look, _LOOK_SECONDS, None),
+            (self._connections.sweep_idle, config.idle_timeout_ms / 1000, None),
+            (self._connections.memory.look, _LOOK_SECONDS, None),
             (self.broker.large_answers.look, _LOOK_SECONDS, None),
             (self._maintenance.reopen_offline, _REOPEN_SECONDS, None),
             (self._maintenance.watch_clock, _WATCH_SECONDS, None),

@@ -12,8 +12,8 @@ from twisted.internet.testing import StringTransport
 from twisted.logger import LogEvent, eventAsText, globalLogPublisher
 
 from hermes.broker.broker import Broker
-from hermes.broker.connection import BrokerConnection
-from hermes.broker.factory import BrokerFactory
+from hermes.broker.connection import BrokerConnection, BrokerFactory
+from hermes.broker.connections import Connections
 from hermes.broker.flushing import FlushPolicy, FlushScheduler
 from hermes.broker.pages import PageCache
 from hermes.broker.topics import TopicRegistry
@@ -69,11 +69,13 @@ class BrokerBench:
             now_ms=lambda: 1_800_000_000_000,
             in_thread=in_thread,
         )
-        self.factory = BrokerFactory(self.broker, config, self.clock, PageCache(maybeDeferred))
+        pages = PageCache(maybeDeferred)
+        self.connections = Connections(self.broker, config, self.clock, pages)
+        self._factory = BrokerFactory(self.connections)
 
     def connect(self) -> tuple[BrokerConnection, Any]:
         """A new connection and its transport."""
-        connection = self.factory.buildProtocol(None)
+        connection = self._factory.buildProtocol(None)
         assert connection is not None
         transport = StringTransport()
         connection.makeConnection(transport)

@@ -91,21 +91,21 @@ def test_any_order_of_events_ends_with_nothing_left(events: list[str]) -> None:
                 bench.clock.advance(1)
             elif event == "drain":
                 if not drained:
-                    bench.factory.drain().addCallback(drained.append)
+                    bench.connections.drain().addCallback(drained.append)
             elif event == "new":
                 if not drained:
                     clients.append(Client(bench))
             elif not clients[-1].is_lost:
                 clients[-1].do(event)
         if not drained:
-            bench.factory.drain().addCallback(drained.append)
+            bench.connections.drain().addCallback(drained.append)
         for client in clients:
             client.lose()
         for _ in range(30):
             threads.run()
             bench.clock.advance(1)
         assert drained, "something is still waited for"
-        assert bench.factory.memory.used_bytes == 0
+        assert bench.connections.memory.used_bytes == 0
         assert bench.broker.metrics.connections == 0
         assert bench.directory.open_segments <= 1, "segments of answers that nobody reads"
         bench.close()

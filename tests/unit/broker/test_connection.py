@@ -74,9 +74,9 @@ def test_whole_requests_that_wait_count_against_the_budget(bench: BrokerBench) -
     connection, _ = bench.connect()
     connection.dataReceived(waiting_fetch(("t", 0, len(STORED), 100)))
     connection.dataReceived(fetch("t", 0, 0) * 100)
-    assert bench.factory.memory.used_bytes == len(fetch("t", 0, 0)) * 100
+    assert bench.connections.memory.used_bytes == len(fetch("t", 0, 0)) * 100
     bench.clock.advance(30)
-    assert bench.factory.memory.used_bytes == len(fetch("t", 0, 0)) * 99, (
+    assert bench.connections.memory.used_bytes == len(fetch("t", 0, 0)) * 99, (
         "the first answer is unread"
     )
 

@@ -51,7 +51,7 @@ class Stoppable(BrokerBench):
         def drained(_: Any) -> None:
             self.is_drained = True
 
-        self.factory.drain().addCallback(drained)
+        self.connections.drain().addCallback(drained)
 
 
 @pytest.fixture
@@ -94,11 +94,11 @@ def test_a_broker_has_not_drained_while_something_may_still_be_appended(bench: S
     bench.drain()
     assert not bench.is_drained
     assert end_of(bench) == 0
-    assert bench.factory.memory.used_bytes > len(LARGE), "it is held until it is done"
+    assert bench.connections.memory.used_bytes > len(LARGE), "it is held until it is done"
     bench.threads.run()
     assert bench.is_drained
     assert end_of(bench) == len(LARGE) + len(SMALL)
-    assert bench.factory.memory.used_bytes == 0
+    assert bench.connections.memory.used_bytes == 0
 
 
 @pytest.mark.parametrize("partitions", [1, 65])
@@ -145,7 +145,7 @@ def test_a_cut_connection_with_an_outcome_under_way_is_waited_for(bench: Stoppab
     connection, transport = bench.connect()
     connection.dataReceived(produce("t", 0, LARGE))
     bench.drain()
-    bench.factory.abort_all()
+    bench.connections.abort_all()
     assert transport.disconnected
     lose(connection)
     assert not bench.is_drained

@@ -270,7 +270,7 @@ def test_decoded_requests_are_few_however_many_arrive(tmp_path: Path) -> None:
     for _ in range(20):
         connection, _ = bench.connect()
         connection.dataReceived(produces)
-    assert bench.factory.memory.used_bytes >= 20 * (len(produces) - 4)
+    assert bench.connections.memory.used_bytes >= 20 * (len(produces) - 4)
     while work:
         (done, do) = work.pop()
         assert not work, "one at a time"

@@ -1,22 +1,36 @@
-"""All connections of one broker: their number, their budget, the sweep for idle ones."""
+"""All connections of one broker: what they share, how many there are, the sweep for idle ones.
+
+A connection knows this table and tells it what becomes of itself; the table knows a connection as a
+`Connection`, which it may end. Neither knows the factory (connection.py), which knows both.
+"""
+
+from typing import Protocol
 
 from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IAddress, IReactorTime
-from twisted.internet.protocol import Factory
+from twisted.internet.interfaces import IReactorTime
 
 from hermes.broker.broker import Broker
-from hermes.broker.connection import BrokerConnection
-from hermes.broker.limits import RequestMemory
+from hermes.broker.limits import Reader, RequestMemory
 from hermes.broker.pages import PageCache
 from hermes.config import BrokerConfig
 from hermes.limited_log import LimitedLog
 from hermes.logs import ModuleLogger
 
-__all__ = ["BrokerFactory"]
+__all__ = ["Connection", "Connections"]
 
 
-class BrokerFactory(Factory):
-    """Makes the connections of one broker and keeps them in bounds.
+class Connection(Reader, Protocol):
+    """A connection, as the table sees it."""
+
+    def was_idle(self) -> bool:
+        """Whether the peer has been silent since the last call, and the silence was its own."""
+
+    def drain(self) -> None:
+        """Take no more requests; close once the responses under way have left."""
+
+
+class Connections:
+    """The connections of one broker; lives in the reactor's thread.
 
     Attributes:
         broker: decides what requests do.
@@ -28,7 +42,6 @@ class BrokerFactory(Factory):
     """
 
     _log = ModuleLogger()
-    noisy = False
 
     def __init__(
         self, broker: Broker, config: BrokerConfig, clock: IReactorTime, pages: PageCache
@@ -39,55 +52,55 @@ class BrokerFactory(Factory):
         self.pages = pages
         self.memory = RequestMemory(config.request_memory_bytes)
         self.lines = LimitedLog(self._log, clock.seconds)
-        self._open: set[BrokerConnection] = set()
-        self._unfinished: set[BrokerConnection] = set()  # the open ones, and those with outcomes
+        self._open: set[Connection] = set()
+        self._unfinished: set[Connection] = set()  # the open ones, and those with responses pending
         self._drained: Deferred[None] | None = None
 
-    def buildProtocol(self, addr: IAddress | None) -> BrokerConnection | None:
-        """Serve a new connection, or refuse it when there are too many."""
-        if len(self._open) >= self.config.max_connections:
-            self.broker.metrics.connections_refused += 1
-            self.lines.warn(
-                "connections",
-                "refused a connection: max_connections={limit} are open",
-                limit=self.config.max_connections,
-            )
-            return None
-        return BrokerConnection(self)
+    def has_room(self) -> bool:
+        """Whether there may be one more connection; one that is refused is counted and logged."""
+        if len(self._open) < self.config.max_connections:
+            return True
+        self.broker.metrics.connections_refused += 1
+        self.lines.warn(
+            "connections",
+            "refused a connection: max_connections={limit} are open",
+            limit=self.config.max_connections,
+        )
+        return False
 
-    def connected(self, connection: BrokerConnection) -> None:
+    def connected(self, connection: Connection) -> None:
         """A connection was made."""
         self._open.add(connection)
         self._unfinished.add(connection)
         self.broker.metrics.connections += 1
         self.memory.add(connection)
 
-    def disconnected(self, connection: BrokerConnection) -> None:
-        """A connection is gone, though perhaps not all that it asked for is done."""
+    def disconnected(self, connection: Connection) -> None:
+        """A connection is lost; what it asked for may still be under way."""
         self._open.discard(connection)
         self.broker.metrics.connections -= 1
 
-    def finished(self, connection: BrokerConnection) -> None:
-        """A connection that is gone has nothing under way any more. Again is harmless."""
+    def finished(self, connection: Connection) -> None:
+        """A lost connection has nothing under way any more. May be called twice."""
         self._unfinished.discard(connection)
         self.memory.remove(connection)
-        self._tell_drained()
+        self._notify_drained()
 
     def refused(self, peer: str, reason: str) -> None:
-        """A connection is being closed for what its peer did: count and, at times, log it."""
+        """A connection is closed for what its peer did: count and, within limits, log it."""
         self.broker.metrics.requests_refused += 1
         self.lines.warn(
             "refused", "closing the connection of {peer}: {reason}", peer=peer, reason=reason
         )
 
     def sweep_idle(self) -> None:
-        """Close connections that were silent since the last sweep; call every `idle_timeout`."""
+        """Close connections that were silent since the last sweep; call it every `idle_timeout`."""
         for connection in list(self._open):
             if connection.was_idle():
                 connection.give_up("it was idle for longer than idle_timeout")
 
     def drain(self) -> "Deferred[None]":
-        """Let all connections finish the answers under way and close.
+        """Let all connections finish the responses under way and close.
 
         Returns:
             A Deferred that fires when the last one is gone and nothing that was asked for is under
@@ -97,10 +110,10 @@ class BrokerFactory(Factory):
         self.broker.waiting.wake_all()
         for connection in list(self._open):
             connection.drain()
-        self._tell_drained()
+        self._notify_drained()
         return drained
 
-    def _tell_drained(self) -> None:
+    def _notify_drained(self) -> None:
         if self._drained is not None and not self._unfinished:
             drained, self._drained = self._drained, None
             drained.callback(None)
@@ -108,4 +121,4 @@ class BrokerFactory(Factory):
     def abort_all(self) -> None:
         """Cut what did not drain in time."""
         for connection in list(self._open):
-            connection.give_up("the broker stops")
+            connection.give_up("the broker is shutting down")
