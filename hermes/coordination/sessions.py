@@ -2,7 +2,7 @@
 
 kazoo keeps the connection; this adds what its users must not have to think about:
 
-- a lease. As long as `holds_lease`, the session lives on the server for certain, and with it the
+- a lease. As long as it is held, the session lives on the server for certain, and with it the
   ephemeral nodes. kazoo can't say that: its LOST comes when a server says so, and so never comes
   while all are out of reach. The lease counts from when an answered request was *sent*, and ends
   well before the session can.
@@ -16,10 +16,13 @@ kazoo keeps the connection; this adds what its users must not have to think abou
 
 import atexit
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple
+from weakref import WeakValueDictionary
 
 from kazoo.client import KazooClient, KazooState
 from kazoo.exceptions import (
@@ -39,7 +42,7 @@ from hermes.errors import CoordinationError, CoordinationUnavailableError, Inval
 from hermes.forks import FORKED, watch_forks
 from hermes.quoting import quoted
 
-__all__ = ["Node", "Session"]
+__all__ = ["Lease", "Node", "Session", "boot_seconds"]
 
 _log = logging.getLogger(__name__)
 
@@ -51,9 +54,36 @@ _GOODBYE_SECONDS: Final[float] = 5.0
 _RECONNECT: Final = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_delay": 1.0}
 
 
-def _boot_seconds() -> float:
-    """A clock that goes on while the machine sleeps, as the server's does."""
-    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+#: A clock that goes on while the machine sleeps, as the server's does. Streams read it once per
+#: message, hence no function around it.
+boot_seconds: Final[Callable[[], float]] = partial(
+    time.clock_gettime, getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+)
+
+
+class Lease:
+    """How long a session, and what is registered in it, lives for certain. Threads may share it.
+
+    Args:
+        session_id: the session.
+        clock: seconds that never go backwards.
+
+    Attributes:
+        clock: as given.
+        until: when it ends, by the clock; every answered request extends it, and the end of the
+            session ends it. Read it again before relying on it.
+    """
+
+    __slots__ = ("__weakref__", "clock", "session_id", "until")
+
+    def __init__(self, session_id: int, clock: Callable[[], float] = boot_seconds) -> None:
+        self.session_id = session_id
+        self.clock = clock
+        self.until = -math.inf
+
+    def is_held(self) -> bool:
+        """Whether the session lives for certain at this moment."""
+        return self.clock() < self.until
 
 
 class Node(NamedTuple):
@@ -107,7 +137,7 @@ class Session:
         session_timeout_seconds: float = 6.0,
         connection_timeout_seconds: float = 6.0,
         on_change: Callable[[], None] = lambda: None,
-        clock: Callable[[], float] = _boot_seconds,
+        clock: Callable[[], float] = boot_seconds,
     ) -> None:
         self._connect = connect
         hosts, slash, chroot = connect.partition("/")
@@ -116,7 +146,9 @@ class Session:
         self._timeout = session_timeout_seconds
         self._on_change = on_change
         self._clock = clock
-        self._lease: tuple[int, float] = (0, 0.0)
+        self._lease = Lease(0, clock)
+        self._leases: WeakValueDictionary[int, Lease] = WeakValueDictionary()
+        self._lease_lock = threading.Lock()
         self._is_forked = False
         self._is_lost = False
         self._starting_until: float | None = None
@@ -181,7 +213,7 @@ class Session:
         if self._is_forked:
             return
         self._stopping.set()
-        self._lease = (0, 0.0)
+        self._lease.until = -math.inf
         with self._stop_lock:  # kazoo's second stop returns while the first is under way
             self._disconnect()
         if self._beating.is_alive():
@@ -213,8 +245,15 @@ class Session:
 
     def holds_lease(self, session_id: int) -> bool:
         """Whether that session, and what is registered in it, lives for certain."""
-        owner, end = self._lease
-        return owner == session_id and self._clock() < end
+        return self.lease(session_id).is_held()
+
+    def lease(self, session_id: int) -> Lease:
+        """The lease of a session: one object for each session, for as long as somebody has it."""
+        with self._lease_lock:
+            lease = self._leases.get(session_id)
+            if lease is None:
+                lease = self._leases[session_id] = Lease(session_id, self._clock)
+            return lease
 
     # -- calls ----------------------------------------------------------------------------------
 
@@ -256,7 +295,8 @@ class Session:
                 f"ZooKeeper's answer can't be understood: {error!r:.100}"
             ) from error
         if session_id is not None and session_id == self.session_id:
-            self._lease = (session_id, sent + self._timeout * _LEASE_PART)
+            self._lease = self.lease(session_id)
+            self._lease.until = sent + self._timeout * _LEASE_PART
         return result
 
     def _patience(self) -> float:
@@ -400,7 +440,7 @@ class Session:
     def _state_changed(self, state: Any) -> None:
         """Kazoo's listener; it runs in the thread of the connection and so must not wait."""
         if state == KazooState.LOST:
-            self._lease = (0, 0.0)
+            self._lease.until = -math.inf
         if not self._stopping.is_set():
             self._say(state)
         self._on_change()

@@ -1,34 +1,65 @@
 """One partition that a stream of this consumer owns: fetched, handed out, finished, committed.
 
-Four offsets only ever move on, but for a seek or a reset:
+Four offsets only ever increase, except through a seek or a reset:
 
     committed <= finished <= position <= fetch_offset
 
-`position` is where the next message to be handed out starts; `finished` is behind the last one
-that the application has finished with, and so what may be committed. Everything is guarded by the
-condition of the stream; the fetcher, the membership and the application meet there.
+`position` is where the next message to be handed out starts; `finished` is the end of the last one
+that the application has finished with, and so what may be committed. The lock of the stream guards
+everything; the fetcher, the membership and the application meet there.
+
+Messages are handed out in runs. `open_run` gives the reader an iterator that it may use without the
+lock until somebody closes the run; how far the reader got is read off the iterator. So a message
+that the reader takes at the moment when the run is closed is noticed later, but never lost.
 """
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
+from itertools import islice
+from operator import length_hint
+from typing import Any, Final, NamedTuple
 
 from hermes.coordination.layout import BrokerPartition
-from hermes.protocol import Message, MessageSet
+from hermes.coordination.sessions import Lease
+from hermes.errors import HermesError
+from hermes.protocol import MessageSet
 
-__all__ = ["Claim"]
+__all__ = ["Claim", "StreamMessage"]
+
+# How many messages make a run. Few enough for the garbage collector not to start because of them.
+_RUN_MESSAGES: Final = 256
+
+
+class StreamMessage(NamedTuple):
+    """A message of a stream.
+
+    Attributes:
+        message: the payload, decoded.
+        topic: its topic.
+        partition: its partition's number on the broker.
+        offset: where it starts in the partition; those within a compressed message share one.
+        next_offset: where to resume after it.
+        broker_id: the broker that has the partition.
+    """
+
+    message: Any
+    topic: str
+    partition: int
+    offset: int
+    next_offset: int
+    broker_id: int
 
 
 class _Chunk:
-    """Fetched messages: an iteration under way, and what they take."""
+    """Fetched messages: an iteration under way, and the memory they take."""
 
-    __slots__ = ("iterator", "messages", "size_bytes")
+    __slots__ = ("messages", "runs", "size_bytes")
 
-    def __init__(self, messages: MessageSet) -> None:
+    def __init__(self, messages: MessageSet, runs: Iterator[list[StreamMessage]]) -> None:
         self.messages = messages
+        self.runs = runs
         self.size_bytes = len(messages)
-        self.iterator: Iterator[tuple[Message, int]] = iter(messages)
 
 
 class Claim:
@@ -38,17 +69,15 @@ class Claim:
         topic: the topic.
         partition: the partition.
         stream_id: the stream, as it stands in ZooKeeper.
-        lock: the condition of the stream.
-        is_held: whether the session that the claim belongs to lives for certain.
-        session_id: that session.
+        lock: the condition of the stream. Notifying all on it closes the open run.
+        lease: of the session in which the partition is owned.
 
     Attributes:
+        session_id: the session of the lease.
         offset_version: the version of the offset's node; None while there is no node.
         committed: the offset in ZooKeeper; None while there is none.
         fetch_offset: where to fetch next; None until that is known.
-        position, finished: see above.
         epoch: counts seeks, so that what was fetched before one is not taken for what comes after.
-        handed: behind the message that the application has in its hands; None if it has none.
         failure: what the stream raises; nothing is fetched any more.
         needs_iteration: a fetch can't go on before the application has taken what was fetched,
             since only iterating finds its end.
@@ -60,50 +89,80 @@ class Claim:
         partition: BrokerPartition,
         stream_id: str,
         lock: threading.Condition,
-        is_held: Callable[[], bool],
-        session_id: int,
+        lease: Lease,
     ) -> None:
         self.topic = topic
         self.partition = partition
         self.stream_id = stream_id
         self.lock = lock
-        self.is_held = is_held
-        self.session_id = session_id
+        self.lease = lease
+        self.session_id = lease.session_id
         self.offset_version: int | None = None
         self.committed: int | None = None
         self.fetch_offset: int | None = None
-        self.position = self.finished = 0
         self.epoch = 0
-        self.handed: int | None = None
         self.failure: Exception | None = None
         self.needs_iteration = False
         self.is_paused = False
         self.is_revoked = False
         self.is_lost = False
+        self._position = self._finished = 0
+        # Behind the message that the application has in its hands; None if it has none.
+        self._in_hands: int | None = None
         self._chunks: deque[_Chunk] = deque()
         self._buffered_bytes = 0
+        self._run: list[StreamMessage] = []
+        self._rest = iter(self._run)
+        self._counted = 0
 
     def __str__(self) -> str:
         return f"{self.topic} {self.partition}"
 
+    def is_held(self) -> bool:
+        """Whether the session in which the partition is owned lives for certain."""
+        return self.lease.is_held()
+
     # -- positions ------------------------------------------------------------------------------
 
+    @property
+    def position(self) -> int:
+        """Where the next message to be handed out starts."""
+        with self.lock:
+            self._count()
+            return self._position
+
+    @property
+    def finished(self) -> int:
+        """The end of the last message that the application has finished with."""
+        with self.lock:
+            self._count()
+            return self._finished
+
     def start_at(self, offset: int) -> None:
-        """Go on from an offset; forgets what was fetched."""
+        """Resume at an offset; forgets what was fetched."""
         with self.lock:
             self.epoch += 1
             self._chunks.clear()
             self._buffered_bytes = 0
+            self._start_run([])
             self.needs_iteration = False
             self.failure = None
-            self.handed = None
-            self.fetch_offset = self.position = self.finished = offset
+            self._in_hands = None
+            self.fetch_offset = self._position = self._finished = offset
             self.lock.notify_all()
 
     def fail(self, error: Exception) -> None:
         """Have the stream raise an error; the partition rests until a seek."""
         with self.lock:
             self.failure = error
+            self.lock.notify_all()
+
+    def revoke(self, *, lost: bool) -> None:
+        """Hand out nothing more; if the claim is lost, nothing more counts as finished."""
+        with self.lock:
+            self._count()
+            self.is_revoked = True
+            self.is_lost = self.is_lost or lost
             self.lock.notify_all()
 
     # -- fetching -------------------------------------------------------------------------------
@@ -128,34 +187,56 @@ class Claim:
                 self.fetch_offset = following
             else:
                 self.needs_iteration = True
-            chunk = _Chunk(messages)
+            chunk = _Chunk(messages, self._runs(messages))
             self._chunks.append(chunk)
             self._buffered_bytes += chunk.size_bytes
             self.lock.notify_all()
 
+    def _runs(self, messages: MessageSet) -> Iterator[list[StreamMessage]]:
+        """Iterate over messages in runs; what stands before a damaged message is one, too."""
+        broker_id, partition = self.partition
+        topic, offset, damage = self.topic, messages.base_offset, None
+        pairs = iter(messages)
+        while damage is None:
+            run: list[StreamMessage] = []
+            try:
+                for (payload, *_), end in islice(pairs, _RUN_MESSAGES):
+                    run.append(StreamMessage(payload, topic, partition, offset, end, broker_id))
+                    offset = end
+            except HermesError as error:
+                damage = error
+            if run:
+                yield run
+            elif damage is None:
+                return
+        raise damage
+
     # -- handing out ----------------------------------------------------------------------------
 
-    def next_message(self) -> tuple[Message, int, int] | None:
-        """Take the next message, with the lock held: it, its offset, and where the next starts.
+    def open_run(self) -> Iterator[StreamMessage] | None:
+        """Get the messages to hand out next, with the lock held.
 
-        None when there is none, or the claim does not stand at this very moment.
+        Returns:
+            An iterator with one message at least, as yet undecoded. The reader may go on with it
+            without the lock for as long as it isn't closed and the lease is held: both are looked
+            at before each message. None when there is no message, or the lease isn't held.
 
         Raises:
             InvalidMessageError, ExpandedTooLargeError: the next message is damaged.
         """
         if self.is_revoked or self.is_paused:
             return None
-        while self._chunks:
-            if not self.is_held():
+        self._count()
+        while self.is_held():
+            if length_hint(self._rest):
+                return self._rest
+            if not self._chunks:
                 return None
-            chunk = self._chunks[0]
-            following = next(chunk.iterator, None)
-            if following is not None:
-                message, next_offset = following
-                offset, self.position = self.position, next_offset
-                self.handed = next_offset
-                return message, offset, next_offset
-            self._drop_first(chunk)
+            run = next(self._chunks[0].runs, None)
+            if run is None:
+                self._drop_first()
+            else:
+                self._start_run(run)
         return None
 
     def is_ready(self) -> bool:
@@ -165,21 +246,36 @@ class Claim:
 
     def finish(self) -> None:
         """The application is done with the message in its hands; with the lock held."""
-        if self.handed is not None and not self.is_lost:
-            self.finished = self.handed
-        self.handed = None
+        self._count()
+        if self._in_hands is not None and not self.is_lost:
+            self._finished = self._in_hands
+        self._in_hands = None
 
-    def _drop_first(self, chunk: _Chunk) -> None:
-        self._chunks.popleft()
+    def _start_run(self, run: list[StreamMessage]) -> None:
+        self._run = run
+        self._rest = iter(run)
+        self._counted = 0
+
+    def _count(self) -> None:
+        """Bring the offsets up to date with what the reader has taken of the run.
+
+        It has the last of these in its hands, and was finished with one when it took the next.
+        """
+        taken = len(self._run) - length_hint(self._rest)
+        if taken == self._counted:
+            return
+        self._counted = taken
+        if taken > 1 and not self.is_lost:
+            self._finished = self._run[taken - 2].next_offset
+        self._position = self._in_hands = self._run[taken - 1].next_offset
+
+    def _drop_first(self) -> None:
+        chunk = self._chunks.popleft()
         self._buffered_bytes -= chunk.size_bytes
         # Also when the set held no message at all (empty compressed ones): it is passed.
-        self.position = max(self.position, chunk.messages.next_offset)
-        if self.handed is None:
-            self.finished = max(self.finished, self.position)
+        self._position = max(self._position, chunk.messages.next_offset)
+        if self._in_hands is None:
+            self._finished = max(self._finished, self._position)
         if self.needs_iteration:
             self.needs_iteration = False
-            self.fetch_offset = self.position
-
-    def dump(self) -> dict[str, Any]:
-        """What an operator may want to see."""
-        return {"position": self.position, "finished": self.finished, "committed": self.committed}
+            self.fetch_offset = self._position

@@ -4,7 +4,7 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Protocol, Self
 
@@ -240,13 +240,14 @@ class Connector:
             raise
 
 
-def _decoder(config: ConsumerConfig) -> Any:
-    given = config.decoder
-    if isinstance(given, str):
-        given = load_plugin("hermes.encoders", given, IDecoder, **config.decoder_options)
+def _decoder(config: ConsumerConfig) -> Callable[[str, bytes], Any] | None:
+    """What makes values of payloads; None if payloads are the values."""
+    decoder: Any = config.decoder
+    if isinstance(decoder, str):
+        decoder = load_plugin("hermes.encoders", decoder, IDecoder, **config.decoder_options)
     else:
-        verify_plugin(given, IDecoder, "the consumer's decoder")
-    return given.decode
+        verify_plugin(decoder, IDecoder, "the consumer's decoder")
+    return None if config.decoder == "bytes" else decoder.decode
 
 
 def _check_count(count: int) -> None:

@@ -363,13 +363,7 @@ class Membership:
     def _take_one(self, place: _Place, stream_id: str, session_id: int) -> Node | None:
         """Take a partition; returns the node of who has it instead."""
         stream = self.stream_of(place[0], stream_id)
-        claim = Claim(
-            *place,
-            stream_id,
-            stream.lock,
-            lambda: self._session.holds_lease(session_id),
-            session_id,
-        )
+        claim = Claim(*place, stream_id, stream.lock, self._session.lease(session_id))
         other = self._ownership.take(claim)
         if other is not None:
             return other

@@ -3,15 +3,16 @@
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple, Self
+from collections.abc import Callable, Iterable, Iterator
+from threading import get_ident
+from typing import Any, Final, Self
 
-from hermes.client.groups.claims import Claim
+from hermes.client.groups.claims import Claim, StreamMessage
 from hermes.coordination.layout import BrokerPartition
+from hermes.coordination.sessions import Lease
 from hermes.errors import ClientError, ConsumerTimeoutError, EncodingError, HermesError
 from hermes.forks import FORKED
 from hermes.plugins import plugin_name
-from hermes.protocol import Message
 
 __all__ = ["MessageStream", "StreamMessage"]
 
@@ -20,36 +21,24 @@ _LEASE_CHECK_SECONDS = 0.1
 # Of an application that doesn't ask; the log has them all.
 _MOST_FAILURES = 10
 
-
-class StreamMessage(NamedTuple):
-    """A message of a stream.
-
-    Attributes:
-        message: the payload, decoded.
-        topic: its topic.
-        partition: its partition's number on the broker.
-        offset: where it starts in the partition; those within a compressed message share one.
-        next_offset: where to go on behind it.
-        broker_id: the broker that has the partition.
-    """
-
-    message: Any
-    topic: str
-    partition: int
-    offset: int
-    next_offset: int
-    broker_id: int
+_NO_RUN: Final[Iterator[StreamMessage]] = iter(())
+_NO_LEASE: Final = Lease(0)
 
 
 class _Changes(threading.Condition):
-    """A condition that can tell an event loop, too."""
+    """A condition that tells its stream of every change, with the lock held.
 
-    observer: Callable[[], None] | None = None
+    Args:
+        changed: called before those who wait are woken.
+    """
+
+    def __init__(self, changed: Callable[[], None]) -> None:
+        super().__init__()
+        self._changed = changed
 
     def notify_all(self) -> None:
+        self._changed()
         super().notify_all()
-        if self.observer is not None:
-            self.observer()
 
 
 class MessageStream:
@@ -59,9 +48,15 @@ class MessageStream:
     with: from then on its offset may be committed. A stream has no messages while it owns no
     partition, or ZooKeeper is out of reach for long.
 
+    Messages are handed out in runs. Before each message two things are checked without the lock:
+    that the lease lasts, by the clock, since the process may have been stopped for any time; and
+    that there is an open run, since every change closes it. Everything else needs the lock, and is
+    done once per run. A message that is taken at the very moment of a change counts as the one in
+    the application's hands.
+
     Args:
         name: for messages to people.
-        decode: makes a value of a topic and a payload.
+        decode: makes a value of a topic and a payload; None if payloads are the values.
         timeout_seconds: how long `next` waits; None for ever.
         wake_fetchers: called when there is room for more.
     """
@@ -69,17 +64,21 @@ class MessageStream:
     def __init__(
         self,
         name: str,
-        decode: Callable[[str, bytes], Any],
+        decode: Callable[[str, bytes], Any] | None,
         timeout_seconds: float | None,
         wake_fetchers: Callable[[], None],
     ) -> None:
         self.name = name
-        self.lock = _Changes()
+        self.lock = _Changes(self._close_run)
         self._decode = decode
         self._timeout_seconds = timeout_seconds
         self._wake_fetchers = wake_fetchers
+        self._observer: Callable[[], None] | None = None
         self._claims: list[Claim] = []
         self._current: Claim | None = None
+        self._run = _NO_RUN
+        self._lease = _NO_LEASE
+        self._clock = _NO_LEASE.clock
         self._reader: object = None
         self._failures: deque[HermesError] = deque(maxlen=_MOST_FAILURES)
         self._closed = self._is_forked = False
@@ -92,17 +91,20 @@ class MessageStream:
 
         Raises:
             ConsumerTimeoutError: none came in time; ask again.
-            EncodingError: the decoder refused a payload; asking again passes over it.
+            EncodingError: the decoder refused a payload; asking again skips it.
             InvalidNodeError: a partition's offset in ZooKeeper can't be understood, so that it is
                 not read until the node is mended. Once; asking again gives messages of the others.
             HermesError: a partition can't be read on (the text says which and why). It rests
                 until a `seek`; asking again gives the messages of the others.
         """
+        self._reader = get_ident()
+        if self._clock() < self._lease.until:
+            for message in self._run:
+                return message
         with self.lock:
-            self._reader = threading.get_ident()
             self._finish_current()
-            claim, (message, offset, next_offset) = self._wait()
-        return self._message(claim, message, offset, next_offset)
+            first = self._wait()
+        return self._decoded(first)
 
     def poll(self, reader: object) -> StreamMessage | None:
         """Take the next message if there is one now; for readers that must not wait.
@@ -116,15 +118,17 @@ class MessageStream:
             StopIteration: the connector is shut down.
             HermesError: as `next`.
         """
+        self._reader = reader
+        if self._clock() < self._lease.until:
+            for message in self._run:
+                return message
         with self.lock:
-            self._reader = reader
             self._finish_current()
-            taken = self._poll()
-        if taken is None:
+            first = self._poll()
+        if first is None:
             self._wake_fetchers()
             return None
-        claim, (message, offset, next_offset) = taken
-        return self._message(claim, message, offset, next_offset)
+        return self._decoded(first)
 
     def has_news(self) -> bool:
         """Whether `poll` has something to say at once, if only that it is over."""
@@ -140,7 +144,7 @@ class MessageStream:
 
     def observe(self, changed: Callable[[], None]) -> None:
         """Have somebody told, in any thread and with locks held, when `poll` may have news."""
-        self.lock.observer = changed
+        self._observer = changed
 
     def partitions(self) -> list[tuple[str, BrokerPartition]]:
         """What the stream owns now."""
@@ -186,11 +190,8 @@ class MessageStream:
 
     def revoke(self, claims: Iterable[Claim], *, lost: bool = False) -> None:
         """Hand out nothing more of these; when they are lost, nothing more counts as finished."""
-        with self.lock:
-            for claim in claims:
-                claim.is_revoked = True
-                claim.is_lost = claim.is_lost or lost
-            self.lock.notify_all()
+        for claim in claims:
+            claim.revoke(lost=lost)
 
     def wait_until_finished(self, claim: Claim, deadline: float) -> bool:
         """Wait until the application has finished with a revoked claim's last message."""
@@ -219,37 +220,43 @@ class MessageStream:
 
     def forked(self) -> None:
         """See `hermes.forks.Forkable`: whatever is asked of it here is an error."""
-        self.lock = _Changes()
+        self.lock = _Changes(self._close_run)
         self._is_forked = True
-        self._claims, self._current = [], None
+        self._claims, self._current, self._run = [], None, _NO_RUN
 
     # -- inside ---------------------------------------------------------------------------------
+
+    def _close_run(self) -> None:
+        """Have the reader come for the lock before it takes another message; with the lock held."""
+        self._run = _NO_RUN
+        if self._observer is not None:
+            self._observer()
 
     def _finish_current(self) -> None:
         finished = self._current
         if finished is not None:
+            self._run = _NO_RUN
             finished.finish()
             self._current = None
             if finished.is_revoked:  # else nobody waits for it
                 self.lock.notify_all()
 
-    def _message(
-        self, claim: Claim, message: Message, offset: int, next_offset: int
-    ) -> StreamMessage:
-        topic, (broker_id, partition) = claim.topic, claim.partition
+    def _decoded(self, message: StreamMessage) -> StreamMessage:
+        if self._decode is None:
+            return message
         try:
-            value = self._decode(topic, message.payload)
+            value = self._decode(message.topic, message.message)
         except HermesError:
             raise
         except Exception as error:
             name = plugin_name(getattr(self._decode, "__self__", self._decode))
             raise EncodingError(
-                f"the decoder {name} failed on a message of topic {topic!r}: "
+                f"the decoder {name} failed on a message of topic {message.topic!r}: "
                 f"{type(error).__name__}: {error}"
             ) from error
-        return StreamMessage(value, topic, partition, offset, next_offset, broker_id)
+        return StreamMessage(value, *message[1:])
 
-    def _poll(self) -> tuple[Claim, tuple[Any, int, int]] | None:
+    def _poll(self) -> StreamMessage | None:
         if self._is_forked:
             raise ClientError(f"stream {self.name} {FORKED}")
         if self._closed:
@@ -258,7 +265,7 @@ class MessageStream:
             raise self._failures.popleft()
         return self._take()
 
-    def _wait(self) -> tuple[Claim, tuple[Any, int, int]]:
+    def _wait(self) -> StreamMessage:
         timeout = self._timeout_seconds
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
@@ -277,8 +284,11 @@ class MessageStream:
             f"stream {self.name} had no message for {self._timeout_seconds:g} s"
         )
 
-    def _take(self) -> tuple[Claim, tuple[Any, int, int]] | None:
-        """Take a message of the first partition that has one; an empty one goes to the end."""
+    def _take(self) -> StreamMessage | None:
+        """Open a run of the first partition that has one, and take its first message.
+
+        A partition that has none goes to the end.
+        """
         for _ in range(len(self._claims)):
             claim = self._claims[0]
             if claim.failure is not None and not claim.is_revoked:
@@ -286,13 +296,15 @@ class MessageStream:
                 if not isinstance(failure, _ReportedError):
                     raise failure
             try:
-                taken = None if claim.failure is not None else claim.next_message()
+                run = None if claim.failure is not None else claim.open_run()
             except HermesError as error:
                 claim.failure = _ReportedError()
                 raise error
-            if taken is not None:
+            if run is not None:
                 self._current = claim
-                return claim, taken
+                self._lease, self._clock = claim.lease, claim.lease.clock
+                self._run = run if self._decode is None else map(self._decoded, run)
+                return next(run)
             self._claims.append(self._claims.pop(0))
         return None
 

@@ -1,5 +1,6 @@
 """Claims and streams without ZooKeeper and brokers: fetched sets come in, messages go out."""
 
+import queue
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -9,10 +10,17 @@ import pytest
 from hermes.client.groups.claims import Claim
 from hermes.client.groups.streams import MessageStream
 from hermes.coordination.layout import BrokerPartition
+from hermes.coordination.sessions import Lease
 from hermes.errors import ConsumerTimeoutError, EncodingError, InvalidMessageError
 from hermes.protocol import Codec, MessageSet, encode_message_set
 
 Make = Callable[..., Claim]
+
+
+def lasting() -> Lease:
+    lease = Lease(1, lambda: 0.0)
+    lease.until = 1.0
+    return lease
 
 
 @pytest.fixture
@@ -22,8 +30,8 @@ def stream() -> MessageStream:
 
 @pytest.fixture
 def make(stream: MessageStream) -> Make:
-    def claim(partition: int = 0, start: int = 0, held: Any = lambda: True) -> Claim:
-        made = Claim("t", BrokerPartition(0, partition), "c-0", stream.lock, held, 1)
+    def claim(partition: int = 0, start: int = 0, lease: Lease | None = None) -> Claim:
+        made = Claim("t", BrokerPartition(0, partition), "c-0", stream.lock, lease or lasting())
         made.start_at(start)
         stream.replace_claims(add=[made])
         return made
@@ -60,14 +68,14 @@ def test_a_compressed_message_is_finished_as_a_whole(stream: MessageStream, make
 
 
 def test_nothing_is_handed_out_without_a_lease(stream: MessageStream, make: Make) -> None:
-    lease = [True]
-    claim = make(held=lambda: lease[0])
+    lease = lasting()
+    claim = make(lease=lease)
     claim.add(fetched(b"a", b"b"), claim.epoch)
     assert next(stream)[0] == b"a"
-    lease[0] = False
+    lease.until = 0.0
     with pytest.raises(ConsumerTimeoutError):
         next(stream)
-    lease[0] = True
+    lease.until = 1.0
     assert next(stream)[0] == b"b"
 
 
@@ -83,6 +91,99 @@ def test_a_revoked_claim_ends_with_the_message_in_hand(stream: MessageStream, ma
     assert claim.finished == 11
     claim.add(fetched(b"c", base=22), claim.epoch)
     with pytest.raises(ConsumerTimeoutError):
+        next(stream)
+
+
+def test_a_message_taken_at_the_moment_of_a_revocation_is_the_one_in_hand(
+    stream: MessageStream, make: Make
+) -> None:
+    claim = make()
+    claim.add(fetched(b"a", b"b", b"c"), claim.epoch)
+    assert next(stream)[0] == b"a"
+    looked_at = stream._run  # as the reader does, just before another thread revokes the claim
+    stream.revoke([claim])
+    assert next(looked_at)[0] == b"b"
+    assert not stream.wait_until_finished(claim, 0)
+    assert (claim.position, claim.finished) == (22, 11)
+    with pytest.raises(ConsumerTimeoutError):
+        next(stream)
+    assert stream.wait_until_finished(claim, 0)
+    assert claim.finished == 22
+
+
+def test_a_lost_claim_finishes_nothing_that_is_taken_at_that_moment(
+    stream: MessageStream, make: Make
+) -> None:
+    claim = make()
+    claim.add(fetched(b"a", b"b", b"c", b"d"), claim.epoch)
+    assert [next(stream)[0] for _ in range(2)] == [b"a", b"b"]
+    looked_at = stream._run
+    stream.revoke([claim], lost=True)
+    assert next(looked_at)[0] == b"c"
+    with pytest.raises(ConsumerTimeoutError):
+        next(stream)
+    assert claim.finished == 11
+
+
+def test_what_the_reader_says_is_finished_is_not_waited_for(
+    stream: MessageStream, make: Make
+) -> None:
+    claim = make()
+    claim.add(fetched(b"a", b"b", b"c"), claim.epoch)
+    assert [next(stream)[0] for _ in range(2)] == [b"a", b"b"]
+    stream.finish_if_reader("somebody else")
+    assert claim.finished == 11
+    stream.finish_if_reader(threading.get_ident())
+    assert claim.finished == 22
+    stream.revoke([claim])
+    assert stream.wait_until_finished(claim, 0)
+    with pytest.raises(ConsumerTimeoutError):
+        next(stream)
+    assert claim.position == 22
+
+
+def test_the_reader_is_who_took_the_last_message(stream: MessageStream, make: Make) -> None:
+    claim = make()
+    claim.add(fetched(b"a", b"b", b"c"), claim.epoch)
+    assert next(stream)[0] == b"a"
+    other = threading.Thread(target=next, args=(stream,))
+    other.start()
+    other.join(60)
+    stream.finish_if_reader(threading.get_ident())
+    assert claim.finished == 11
+    assert stream.poll("a task") is not None
+    stream.finish_if_reader(threading.get_ident())
+    assert claim.finished == 22
+
+
+def test_offsets_are_right_at_every_message_of_many(stream: MessageStream, make: Make) -> None:
+    claim = make()
+    payloads = [b"%d" % number for number in range(2000)]
+    for start in range(0, 2000, 700):
+        base = claim.fetch_offset
+        claim.add(fetched(*payloads[start : start + 700], base=base or 0), claim.epoch)
+    previous = 0
+    for payload in payloads:
+        message = next(stream)
+        assert (message.message, message.offset) == (payload, previous)
+        assert (claim.finished, claim.position) == (previous, message.next_offset)
+        previous = message.next_offset
+
+
+def test_a_change_elsewhere_shows_at_the_next_message(stream: MessageStream, make: Make) -> None:
+    claim = make()
+    claim.add(fetched(b"a", b"b", b"c"), claim.epoch)
+    assert next(stream)[0] == b"a"
+    stream.fail(InvalidMessageError("elsewhere"))
+    with pytest.raises(InvalidMessageError, match="elsewhere"):
+        next(stream)
+    stream.pause()
+    with pytest.raises(ConsumerTimeoutError):
+        next(stream)
+    stream.resume()
+    assert next(stream)[0] == b"b"
+    stream.close()
+    with pytest.raises(StopIteration):
         next(stream)
 
 
@@ -147,18 +248,22 @@ def test_partitions_take_turns_and_can_be_paused(stream: MessageStream, make: Ma
 
 def test_a_reader_that_waits_is_woken(make: Make) -> None:
     waiting = MessageStream("w", lambda topic, payload: payload, None, lambda: None)
-    claim = Claim("t", BrokerPartition(0, 0), "c-0", waiting.lock, lambda: True, 1)
+    claim = Claim("t", BrokerPartition(0, 0), "c-0", waiting.lock, lasting())
     claim.start_at(0)
     waiting.replace_claims(add=[claim])
-    found: list[Any] = []
-    reader = threading.Thread(target=lambda: found.extend(each[0] for each in waiting))
+    found: queue.Queue[Any] = queue.Queue()
+
+    def read() -> None:
+        for each in waiting:
+            found.put(each.message)
+
+    reader = threading.Thread(target=read)
     reader.start()
     claim.add(fetched(b"a", b"b"), claim.epoch)
-    with waiting.lock:
-        assert waiting.lock.wait_for(lambda: claim.position == 22, 60)
+    assert [found.get(timeout=60) for _ in range(2)] == [b"a", b"b"]
     waiting.close()
     reader.join(60)
-    assert found == [b"a", b"b"]
+    assert not reader.is_alive()
 
 
 class Picky:
@@ -170,7 +275,7 @@ class Picky:
 
 def test_a_decoder_that_misbehaves_is_named_and_the_next_message_comes() -> None:
     stream = MessageStream("s", Picky().decode, 0.05, lambda: None)
-    claim = Claim("t", BrokerPartition(0, 0), "c-0", stream.lock, lambda: True, 1)
+    claim = Claim("t", BrokerPartition(0, 0), "c-0", stream.lock, lasting())
     claim.start_at(0)
     stream.replace_claims(add=[claim])
     claim.add(fetched(b"a", b"b", b"c"), claim.epoch)

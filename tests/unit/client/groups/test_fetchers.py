@@ -13,6 +13,7 @@ from hermes.client.groups.claims import Claim
 from hermes.client.groups.config import ConsumerConfig
 from hermes.client.groups.fetchers import BrokerFetcher
 from hermes.coordination.layout import BrokerPartition
+from hermes.coordination.sessions import Lease
 from hermes.errors import BrokerError, OffsetOutOfRangeBrokerError, WrongPartitionError
 from hermes.protocol import FetchRequest, MessageSet, encode_message_set
 
@@ -89,10 +90,9 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Run:
         broker = Broker(answer)
         monkeypatch.setattr(fetchers, "SimpleConsumer", lambda *_, **__: broker)
         lock = threading.Condition()
-        claims = [
-            Claim("t", BrokerPartition(0, n), "c-0", lock, lambda: True, 1)
-            for n in range(partitions)
-        ]
+        lease = Lease(1, lambda: 0.0)
+        lease.until = 1.0
+        claims = [Claim("t", BrokerPartition(0, n), "c-0", lock, lease) for n in range(partitions)]
         for claim in claims:
             claim.start_at(7)
             claim.committed = 7
