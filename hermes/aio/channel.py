@@ -7,16 +7,9 @@ coroutines run under both.
 from collections.abc import Mapping
 from typing import Any, Protocol, TypeVar
 
-from hermes.client.conversations import (
-    KAFKA_07_REQUESTS,
-    Conversation,
-    Exchange,
-    Pause,
-    Step,
-    request_versions,
-)
+from hermes.client.conversations import BrokerVersions, Conversation, Exchange, Pause, Step
 from hermes.errors import BrokerUnavailableError, HermesError, RemoteProtocolError
-from hermes.protocol import REQUEST_VERSIONS, Buffer
+from hermes.protocol import Buffer
 
 __all__ = ["AsyncChannel", "AsyncConnection"]
 
@@ -63,16 +56,15 @@ class AsyncChannel:
         self, connection: AsyncConnection, *, supports_hermes_requests: bool | None = None
     ) -> None:
         self.connection = connection
-        self._versions: Mapping[int, int] | None = None
-        if supports_hermes_requests is not None:
-            known = dict(REQUEST_VERSIONS)
-            self._versions = known if supports_hermes_requests else KAFKA_07_REQUESTS
+        self._versions = BrokerVersions(supports_hermes_requests)
 
     async def versions(self) -> Mapping[int, int]:
         """The request types that the broker answers; asked for once."""
-        if self._versions is None:
-            self._versions = await self.run(request_versions())
-        return self._versions
+        return await self.run(self._versions.learn())
+
+    async def require(self, request_type: int, purpose: str) -> None:
+        """See `BrokerVersions.require`."""
+        await self.run(self._versions.require(request_type, purpose))
 
     async def run(self, conversation: Conversation[R]) -> R:
         """Hold a conversation and return what it returns, or raise what it raises."""

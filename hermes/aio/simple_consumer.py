@@ -131,22 +131,21 @@ class ConsumerTwin:
 
     async def metadata(self, topics: Sequence[str] | None = None) -> BrokerMetadata:
         """See `hermes.SimpleConsumer.metadata`."""
-        conversations.require(await self._channel.versions(), MetadataRequest.TYPE, "metadata")
+        await self._channel.require(MetadataRequest.TYPE, "metadata")
         return await self._channel.run(conversations.metadata(topics))
 
     async def boundary_before(self, topic: str, partition: int, offset: int) -> int:
         """See `hermes.SimpleConsumer.boundary_before`."""
-        versions = await self._channel.versions()
-        conversations.require(versions, BoundaryRequest.TYPE, "finding a boundary")
+        purpose = "finding a boundary between messages"
+        await self._channel.require(BoundaryRequest.TYPE, purpose)
         return await self._channel.run(conversations.boundary_before(topic, partition, offset))
 
     async def append_times(
         self, topic: str, partition: int, start: int, end: int, interval_ms: int = 1
     ) -> list[AppendTime]:
         """See `hermes.SimpleConsumer.append_times`."""
-        versions = await self._channel.versions()
         purpose = "finding out when messages were appended"
-        conversations.require(versions, AppendTimesRequest.TYPE, purpose)
+        await self._channel.require(AppendTimesRequest.TYPE, purpose)
         return await self._channel.run(append_times(topic, partition, start, end, interval_ms))
 
     async def close(self) -> None:

@@ -6,16 +6,8 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from hermes.client.connection import BrokerConnection
-from hermes.client.conversations import (
-    KAFKA_07_REQUESTS,
-    Conversation,
-    Exchange,
-    Pause,
-    Step,
-    request_versions,
-)
+from hermes.client.conversations import BrokerVersions, Conversation, Exchange, Pause, Step
 from hermes.errors import BrokerUnavailableError, ClientError, HermesError, RemoteProtocolError
-from hermes.protocol import REQUEST_VERSIONS
 
 __all__ = ["Channel"]
 
@@ -38,10 +30,7 @@ class Channel:
     ) -> None:
         self.connection = connection
         self._closed = threading.Event()
-        self._versions: Mapping[int, int] | None = None
-        if supports_hermes_requests is not None:
-            known = dict(REQUEST_VERSIONS)
-            self._versions = known if supports_hermes_requests else KAFKA_07_REQUESTS
+        self._versions = BrokerVersions(supports_hermes_requests)
 
     def versions(self) -> Mapping[int, int]:
         """The request types that the broker answers; asked for once.
@@ -49,9 +38,11 @@ class Channel:
         Raises:
             ClientError: the broker can't be reached or understood.
         """
-        if self._versions is None:
-            self._versions = self.run(request_versions())
-        return self._versions
+        return self.run(self._versions.learn())
+
+    def require(self, request_type: int, purpose: str) -> None:
+        """See `BrokerVersions.require`."""
+        self.run(self._versions.require(request_type, purpose))
 
     def run(self, conversation: Conversation[R], *, timeout_seconds: float | None = None) -> R:
         """Hold a conversation and return what it returns, or raise what it raises.

@@ -30,6 +30,7 @@ from hermes.errors import (
 )
 from hermes.protocol import (
     LATEST,
+    REQUEST_VERSIONS,
     BoundaryRequest,
     BrokerMetadata,
     Buffer,
@@ -46,6 +47,7 @@ from hermes.protocol import (
 
 __all__ = [
     "KAFKA_07_REQUESTS",
+    "BrokerVersions",
     "Conversation",
     "Exchange",
     "Pause",
@@ -57,14 +59,12 @@ __all__ = [
     "metadata",
     "named",
     "offsets_before",
-    "request_versions",
-    "require",
 ]
 
 T = TypeVar("T")
 R = TypeVar("R")
 
-#: The request types of Kafka 0.7 with the version of each, as `request_versions` returns them.
+#: The request types of Kafka 0.7 with the version of each.
 KAFKA_07_REQUESTS: Final[Mapping[int, int]] = dict.fromkeys(range(5), 0)
 
 # A topic to ask about when any answer will do. Asking creates nothing.
@@ -112,33 +112,49 @@ def named(topic: str, partition: int) -> str:
     return f"topic {topic!r} partition {partition}"
 
 
-def require(versions: Mapping[int, int], request_type: int, purpose: str) -> None:
-    """Refuse what the broker can't do, before asking it.
+class BrokerVersions:
+    """Which requests one broker answers: asked for when that first matters, then remembered.
 
     Args:
-        versions: what `request_versions` returned.
-        request_type: the request needed.
-        purpose: what for, as the subject of the error's sentence.
-
-    Raises:
-        UnsupportedRequestVersionError: the broker, one of Kafka 0.7 perhaps, does not know it.
+        supports_hermes_requests: whether the broker answers Hermes' own requests; None to ask it.
     """
-    if request_type not in versions:
-        raise UnsupportedRequestVersionError(
-            f"{purpose} is beyond this broker: it does not know the request (type {request_type}), "
-            "as none of Kafka 0.7 does"
-        )
+
+    def __init__(self, supports_hermes_requests: bool | None) -> None:
+        self._known: Mapping[int, int] | None = None
+        if supports_hermes_requests is not None:
+            known = dict(REQUEST_VERSIONS)
+            self._known = known if supports_hermes_requests else KAFKA_07_REQUESTS
+
+    def learn(self) -> Conversation[Mapping[int, int]]:
+        """Learn the highest version of each request, by its type.
+
+        A broker of Kafka 0.7 closes the connection on a type that it doesn't know. So does any
+        broker that is being stopped: only one that closes twice and answers in between is taken
+        for a 0.7.
+        """
+        if self._known is None:
+            self._known = yield from _ask_versions()
+        return self._known
+
+    def require(self, request_type: int, purpose: str) -> Conversation[None]:
+        """Refuse what the broker can't do, before asking it.
+
+        Args:
+            request_type: the request needed.
+            purpose: what for, as the subject of the error's sentence.
+
+        Raises:
+            UnsupportedRequestVersionError: the broker, one of Kafka 0.7 perhaps, doesn't know it.
+        """
+        versions = yield from self.learn()
+        if request_type not in versions:
+            raise UnsupportedRequestVersionError(
+                f"{purpose} is beyond this broker: it does not know the request "
+                f"(type {request_type}), as none of Kafka 0.7 does"
+            )
 
 
-def request_versions() -> Conversation[Mapping[int, int]]:
-    """Learn which requests a broker answers.
-
-    A broker of Kafka 0.7 closes the connection on a type that it doesn't know. So does any broker
-    that is being stopped: only one that closes twice and answers in between is taken for a 0.7.
-
-    Returns:
-        The highest version by request type.
-    """
+def _ask_versions() -> Conversation[Mapping[int, int]]:
     ask: Exchange[BrokerMetadata] = Exchange(
         MetadataRequest(()).encode(), decode_metadata_response, repeatable=False
     )

@@ -222,7 +222,7 @@ class SimpleConsumer:
         Raises:
             UnsupportedRequestVersionError: it is a broker of Kafka 0.7.
         """
-        self._require(MetadataRequest.TYPE, "metadata")
+        self._channel.require(MetadataRequest.TYPE, "metadata")
         return self._channel.run(conversations.metadata(topics))
 
     def boundary_before(self, topic: str, partition: int, offset: int) -> int:
@@ -236,7 +236,7 @@ class SimpleConsumer:
         Raises:
             UnsupportedRequestVersionError: it is a broker of Kafka 0.7.
         """
-        self._require(BoundaryRequest.TYPE, "finding a boundary between messages")
+        self._channel.require(BoundaryRequest.TYPE, "finding a boundary between messages")
         return self._channel.run(conversations.boundary_before(topic, partition, offset))
 
     def append_times(
@@ -270,7 +270,7 @@ class SimpleConsumer:
             ConfigError: interval_ms is below 1.
             UnsupportedRequestVersionError: it is a broker of Kafka 0.7.
         """
-        self._require(AppendTimesRequest.TYPE, "finding out when messages were appended")
+        self._channel.require(AppendTimesRequest.TYPE, "finding out when messages were appended")
         return self._channel.run(append_times(topic, partition, start, end, interval_ms))
 
     def coordination(self) -> str:
@@ -280,7 +280,7 @@ class SimpleConsumer:
             ClientError: nowhere, or only on the broker's own machine, which is not this one.
             UnsupportedRequestVersionError: it is a broker of Kafka 0.7, or an older Hermes.
         """
-        self._require(CoordinationRequest.TYPE, "telling where coordination is")
+        self._channel.require(CoordinationRequest.TYPE, "telling where coordination is")
         connect = self._channel.run(conversations.coordination())
         host = self.address.rpartition(":")[0]
         if not connect:
@@ -301,7 +301,7 @@ class SimpleConsumer:
             UnknownTopicError: there is no such topic (any more).
             UnsupportedRequestVersionError: it is a broker of Kafka 0.7.
         """
-        self._require(DeleteTopicRequest.TYPE, "deleting a topic")
+        self._channel.require(DeleteTopicRequest.TYPE, "deleting a topic")
         self._channel.run(conversations.delete_topic(topic))
 
     def close(self) -> None:
@@ -318,9 +318,6 @@ class SimpleConsumer:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
-
-    def _require(self, request_type: int, purpose: str) -> None:
-        conversations.require(self._channel.versions(), request_type, purpose)
 
     def _count_skipped(self, count: int) -> None:
         with self._skipped_lock:

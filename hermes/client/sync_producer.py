@@ -154,9 +154,7 @@ class SyncProducer:
             UnsupportedRequestVersionError: it is a broker of Kafka 0.7: use `send`.
             BrokerError: the request as a whole was refused.
         """
-        conversations.require(
-            self._channel.versions(), AcknowledgedProduceRequest.TYPE, "an acknowledgement"
-        )
+        self._channel.require(AcknowledgedProduceRequest.TYPE, "an acknowledgement")
         _check(produces)
         timeout = timeout_seconds or self._channel.connection.timeout_seconds
         return self._channel.run(_produce(produces, acks, timeout), timeout_seconds=timeout)
