@@ -1,20 +1,17 @@
 """Consumers in groups for event loops: the members of `hermes.client.groups`, awaited.
 
 There is no second membership: joining, rebalancing and fetching ahead go on in the threads of the
-blocking connector, and what they have fetched is taken by the loop without waiting. What needs the
-loop is in the methods that `ConnectorTwin` leaves open; asyncio's connector is here, Twisted's in
-`hermes.aio.twisted`.
+blocking connector, and what they have fetched is taken by the loop without waiting. What depends on
+the kind of loop is in `hermes.aio.event_loops`; Twisted's connector is in `hermes.aio.twisted`.
 """
 
-import asyncio
 import inspect
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Final, Protocol, Self, TypeVar
+from typing import Any, Final, Protocol, Self
 
+from hermes.aio.event_loops import AsyncioLoop, EventLoop, Signal
 from hermes.client.groups.config import ConsumerConfig
 from hermes.client.groups.connector import Connector as BlockingConnector
 from hermes.client.groups.streams import MessageStream as BlockingStream
@@ -23,14 +20,12 @@ from hermes.coordination.filters import TopicFilter
 from hermes.coordination.layout import BrokerPartition
 from hermes.errors import ClientError
 
-__all__ = ["AsyncRebalanceListener", "Connector", "ConnectorTwin", "Consumer", "MessageStream"]
+__all__ = ["AsyncRebalanceListener", "BaseConnector", "Connector", "Consumer", "MessageStream"]
 
-R = TypeVar("R")
-
-# How soon a stream looks again whether its session lives; nothing tells it.
+# How soon a stream checks again whether its session lives; nothing tells it.
 _LEASE_CHECK_SECONDS: Final = 0.1
-# After so many messages that were there at once, others of the loop have a turn.
-_MESSAGES_PER_TURN: Final = 64
+# After so many messages that were there at once, other tasks of the loop run.
+_MESSAGES_AT_ONCE: Final = 64
 
 
 class AsyncRebalanceListener(Protocol):
@@ -66,17 +61,17 @@ class MessageStream:
 
     Args:
         stream: what it takes messages from.
-        loop: the connector's ways with its loop.
+        loop: where it is iterated.
         timeout_seconds: how long to wait for a message; None for ever.
     """
 
     def __init__(
-        self, stream: BlockingStream, loop: "ConnectorTwin", timeout_seconds: float | None
+        self, stream: BlockingStream, loop: EventLoop, timeout_seconds: float | None
     ) -> None:
         self._stream = stream
         self._loop = loop
         self._timeout_seconds = timeout_seconds
-        self._waiting: Callable[[], None] | None = None
+        self._waiting: Signal | None = None
         self._at_once = 0
         stream.observe(self._changed)
 
@@ -95,19 +90,11 @@ class MessageStream:
             ConsumerTimeoutError, EncodingError, HermesError: as the blocking stream's `next`.
         """
         self._at_once += 1
-        if self._at_once >= _MESSAGES_PER_TURN:
+        if self._at_once >= _MESSAGES_AT_ONCE:
             self._at_once = 0
-            await self._loop._sleep(0)
-        deadline: float | None = None
-        while (found := self._poll()) is None:
-            self._at_once = 0
-            now = time.monotonic()
-            if deadline is None and self._timeout_seconds is not None:
-                deadline = now + self._timeout_seconds
-            if deadline is not None and now >= deadline:
-                raise self._stream.timed_out()
-            await self._wait_for_news(min(_LEASE_CHECK_SECONDS, (deadline or now + 1) - now))
-        return found
+            await self._loop.sleep(0)
+        found = self._poll()
+        return found if found is not None else await self._wait()
 
     def partitions(self) -> list[tuple[str, BrokerPartition]]:
         """What the stream owns now."""
@@ -127,17 +114,29 @@ class MessageStream:
 
     def _poll(self) -> StreamMessage | None:
         try:
-            return self._stream.poll(self._loop._reader())
+            return self._stream.poll(self._loop.current_task())
         except StopIteration:
             raise StopAsyncIteration from None
 
+    async def _wait(self) -> StreamMessage:
+        timeout = self._timeout_seconds
+        deadline = None if timeout is None else time.monotonic() + timeout
+        self._at_once = 0
+        while True:
+            left = _LEASE_CHECK_SECONDS if deadline is None else deadline - time.monotonic()
+            if left <= 0:
+                raise self._stream.timed_out()
+            await self._wait_for_news(min(_LEASE_CHECK_SECONDS, left))
+            found = self._poll()
+            if found is not None:
+                return found
+
     async def _wait_for_news(self, seconds: float) -> None:
-        tell, news = self._loop._make_news()
-        self._waiting = tell
+        self._waiting = signal = self._loop.signal()
         try:
             # What came between the look and now told nobody.
             if not self._stream.has_news():
-                await self._loop._wait(news, seconds)
+                await signal.wait(seconds)
         finally:
             self._waiting = None
 
@@ -145,52 +144,29 @@ class MessageStream:
         """In any thread: wakes the reader, if it waits."""
         waiting = self._waiting
         if waiting is not None:
-            waiting()
+            waiting.send()
 
 
-class ConnectorTwin(ABC):
+class BaseConnector:
     """One member of a group, in an event loop of any kind.
 
     Args:
         config: as for `hermes.client.groups.Consumer`.
-        listener: hears of rebalances.
+        listener: is notified of rebalances.
+        make_loop: called in the loop when the connector starts.
     """
 
     def __init__(
-        self, config: ConsumerConfig, listener: AsyncRebalanceListener | None = None
+        self,
+        config: ConsumerConfig,
+        listener: AsyncRebalanceListener | None,
+        make_loop: Callable[[], EventLoop],
     ) -> None:
         self.config = config
         self._listener = listener
-        self._connector: BlockingConnector | None = None
+        self._make_loop = make_loop
+        self._member: tuple[BlockingConnector, EventLoop] | None = None
         self._closed = False
-
-    # -- what depends on the loop ---------------------------------------------------------------
-
-    @abstractmethod
-    def _in_thread(self, function: Callable[..., R], *arguments: Any) -> Awaitable[R]:
-        """Call a function that blocks, in a thread."""
-
-    @abstractmethod
-    def _from_thread(self, function: Callable[[], Awaitable[Any]], timeout_seconds: float) -> None:
-        """Call a coroutine function in the loop, from another thread, and wait for its end."""
-
-    @abstractmethod
-    def _reader(self) -> object:
-        """What tells the task that runs now from others."""
-
-    @abstractmethod
-    def _make_news(self) -> tuple[Callable[[], None], Any]:
-        """Make what tells of news, in any thread, and what `_wait` waits for."""
-
-    @abstractmethod
-    async def _wait(self, news: Any, seconds: float) -> None:
-        """Wait for news, for a time at most."""
-
-    @abstractmethod
-    async def _sleep(self, seconds: float) -> None:
-        """Let others have a turn."""
-
-    # -- as the blocking connector --------------------------------------------------------------
 
     async def start(self) -> None:
         """Connect to ZooKeeper; `async with` does it.
@@ -199,10 +175,11 @@ class ConnectorTwin(ABC):
             CoordinationUnavailableError: ZooKeeper can't be reached.
             PluginError: the decoder is missing or wrong.
         """
-        if self._closed or self._connector is not None:
+        if self._closed or self._member is not None:
             raise ClientError("a connector is started once; use another one")
+        loop = self._make_loop()
         try:
-            await self._in_thread(self._open)
+            await loop.in_thread(self._open, loop)
         except BaseException:
             self._closed = True  # what opens in spite of a cancellation closes at once
             raise
@@ -210,21 +187,23 @@ class ConnectorTwin(ABC):
     @property
     def consumer_id(self) -> str:
         """The member's id, once it is started."""
-        return self._started().consumer_id
+        return self._started()[0].consumer_id
 
     async def create_message_streams(
         self, streams: Mapping[str, int]
     ) -> dict[str, list[MessageStream]]:
         """Join the group for some topics; see the blocking connector."""
-        made = await self._in_thread(self._started().create_message_streams, streams)
-        return {topic: [self._twin(each) for each in some] for topic, some in made.items()}
+        connector, loop = self._started()
+        made = await loop.in_thread(connector.create_message_streams, streams)
+        return {topic: [self._stream(each) for each in some] for topic, some in made.items()}
 
     async def create_message_streams_by_filter(
         self, topic_filter: TopicFilter, count: int = 1
     ) -> list[MessageStream]:
         """Join the group for all topics that a list allows; see the blocking connector."""
-        create = self._started().create_message_streams_by_filter
-        return [self._twin(each) for each in await self._in_thread(create, topic_filter, count)]
+        connector, loop = self._started()
+        create = connector.create_message_streams_by_filter
+        return [self._stream(each) for each in await loop.in_thread(create, topic_filter, count)]
 
     async def commit_offsets(self) -> None:
         """Store how far the application has come.
@@ -235,15 +214,16 @@ class ConnectorTwin(ABC):
         Raises:
             CoordinationUnavailableError: ZooKeeper does not answer; some may be stored.
         """
-        connector = self._started()
-        connector.finish(self._reader())
-        await self._in_thread(connector.commit_finished)
+        connector, loop = self._started()
+        connector.finish(loop.current_task())
+        await loop.in_thread(connector.commit_finished)
 
     async def shutdown(self) -> None:
         """Commit (with auto_commit), leave the group, end the streams. Idempotent."""
         self._closed = True
-        if self._connector is not None:
-            await self._in_thread(self._connector.shutdown)
+        if self._member is not None:
+            connector, loop = self._member
+            await loop.in_thread(connector.shutdown)
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -259,33 +239,36 @@ class ConnectorTwin(ABC):
 
     # -- inside ---------------------------------------------------------------------------------
 
-    def _open(self) -> None:
-        listener = None if self._listener is None else _InLoop(self, self._listener)
+    def _open(self, loop: EventLoop) -> None:
+        listener = None
+        if self._listener is not None:
+            listener = _InLoop(loop, self._listener, self.config)
         connector = BlockingConnector(self.config, listener)
         if self._closed:
             connector.shutdown()
         else:
-            self._connector = connector
+            self._member = connector, loop
 
-    def _started(self) -> BlockingConnector:
-        if self._connector is None:
+    def _started(self) -> tuple[BlockingConnector, EventLoop]:
+        if self._member is None:
             raise ClientError("the connector is not started: use it in `async with`")
-        return self._connector
+        return self._member
 
-    def _twin(self, stream: BlockingStream) -> MessageStream:
-        timed = self.config.consumer_timeout is not None
-        return MessageStream(
-            stream, self, self.config.seconds("consumer_timeout") if timed else None
-        )
+    def _stream(self, stream: BlockingStream) -> MessageStream:
+        is_timed = self.config.consumer_timeout is not None
+        timeout = self.config.seconds("consumer_timeout") if is_timed else None
+        return MessageStream(stream, self._started()[1], timeout)
 
 
 class _InLoop:
-    """A listener of the blocking connector's, which has the loop call that of the application."""
+    """The blocking connector's listener, which has the loop call that of the application."""
 
-    def __init__(self, connector: ConnectorTwin, listener: AsyncRebalanceListener) -> None:
-        self._connector = connector
+    def __init__(
+        self, loop: EventLoop, listener: AsyncRebalanceListener, config: ConsumerConfig
+    ) -> None:
+        self._loop = loop
         self._listener = listener
-        self._timeout_seconds = connector.config.seconds("zookeeper_session_timeout")
+        self._timeout_seconds = config.seconds("zookeeper_session_timeout")
 
     def before_release(self, partitions: Sequence[tuple[str, BrokerPartition]]) -> None:
         self._call(self._listener.before_release, partitions)
@@ -299,10 +282,10 @@ class _InLoop:
             if inspect.isawaitable(result):
                 await result
 
-        self._connector._from_thread(call, self._timeout_seconds)
+        self._loop.run_from_thread(call, self._timeout_seconds)
 
 
-class Connector(ConnectorTwin):
+class Connector(BaseConnector):
     """One member of a group, for asyncio. Use it in one event loop.
 
     Example:
@@ -311,46 +294,16 @@ class Connector(ConnectorTwin):
             (stream,) = (await connector.create_message_streams({"clicks": 1}))["clicks"]
             async for message, topic, partition, offset, *_ in stream:
                 await index(message)
+
+    Args:
+        config: as for `hermes.client.groups.Consumer`.
+        listener: is notified of rebalances.
     """
 
-    async def start(self) -> None:
-        """See `ConnectorTwin.start`."""
-        self._loop = asyncio.get_running_loop()
-        await super().start()
-
-    def _in_thread(self, function: Callable[..., R], *arguments: Any) -> Awaitable[R]:
-        return asyncio.to_thread(function, *arguments)
-
-    def _from_thread(self, function: Callable[[], Awaitable[Any]], timeout_seconds: float) -> None:
-        async def call() -> None:
-            await function()
-
-        called = call()
-        try:
-            future = asyncio.run_coroutine_threadsafe(called, self._loop)
-        except RuntimeError:
-            called.close()  # the loop is closed, so nobody is there to hear
-            return
-        future.result(timeout_seconds)
-
-    def _reader(self) -> object:
-        return asyncio.current_task()
-
-    def _make_news(self) -> tuple[Callable[[], None], asyncio.Event]:
-        loop, news = self._loop, asyncio.Event()
-
-        def tell() -> None:
-            with suppress(RuntimeError):  # the loop was closed meanwhile, so nobody waits
-                loop.call_soon_threadsafe(news.set)
-
-        return tell, news
-
-    async def _wait(self, news: asyncio.Event, seconds: float) -> None:
-        with suppress(TimeoutError):
-            await asyncio.wait_for(news.wait(), seconds)
-
-    async def _sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
+    def __init__(
+        self, config: ConsumerConfig, listener: AsyncRebalanceListener | None = None
+    ) -> None:
+        super().__init__(config, listener, AsyncioLoop)
 
 
 class Consumer:

@@ -23,7 +23,8 @@ from twisted.internet.task import deferLater
 from twisted.internet.threads import deferToThreadPool
 from twisted.python.failure import Failure
 
-from hermes.aio.groups import AsyncRebalanceListener, ConnectorTwin
+from hermes.aio.event_loops import EventLoop, Signal
+from hermes.aio.groups import AsyncRebalanceListener, BaseConnector
 from hermes.aio.producer import ProducerTwin
 from hermes.aio.simple_consumer import ConsumerOptions, ConsumerTwin
 from hermes.client.arguments import check_address
@@ -43,7 +44,7 @@ __all__ = ["Connector", "Consumer", "Producer", "SimpleConsumer"]
 
 R = TypeVar("R")
 
-_READER: ContextVar[object] = ContextVar("hermes reader", default=None)
+_TASK: ContextVar[object] = ContextVar("hermes task", default=None)
 
 
 class _Answers(protocol.Protocol):
@@ -216,30 +217,20 @@ class Producer(ProducerTwin):
         return done
 
 
-class Connector(ConnectorTwin):
-    """One member of a group, for Twisted; see `hermes.aio.Connector`.
+class _ReactorLoop(EventLoop):
+    """See `EventLoop`: a reactor."""
 
-    Args:
-        reactor: where it is used.
-        config: as for `hermes.client.groups.Consumer`.
-        listener: hears of rebalances, in the reactor's thread.
-    """
-
-    def __init__(
-        self,
-        reactor: Any,
-        config: ConsumerConfig,
-        listener: AsyncRebalanceListener | None = None,
-    ) -> None:
-        super().__init__(config, listener)
+    def __init__(self, reactor: Any) -> None:
         self._reactor = reactor
 
-    def _in_thread(self, function: Callable[..., R], *arguments: Any) -> Awaitable[R]:
+    def in_thread(self, function: Callable[..., R], *arguments: Any) -> Awaitable[R]:
         pool = self._reactor.getThreadPool()
         running: Deferred[R] = deferToThreadPool(self._reactor, pool, function, *arguments)
         return running
 
-    def _from_thread(self, function: Callable[[], Awaitable[Any]], timeout_seconds: float) -> None:
+    def run_from_thread(
+        self, function: Callable[[], Awaitable[Any]], timeout_seconds: float
+    ) -> None:
         done: Future[None] = Future()
 
         async def call() -> None:
@@ -253,30 +244,57 @@ class Connector(ConnectorTwin):
         self._reactor.callFromThread(lambda: Deferred.fromCoroutine(call()))
         done.result(timeout_seconds)
 
-    def _reader(self) -> object:
+    def current_task(self) -> object:
         # Each coroutine that a Deferred runs has a context of its own.
-        known = _READER.get()
+        known = _TASK.get()
         if known is None:
             known = object()
-            _READER.set(known)
+            _TASK.set(known)
         return known
 
-    def _make_news(self) -> tuple[Callable[[], None], "Deferred[None]"]:
-        news: Deferred[None] = Deferred()
+    def signal(self) -> Signal:
+        return _ReactorSignal(self._reactor)
 
-        def fire() -> None:
-            if not news.called:
-                news.callback(None)
-
-        return lambda: self._reactor.callFromThread(fire), news
-
-    async def _wait(self, news: "Deferred[None]", seconds: float) -> None:
-        news.addTimeout(seconds, self._reactor)
-        with suppress(defer.TimeoutError, error.TimeoutError):
-            await news
-
-    async def _sleep(self, seconds: float) -> None:
+    async def sleep(self, seconds: float) -> None:
         await deferLater(self._reactor, seconds)
+
+
+class _ReactorSignal:
+    """See `Signal`."""
+
+    def __init__(self, reactor: Any) -> None:
+        self._reactor = reactor
+        self._sent: Deferred[None] = Deferred()
+
+    def send(self) -> None:
+        self._reactor.callFromThread(self._fire)
+
+    async def wait(self, seconds: float) -> None:
+        self._sent.addTimeout(seconds, self._reactor)
+        with suppress(defer.TimeoutError, error.TimeoutError):
+            await self._sent
+
+    def _fire(self) -> None:
+        if not self._sent.called:
+            self._sent.callback(None)
+
+
+class Connector(BaseConnector):
+    """One member of a group, for Twisted; see `hermes.aio.Connector`.
+
+    Args:
+        reactor: where it is used.
+        config: as for `hermes.client.groups.Consumer`.
+        listener: is notified of rebalances, in the reactor's thread.
+    """
+
+    def __init__(
+        self,
+        reactor: Any,
+        config: ConsumerConfig,
+        listener: AsyncRebalanceListener | None = None,
+    ) -> None:
+        super().__init__(config, listener, lambda: _ReactorLoop(reactor))
 
 
 class Consumer:
