@@ -57,6 +57,7 @@ class FileSend:
         "_resident_until",
         "_transport",
         "_turns",
+        "_waiting",
         "_warming",
         "sent_bytes",
         "size_bytes",
@@ -75,6 +76,7 @@ class FileSend:
         self._position = 0  # within the current part
         self._resident_until = 0  # within the current part, when it is a slice
         self._warming = False
+        self._waiting = False
         self._registering = False
         self._finished: Callable[[Exception | None], None] | None = None
 
@@ -132,10 +134,22 @@ class FileSend:
         return done
 
     def resumeProducing(self) -> None:
-        """The transport has room: send on."""
-        if self._finished is None or self._warming or self._registering:
+        """The transport has room: send on, after those who wait for their turn."""
+        if self._finished is None or self._warming or self._registering or self._waiting:
             return
         self._carrier.writable()
+        if self._turns.crowded:
+            self._waiting = True  # and the transport asks no more before the next send
+            self._turns.wait(self._next_turn)
+        else:
+            self._send_on()
+
+    def _next_turn(self) -> None:
+        self._waiting = False
+        if self._finished is not None:
+            self._send_on()
+
+    def _send_on(self) -> None:
         began = self._turns.now()
         try:
             done = self._pump()

@@ -33,8 +33,8 @@ _SHARED_SECONDS = 0.010
 _CROWDED_SECONDS = 0.001
 _ALL_SECONDS = 0.250
 
-#: What a connection may send in any case.
-_LEAST_BYTES = 64 * 1024
+#: The same while others wait.
+_CROWDED_BYTES = 256 * 1024
 
 #: Time for one request, or one entry of it.
 _LEAST_SECONDS = 0.000_02
@@ -75,15 +75,13 @@ class SharedTurns:
 
     @property
     def size_bytes(self) -> int:
-        """How much a connection may send in a turn that begins now.
+        """How much a connection may send in a turn that begins now."""
+        return _CROWDED_BYTES if self.crowded else TURN_BYTES
 
-        The less, the longer the round has taken: five hundred who read as fast as they can would
-        otherwise make it a second long.
-        """
-        spent = self._spent_seconds
-        if spent <= _SHARED_SECONDS:
-            return TURN_BYTES
-        return max(_LEAST_BYTES, int(TURN_BYTES * _SHARED_SECONDS / spent))
+    @property
+    def crowded(self) -> bool:
+        """Whether who has much to send should `wait`: others do, or the round has taken long."""
+        return bool(self._waiting) or self._spent_seconds >= _SHARED_SECONDS
 
     def spent(self, began: float) -> None:
         """Count a turn that began at `began` and is over."""
