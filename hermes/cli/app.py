@@ -5,7 +5,7 @@ import importlib
 import logging
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 import click
@@ -13,68 +13,59 @@ import click
 from hermes import __version__
 from hermes.cli import exits
 
-__all__ = ["LazyGroup", "main", "program"]
+__all__ = ["main", "program"]
 
-# Name -> the module below hermes.cli whose `command` it is, in the order of `hermes --help`.
+# Name -> the command, in a module below hermes.cli; in the order of `hermes --help`.
 _COMMANDS: Final = {
-    "produce": "produce",
-    "consume": "consume",
-    "topics": "topics",
-    "offsets": "offsets",
-    "groups": "groups",
-    "export-offsets": "export_offsets",
-    "import-offsets": "import_offsets",
-    "verify-rebalance": "verify_rebalance",
-    "coordination": "coordination",
-    "load": "load",
-    "dump-log": "dump_log",
-    "check-log": "check_log",
-    "config": "config",
-    "perf": "perf",
+    "produce": "produce.command",
+    "consume": "consume.command",
+    "topics": "topics.command",
+    "offsets": "offsets.command",
+    "groups": "groups.command",
+    "export-offsets": "group_tools.export_offsets",
+    "import-offsets": "group_tools.import_offsets",
+    "verify-rebalance": "group_tools.verify_rebalance",
+    "coordination": "coordination.command",
+    "load": "load.command",
+    "dump-log": "dump_log.command",
+    "check-log": "check_log.command",
+    "config": "config.command",
+    "perf": "perf.command",
 }
 
 
-class LazyGroup(click.Group):
-    """A group of commands that imports a command's module when it is first asked for.
+class _Ended(Exception):  # noqa: N818 - it is not an error
+    """A command was ended from outside; carries the reason past click, which has its own ideas."""
 
-    Args:
-        modules: command name -> the module below `hermes.cli` whose `command` it is.
+
+class _Program(click.Group):
+    """The outermost group: whatever happens ends in one line on stderr and an exit code.
+
+    A command's module is imported when the command is first asked for.
     """
-
-    def __init__(self, *args: Any, modules: Mapping[str, str], **settings: Any) -> None:
-        super().__init__(*args, **settings)
-        self._modules = modules
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The names of the commands, in the order in which a newcomer meets them."""
-        return list(self._modules)
+        return list(_COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command of that name, or None for an unknown one."""
-        module = self._modules.get(cmd_name)
-        if module is None:
+        if cmd_name not in _COMMANDS:
             return None
-        command = importlib.import_module(f"hermes.cli.{module}").command
+        module, _, name = _COMMANDS[cmd_name].partition(".")
+        command = getattr(importlib.import_module(f"hermes.cli.{module}"), name)
         assert isinstance(command, click.Command)
         return command
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command that is meant; an unknown one may be a slip."""
+        """Find the command that is meant; suggest one for what may be a typing error."""
         name = args[0]
-        if self.get_command(ctx, name) is None and not name.startswith("-"):
-            for close in difflib.get_close_matches(name, self._modules, n=1):
+        if name not in _COMMANDS and not name.startswith("-"):
+            for close in difflib.get_close_matches(name, _COMMANDS, n=1):
                 raise click.UsageError(f"No such command {name!r}; did you mean {close!r}?", ctx)
         return super().resolve_command(ctx, args)
-
-
-class _Ended(Exception):  # noqa: N818 - it is no error
-    """A command was ended from outside; carries the reason past click, which has its own ideas."""
-
-
-class _Program(LazyGroup):
-    """The outermost group: whatever happens ends in one line on stderr and an exit code."""
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command."""
@@ -122,11 +113,8 @@ def _show_version(ctx: click.Context, parameter: click.Parameter, wanted: bool) 
 
 @click.group(
     cls=_Program,
-    modules=_COMMANDS,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog=exits.EXITS_EPILOG,
-    invoke_without_command=True,
-    subcommand_metavar="COMMAND [ARGS]...",
 )
 @click.option(
     "--version",
@@ -136,10 +124,8 @@ def _show_version(ctx: click.Context, parameter: click.Parameter, wanted: bool) 
     callback=_show_version,
     help="Show the version and exit.",
 )
-@click.pass_context
-def program(ctx: click.Context) -> None:
+def program() -> None:
     """Publish to, read from and look after a Hermes (or Kafka 0.7) broker."""
-    exits.require_subcommand(ctx)
     logging.basicConfig(
         level=logging.DEBUG if exits.debugging() else logging.WARNING,
         format="hermes: %(message)s",
@@ -147,7 +133,7 @@ def program(ctx: click.Context) -> None:
 
 
 def _open_closed_streams() -> None:
-    """Stand in for standard streams that the caller has closed: empty input, unread output."""
+    """Replace standard streams that the caller has closed: empty input, discarded output."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - open as long as we run

@@ -1,4 +1,4 @@
-"""`hermes config`: check a broker.yaml before a broker does, or make one for Kafka 0.7's users."""
+"""`hermes config`: check a broker.yaml before a broker does, or make one from Kafka 0.7's."""
 
 import sys
 from pathlib import Path
@@ -6,7 +6,6 @@ from typing import Any
 
 import click
 
-from hermes.cli.exits import require_subcommand
 from hermes.cli.options import JSON_OPTION
 from hermes.cli.terminal import note, write_json
 from hermes.config import BrokerConfig, load_broker_config
@@ -17,20 +16,18 @@ from hermes.errors import ConfigError
 __all__ = ["command"]
 
 
-@click.group("config", invoke_without_command=True, subcommand_metavar="COMMAND [ARGS]...")
-@click.pass_context
-def command(ctx: click.Context) -> None:
+@click.group("config")
+def command() -> None:
     """Check a broker.yaml, or import Kafka 0.7's properties."""
-    require_subcommand(ctx)
 
 
 @command.command("check", short_help="Check a broker.yaml.")
 @click.argument("path", metavar="FILE", type=click.Path(path_type=Path))
 @JSON_OPTION
 def check(path: Path, as_json: bool) -> None:
-    """Read FILE as `twistd hermes --config FILE` would, and say whether a broker can start with it.
+    """Read FILE as `twistd hermes --config FILE` would, and check that a broker can start with it.
 
-    With --json every setting is written, those with default values included; durations are in
+    With --json every setting is written, including those with default values; durations are in
     milliseconds and sizes in bytes.
     """
     config = load_broker_config(path)
@@ -59,7 +56,7 @@ def import_(path: Path) -> None:
 
 
 def _check_startable(config: BrokerConfig, source: str) -> None:
-    """Look at this machine as the broker's start does."""
+    """Check what the broker's start checks on this machine."""
     # Twisted takes longer to import than all other commands take to run.
     from hermes.broker.checks import check_startable
 
@@ -70,7 +67,7 @@ def _check_startable(config: BrokerConfig, source: str) -> None:
 
 
 def _settings_of(config: BrokerConfig) -> dict[str, Any]:
-    """Every setting by its attribute's name, as JSON can hold it; topics as they will be run."""
+    """Every setting by its attribute's name, as JSON can hold it; topics with all that applies."""
     settings = {
         setting.attribute: _jsonable(getattr(config, setting.attribute))
         for setting in BROKER_SETTINGS.values()

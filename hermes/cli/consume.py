@@ -1,56 +1,43 @@
-"""`hermes consume`: messages of a topic on stdout."""
+"""`hermes consume`: messages of a topic on stdout, read from a broker or as a member of a group."""
 
-import json
+import signal
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NoReturn
 
 import click
 
-from hermes.cli.consume_group import consume_as_member
-from hermes.cli.formats import FORMAT_HELP, ConsumedMessage, MessageFormat
+from hermes.cli.formats import FORMAT_HELP, Renderer, choose_renderer
 from hermes.cli.options import (
     MAX_EXPANDED_OPTION,
     PARTITION_OPTION,
+    QUIET_OPTION,
     SIZE,
-    START,
     TIMEOUT_OPTION,
-    TOPIC,
     BrokerAddress,
     broker_option,
-    coordination_of,
+    topic_option,
     zookeeper_option,
 )
-from hermes.cli.payloads import payload_json
-from hermes.cli.positions import find_position
+from hermes.cli.places import BEGINNING, END, START, Place
+from hermes.cli.positions import open_readers
 from hermes.cli.reading import Chunk, PartitionReader, read_partitions, with_times
 from hermes.cli.retrying import Retrying
-from hermes.cli.starts import AtOffset, Beginning, End, Start
-from hermes.cli.terminal import harmless, note, progress, status
+from hermes.cli.terminal import note, progress, status
 from hermes.cli.topic_source import OffsetRange, TopicSource
-from hermes.client import SimpleConsumer
+from hermes.cli.zookeeper import coordination_of
 from hermes.client.fetching import DEFAULT_MAX_FETCH_BYTES
-from hermes.client.groups import ConsumerConfig
+from hermes.client.groups import Consumer, ConsumerConfig
 from hermes.errors import ClientError
+from hermes.protocol import Message
 
 __all__ = ["command"]
 
 # How long a broker is asked to wait for new messages; only the number of idle requests depends
-# on it, new messages show at once.
+# on it, new messages are shown at once.
 _MAX_WAIT_MS: Final = 10_000
-
-
-class _Render(NamedTuple):
-    """How messages are written.
-
-    Attributes:
-        lines: makes the bytes for stdout of a topic and a chunk.
-        needs_times: whether the chunk must say when its messages were appended.
-    """
-
-    lines: Callable[[str, Chunk], bytes]
-    needs_times: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +46,7 @@ class _Wanted:
 
     topic: str
     partition: int | None
-    start: Start
+    start: Place
     count: int | None
     exit_at_end: bool
     skip_corrupt: bool
@@ -72,10 +59,10 @@ class _Wanted:
     "-g",
     "--group",
     metavar="GROUP",
-    help="Read as a member of a consumer group, from where the group stands.",
+    help="Read as a member of a consumer group, from the group's offsets.",
 )
 @zookeeper_option("ZooKeeper, for --group.")
-@click.option("-t", "--topic", type=TOPIC, required=True, metavar="TOPIC", help="What to read.")
+@topic_option("What to read.")
 @PARTITION_OPTION
 @click.option(
     "-o",
@@ -100,7 +87,7 @@ class _Wanted:
     "--exit",
     "exit_at_end",
     is_flag=True,
-    help="Exit after the last message that was there when the command started.",
+    help="Exit after the last message that existed when the command started.",
 )
 @click.option("-f", "--format", "template", metavar="FORMAT", help=FORMAT_HELP)
 @click.option(
@@ -110,10 +97,8 @@ class _Wanted:
     help="What ends each message instead of a newline, with the escapes of --format.",
 )
 @click.option("-J", "--json", "as_json", is_flag=True, help="Write a JSON object for each message.")
-@click.option("-q", "--quiet", is_flag=True, help="No status and no progress on the terminal.")
-@click.option(
-    "--skip-corrupt", is_flag=True, help="Pass over damaged messages instead of giving up."
-)
+@QUIET_OPTION
+@click.option("--skip-corrupt", is_flag=True, help="Skip damaged messages instead of giving up.")
 @click.option(
     "--max-fetch",
     "max_fetch_bytes",
@@ -134,83 +119,82 @@ def command(
     max_fetch_bytes: int,
     max_expanded_bytes: int,
     timeout_seconds: float,
-    **wanted: Any,
+    **options: Any,
 ) -> None:
-    """Write a topic's messages to stdout, a line each, and nothing else there.
+    """Write a topic's messages to stdout, one per line, and nothing else there.
 
-    Without -e and -c it goes on until Ctrl-C; new messages show at once. Messages of one partition
-    come in order. Without -e a broker that goes away is waited for, and reading goes on where it
-    was. With -f a newline is written only where the format says so.
+    Without -e and -c it runs until Ctrl-C; new messages are shown at once. Messages of one
+    partition come in order. Without -e, a broker that becomes unavailable is waited for, and
+    reading resumes where it stopped. With -f, newlines are written only where the format has them.
     """
+    wanted = _Wanted(**options)
+    renderer = _renderer(template, delimiter, as_json)
+    if group is not None:
+        if broker is not None and not zookeeper:
+            zookeeper = coordination_of(broker, timeout_seconds)
+        config = _group_config(
+            wanted,
+            group=group,
+            zookeeper_connect=zookeeper or "",
+            max_fetch_bytes=max_fetch_bytes,
+            timeout=timeout_seconds * 1000,
+        )
+        _consume_as_member(config, wanted, renderer)
+        return
+    if broker is None:
+        raise click.UsageError("missing option '-b' / '--broker' (or --group and --zookeeper)")
+    limits = {"max_fetch_bytes": max_fetch_bytes, "max_expanded_bytes": max_expanded_bytes}
+    with broker.consumer(timeout_seconds, **limits) as consumer:
+        _consume(TopicSource(consumer, wanted.topic, wanted.partition), wanted, renderer)
+
+
+def _renderer(template: str | None, delimiter: str | None, as_json: bool) -> Renderer:
     if as_json and template is not None:
         raise click.UsageError("--format and --json exclude each other")
     if delimiter is not None:
         if as_json or template is not None:
             raise click.UsageError("--delimiter excludes --format and --json")
         template = "%s" + delimiter.replace("%", "%%")
-    render = _renderer(template, as_json)
-    if group is not None:
-        if broker is not None and not zookeeper:
-            zookeeper = coordination_of(broker, timeout_seconds)
-        config = _group_config(
-            _Wanted(**wanted),
-            group=group,
-            zookeeper_connect=zookeeper or "",
-            max_fetch_bytes=max_fetch_bytes,
-            timeout=timeout_seconds * 1000,
-        )
-        topic, count, quiet = wanted["topic"], wanted["count"], wanted["quiet"]
-        consume_as_member(config, topic, count, render.lines, quiet=quiet)
-        return
-    if broker is None:
-        raise click.UsageError("missing option '-b' / '--broker' (or --group and --zookeeper)")
-    with SimpleConsumer(
-        broker.host,
-        broker.port,
-        timeout_seconds=timeout_seconds,
-        max_fetch_bytes=max_fetch_bytes,
-        max_expanded_bytes=max_expanded_bytes,
-    ) as consumer:
-        _consume(consumer, _Wanted(**wanted), render)
+    try:
+        return choose_renderer(template, as_json)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="-f") from None
 
 
-def _group_config(wanted: _Wanted, **settings: Any) -> ConsumerConfig:
-    """The settings of a member of a group; usage errors for what a group decides itself."""
-    if not settings["zookeeper_connect"]:
-        raise click.UsageError("--group needs --broker or --zookeeper")
-    if wanted.partition is not None or wanted.exit_at_end:
-        raise click.UsageError("--group excludes -p and -e: the group shares out the partitions")
-    if not isinstance(wanted.start, Beginning | End):
-        raise click.UsageError("with --group, -o is beginning or end, for partitions never read")
-    return ConsumerConfig(
-        **settings,
-        auto_offset_reset="largest" if isinstance(wanted.start, End) else "smallest",
-        on_corrupt="skip" if wanted.skip_corrupt else "raise",
-    )
+# -- from a broker ------------------------------------------------------------------------------
 
 
-def _consume(consumer: SimpleConsumer, wanted: _Wanted, render: _Render) -> None:
-    source = TopicSource(consumer, wanted.topic, wanted.partition)
+def _consume(source: TopicSource, wanted: _Wanted, renderer: Renderer) -> None:
     ranges = _existing_ranges(source, wanted)
-    readers = _readers(consumer, source, ranges, wanted)
+    readers = open_readers(
+        source,
+        ranges,
+        wanted.start,
+        to_end=wanted.exit_at_end,
+        skip_corrupt=wanted.skip_corrupt,
+    )
     status(f"reading {wanted.topic}: {_summary(readers)}", quiet=wanted.quiet)
     retrying = Retrying(0 if wanted.exit_at_end else None, quiet=wanted.quiet)
-    chunks = read_partitions(consumer, readers, _MAX_WAIT_MS, retrying)
-    if render.needs_times:
-        chunks = with_times(consumer, wanted.topic, chunks, retrying)
+    chunks = read_partitions(source, readers, _MAX_WAIT_MS, retrying)
+    if renderer.needs_times:
+        chunks = with_times(source, chunks, retrying)
     if wanted.count is not None:
         chunks = _first(chunks, wanted.count)
+    length_bytes = _progress_bytes(readers, ranges, wanted)
     try:
-        _write(chunks, wanted, render, _progress_bytes(readers, ranges, wanted))
+        with progress(length_bytes, "reading", quiet=wanted.quiet) as advance:
+            for chunk in chunks:
+                _write(renderer.render(wanted.topic, chunk))
+                advance(chunk.messages[-1][1] - chunk.offset)
     finally:
         if skipped := sum(reader.skipped for reader in readers):
             note(f"{skipped} damaged place{'s were' if skipped > 1 else ' was'} skipped")
-    status("the end is reached" if wanted.exit_at_end else "done", quiet=wanted.quiet)
+    status("reached the end" if wanted.exit_at_end else "done", quiet=wanted.quiet)
 
 
 def _existing_ranges(source: TopicSource, wanted: _Wanted) -> dict[int, OffsetRange]:
     ranges, exists = source.ranges()
-    if isinstance(wanted.start, AtOffset) and len(ranges) > 1:
+    if wanted.start.kind == "offset" and len(ranges) > 1:
         raise click.UsageError(
             f"an offset belongs to one partition: give -p, 0 to {len(ranges) - 1}"
         )
@@ -220,28 +204,6 @@ def _existing_ranges(source: TopicSource, wanted: _Wanted) -> dict[int, OffsetRa
         if not wanted.quiet:
             note(f"{source.missing_text()}; waiting for its first message")
     return ranges
-
-
-def _readers(
-    consumer: SimpleConsumer,
-    source: TopicSource,
-    ranges: dict[int, OffsetRange],
-    wanted: _Wanted,
-) -> list[PartitionReader]:
-    readers = []
-    for partition, available in ranges.items():
-        position = find_position(consumer, source, partition, available, wanted.start)
-        readers.append(
-            PartitionReader(
-                source,
-                partition,
-                position.offset,
-                end=available.end if wanted.exit_at_end else None,
-                drop=position.drop,
-                skip_corrupt=wanted.skip_corrupt,
-            )
-        )
-    return readers
 
 
 def _summary(readers: list[PartitionReader]) -> str:
@@ -261,7 +223,7 @@ def _progress_bytes(
 
 
 def _first(chunks: Iterator[Chunk], count: int) -> Iterator[Chunk]:
-    """The first `count` messages; fetches nothing more when it has them."""
+    """The first `count` messages; fetches nothing more once it has them."""
     for chunk in chunks:
         messages = chunk.messages[:count]
         yield chunk._replace(messages=messages)
@@ -270,66 +232,59 @@ def _first(chunks: Iterator[Chunk], count: int) -> Iterator[Chunk]:
             return
 
 
-# -- writing ------------------------------------------------------------------------------------
+def _write(data: bytes) -> None:
+    sys.stdout.buffer.write(data)
+    # What was read is to be seen now, by the next program in a pipe as well.
+    sys.stdout.buffer.flush()
 
 
-def _write(
-    chunks: Iterable[Chunk], wanted: _Wanted, render: _Render, length_bytes: int | None
-) -> None:
-    stdout = sys.stdout.buffer
-    with progress(length_bytes, "reading", quiet=wanted.quiet) as advance:
-        for chunk in chunks:
-            stdout.write(render.lines(wanted.topic, chunk))
-            # What was read is to be seen now, also by the next program in a pipe.
-            stdout.flush()
-            advance(chunk.messages[-1][1] - chunk.offset)
+# -- as a member of a group ---------------------------------------------------------------------
 
 
-def _renderer(template: str | None, as_json: bool) -> _Render:
-    """What turns a chunk into the bytes for stdout."""
-    if as_json:
-        return _Render(lambda topic, chunk: b"".join(map(_json_line, _consumed(topic, chunk))))
-    on_terminal = sys.stdout.isatty()
-    if template is None:
-        return _Render(_harmless_lines if on_terminal else _lines)
-    try:
-        compiled = MessageFormat(template, harmless) if on_terminal else MessageFormat(template)
-    except ValueError as error:
-        raise click.BadParameter(str(error), param_hint="-f") from None
-    return _Render(
-        lambda topic, chunk: b"".join(map(compiled.render, _consumed(topic, chunk))),
-        compiled.needs_time,
+def _group_config(wanted: _Wanted, **settings: Any) -> ConsumerConfig:
+    """The settings of a member; usage errors for what the group decides itself."""
+    if not settings["zookeeper_connect"]:
+        raise click.UsageError("--group needs --broker or --zookeeper")
+    if wanted.partition is not None or wanted.exit_at_end:
+        raise click.UsageError("--group excludes -p and -e: the group shares out the partitions")
+    if wanted.start not in (BEGINNING, END):
+        raise click.UsageError("with --group, -o is beginning or end, for partitions never read")
+    return ConsumerConfig(
+        **settings,
+        auto_offset_reset="largest" if wanted.start == END else "smallest",
+        on_corrupt="skip" if wanted.skip_corrupt else "raise",
     )
 
 
-def _lines(_topic: str, chunk: Chunk) -> bytes:
-    # A message is a tuple that begins with its payload.
-    payloads = [message[0] for message, _ in chunk.messages]
-    payloads.append(b"")
-    return b"\n".join(payloads)
+def _consume_as_member(config: ConsumerConfig, wanted: _Wanted, renderer: Renderer) -> None:
+    """Write messages until the count is reached, Ctrl-C or SIGTERM.
+
+    What was written is committed; after a kill some messages may come again.
+    """
+    with _sigterm_as_exit(), Consumer.create(config) as connector:
+        (stream,) = connector.create_message_streams({wanted.topic: 1})[wanted.topic]
+        status(f"{connector.consumer_id} has joined group {config.group}", quiet=wanted.quiet)
+        for number, each in enumerate(stream, 1):
+            message = Message((each.message, 1, 0, 0))
+            chunk = Chunk(each.partition, each.offset, [(message, each.next_offset)])
+            _write(renderer.render(each.topic, chunk))
+            if number == wanted.count:
+                break
+        connector.commit_offsets()  # the last one was written, too
 
 
-def _harmless_lines(topic: str, chunk: Chunk) -> bytes:
-    return harmless(_lines(topic, chunk))
+@contextmanager
+def _sigterm_as_exit() -> Iterator[None]:
+    """Let SIGTERM end the command as Ctrl-C would, so that the group is left at once.
 
+    Otherwise the member's partitions would have no reader until its session expires.
+    """
 
-def _consumed(topic: str, chunk: Chunk) -> Iterator[ConsumedMessage]:
-    offset, times = chunk.offset, iter(chunk.times)
-    stretch = next(times, None)
-    for message, following in chunk.messages:
-        while stretch is not None and stretch.end_offset <= offset:
-            stretch = next(times, None)
-        time_ms = -1 if stretch is None or stretch.time_ms is None else stretch.time_ms
-        yield ConsumedMessage(topic, chunk.partition, offset, following, message.payload, time_ms)
-        offset = following
+    def end(number: int, _: object) -> NoReturn:
+        raise SystemExit(128 + number)  # as a shell reports it
 
-
-def _json_line(message: ConsumedMessage) -> bytes:
-    value = {
-        "topic": message.topic,
-        "partition": message.partition,
-        "offset": message.offset,
-        "next_offset": message.next_offset,
-        **payload_json(message.payload),
-    }
-    return json.dumps(value).encode() + b"\n"
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,12 +1,12 @@
-"""`hermes coordination`: what the embedded server keeps: how it is, and its restoration."""
+"""`hermes coordination`: the file of the embedded server: its condition, and restoring it."""
 
 import time
 from pathlib import Path
 
 import click
 
-from hermes.cli.exits import require_subcommand
-from hermes.cli.times import format_time_ms
+from hermes.cli.exits import EXIT_FAILURE
+from hermes.cli.terminal import format_time_ms
 from hermes.coordination.embedded.snapshots import Condition, condition_of, restore, snapshot_path
 from hermes.coordination.embedded.store import FILE_NAME
 from hermes.errors import StorageError
@@ -20,35 +20,33 @@ _DIRECTORY = click.argument(
 )
 
 
-@click.group("coordination", invoke_without_command=True, subcommand_metavar="COMMAND [ARGS]...")
-@click.pass_context
-def command(ctx: click.Context) -> None:
-    """Look at what embedded coordination keeps in a broker's log_dir, or restore it."""
-    require_subcommand(ctx)
+@click.group("coordination")
+def command() -> None:
+    """Inspect what embedded coordination stores in a broker's log_dir, or restore it."""
 
 
-@command.command("show", short_help="Say what the file and its snapshot hold.")
+@command.command("show", short_help="Show what the file and its snapshot hold.")
 @_DIRECTORY
 @click.pass_context
 def show(ctx: click.Context, directory: Path) -> None:
-    """Say what the coordination file in LOG_DIR and its snapshot hold, and how old the latter is.
+    """Show what the coordination file in LOG_DIR and its snapshot hold, and the snapshot's age.
 
     The file itself can't be read while a broker serves from it. The exit status is 1 unless both
-    are whole.
+    are intact.
     """
     path = directory / FILE_NAME
-    are_whole = True
+    are_intact = True
     for each in (path, snapshot_path(path)):
         try:
             click.echo(f"{each}: {_text(condition_of(each))}")
         except StorageError as error:
-            are_whole = False
+            are_intact = False
             click.echo(str(error))
-    if not are_whole:
-        ctx.exit(1)
+    if not are_intact:
+        ctx.exit(EXIT_FAILURE)
 
 
-@command.command("restore", short_help="Put a snapshot in the place of the file.")
+@command.command("restore", short_help="Replace the file by a snapshot.")
 @_DIRECTORY
 @click.option(
     "--from",
@@ -58,14 +56,14 @@ def show(ctx: click.Context, directory: Path) -> None:
     help="The copy to restore; by default the snapshot in LOG_DIR.",
 )
 def restore_(directory: Path, source: Path | None) -> None:
-    """Put the broker's own snapshot, or a COPY of one, in the place of the file in LOG_DIR.
+    """Replace the file in LOG_DIR by the broker's own snapshot, or by a COPY of one.
 
-    Works while the broker is stopped, and while it runs and says that coordination is out of
-    service: it then goes on by itself within seconds. The file that was there is kept, as
+    Works while the broker is stopped, and while it runs and reports that coordination is out of
+    service: it then resumes by itself within seconds. The replaced file is kept, as
     `.hermes_coordination.damaged`.
 
-    Groups have the offsets of the snapshot's time again: they repeat what they consumed since then,
-    and skip nothing, unless their offsets were set back by hand since then.
+    Groups continue from the offsets of the snapshot's time: they repeat what they have consumed
+    since, and skip nothing, unless their offsets were moved back by hand since then.
     """
     path = directory / FILE_NAME
     source = source or snapshot_path(path)

@@ -3,12 +3,13 @@
 import os
 import sys
 import traceback
+from collections.abc import Sequence
 from typing import Final
 
 import click
 
+from hermes.cli.terminal import note
 from hermes.errors import HermesError
-from hermes.quoting import printable
 
 __all__ = [
     "EXITS_EPILOG",
@@ -19,7 +20,7 @@ __all__ = [
     "conclude",
     "debugging",
     "discard_stdout",
-    "require_subcommand",
+    "fail_for",
 ]
 
 EXIT_OK: Final = 0
@@ -30,52 +31,59 @@ EXIT_INTERRUPTED: Final = 130
 
 EXITS_EPILOG: Final = (
     "Exit status: 0 when all went well, 1 when it did not (the broker can't be reached or "
-    "answered with an error, corrupt data was found), 2 when the command line is wrong, "
+    "responded with an error, corrupt data was found), 2 when the command line is wrong, "
     "130 after Ctrl-C."
 )
 
 
 def debugging() -> bool:
-    """Whether HERMES_DEBUG asks for debug logs, and for tracebacks besides the one line."""
+    """Whether HERMES_DEBUG asks for debug logs, and for tracebacks in addition to the one line."""
     return os.environ.get("HERMES_DEBUG", "") not in ("", "0")
 
 
-#: How much of an error is said: one that quotes what it found may be long.
-_MAX_TEXT = 2000
+#: How much of an error is shown: one that quotes what it found may be long.
+_MAX_TEXT: Final = 2000
 
 
 def conclude(error: BaseException) -> int:
-    """Say on stderr, in one line, what ended a command, and choose its exit code.
+    """Write to stderr, in one line, what ended a command, and choose its exit code.
 
     Args:
         error: whatever the command raised.
 
     Returns:
-        The exit code. A reader of stdout that has seen enough (`| head`) is no failure.
+        The exit code. A reader of stdout that has seen enough (`| head`) is not a failure.
     """
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        error.show()
+        return EXIT_USAGE
     code, text = _judge(error)
     if text:
         if debugging():
             traceback.print_exception(error)
-        click.echo(f"hermes: {printable(_one_line(text), _MAX_TEXT)}", err=True)
+        note(" ".join(text.split()), _MAX_TEXT)
     elif code == EXIT_INTERRUPTED and sys.stderr is not None and sys.stderr.isatty():
         click.echo(err=True)  # the terminal shows ^C, and the prompt should not follow it
     return code
 
 
-def require_subcommand(ctx: click.Context) -> None:
-    """End a group of commands that was called alone: its help on stderr, and a usage error.
+def fail_for(faults: Sequence[object]) -> None:
+    """End a command that has done what it could, unless there are no faults.
 
     Args:
-        ctx: the context of a group with `invoke_without_command`.
+        faults: what it could not do; each becomes a line on stderr.
+
+    Raises:
+        click.exceptions.Exit: there are some.
     """
-    if ctx.invoked_subcommand is None:
-        click.echo(ctx.get_help(), err=True)
-        ctx.exit(EXIT_USAGE)
+    for fault in faults:
+        note(str(fault))
+    if faults:
+        raise click.exceptions.Exit(EXIT_FAILURE)
 
 
 def _judge(error: BaseException) -> tuple[int, str]:
-    """The exit code for an exception and the text for stderr; "" when nothing is to be said."""
+    """The exit code for an exception and the text for stderr; "" for none."""
     if isinstance(error, click.exceptions.Exit):
         return error.exit_code, ""
     if isinstance(error, click.UsageError):
@@ -115,15 +123,11 @@ def _os_text(error: OSError) -> str:
     return f"{os.fsdecode(error.filename)}: {what}" if error.filename is not None else what
 
 
-def _one_line(text: str) -> str:
-    return " ".join(text.split())
-
-
 def discard_stdout() -> None:
     """Point stdout at nothing: its reader has gone, and the interpreter would complain at exit."""
     try:
         descriptor = sys.stdout.fileno()
-    except (OSError, ValueError):  # stdout is no real file: a test holds it
+    except (OSError, ValueError):  # not a real file: a test has replaced it
         return
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, descriptor)

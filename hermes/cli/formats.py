@@ -1,11 +1,25 @@
-"""The format of `consume -f`: kcat's tokens, compiled once and rendered for every message."""
+"""Messages as `consume` writes them: their payloads, JSON, or kcat's format strings."""
 
+import base64
+import json
 import re
 import struct
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
-__all__ = ["FORMAT_HELP", "ConsumedMessage", "MessageFormat", "parse_delimiter"]
+from hermes.cli.reading import Chunk
+from hermes.cli.terminal import harmless
+
+__all__ = [
+    "FORMAT_HELP",
+    "ConsumedMessage",
+    "MessageFormat",
+    "Renderer",
+    "choose_renderer",
+    "parse_delimiter",
+    "payload_json",
+]
 
 
 class ConsumedMessage(NamedTuple):
@@ -15,7 +29,7 @@ class ConsumedMessage(NamedTuple):
         topic: the topic's name.
         partition: the partition's number.
         offset: where the message starts; inside a compressed set, where that set starts.
-        next_offset: where to go on reading after it; inside a compressed set, where the set starts
+        next_offset: where to resume reading after it; inside a compressed set, where the set starts
             for all messages but the last.
         payload: the message's bytes.
         time_ms: when the broker appended it, in ms since 1970; -1 when that is not known.
@@ -29,10 +43,89 @@ class ConsumedMessage(NamedTuple):
     time_ms: int = -1
 
 
+class Renderer(NamedTuple):
+    """How messages are written.
+
+    Attributes:
+        render: makes the bytes for stdout of a topic and a chunk.
+        needs_times: whether the chunk must hold its append times.
+    """
+
+    render: Callable[[str, Chunk], bytes]
+    needs_times: bool = False
+
+
+def choose_renderer(template: str | None, as_json: bool) -> Renderer:
+    """Choose how messages are written.
+
+    Args:
+        template: a format, see `MessageFormat`; None for one payload per line.
+        as_json: whether to write one JSON object per line instead.
+
+    Raises:
+        ValueError: the format is invalid; the text says why.
+    """
+    if as_json:
+        return Renderer(lambda topic, chunk: b"".join(map(_json_line, _messages(topic, chunk))))
+    on_terminal = sys.stdout.isatty()
+    if template is None:
+        if on_terminal:
+            return Renderer(lambda topic, chunk: harmless(_payload_lines(topic, chunk)))
+        return Renderer(_payload_lines)
+    compiled = MessageFormat(template, harmless) if on_terminal else MessageFormat(template)
+    return Renderer(
+        lambda topic, chunk: b"".join(map(compiled.render, _messages(topic, chunk))),
+        compiled.needs_time,
+    )
+
+
+def payload_json(payload: bytes) -> dict[str, str]:
+    """A payload, which may be any bytes, as JSON can hold it.
+
+    Returns:
+        `{"payload": text}`, or `{"payload_base64": ...}` when the bytes aren't UTF-8.
+    """
+    try:
+        return {"payload": payload.decode()}
+    except UnicodeDecodeError:
+        return {"payload_base64": base64.b64encode(payload).decode()}
+
+
+def _payload_lines(_topic: str, chunk: Chunk) -> bytes:
+    # A message is a tuple that begins with its payload.
+    payloads = [message[0] for message, _ in chunk.messages]
+    payloads.append(b"")
+    return b"\n".join(payloads)
+
+
+def _messages(topic: str, chunk: Chunk) -> Iterator[ConsumedMessage]:
+    offset, times = chunk.offset, iter(chunk.times)
+    span = next(times, None)
+    for message, following in chunk.messages:
+        while span is not None and span.end_offset <= offset:
+            span = next(times, None)
+        time_ms = -1 if span is None or span.time_ms is None else span.time_ms
+        yield ConsumedMessage(topic, chunk.partition, offset, following, message.payload, time_ms)
+        offset = following
+
+
+def _json_line(message: ConsumedMessage) -> bytes:
+    value = {
+        "topic": message.topic,
+        "partition": message.partition,
+        "offset": message.offset,
+        "next_offset": message.next_offset,
+        **payload_json(message.payload),
+    }
+    return json.dumps(value).encode() + b"\n"
+
+
+# -- format strings -----------------------------------------------------------------------------
+
 FORMAT_HELP: Final = (
     "%s payload, %S its size, %R its size as 4 bytes (big-endian), %t topic, %p partition, "
     "%o offset, %O the next message's offset, %% a percent sign; \\n \\r \\t \\\\ \\0 \\xHH. "
-    "%T when the broker appended it (ms since 1970, -1 if not known). Messages have no keys and "
+    "%T when the broker appended it (ms since 1970, -1 if unknown). Messages have neither keys nor "
     "headers: %k and %h are empty, %K is -1."
 )
 
@@ -61,11 +154,11 @@ class MessageFormat:
 
     Args:
         template: text with kcat's tokens and escapes; see `FORMAT_HELP`.
-        shown: applied to what stands for a token, for a terminal say; the template's own bytes,
-            which are the user's, stay as they are.
+        shown: applied to what replaces a token, to escape it for a terminal; the template's own
+            bytes, which are the user's, stay as they are.
 
     Raises:
-        ValueError: a token or an escape is unknown; the text names it and those there are.
+        ValueError: a token or an escape is unknown; the text names it, and the known ones.
 
     Attributes:
         needs_time: whether it shows when messages were appended.
@@ -96,14 +189,14 @@ class MessageFormat:
     def _add_token(self, name: str) -> None:
         if name not in _TOKENS:
             known = " ".join(f"%{token}" for token in _TOKENS)
-            raise ValueError(f"%{name} is no token of a format; there are {known}")
+            raise ValueError(f"%{name} is not a token of a format; known are {known}")
         self.needs_time |= name == "T"
         token, shown = _TOKENS[name], self._shown
         self._pieces.append(token if shown is None else lambda message: shown(token(message)))
 
 
 def parse_delimiter(text: str) -> bytes:
-    r"""Read what stands between messages: text with the escapes of a format.
+    r"""Read what separates messages: text with the escapes of a format.
 
     Raises:
         ValueError: it is empty, or an escape is unknown.
@@ -119,6 +212,6 @@ def _unescape(escape: str) -> bytes:
         return bytes.fromhex(escape[1:])
     if escape not in _ESCAPES:
         raise ValueError(
-            f"\\{escape} is no escape of a format; there are \\n \\r \\t \\\\ \\0 \\xHH"
+            f"\\{escape} is not an escape of a format; known are \\n \\r \\t \\\\ \\0 \\xHH"
         )
     return _ESCAPES[escape]

@@ -1,15 +1,14 @@
-"""`hermes groups`: who is in a consumer group, how far it has come, and where it goes on."""
+"""`hermes groups`: the members of a consumer group, how far it has come, and where it continues."""
 
-from contextlib import closing
 from typing import Any, Final
 
 import click
 
-from hermes.cli.ensemble import GROUP_ARGUMENT, ZOOKEEPER_OPTION, Brokers, connected
-from hermes.cli.exits import require_subcommand
-from hermes.cli.group_reset import TARGET, Target, new_offsets
-from hermes.cli.options import JSON_OPTION, TIMEOUT_OPTION, TOPIC
-from hermes.cli.terminal import note, write_json, write_line, write_table
+from hermes.cli.exits import fail_for
+from hermes.cli.options import JSON_OPTION, TOPIC, YES_OPTION
+from hermes.cli.places import RESET_POSITION, Place
+from hermes.cli.terminal import confirm, write_deleted, write_json, write_line, write_rows
+from hermes.cli.zookeeper import GROUP_ARGUMENT, Cluster, cluster_options, inactive_group
 from hermes.coordination.group_state import (
     GroupState,
     delete_group,
@@ -18,206 +17,215 @@ from hermes.coordination.group_state import (
     read_members,
     store_offsets,
 )
-from hermes.coordination.layout import BrokerPartition, check_node_name
-from hermes.errors import GroupActiveError, HermesError
+from hermes.coordination.layout import BrokerPartition
+from hermes.errors import HermesError
+from hermes.protocol import EARLIEST, LATEST, BoundaryRequest
 
 __all__ = ["command"]
 
 # Up to this much of a partition is read to count its messages.
 _COUNTED_BYTES: Final = 1024 * 1024
-_DASHED: Final = ("messages", "owner")
+_COLUMNS: Final = ("topic", "partition", "offset", "end", "lag", "messages", "owner")
+
+_TopicPartition = tuple[str, BrokerPartition]
 
 
-@click.group(
-    "groups",
-    short_help="List, describe, reset and delete consumer groups.",
-    invoke_without_command=True,
-    subcommand_metavar="COMMAND [ARGS]...",
-)
-@click.pass_context
-def command(ctx: click.Context) -> None:
+@click.group("groups", short_help="List, describe, reset and delete consumer groups.")
+def command() -> None:
     """List, describe, reset and delete consumer groups, of Hermes' consumers and Kafka 0.7's."""
-    require_subcommand(ctx)
 
 
 @command.command("list")
-@ZOOKEEPER_OPTION
+@cluster_options
 @JSON_OPTION
-@TIMEOUT_OPTION
-def list_(zookeeper: str, as_json: bool, timeout_seconds: float) -> None:
+def list_(cluster: Cluster, as_json: bool) -> None:
     """List the consumer groups."""
-    with connected(zookeeper, timeout_seconds) as session:
-        # Not more than that: a group in disorder must not hide the others.
-        counts = {each: len(read_members(session, each)) for each in list_groups(session)}
-    if as_json:
-        for group, count in counts.items():
-            write_json({"group": group, "members": count})
-        return
-    write_table(("GROUP", "MEMBERS"), list(counts.items()))
+    # Nothing more is read: a group in disorder must not hide the others.
+    rows = [
+        {"group": group, "members": len(read_members(cluster.session, group))}
+        for group in list_groups(cluster.session)
+    ]
+    write_rows(("group", "members"), rows, as_json)
+
+
+# -- describe -----------------------------------------------------------------------------------
 
 
 @command.command("describe", short_help="Show members, owners, offsets and lag.")
-@ZOOKEEPER_OPTION
+@cluster_options
 @JSON_OPTION
-@TIMEOUT_OPTION
 @GROUP_ARGUMENT
-@click.pass_context
-def describe(
-    ctx: click.Context, zookeeper: str, as_json: bool, timeout_seconds: float, group: str
-) -> None:
+def describe(cluster: Cluster, as_json: bool, group: str) -> None:
     """Show the members of GROUP and, per partition, owner, offset, end and lag.
 
-    The lag is in bytes, as offsets are. In messages it is counted, by reading them, where there is
-    at most a megabyte; else it is not shown.
+    The lag is in bytes, as offsets are. In messages it is counted, by reading them, where it is
+    at most a megabyte; otherwise it is not shown.
 
-    What can't be known (a broker that is away, an offset that is no number) is said on stderr,
+    What is unknown (the broker is unavailable, the offset is not a number) is reported on stderr,
     and the status is 1.
     """
-    check_node_name("group", group)
-    with connected(zookeeper, timeout_seconds) as session:
-        state = read_group(session, group)
-        unknown = [str(each) for each in state.unreadable()]
-        with closing(Brokers(session, timeout_seconds)) as brokers:
-            rows = [_row(brokers, state, place, unknown) for place in _places(state)]
+    state = read_group(cluster.session, group)
+    unknown = [str(each) for each in state.unreadable()]
+    places = sorted({*state.owners, *state.offsets})
+    rows = [_row(cluster, state, place, unknown) for place in places]
     if as_json:
         write_json({"group": group, "members": list(state.members), "partitions": rows})
     else:
         for member in state.members:
             write_line(f"member {member}")
-        headings = ("topic", "partition", "offset", "end", "lag", "messages", "owner")
-        table = [
-            ["-" if key in _DASHED and row[key] is None else row[key] for key in headings]
-            for row in rows
-        ]
-        write_table([each.upper() for each in headings], table)
-    for text in unknown:
-        note(text)
-    if unknown:
-        ctx.exit(1)
-
-
-@command.command("reset", short_help="Change where an inactive group goes on.")
-@ZOOKEEPER_OPTION
-@JSON_OPTION
-@TIMEOUT_OPTION
-@click.option("-t", "--topic", type=TOPIC, help="One topic; all that the group has offsets of.")
-@click.option(
-    "-p", "--partition", "partition_name", metavar="BROKER-PARTITION", help="One partition."
-)
-@click.option(
-    "--to",
-    "target",
-    type=TARGET,
-    required=True,
-    metavar="WHERE",
-    help="earliest, latest, @TIME, an offset, +N or -N: bytes from the offset that is stored, "
-    "back to where a message starts.",
-)
-@GROUP_ARGUMENT
-def reset(
-    zookeeper: str,
-    as_json: bool,
-    timeout_seconds: float,
-    topic: str | None,
-    partition_name: str | None,
-    target: Target,
-    group: str,
-) -> None:
-    """Change the offsets of GROUP, which must have no members."""
-    check_node_name("group", group)
-    with connected(zookeeper, timeout_seconds) as session:
-        state = read_group(session, group)
-        if state.members:
-            raise _active(state, group)
-        places = [
-            place
-            for place in state.offsets
-            if topic in (None, place[0]) and partition_name in (None, str(place[1]))
-        ]
-        if not places:
-            raise HermesError(f"group {group!r} has no such offsets")
-        with closing(Brokers(session, timeout_seconds)) as brokers:
-            found = new_offsets(brokers, state, places, target)
-        store_offsets(session, group, found)
-    rows = [
-        {"topic": name, "partition": str(where), "before": _known(state, name, where), "now": now}
-        for (name, where), now in found.items()
-    ]
-    if as_json:
-        for row in rows:
-            write_json(row)
-    else:
-        table = [list(row.values()) for row in rows]
-        write_table(("TOPIC", "PARTITION", "BEFORE", "NOW"), table)
-
-
-@command.command("delete", short_help="Delete an inactive group and its offsets.")
-@ZOOKEEPER_OPTION
-@JSON_OPTION
-@TIMEOUT_OPTION
-@click.option("--yes", is_flag=True, help="Don't ask.")
-@GROUP_ARGUMENT
-def delete(zookeeper: str, as_json: bool, timeout_seconds: float, yes: bool, group: str) -> None:
-    """Delete GROUP, which must have no members, with its offsets. There is no way back."""
-    check_node_name("group", group)
-    with connected(zookeeper, timeout_seconds) as session:
-        state = read_group(session, group)
-        if state.members:
-            raise _active(state, group)
-        if not yes:
-            count = len(state.offsets)
-            question = f"Delete group {group!r} and its offsets of {count} partitions for good?"
-            click.confirm(question, abort=True, err=True)
-        delete_group(session, group)
-    if as_json:
-        write_json({"deleted": group})
-    else:
-        write_line(f"deleted {group}")
-
-
-def _active(state: GroupState, group: str) -> GroupActiveError:
-    members = ", ".join(state.members)
-    return GroupActiveError(f"group {group!r} has members ({members}): stop them first")
-
-
-def _places(state: GroupState) -> list[tuple[str, BrokerPartition]]:
-    return sorted({*state.owners, *state.offsets})
-
-
-def _known(state: GroupState, topic: str, partition: BrokerPartition) -> int | None:
-    offset = state.offsets.get((topic, partition))
-    return offset if isinstance(offset, int) else None
-
-
-def _messages(
-    brokers: Brokers, place: tuple[str, BrokerPartition], offset: int | None, end: int | None
-) -> int | None:
-    """How many messages there are between two offsets; None where counting is not cheap."""
-    if offset is None or end is None or not 0 <= end - offset <= _COUNTED_BYTES:
-        return None
-    try:
-        return brokers.count(*place, offset, end)
-    except HermesError:  # damage, or an offset that has gone meanwhile
-        return None
+        write_rows(_COLUMNS, rows, as_json=False)
+    fail_for(unknown)
 
 
 def _row(
-    brokers: Brokers, state: GroupState, place: tuple[str, BrokerPartition], unknown: list[str]
+    cluster: Cluster, state: GroupState, place: _TopicPartition, unknown: list[str]
 ) -> dict[str, Any]:
-    """Describe a partition; what can't be known is added to `unknown`."""
+    """Describe a partition; what can't be determined is added to `unknown`."""
     topic, partition = place
-    offset = _known(state, topic, partition)
+    offset = _stored(state, place)
     end: int | None = None
     try:
-        end = brokers.latest(topic, partition)
+        end = cluster.latest(topic, partition)
     except HermesError as error:
-        unknown.append(f"{topic} {partition}: the end is not known: {error}")
+        unknown.append(f"{topic} {partition}: the end is unknown: {error}")
     return {
         "topic": topic,
         "partition": str(partition),
         "offset": offset,
         "end": end,
         "lag": None if offset is None or end is None else end - offset,
-        "messages": _messages(brokers, place, offset, end),
+        "messages": _messages(cluster, place, offset, end),
         "owner": state.owners.get(place),
     }
+
+
+def _stored(state: GroupState, place: _TopicPartition) -> int | None:
+    offset = state.offsets.get(place)
+    return offset if isinstance(offset, int) else None
+
+
+def _messages(
+    cluster: Cluster, place: _TopicPartition, offset: int | None, end: int | None
+) -> int | None:
+    """How many messages there are between two offsets; None where counting is not cheap."""
+    if offset is None or end is None or not 0 <= end - offset <= _COUNTED_BYTES:
+        return None
+    try:
+        return cluster.count(*place, offset, end)
+    except HermesError:  # damage, or retention has deleted them
+        return None
+
+
+# -- reset --------------------------------------------------------------------------------------
+
+
+@command.command("reset", short_help="Change where an inactive group continues.")
+@cluster_options
+@JSON_OPTION
+@click.option("-t", "--topic", type=TOPIC, help="One topic; all that the group has offsets of.")
+@click.option(
+    "-p", "--partition", "partition_name", metavar="BROKER-PARTITION", help="One partition."
+)
+@click.option(
+    "--to",
+    "position",
+    type=RESET_POSITION,
+    required=True,
+    metavar="WHERE",
+    help="earliest, latest, @TIME, an offset, +N or -N: bytes from the stored offset, back to "
+    "where a message starts.",
+)
+@GROUP_ARGUMENT
+def reset(
+    cluster: Cluster,
+    as_json: bool,
+    topic: str | None,
+    partition_name: str | None,
+    position: Place,
+    group: str,
+) -> None:
+    """Change the offsets of GROUP, which must have no members."""
+    state = inactive_group(cluster.session, group)
+    places = [
+        place
+        for place in state.offsets
+        if topic in (None, place[0]) and partition_name in (None, str(place[1]))
+    ]
+    if not places:
+        raise HermesError(f"group {group!r} has no such offsets")
+    # All are found before any is stored.
+    found = {place: _new_offset(cluster, state, place, position) for place in places}
+    store_offsets(cluster.session, group, found)
+    rows = [
+        {
+            "topic": place[0],
+            "partition": str(place[1]),
+            "before": _stored(state, place),
+            "now": offset,
+        }
+        for place, offset in found.items()
+    ]
+    write_rows(("topic", "partition", "before", "now"), rows, as_json)
+
+
+def _new_offset(
+    cluster: Cluster, state: GroupState, place: _TopicPartition, position: Place
+) -> int:
+    topic, partition = place
+    try:
+        if position.kind == "time":
+            return _offset_at(cluster, place, position.value)
+        wanted = position.value
+        if position.kind == "shift":
+            stored = state.offsets[place]
+            if not isinstance(stored, int):
+                raise stored
+            wanted += stored
+        return _boundary(cluster, place, wanted, is_exact=position.kind == "offset")
+    except HermesError as error:
+        raise HermesError(f"{topic} {partition}: {error}; nothing was changed") from error
+
+
+def _offset_at(cluster: Cluster, place: _TopicPartition, time: int) -> int:
+    topic, partition = place
+    consumer = cluster.consumer(partition)
+    found = consumer.get_offsets_before(topic, partition.partition, time)
+    # Where nothing is older, the group continues from the beginning.
+    return (found or consumer.get_offsets_before(topic, partition.partition, EARLIEST))[0]
+
+
+def _boundary(cluster: Cluster, place: _TopicPartition, wanted: int, *, is_exact: bool) -> int:
+    """Where a message starts, at or before an offset; no other than that if it is exact."""
+    topic, (_, partition) = place
+    consumer = cluster.consumer(place[1])
+    (earliest,) = consumer.get_offsets_before(topic, partition, EARLIEST)
+    (latest,) = consumer.get_offsets_before(topic, partition, LATEST)
+    inside = min(max(wanted, earliest), latest)
+    if is_exact and inside != wanted:
+        raise HermesError(f"offset {wanted} is outside the log: it holds [{earliest}, {latest}]")
+    if inside in (earliest, latest):  # also of a partition that nothing was ever written to
+        return inside
+    if not consumer.supports(BoundaryRequest.TYPE):
+        if not is_exact:
+            raise HermesError("a broker of Kafka 0.7 can't tell where messages start")
+        return inside
+    boundary = consumer.boundary_before(topic, partition, inside)
+    if is_exact and boundary != wanted:
+        raise HermesError(f"no message starts at {wanted}, but one at {boundary}")
+    return boundary
+
+
+# -- delete -------------------------------------------------------------------------------------
+
+
+@command.command("delete", short_help="Delete an inactive group and its offsets.")
+@cluster_options
+@JSON_OPTION
+@YES_OPTION
+@GROUP_ARGUMENT
+def delete(cluster: Cluster, as_json: bool, yes: bool, group: str) -> None:
+    """Delete GROUP, which must have no members, with its offsets. This can't be undone."""
+    count = len(inactive_group(cluster.session, group).offsets)
+    confirm(f"Delete group {group!r} and its offsets of {count} partitions for good?", yes=yes)
+    delete_group(cluster.session, group)
+    write_deleted(group, as_json)

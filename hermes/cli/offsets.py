@@ -1,6 +1,4 @@
-"""`hermes offsets`: where one can start to read."""
-
-from typing import Final
+"""`hermes offsets`: where reading can start."""
 
 import click
 
@@ -9,36 +7,25 @@ from hermes.cli.options import (
     JSON_OPTION,
     PARTITION_OPTION,
     TIMEOUT_OPTION,
-    TOPIC,
     BrokerAddress,
-    option_type,
+    topic_option,
 )
-from hermes.cli.terminal import write_json, write_table
-from hermes.cli.times import parse_time_ms
-from hermes.cli.topic_source import TopicSource
-from hermes.client import SimpleConsumer
+from hermes.cli.places import TIME
+from hermes.cli.terminal import write_json, write_rows, write_table
+from hermes.cli.topic_source import OffsetRange, TopicSource
 from hermes.errors import ClientError
-from hermes.protocol import EARLIEST, LATEST
 
 __all__ = ["command"]
-
-_NAMED_TIMES: Final = {"earliest": EARLIEST, "latest": LATEST}
-
-
-def _parse_time(text: str) -> int:
-    """`earliest`, `latest`, or a point in time with or without a leading @."""
-    named = _NAMED_TIMES.get(text)
-    return parse_time_ms(text.removeprefix("@")) if named is None else named
 
 
 @click.command("offsets", short_help="Show where reading can start.")
 @BROKER_OPTION
-@click.option("-t", "--topic", type=TOPIC, required=True, metavar="TOPIC", help="Whose offsets.")
+@topic_option("Whose offsets.")
 @PARTITION_OPTION
 @click.option(
     "--time",
     "time_ms",
-    type=option_type(_parse_time, "time"),
+    type=TIME,
     metavar="TIME",
     help="earliest, latest, or a time (ISO 8601, UTC unless it names a zone, or milliseconds "
     "since 1970): offsets of what was appended up to then, newest first.",
@@ -64,34 +51,29 @@ def command(
     timeout_seconds: float,
 ) -> None:
     """Show the earliest and the latest offset of each partition, or the offsets before a time."""
-    with SimpleConsumer(broker.host, broker.port, timeout_seconds=timeout_seconds) as consumer:
+    with broker.consumer(timeout_seconds) as consumer:
         ranges, exists = TopicSource(consumer, topic, partition).ranges()
         if not exists:
             raise ClientError(f"there is no topic {topic!r} (hermes topics list shows all)")
         if time_ms is None:
-            found = {number: list(available) for number, available in ranges.items()}
-        else:
-            found = {
-                number: consumer.get_offsets_before(topic, number, time_ms, max_offsets)
-                for number in ranges
-            }
-    if time_ms is None:
-        _show_ranges(topic, found, as_json)
-    else:
-        _show_offsets(topic, found, as_json)
+            _write_ranges(topic, ranges, as_json)
+            return
+        found = {
+            number: consumer.get_offsets_before(topic, number, time_ms, max_offsets)
+            for number in ranges
+        }
+    _write_offsets(topic, found, as_json)
 
 
-def _show_ranges(topic: str, found: dict[int, list[int]], as_json: bool) -> None:
-    if not as_json:
-        rows = [(topic, number, *ends) for number, ends in found.items()]
-        write_table(("TOPIC", "PARTITION", "EARLIEST", "LATEST"), rows)
-        return
-    for number, (earliest, latest) in found.items():
-        place = {"topic": topic, "partition": number}
-        write_json({**place, "earliest": earliest, "latest": latest})
+def _write_ranges(topic: str, ranges: dict[int, OffsetRange], as_json: bool) -> None:
+    rows = [
+        {"topic": topic, "partition": number, "earliest": earliest, "latest": latest}
+        for number, (earliest, latest) in ranges.items()
+    ]
+    write_rows(("topic", "partition", "earliest", "latest"), rows, as_json)
 
 
-def _show_offsets(topic: str, found: dict[int, list[int]], as_json: bool) -> None:
+def _write_offsets(topic: str, found: dict[int, list[int]], as_json: bool) -> None:
     if not as_json:
         rows: list[tuple[str, int, int | None]] = []
         for number, offsets in found.items():

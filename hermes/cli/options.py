@@ -1,46 +1,46 @@
 """The options that several commands share, and the types of their values."""
 
 from collections.abc import Callable
-from functools import wraps
 from typing import Any, Final, NamedTuple, TypeVar
 
 import click
-from click.core import ParameterSource
 
-from hermes.cli.starts import parse_start
 from hermes.cli.terminal import note
-from hermes.cli.times import parse_time_ms
 from hermes.client import SimpleConsumer
 from hermes.config.units import parse_size
 from hermes.errors import InvalidTopicError
-from hermes.protocol import DEFAULT_MAX_EXPANDED_BYTES, RANDOM_PARTITION, check_topic_name
+from hermes.protocol import DEFAULT_MAX_EXPANDED_BYTES, RANDOM_PARTITION, Codec, check_topic_name
 
 __all__ = [
-    "ANY_PARTITION",
     "BROKER_OPTION",
-    "CODEC_NAMES",
     "JSON_OPTION",
     "MAX_EXPANDED_OPTION",
     "MAX_MESSAGE_OPTION",
     "PARTITION_OPTION",
+    "QUIET_OPTION",
     "SIZE",
-    "START",
-    "TIME",
     "TIMEOUT_OPTION",
     "TOPIC",
+    "TOPICS_ARGUMENT",
+    "YES_OPTION",
     "BrokerAddress",
+    "acks_option",
+    "any_partition_option",
     "broker_option",
-    "coordination_of",
-    "coordination_options",
+    "compress_option",
     "option_type",
-    "parse_broker",
+    "topic_option",
     "zookeeper_option",
 ]
 
-DEFAULT_PORT: Final = 9092
-CODEC_NAMES: Final = ("none", "gzip", "snappy")
+_DEFAULT_PORT: Final = 9092
+_MAX_PARTITION: Final = 2**31 - 1  # what a request can hold
 
 Value = TypeVar("Value")
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+# -- types --------------------------------------------------------------------------------------
 
 
 class BrokerAddress(NamedTuple):
@@ -58,6 +58,10 @@ class BrokerAddress(NamedTuple):
         """`host:port`, as it is given on the command line."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{host}:{self.port}"
+
+    def consumer(self, timeout_seconds: float, **settings: Any) -> SimpleConsumer:
+        """A consumer of this broker, which the caller closes."""
+        return SimpleConsumer(self.host, self.port, timeout_seconds=timeout_seconds, **settings)
 
 
 def option_type(parse: Callable[[str], Value], shown: str) -> Callable[[str], Value]:
@@ -78,27 +82,20 @@ def option_type(parse: Callable[[str], Value], shown: str) -> Callable[[str], Va
     return convert
 
 
-def parse_broker(text: str) -> BrokerAddress:
-    """Read `HOST`, `HOST:PORT` or `[IPV6]:PORT`.
-
-    Args:
-        text: as given on the command line.
-
-    Raises:
-        ValueError: the text says what is expected.
-    """
-    expected = f"expected HOST:PORT such as localhost:{DEFAULT_PORT} or [::1]:{DEFAULT_PORT}"
+def _parse_broker(text: str) -> BrokerAddress:
+    """Read `HOST`, `HOST:PORT` or `[IPV6]:PORT`."""
+    expected = f"expected HOST:PORT such as localhost:{_DEFAULT_PORT} or [::1]:{_DEFAULT_PORT}"
     host, colon, port = text.strip().rpartition(":")
     if not colon or text.endswith("]"):
-        host, port = text.strip(), str(DEFAULT_PORT)
+        host, port = text.strip(), str(_DEFAULT_PORT)
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
     elif ":" in host:
-        raise ValueError(f"{text!r} is no broker: {expected}")
+        raise ValueError(f"{text!r} is not a broker's address: {expected}")
     if not host or any(c in host for c in "/, ") or not (port.isascii() and port.isdigit()):
-        raise ValueError(f"{text!r} is no broker: {expected}")
+        raise ValueError(f"{text!r} is not a broker's address: {expected}")
     if not 0 < int(port) < 65536:
-        raise ValueError(f"{text!r} is no broker: a port is a number from 1 to 65535")
+        raise ValueError(f"{text!r} is not a broker's address: a port is a number from 1 to 65535")
     return BrokerAddress(host, int(port))
 
 
@@ -112,43 +109,37 @@ def _parse_topic(text: str) -> str:
 
 def _refuse_nan(_: click.Context, __: click.Parameter, value: float) -> float:
     if value != value:  # compares with nothing, so no range refuses it
-        raise click.BadParameter("nan is no number of seconds")
+        raise click.BadParameter("nan is not a number of seconds")
     return value
 
 
-BROKER: Final = option_type(parse_broker, "host:port")
-START: Final = option_type(parse_start, "start")
 SIZE: Final = option_type(parse_size, "size")
-TIME: Final = option_type(parse_time_ms, "time")
 TOPIC: Final = option_type(_parse_topic, "topic")
 
-#: What the wire can carry as a partition; `ANY_PARTITION` knows -1 as well, one at random.
-PARTITION: Final = click.IntRange(0, 2**31 - 1)
-ANY_PARTITION: Final = click.IntRange(RANDOM_PARTITION, 2**31 - 1)
 
-_Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+# -- where --------------------------------------------------------------------------------------
 
 
-def broker_option(*, required: bool) -> _Decorator:
+def broker_option(*, required: bool) -> Decorator:
     """The option for the broker's address."""
     return click.option(
         "-b",
         "--broker",
-        type=BROKER,
+        type=option_type(_parse_broker, "host:port"),
         required=required,
         envvar="HERMES_BROKER",
         show_envvar=True,
         metavar="HOST:PORT",
-        help=f"The broker's address; port {DEFAULT_PORT} when none is given.",
+        help=f"The broker's address; port {_DEFAULT_PORT} when none is given.",
     )
 
 
-BROKER_OPTION: Final[_Decorator] = broker_option(required=True)
+BROKER_OPTION: Final = broker_option(required=True)
 
 _OLD_ZOOKEEPER: Final = "hermes.cli.old_zookeeper"
 
 
-def zookeeper_option(help_text: str, *, required: bool = False) -> _Decorator:
+def zookeeper_option(help_text: str) -> Decorator:
     """The option for ZooKeeper: -Z, and for now also -z, which is kcat's for compression."""
 
     def take_old(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
@@ -156,10 +147,8 @@ def zookeeper_option(help_text: str, *, required: bool = False) -> _Decorator:
             note("-z is for compression, as in produce; for ZooKeeper it will go: use -Z")
             ctx.meta[_OLD_ZOOKEEPER] = value
 
-    def take(ctx: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    def take(ctx: click.Context, _: click.Parameter, value: str | None) -> str | None:
         found: str | None = ctx.meta.get(_OLD_ZOOKEEPER, value)
-        if found is None and required:
-            raise click.MissingParameter(ctx=ctx, param=parameter)
         return found
 
     option = click.option(
@@ -175,52 +164,88 @@ def zookeeper_option(help_text: str, *, required: bool = False) -> _Decorator:
     return lambda command: option(old(command))
 
 
-def coordination_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options that say where groups are coordinated: -Z, or -b for a broker that tells.
-
-    The command gets `zookeeper`, what kazoo takes.
-    """
-
-    @wraps(command)
-    def found(
-        *args: Any, zookeeper: str | None, broker: BrokerAddress | None, **options: Any
-    ) -> Any:
-        ctx = click.get_current_context()
-        if zookeeper is None and broker is None:
-            raise click.UsageError("missing option '-b' / '--broker', or '-Z' / '--zookeeper'")
-        given = {
-            name: ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
-            for name in ("zookeeper", "broker")
-        }
-        if given["zookeeper"] and given["broker"]:
-            raise click.UsageError("-b and -Z exclude each other: a broker tells its ZooKeeper")
-        if broker is not None and (zookeeper is None or given["broker"]):
-            zookeeper = coordination_of(broker, options.get("timeout_seconds", 30.0))
-        return command(*args, zookeeper=zookeeper, **options)
-
-    zookeeper = zookeeper_option("ZooKeeper; several servers separated by commas.")
-    return zookeeper(broker_option(required=False)(found))
+def topic_option(help_text: str) -> Decorator:
+    """The option for the one topic that a command is about."""
+    return click.option("-t", "--topic", type=TOPIC, required=True, metavar="TOPIC", help=help_text)
 
 
-def coordination_of(broker: BrokerAddress, timeout_seconds: float) -> str:
-    """Ask a broker where its groups are coordinated. Raises HermesError."""
-    with SimpleConsumer(broker.host, broker.port, timeout_seconds=timeout_seconds) as consumer:
-        return consumer.coordination()
-
-
-JSON_OPTION: Final[_Decorator] = click.option(
-    "--json", "as_json", is_flag=True, help="Write JSON, one value per line, for programs."
+TOPICS_ARGUMENT: Final = click.argument(
+    "topics", metavar="TOPIC...", nargs=-1, required=True, type=TOPIC
 )
 
-PARTITION_OPTION: Final[_Decorator] = click.option(
+PARTITION_OPTION: Final = click.option(
     "-p",
     "--partition",
-    type=PARTITION,
+    type=click.IntRange(0, _MAX_PARTITION),
     metavar="N",
     help="One partition; all unless given.",
 )
 
-MAX_EXPANDED_OPTION: Final[_Decorator] = click.option(
+
+def any_partition_option(default: int, help_text: str) -> Decorator:
+    """The option for the partition to send to, -1 among them: the broker chooses one."""
+    return click.option(
+        "-p",
+        "--partition",
+        type=click.IntRange(RANDOM_PARTITION, _MAX_PARTITION),
+        metavar="N",
+        default=default,
+        show_default=True,
+        help=help_text,
+    )
+
+
+# -- how ----------------------------------------------------------------------------------------
+
+TIMEOUT_OPTION: Final = click.option(
+    "--timeout",
+    "timeout_seconds",
+    type=click.FloatRange(0, 86_400, min_open=True, clamp=False),
+    callback=_refuse_nan,
+    default=30,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long to wait for the broker's response.",
+)
+
+
+def acks_option(default: str, help_text: str) -> Decorator:
+    """The option for what to wait for; the command gets its name as `acks_name`."""
+    return click.option(
+        "--acks",
+        "acks_name",
+        type=click.Choice(("none", "written", "flushed")),
+        default=default,
+        show_default=True,
+        help=help_text,
+    )
+
+
+def compress_option(help_text: str) -> Decorator:
+    """The option for compression; the command gets a `Codec` as `codec`."""
+    return click.option(
+        "-z",
+        "--compress",
+        "codec",
+        type=click.Choice([codec.name.lower() for codec in Codec]),
+        callback=lambda _ctx, _parameter, name: Codec[name.upper()],
+        default="none",
+        show_default=True,
+        help=help_text,
+    )
+
+
+JSON_OPTION: Final = click.option(
+    "--json", "as_json", is_flag=True, help="Write JSON, one value per line, for programs."
+)
+
+QUIET_OPTION: Final = click.option(
+    "-q", "--quiet", is_flag=True, help="No status and no progress on the terminal."
+)
+
+YES_OPTION: Final = click.option("--yes", is_flag=True, help="Don't ask.")
+
+MAX_EXPANDED_OPTION: Final = click.option(
     "--max-expanded",
     "max_expanded_bytes",
     type=SIZE,
@@ -229,23 +254,12 @@ MAX_EXPANDED_OPTION: Final[_Decorator] = click.option(
     help="What one compressed message may expand to (64MiB unless given).",
 )
 
-MAX_MESSAGE_OPTION: Final[_Decorator] = click.option(
+MAX_MESSAGE_OPTION: Final = click.option(
     "--max-message",
     "max_message_bytes",
     type=SIZE,
     default=1_000_000,
     metavar="SIZE",
-    help="The largest message looked for behind a damaged one (1MB unless given): the broker's "
+    help="The largest message looked for after a damaged one (1MB unless given): the broker's "
     "max_message_bytes. Intact messages may be larger.",
-)
-
-TIMEOUT_OPTION: Final[_Decorator] = click.option(
-    "--timeout",
-    "timeout_seconds",
-    type=click.FloatRange(0, 86_400, min_open=True, clamp=False),
-    callback=_refuse_nan,
-    default=30,
-    show_default=True,
-    metavar="SECONDS",
-    help="How long to wait for an answer of the broker.",
 )

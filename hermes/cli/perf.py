@@ -1,4 +1,4 @@
-"""`hermes perf`: how fast a broker takes messages and gives them back, as one client sees it."""
+"""`hermes perf`: how fast a broker stores messages and returns them, as one client sees it."""
 
 import os
 import time
@@ -8,27 +8,26 @@ from typing import Any, Final
 
 import click
 
-from hermes.cli.exits import require_subcommand
 from hermes.cli.lines import LineBatch
 from hermes.cli.options import (
-    ANY_PARTITION,
     BROKER_OPTION,
-    CODEC_NAMES,
     JSON_OPTION,
     PARTITION_OPTION,
     SIZE,
-    START,
     TIMEOUT_OPTION,
-    TOPIC,
     BrokerAddress,
+    acks_option,
+    any_partition_option,
+    compress_option,
+    topic_option,
 )
-from hermes.cli.positions import find_position
+from hermes.cli.places import START, Place
+from hermes.cli.positions import open_readers
 from hermes.cli.reading import PartitionReader, read_partitions
-from hermes.cli.sending import ACKS_NAMES, BatchSender, choose_acks
-from hermes.cli.starts import Start
+from hermes.cli.sending import BatchSender, choose_acks
 from hermes.cli.terminal import progress, write_json
 from hermes.cli.topic_source import TopicSource
-from hermes.client import SimpleConsumer, SyncProducer
+from hermes.client import SyncProducer
 from hermes.errors import ClientError
 from hermes.protocol import Codec
 
@@ -37,11 +36,9 @@ __all__ = ["command"]
 _PERCENTILES: Final = (50.0, 95.0, 99.0, 99.9)
 
 
-@click.group("perf", invoke_without_command=True, subcommand_metavar="COMMAND [ARGS]...")
-@click.pass_context
-def command(ctx: click.Context) -> None:
+@click.group("perf")
+def command() -> None:
     """Measure how fast messages go in and out."""
-    require_subcommand(ctx)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,21 +51,13 @@ class _Load:
     size_bytes: int
     batch: int
     acks_name: str
-    codec_name: str
+    codec: Codec
 
 
 @command.command("produce", short_help="Send generated messages.")
 @BROKER_OPTION
-@click.option("-t", "--topic", type=TOPIC, required=True, metavar="TOPIC", help="Where to.")
-@click.option(
-    "-p",
-    "--partition",
-    type=ANY_PARTITION,
-    metavar="N",
-    default=0,
-    show_default=True,
-    help="-1 lets the broker choose one for every batch.",
-)
+@topic_option("Where to.")
+@any_partition_option(0, "-1 lets the broker choose one for every batch.")
 @click.option(
     "-n",
     "--messages",
@@ -95,27 +84,12 @@ class _Load:
     metavar="N",
     help="Messages in a request.",
 )
-@click.option(
-    "--acks",
-    "acks_name",
-    type=click.Choice(ACKS_NAMES),
-    default="none",
-    show_default=True,
-    help="What every request waits for.",
-)
-@click.option(
-    "-z",
-    "--compress",
-    "codec_name",
-    type=click.Choice(CODEC_NAMES),
-    default="none",
-    show_default=True,
-    help="Compress every request's messages.",
-)
+@acks_option("none", "What every request waits for.")
+@compress_option("Compress every request's messages.")
 @JSON_OPTION
 @TIMEOUT_OPTION
 def produce(broker: BrokerAddress, as_json: bool, timeout_seconds: float, **load: Any) -> None:
-    """Send generated messages, one request after the other.
+    """Send generated messages, one request after another.
 
     With --acks written or flushed the latency of every request is measured too. The clock stops
     when the broker has read everything.
@@ -126,8 +100,7 @@ def produce(broker: BrokerAddress, as_json: bool, timeout_seconds: float, **load
 def _produce(broker: BrokerAddress, timeout_seconds: float, load: _Load, as_json: bool) -> None:
     with SyncProducer(broker.host, broker.port, timeout_seconds=timeout_seconds) as producer:
         acks = choose_acks(producer, load.acks_name, is_required=True)
-        codec = Codec[load.codec_name.upper()]
-        sender = BatchSender(producer, load.topic, load.partition, acks, codec)
+        sender = BatchSender(producer, load.topic, load.partition, acks, load.codec)
         if load.size_bytes > sender.max_message_bytes:
             limit = sender.max_message_bytes
             raise click.UsageError(f"--size: the broker takes messages of up to {limit} bytes")
@@ -146,17 +119,17 @@ def _produce(broker: BrokerAddress, timeout_seconds: float, load: _Load, as_json
 
 
 def _generated(load: _Load) -> Iterator[LineBatch]:
-    """Batches of messages whose bytes don't compress to nothing."""
+    """Batches of messages, of bytes that don't compress to nothing."""
     half = (load.size_bytes + 1) // 2
     payloads = [os.urandom(half).hex().encode()[: load.size_bytes] for _ in range(load.batch)]
     for first in range(0, load.messages, load.batch):
         lines = payloads[: load.messages - first]
-        yield LineBatch(first + 1, lines, len(lines) * load.size_bytes)
+        yield LineBatch(lines, len(lines) * load.size_bytes)
 
 
 @command.command("consume", short_help="Read a topic to its end.")
 @BROKER_OPTION
-@click.option("-t", "--topic", type=TOPIC, required=True, metavar="TOPIC", help="What to read.")
+@topic_option("What to read.")
 @PARTITION_OPTION
 @click.option(
     "-o",
@@ -181,37 +154,26 @@ def consume(
     broker: BrokerAddress,
     topic: str,
     partition: int | None,
-    start: Start,
+    start: Place,
     messages: int | None,
     as_json: bool,
     timeout_seconds: float,
 ) -> None:
     """Read a topic to the end that it has now, and check every message."""
-    with SimpleConsumer(broker.host, broker.port, timeout_seconds=timeout_seconds) as consumer:
+    with broker.consumer(timeout_seconds) as consumer:
         source = TopicSource(consumer, topic, partition)
-        readers = _readers(consumer, source, start)
-        result = _consume(consumer, readers, messages)
+        readers = open_readers(source, source.ranges()[0], start, to_end=True)
+        result = _consume(source, readers, messages)
     if not result.messages:
         raise ClientError(f"there is nothing to read in topic {topic!r} from there on")
     _report("read", result, [], as_json)
 
 
-def _readers(consumer: SimpleConsumer, source: TopicSource, start: Start) -> list[PartitionReader]:
-    ranges, _ = source.ranges()
-    readers = []
-    for number, available in ranges.items():
-        offset, drop = find_position(consumer, source, number, available, start)
-        readers.append(PartitionReader(source, number, offset, end=available.end, drop=drop))
-    return readers
-
-
-def _consume(
-    consumer: SimpleConsumer, readers: list[PartitionReader], limit: int | None
-) -> "_Result":
+def _consume(source: TopicSource, readers: list[PartitionReader], limit: int | None) -> "_Result":
     count = size_bytes = 0
     with progress(limit, "reading") as advance:
         started = time.perf_counter()
-        for chunk in read_partitions(consumer, readers, max_wait_ms=0):
+        for chunk in read_partitions(source, readers, max_wait_ms=0):
             count += len(chunk.messages)
             size_bytes += sum([len(message[0]) for message, _ in chunk.messages])
             advance(len(chunk.messages))
@@ -226,7 +188,7 @@ def _consume(
 
 @dataclass(frozen=True)
 class _Result:
-    """What was measured; sizes are those of the payloads."""
+    """What was measured; `size_bytes` counts payloads only."""
 
     messages: int
     size_bytes: int
@@ -259,7 +221,7 @@ def _report(verb: str, result: _Result, latencies_ms: list[float], as_json: bool
 
 
 def _percentiles(ascending: list[float]) -> dict[str, float]:
-    """Percentiles by name, the maximum among them; empty when nothing was measured."""
+    """Percentiles by name, and the maximum; empty when nothing was measured."""
     if not ascending:
         return {}
     last = len(ascending) - 1

@@ -1,23 +1,22 @@
-"""From where a reader wants to start to byte positions, a partition at a time.
+"""From the place where reading should start to byte positions, one partition at a time.
 
-Offsets are positions, so that "the last N messages" can't be computed: the messages are counted
-from some boundary near the end, further back if they are too few. A compressed set can only be
-entered at its start; the messages before the wanted ones are dropped by the reader. Damaged
-messages don't count.
+Offsets are positions, so "the last N messages" can't be computed: messages are counted from some
+boundary near the end, further back if they are too few. A compressed set can only be entered at
+its start; the reader drops the messages before the wanted ones. Damaged messages don't count.
 """
 
 from collections import deque
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+from hermes.cli.places import BEGINNING, END, Place
 from hermes.cli.reading import PartitionReader, read_partitions
-from hermes.cli.starts import AtOffset, AtTime, Beginning, Last, Start
 from hermes.cli.topic_source import OffsetRange, TopicSource
-from hermes.client import SimpleConsumer
-from hermes.errors import ClientError, InvalidMessageError
+from hermes.errors import InvalidMessageError
 from hermes.protocol import DEFAULT_MAX_EXPANDED_BYTES, Codec, Message
 from hermes.protocol.expansion import Expansion
 
-__all__ = ["Position", "find_position"]
+__all__ = ["Position", "find_position", "open_readers"]
 
 _FIRST_SPAN_BYTES: Final = 64 * 1024
 _ASSUMED_MESSAGE_BYTES: Final = 256
@@ -28,7 +27,7 @@ class Position(NamedTuple):
     """Where to begin.
 
     Attributes:
-        offset: where to fetch from; a message, maybe a compressed set, starts there.
+        offset: where to fetch from; a message, or a compressed set, starts there.
         drop: how many messages to leave out first.
     """
 
@@ -36,60 +35,78 @@ class Position(NamedTuple):
     drop: int = 0
 
 
-def find_position(
-    consumer: SimpleConsumer,
+def open_readers(
     source: TopicSource,
-    partition: int,
-    available: OffsetRange,
-    start: Start,
+    ranges: Mapping[int, OffsetRange],
+    start: Place,
+    *,
+    to_end: bool,
+    skip_corrupt: bool = False,
+) -> list[PartitionReader]:
+    """Make the readers of a topic's partitions.
+
+    Args:
+        source: the topic.
+        ranges: what each partition holds.
+        start: where to begin in each.
+        to_end: whether to stop at the end that a partition has now.
+        skip_corrupt: whether damaged messages are skipped.
+
+    Raises:
+        ClientError: there is no such place; the text says what is available.
+    """
+    readers = []
+    for partition, available in ranges.items():
+        position = find_position(source, partition, available, start)
+        readers.append(
+            PartitionReader(
+                source,
+                partition,
+                position.offset,
+                end=available.end if to_end else None,
+                drop=position.drop,
+                skip_corrupt=skip_corrupt,
+            )
+        )
+    return readers
+
+
+def find_position(
+    source: TopicSource, partition: int, available: OffsetRange, start: Place
 ) -> Position:
     """Find where to begin in one partition.
 
     Args:
-        consumer: talks to the broker.
         source: the topic.
         partition: its number.
         available: what the partition holds.
-        start: what is wanted.
+        start: a time, an offset, or the last messages.
 
     Raises:
-        ClientError: there is no such place; the text says which there are.
+        ClientError: there is no such place; the text says what is available.
     """
-    if isinstance(start, Beginning):
+    if start == BEGINNING:
         return Position(available.earliest)
-    if isinstance(start, AtOffset):
-        if not available.earliest <= start.offset <= available.end:
-            raise ClientError(
-                f"topic {source.topic!r} partition {partition}: offset {start.offset} is not "
-                f"there: it holds {available.earliest} to {available.end}"
-            )
-        return Position(start.offset)
-    if isinstance(start, AtTime):
-        return Position(_offset_at(consumer, source, partition, available, start.time_ms))
-    if isinstance(start, Last) and start.count:
-        return _last_messages(consumer, source, partition, available, start.count)
-    return Position(available.end)
+    if start == END or start == Place("last", 0):
+        return Position(available.end)
+    if start.kind == "time":
+        return Position(_offset_at(source, partition, available, start.value))
+    if start.kind == "last":
+        return _last_messages(source, partition, available, start.value)
+    if not available.earliest <= start.value <= available.end:
+        raise source.out_of_range(partition, start.value, available)
+    return Position(start.value)
 
 
-def _offset_at(
-    consumer: SimpleConsumer,
-    source: TopicSource,
-    partition: int,
-    available: OffsetRange,
-    time_ms: int,
-) -> int:
+def _offset_at(source: TopicSource, partition: int, available: OffsetRange, time_ms: int) -> int:
     """Where the log ended just before a time: what was appended at that time starts there."""
     before_ms = max(time_ms - 1, 0)
-    offsets = consumer.get_offsets_before(source.topic, partition, before_ms, 1)
+    offsets = source.consumer.get_offsets_before(source.topic, partition, before_ms, 1)
     return max(offsets[0], available.earliest) if offsets else available.earliest
 
 
 def _last_messages(
-    consumer: SimpleConsumer,
-    source: TopicSource,
-    partition: int,
-    available: OffsetRange,
-    count: int,
+    source: TopicSource, partition: int, available: OffsetRange, count: int
 ) -> Position:
     earliest, end = available
     span = max(_FIRST_SPAN_BYTES, count * _ASSUMED_MESSAGE_BYTES)
@@ -103,12 +120,12 @@ def _last_messages(
             offset,
             end=end,
             deep=False,
-            # Damage before the last messages is nobody's concern, and whoever reads them will
-            # find what is among them.
+            # Damage before the last messages doesn't matter, and reading them will find what is
+            # among them.
             skip_corrupt=True,
             report=lambda line: None,
         )
-        found = _count_back(consumer, reader, count)
+        found = _count_back(source, reader, count)
         if found is not None:
             return found
         if offset <= earliest:
@@ -116,12 +133,12 @@ def _last_messages(
         span *= _SPAN_GROWTH
 
 
-def _count_back(consumer: SimpleConsumer, reader: PartitionReader, count: int) -> Position | None:
+def _count_back(source: TopicSource, reader: PartitionReader, count: int) -> Position | None:
     """Read to the end; where the last `count` messages begin, or None when there are fewer."""
-    # (offset, how many messages start there): one, or those inside a compressed one.
+    # (offset, how many messages start there): one, or those inside a compressed set.
     places: deque[tuple[int, int]] = deque()
     total = 0
-    for chunk in read_partitions(consumer, [reader], max_wait_ms=0):
+    for chunk in read_partitions(source, [reader], max_wait_ms=0):
         offset = chunk.offset
         for message, following in chunk.messages:
             inside = _message_count(message)
@@ -136,7 +153,7 @@ def _count_back(consumer: SimpleConsumer, reader: PartitionReader, count: int) -
 
 
 def _message_count(message: Message) -> int:
-    """How many messages a message stands for; none if what is inside can't be read."""
+    """How many messages it holds: 1, those of a compressed set, 0 if that can't be expanded."""
     if message.codec is Codec.NONE:
         return 1
     try:

@@ -12,15 +12,17 @@ import click
 from hermes.cli.formats import parse_delimiter
 from hermes.cli.lines import DescriptorSource, LineBatch, LineTooLongError, read_batches
 from hermes.cli.options import (
-    ANY_PARTITION,
     BROKER_OPTION,
-    CODEC_NAMES,
+    QUIET_OPTION,
     TIMEOUT_OPTION,
-    TOPIC,
     BrokerAddress,
+    acks_option,
+    any_partition_option,
+    compress_option,
+    topic_option,
 )
 from hermes.cli.retrying import Retrying
-from hermes.cli.sending import ACKS_NAMES, BatchSender, choose_acks
+from hermes.cli.sending import BatchSender, choose_acks
 from hermes.cli.terminal import note, progress, status
 from hermes.client import SyncProducer
 from hermes.errors import ClientError
@@ -35,34 +37,16 @@ _LINGER_SECONDS: Final = 0.005
 
 @click.command("produce", short_help="Publish lines as messages.")
 @BROKER_OPTION
-@click.option("-t", "--topic", type=TOPIC, required=True, metavar="TOPIC", help="Where to.")
-@click.option(
-    "-p",
-    "--partition",
-    type=ANY_PARTITION,
-    metavar="N",
-    default=RANDOM_PARTITION,
-    show_default=True,
-    help="-1 lets the broker choose one at random for every batch of lines.",
+@topic_option("Where to.")
+@any_partition_option(
+    RANDOM_PARTITION, "-1 lets the broker choose one at random for every batch of lines."
 )
-@click.option(
-    "--acks",
-    "acks_name",
-    type=click.Choice(ACKS_NAMES),
-    default="flushed",
-    show_default=True,
-    help="What to wait for: nothing, or that messages are written, or flushed to disk. A broker "
-    "of Kafka 0.7 only does none.",
+@acks_option(
+    "flushed",
+    "What to wait for: nothing, or that messages are written, or flushed to disk. A broker "
+    "of Kafka 0.7 supports none only.",
 )
-@click.option(
-    "-z",
-    "--compress",
-    "codec_name",
-    type=click.Choice(CODEC_NAMES),
-    default="none",
-    show_default=True,
-    help="Compress every batch of lines.",
-)
+@compress_option("Compress every batch of lines.")
 @click.option(
     "-K",
     "--key-delimiter",
@@ -78,7 +62,7 @@ _LINGER_SECONDS: Final = 0.005
     show_default=True,
     help=r"What ends a message: text, with \n \r \t \\ \0 \xHH.",
 )
-@click.option("-q", "--quiet", is_flag=True, help="No status and no progress on the terminal.")
+@QUIET_OPTION
 @TIMEOUT_OPTION
 @click.option(
     "--delivery-timeout",
@@ -87,7 +71,7 @@ _LINGER_SECONDS: Final = 0.005
     default=120,
     show_default=True,
     metavar="SECONDS",
-    help="How long to try again while the broker is away; not with --acks none.",
+    help="How long to retry while the broker is unavailable; not with --acks none.",
 )
 @click.argument("path", metavar="[FILE]", default="-", type=click.Path(allow_dash=True))
 @click.pass_context
@@ -97,7 +81,7 @@ def command(
     topic: str,
     partition: int,
     acks_name: str,
-    codec_name: str,
+    codec: Codec,
     key_delimiter: str | None,
     delimiter: str,
     quiet: bool,
@@ -108,9 +92,9 @@ def command(
     """Publish FILE, or stdin, to a topic: one message per line, without its newline.
 
     Lines may hold any bytes; an empty line is an empty message. From a pipe, lines are sent as
-    they come. A broker that goes away meanwhile is waited for; lines whose fate is not known then
+    they come. A broker that becomes unavailable is waited for; lines whose fate is unknown then
     are sent again, and may be stored twice. Exit status 0 means that the broker has every line, as
-    far as --acks says; an error tells how many lines it has for certain.
+    far as --acks says; an error says how many lines are stored for certain.
     """
     if key_delimiter is not None and partition != RANDOM_PARTITION:
         raise click.UsageError("--partition and --key-delimiter exclude each other")
@@ -121,7 +105,7 @@ def command(
     ):
         acks = choose_acks(producer, acks_name, is_required=acks_given)
         retrying = Retrying(delivery_seconds, quiet=quiet)
-        sender = BatchSender(producer, topic, partition, acks, Codec[codec_name.upper()], retrying)
+        sender = BatchSender(producer, topic, partition, acks, codec, retrying)
         if key_delimiter is not None:
             sender.choose_by_key(_delimiter(key_delimiter, "-K"))
         with progress(_file_bytes(descriptor), "sending", quiet=quiet) as advance:
@@ -144,7 +128,7 @@ def _delimiter(text: str, option: str) -> bytes:
 
 
 def _batches(descriptor: int, sender: BatchSender, delimiter: bytes) -> Iterator[LineBatch]:
-    """The lines in batches; errors in reading them say what was stored before."""
+    """The lines in batches; the error for one that is too long says what was stored before it."""
     batches = read_batches(
         DescriptorSource(descriptor),
         max_lines=_BATCH_LINES,

@@ -1,7 +1,7 @@
-"""Reads partitions to where they are wanted, in order, and past damage when that is wished.
+"""Reads partitions in order, up to an end, and skips damage when asked to.
 
-Knows where each message starts: a message's own offset is where the one before it ended, but for
-those inside a compressed set, which all have the offset of the set.
+Knows where each message starts: a message's own offset is where the one before it ended, except
+inside a compressed set, where all have the offset of the set.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -10,7 +10,7 @@ from typing import Final, NamedTuple, NoReturn
 from hermes.cli.retrying import Retrying
 from hermes.cli.terminal import note
 from hermes.cli.topic_source import TopicSource
-from hermes.client import AppendTime, FetchRequest, FetchResult, Message, SimpleConsumer
+from hermes.client import AppendTime, FetchRequest, FetchResult, Message
 from hermes.errors import (
     ClientError,
     ExpandedTooLargeError,
@@ -34,9 +34,9 @@ class Chunk(NamedTuple):
     Attributes:
         partition: its number.
         offset: where the first one starts.
-        messages: pairs of a message and the offset to go on from behind it, one or more. Whether
+        messages: pairs of a message and the offset to continue from after it, one or more. Whether
             compressed ones are among them is the reader's choice.
-        times: when they were appended, as far as that was asked for.
+        times: when they were appended, if that was asked for.
     """
 
     partition: int
@@ -52,16 +52,16 @@ class PartitionReader:
         source: the topic.
         partition: its number.
         offset: where to begin: a message starts there.
-        end: where to stop; None to go on for ever.
+        end: where to stop; None to read for ever.
         drop: how many messages to leave out first, to begin within a compressed set.
-        skip_corrupt: whether damaged messages are passed over, with a note, or end the reading.
+        skip_corrupt: whether damaged messages are skipped, with a note, or end the reading.
         deep: whether compressed messages are replaced by those inside.
-        report: called with a line for each damaged place that is passed over.
+        report: called with a line for each damaged place that is skipped.
 
     Attributes:
         partition: as given.
-        offset: where to go on.
-        skipped: how many damaged places were passed over.
+        offset: where to continue.
+        skipped: how many damaged places were skipped.
     """
 
     def __init__(
@@ -100,22 +100,22 @@ class PartitionReader:
         return FetchRequest(self._source.topic, self.partition, self.offset, size_bytes)
 
     def take(self, result: FetchResult) -> Chunk:
-        """Take what was fetched and move on behind it.
+        """Take what was fetched and move on.
 
         Args:
-            result: the answer to the last `request`.
+            result: what the last `request` has brought.
 
         Returns:
-            The messages that are wanted of it; maybe none.
+            The wanted messages in it; maybe none.
 
         Raises:
-            ClientError: the partition can't be read on; the text says where and why.
+            ClientError: the partition can't be read any further; the text says where and why.
         """
         start = self.offset
         try:
             messages = self._messages_of(result)
         except InvalidMessageError as error:
-            self._pass_over(error)
+            self._skip(error)
             return Chunk(self.partition, start, [])
         except OffsetOutOfRangeBrokerError:
             self._refuse_out_of_range()
@@ -132,7 +132,7 @@ class PartitionReader:
         return Chunk(self.partition, start, messages)
 
     def _messages_of(self, result: FetchResult) -> list[tuple[Message, int]]:
-        """The good messages that the result begins with; moves `offset` behind them."""
+        """The valid messages that the result begins with; moves `offset` after them."""
         if result.error is not None:
             raise result.error
         messages: list[tuple[Message, int]] = []
@@ -143,19 +143,19 @@ class PartitionReader:
         except InvalidMessageError as error:
             if error.offset is None or error.offset <= self.offset:
                 raise
-            # Fetching from the bad one on shows more of what follows it.
+            # A fetch that begins at the bad one shows more of what follows it.
             self.offset = error.offset
             return messages
         self.offset = result.messages.next_offset
         return messages
 
-    def _pass_over(self, error: InvalidMessageError) -> None:
-        """Go on behind damage that starts at `offset`, or give up."""
+    def _skip(self, error: InvalidMessageError) -> None:
+        """Continue after damage that starts at `offset`, or give up."""
         if isinstance(error, ExpandedTooLargeError):
             raise ClientError(f"{self._where}: {error} (--max-expanded)") from None
         following = error.next_offset
         if following is None:
-            # Nothing good up to the end of the segment, or what may be fetched at once.
+            # Nothing valid up to the end of the segment, or of what may be fetched at once.
             following = self._source.next_segment(self.partition, self.offset)
         if following is None or not self._skip_corrupt:
             self._give_up(error, following)
@@ -173,15 +173,12 @@ class PartitionReader:
             reason = "its length is damaged"
         text = f"{self._where}: no good message starts at offset {self.offset}: {reason}"
         if following is not None:
-            text += f"; the next one starts at {following}, where --skip-corrupt would go on"
+            text += f"; the next one starts at {following}, where --skip-corrupt would continue"
         raise ClientError(text) from None
 
     def _refuse_out_of_range(self) -> NoReturn:
-        ranges, _ = self._source.ranges()
-        earliest, end = ranges[self.partition]
-        raise ClientError(
-            f"{self._where}: offset {self.offset} is not there: it holds {earliest} to {end}"
-        ) from None
+        available = self._source.ranges()[0][self.partition]
+        raise self._source.out_of_range(self.partition, self.offset, available) from None
 
     def _notice_deletion(self, result: FetchResult) -> None:
         if result.high_watermark == -1 and self.offset > 0:
@@ -189,11 +186,11 @@ class PartitionReader:
 
     @property
     def _where(self) -> str:
-        return f"topic {self._source.topic!r} partition {self.partition}"
+        return self._source.name_of(self.partition)
 
 
 def read_partitions(
-    consumer: SimpleConsumer,
+    source: TopicSource,
     readers: Sequence[PartitionReader],
     max_wait_ms: int,
     retrying: Retrying | None = None,
@@ -201,66 +198,60 @@ def read_partitions(
     """Read partitions side by side until all are done.
 
     Args:
-        consumer: talks to the broker.
+        source: the topic.
         readers: one for each partition.
-        max_wait_ms: how long the broker may wait for new messages before it answers.
-        retrying: waits for a broker that is away; none unless given.
+        max_wait_ms: how long the broker may wait for new messages before it responds.
+        retrying: waits for a broker that is unavailable; without it the first failure is raised.
 
     Yields:
-        Messages as they come; those of one partition are in order, without a hole or a repetition
-        also when the broker was away.
+        Messages as they come; those of one partition are in order, without gaps or repetitions
+        even if the broker was unavailable.
 
     Raises:
-        ClientError: a partition can't be read on.
+        ClientError: a partition can't be read any further.
     """
+    retrying = retrying or Retrying(0)
     while active := [reader for reader in readers if not reader.is_done]:
         try:
-            yield from _one_round(consumer, active, max_wait_ms)
+            yield from _one_round(source, active, max_wait_ms)
         except HermesError as error:
-            if retrying is None:
-                raise
-            retrying.failed(error)  # each reader stands where it has read to
+            retrying.failed(error)  # each reader continues where it stopped
         else:
-            if retrying is not None:
-                retrying.succeeded()
+            retrying.succeeded()
 
 
 def _one_round(
-    consumer: SimpleConsumer, active: Sequence[PartitionReader], max_wait_ms: int
+    source: TopicSource, active: Sequence[PartitionReader], max_wait_ms: int
 ) -> Iterator[Chunk]:
     size = max(min(_FETCH_BYTES, _ROUND_BYTES // len(active)), _LEAST_FETCH_BYTES)
-    results = consumer.fetch_waiting([reader.request(size) for reader in active], max_wait_ms)
+    requests = [reader.request(size) for reader in active]
+    results = source.consumer.fetch_waiting(requests, max_wait_ms)
     for reader, result in zip(active, results, strict=True):
         chunk = reader.take(result)
         if chunk.messages:
             yield chunk
 
 
-def with_times(
-    consumer: SimpleConsumer, topic: str, chunks: Iterator[Chunk], retrying: Retrying
-) -> Iterator[Chunk]:
-    """Add to each chunk when its messages were appended, where the broker knows that.
+def with_times(source: TopicSource, chunks: Iterator[Chunk], retrying: Retrying) -> Iterator[Chunk]:
+    """Add to each chunk when its messages were appended, where the broker knows.
 
     Args:
-        consumer: talks to the broker.
-        topic: the chunks' topic.
+        source: the topic.
         chunks: from `read_partitions`.
-        retrying: waits for a broker that is away.
+        retrying: waits for a broker that is unavailable.
     """
     for chunk in chunks:
-        yield chunk._replace(times=_times_of(consumer, topic, chunk, retrying))
+        yield chunk._replace(times=_times_of(source, chunk, retrying))
 
 
-def _times_of(
-    consumer: SimpleConsumer, topic: str, chunk: Chunk, retrying: Retrying
-) -> Sequence[AppendTime]:
+def _times_of(source: TopicSource, chunk: Chunk, retrying: Retrying) -> Sequence[AppendTime]:
     # Messages within one compressed set begin and end at the same offset.
     end = max(chunk.messages[-1][1], chunk.offset + 1)
     while True:
         try:
-            if not consumer.supports(AppendTimesRequest.TYPE):
+            if not source.consumer.supports(AppendTimesRequest.TYPE):
                 return ()
-            times = consumer.append_times(topic, chunk.partition, chunk.offset, end)
+            times = source.consumer.append_times(source.topic, chunk.partition, chunk.offset, end)
         except OffsetOutOfRangeBrokerError:
             return ()  # retention was faster
         except HermesError as error:
@@ -271,7 +262,7 @@ def _times_of(
 
 
 def _before(messages: list[tuple[Message, int]], start: int, end: int) -> list[tuple[Message, int]]:
-    """Those messages that start before an offset."""
+    """The messages that start before an offset."""
     for number, (_, following) in enumerate(messages):
         if start >= end:
             return messages[:number]

@@ -1,4 +1,4 @@
-"""Trying again while a broker is away: pauses that grow, one line on stderr, at last an end."""
+"""Retrying while a broker is unavailable: pauses that grow, one line on stderr, a time limit."""
 
 import time
 from collections.abc import Callable
@@ -16,10 +16,10 @@ _LONGEST_PAUSE_SECONDS: Final = 5.0
 
 
 class Retrying:
-    """How a command outlasts failures that pass by themselves, for instance a broker's restart.
+    """How a command outlasts transient failures, for instance a broker's restart.
 
     Args:
-        limit_seconds: how long it waits from the first failure on; None for ever, 0 not at all.
+        limit_seconds: how long it waits after the first failure; None for ever, 0 not at all.
         quiet: whether the user asked for no status.
         sleep: pauses for seconds.
         seconds: a monotonic clock.
@@ -38,13 +38,13 @@ class Retrying:
         self._sleep = sleep
         self._seconds = seconds
         self._since: float | None = None
-        self._count = 0  # of the pauses in a row
+        self._pauses = 0  # in a row
 
     def failed(self, error: HermesError) -> None:
-        """Pause after a failure; the first of a row is said on stderr.
+        """Pause after a failure; the first in a row is reported on stderr.
 
         Raises:
-            HermesError: the error itself, when trying again can't help, or for too long didn't.
+            HermesError: the error itself, when a retry can't help, or has not helped for too long.
         """
         if not is_retriable(error):
             raise error
@@ -55,15 +55,14 @@ class Retrying:
             raise error
         if self._since is None:
             self._since = now
-            note(f"{error}; trying again")
-        pause = growing_pause(_FIRST_PAUSE_SECONDS, self._count, _LONGEST_PAUSE_SECONDS)
-        self._count += 1
+            note(f"{error}; retrying")
+        pause = growing_pause(_FIRST_PAUSE_SECONDS, self._pauses, _LONGEST_PAUSE_SECONDS)
+        self._pauses += 1
         self._sleep(pause if left is None else min(pause, left))
 
     def succeeded(self) -> None:
-        """It worked: the next failure is the first of a row again."""
+        """Take note of success: the next failure is the first in a row again."""
         if self._since is None:
             return
-        away = self._seconds() - self._since
-        status(f"it works again after {away:.0f} s", quiet=self._quiet)
-        self._since, self._count = None, 0
+        status(f"working again after {self._seconds() - self._since:.0f} s", quiet=self._quiet)
+        self._since, self._pauses = None, 0

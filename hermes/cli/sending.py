@@ -1,5 +1,6 @@
-"""Batches of lines to a broker: acknowledged where it can, and an exact account of what it has."""
+"""Sends batches of lines to a broker, and keeps an exact account of what it has stored."""
 
+from collections.abc import Iterator
 from typing import Final
 
 from hermes.cli.lines import LineBatch
@@ -20,11 +21,9 @@ from hermes.protocol import (
     encode_message_set,
 )
 
-__all__ = ["ACKS_NAMES", "BatchSender", "choose_acks"]
+__all__ = ["BatchSender", "choose_acks"]
 
-ACKS_NAMES: Final = ("none", "written", "flushed")
-
-# What a broker of Kafka 0.7 takes unless configured otherwise; it can't be asked.
+# What a broker of Kafka 0.7 accepts unless configured otherwise; it can't be asked.
 _KAFKA_MAX_MESSAGE_BYTES: Final = 1_000_000
 
 # Where 0.7's producers, and ours unless told otherwise, put a key.
@@ -32,12 +31,12 @@ _PARTITIONER: Final = "java-hash"
 
 
 def choose_acks(producer: SyncProducer, name: str, *, is_required: bool) -> Acks | None:
-    """Find out whether the broker can do what is wished.
+    """Find out whether the broker supports an acknowledgement level.
 
     Args:
         producer: talks to the broker.
-        name: one of `ACKS_NAMES`.
-        is_required: whether the user asked for it; the default falls back, with a note.
+        name: `none`, `written` or `flushed`.
+        is_required: whether the user asked for it; the default falls back to none, with a note.
 
     Returns:
         What to wait for; None for nothing.
@@ -65,11 +64,11 @@ class BatchSender:
         partition: its number, or -1 for one at random.
         acks: what to wait for; None for nothing.
         codec: how each batch is compressed.
-        retrying: waits for a broker that is away, for acknowledged batches; without an
-            acknowledgement nobody knows what the broker had read.
+        retrying: waits for a broker that is unavailable, with acknowledgements only; without them
+            nobody knows what the broker had read.
 
     Attributes:
-        max_message_bytes: the largest message that the broker takes.
+        max_message_bytes: the largest message that the broker accepts.
         stored_count: how many messages it has for certain: acknowledged, or read by it.
     """
 
@@ -97,10 +96,10 @@ class BatchSender:
         """From now on take a key from each line, and choose the partition by it.
 
         Args:
-            delimiter: what ends the key. A line without it has none, and goes anywhere.
+            delimiter: what ends the key. A line without it has no key, and goes to any partition.
 
         Raises:
-            ClientError: the broker, one of Kafka 0.7, can't tell how many partitions there are.
+            ClientError: a broker of Kafka 0.7 can't tell how many partitions there are.
         """
         if MetadataRequest.TYPE not in self._producer.channel.versions():
             raise ClientError("a broker of Kafka 0.7 can't tell its partitions: give one with -p")
@@ -114,7 +113,7 @@ class BatchSender:
     def send(self, batch: LineBatch) -> None:
         """Send a batch; with acks, return when the broker has it.
 
-        What is sent again because its fate was not known may be stored twice.
+        What is sent again because its fate was unknown may be stored twice.
 
         Args:
             batch: each line within `max_message_bytes`.
@@ -123,21 +122,26 @@ class BatchSender:
             ClientError: it was refused, or nobody knows; the text says which lines are stored.
         """
         if self._key_delimiter is None:
-            self._send_lines(self._partition, batch.lines, whole=True)
+            for count in self._send_lines(self._partition, batch.lines):
+                self._count(count)
             return
         for partition, lines in self._by_partition(batch.lines, self._key_delimiter).items():
-            self._send_lines(partition, lines, whole=False)
+            for _ in self._send_lines(partition, lines):
+                pass
         # Only now is it known of all lines up to some number that they are stored.
         self._count(len(batch.lines))
 
-    def _send_lines(self, partition: int, lines: list[bytes], *, whole: bool) -> None:
+    def _send_lines(self, partition: int, lines: list[bytes]) -> Iterator[int]:
+        """Send lines; yields how many, after each message set."""
         for encoded, count in self._encoded(lines):
             try:
                 self._send_set(partition, encoded)
             except HermesError as error:
-                raise ClientError(f"{error}; {self.progress_text()}") from error
-            if whole:
-                self._count(count)
+                raise self._failure(error) from error
+            yield count
+
+    def _failure(self, error: HermesError) -> ClientError:
+        return ClientError(f"{error}; {self.progress_text()}")
 
     def _count(self, sent: int) -> None:
         self._sent_count += sent
@@ -165,11 +169,11 @@ class BatchSender:
             try:
                 self._producer.barrier()
             except HermesError as error:
-                raise ClientError(f"{error}; {self.progress_text()}") from error
+                raise self._failure(error) from error
             self.stored_count = self._sent_count
 
     def progress_text(self) -> str:
-        """How far sending came, for errors."""
+        """How many lines are stored, for errors."""
         if self.stored_count:
             return f"lines 1 to {self.stored_count} are stored"
         return "no line is known to be stored"
@@ -180,34 +184,31 @@ class BatchSender:
             return
         while True:
             try:
-                self._send_acknowledged(partition, encoded, self._acks)
+                request = ProduceRequest(self._topic, partition, encoded)
+                (outcome,) = self._producer.send_acknowledged([request], self._acks)
+                if isinstance(outcome, BrokerError):
+                    raise outcome
             except HermesError as error:
                 self._retrying.failed(error)
             else:
                 self._retrying.succeeded()
                 return
 
-    def _send_acknowledged(self, partition: int, encoded: bytes, acks: Acks) -> None:
-        request = ProduceRequest(self._topic, partition, encoded)
-        (outcome,) = self._producer.send_acknowledged([request], acks)
-        if isinstance(outcome, BrokerError):
-            raise outcome
-
-    def _encoded(self, lines: list[bytes]) -> list[tuple[bytes, int]]:
+    def _encoded(self, lines: list[bytes]) -> Iterator[tuple[bytes, int]]:
         """The batch as message sets with the number of lines in each.
 
         A compressed batch is one message to the broker and must be small enough for it. Lines
-        that don't compress may not be: then the batch is halved, at last down to a plain message.
+        that don't compress may not be: then the batch is halved, down to a single plain message.
         """
-        codec = self._codec if len(lines) > 1 or self._is_compressible(lines) else Codec.NONE
-        encoded = encode_message_set(lines, codec)
-        if codec is Codec.NONE or len(encoded) <= self.max_message_bytes:
-            return [(encoded, len(lines))]
-        middle = len(lines) // 2
-        return self._encoded(lines[:middle]) + self._encoded(lines[middle:])
-
-    def _is_compressible(self, lines: list[bytes]) -> bool:
-        return len(encode_message_set(lines, self._codec)) <= self.max_message_bytes
+        encoded = encode_message_set(lines, self._codec)
+        if self._codec is Codec.NONE or len(encoded) <= self.max_message_bytes:
+            yield encoded, len(lines)
+        elif len(lines) == 1:
+            yield encode_message_set(lines), 1
+        else:
+            middle = len(lines) // 2
+            yield from self._encoded(lines[:middle])
+            yield from self._encoded(lines[middle:])
 
     def _ask_max_message_bytes(self) -> int:
         if MetadataRequest.TYPE not in self._producer.channel.versions():

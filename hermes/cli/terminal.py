@@ -1,17 +1,18 @@
 """What people see: notes and progress on stderr, tables and JSON on stdout.
 
-Progress and status appear only where a terminal is attached; a note (a fallback, skipped data)
-always does, because nothing that was lost or changed may pass in silence.
+Progress and status appear only on a terminal; a note (a fallback, skipped data) always appears,
+because nothing may be lost or changed silently.
 
-Names and payloads come from anybody, and a terminal obeys what they hold: it can be cleared, be
-renamed, be made to type. So what goes to a terminal is shown with escapes for all that isn't plain
-text, and what goes into a file or a pipe stays as it is.
+Names and payloads come from anybody, and a terminal obeys what they hold: it can be cleared,
+renamed, made to type. So what goes to a terminal is shown with escapes for everything that isn't
+plain text, and what goes into a file or a pipe stays as it is.
 """
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import Any
 
 import click
@@ -19,28 +20,33 @@ import click
 from hermes.quoting import printable
 
 __all__ = [
+    "confirm",
     "format_bytes",
+    "format_time_ms",
     "harmless",
     "note",
     "progress",
     "status",
+    "write_deleted",
     "write_json",
     "write_line",
+    "write_rows",
     "write_table",
 ]
 
 
-def note(text: str) -> None:
-    """Say something on stderr that the user must know.
+def note(text: str, max_length: int | None = None) -> None:
+    """Write something to stderr that the user must know.
 
     Args:
         text: one line, without the program's name.
+        max_length: how much of it is shown, in characters; None shows all.
     """
-    click.echo(f"hermes: {printable(text)}", err=True)
+    click.echo(f"hermes: {printable(text, max_length)}", err=True)
 
 
 def status(text: str, *, quiet: bool = False) -> None:
-    """Say on stderr what is going on, if somebody watches a terminal.
+    """Write to stderr what is going on, if that is a terminal.
 
     Args:
         text: one line, without the program's name.
@@ -57,7 +63,7 @@ def progress(
     """Show a progress bar on stderr, if that is a terminal.
 
     Args:
-        length: the number of steps (bytes, messages) to come; None when that can't be known.
+        length: the number of steps (bytes, messages) to come; None when it can't be known.
         label: what is going on.
         quiet: whether the user asked for silence.
 
@@ -71,8 +77,22 @@ def progress(
         yield bar.update
 
 
+def confirm(question: str, *, yes: bool) -> None:
+    """Ask on stderr before something is done that can't be undone.
+
+    Args:
+        question: ends with a question mark.
+        yes: whether the answer was given on the command line.
+
+    Raises:
+        click.Abort: the answer was no, or there was none.
+    """
+    if not yes:
+        click.confirm(question, abort=True, err=True)
+
+
 def write_line(text: str) -> None:
-    """Write a line on stdout. Buffered, since some commands write millions.
+    """Write a line to stdout. Buffered, since some commands write millions.
 
     Args:
         text: without its newline; escaped for a terminal.
@@ -81,7 +101,7 @@ def write_line(text: str) -> None:
 
 
 def write_json(value: Any) -> None:
-    """Write one value as one line of JSON on stdout.
+    """Write one value as one line of JSON to stdout.
 
     Args:
         value: what `json.dumps` takes.
@@ -89,17 +109,49 @@ def write_json(value: Any) -> None:
     write_line(json.dumps(value))
 
 
+def write_rows(names: Sequence[str], rows: Sequence[Mapping[str, object]], as_json: bool) -> None:
+    """Write one line of JSON per row, or a table with the keys as headings.
+
+    Args:
+        names: the keys of every row, in the order of the columns.
+        rows: what to write; in a table None is shown as `-`.
+        as_json: whether JSON is wanted.
+    """
+    if not as_json:
+        write_table([each.upper() for each in names], [[row[key] for key in names] for row in rows])
+        return
+    for row in rows:
+        write_json(row)
+
+
+def write_deleted(name: str, as_json: bool) -> None:
+    """Write that something was deleted.
+
+    Args:
+        name: what it was.
+        as_json: whether JSON is wanted.
+    """
+    if as_json:
+        write_json({"deleted": name})
+    else:
+        write_line(f"deleted {name}")
+
+
 def write_table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Write rows as aligned columns on stdout; numbers stand to the right.
+    """Write rows as aligned columns to stdout, numbers to the right.
 
     Args:
         headings: one per column.
-        rows: as many cells each; None shows as `-`.
+        rows: with as many cells each; None is shown as `-`.
     """
     cells = [["-" if cell is None else _shown(str(cell)) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(headings, *cells, strict=True)]
-    to_the_right = [bool(rows) and all(isinstance(row[i], int | None) for row in rows)
-                    for i in range(len(headings))]  # fmt: skip
+    columns = list(zip(*rows, strict=True)) if rows else [()] * len(headings)
+    to_the_right = [
+        any(cell is not None for cell in column)
+        and all(isinstance(cell, int | None) for cell in column)
+        for column in columns
+    ]
     for line in [list(headings), *cells]:
         padded = (
             cell.rjust(width) if right else cell.ljust(width)
@@ -109,7 +161,7 @@ def write_table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> No
 
 
 def harmless(data: bytes) -> bytes:
-    """Make bytes fit for a terminal: text stays, with its lines and tabs; all else is escaped.
+    """Make bytes safe for a terminal: text stays, with its lines and tabs; all else is escaped.
 
     Args:
         data: any bytes, UTF-8 where they are text.
@@ -120,6 +172,22 @@ def harmless(data: bytes) -> bytes:
 
 def _shown(text: str) -> str:
     return printable(text) if sys.stdout.isatty() else text
+
+
+def format_time_ms(time_ms: int) -> str:
+    """A point in time as ISO 8601 in UTC, to the millisecond.
+
+    Args:
+        time_ms: milliseconds since 1970; 0 or more.
+
+    Returns:
+        For instance `2025-05-17T10:05:03.000Z`; the bare number when no calendar reaches it.
+    """
+    try:
+        moment = datetime.fromtimestamp(time_ms // 1000, UTC)
+    except (OverflowError, ValueError, OSError):
+        return str(time_ms)
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{time_ms % 1000:03d}Z"
 
 
 def format_bytes(count: int) -> str:

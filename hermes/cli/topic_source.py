@@ -1,7 +1,7 @@
-"""What a command must know of a topic before it reads: its partitions and where they begin and end.
+"""What a command must know of a topic before reading: its partitions, their begin and their end.
 
-A Hermes broker is asked for its metadata. One of Kafka 0.7 has no such request: there the number
-of partitions is found by trying, which creates nothing.
+A Hermes broker is asked for its metadata. Kafka 0.7 has no such request: there the number of
+partitions is found by trying, which creates nothing.
 """
 
 from typing import Final, NamedTuple
@@ -29,7 +29,7 @@ class OffsetRange(NamedTuple):
 
     Attributes:
         earliest: the offset of its first message.
-        end: the offset behind its last readable message.
+        end: the offset after its last readable message.
     """
 
     earliest: int
@@ -43,28 +43,31 @@ class TopicSource:
         consumer: talks to the broker; stays the caller's.
         topic: the topic's name.
         partition: the only partition of interest; None for all.
+
+    Attributes:
+        consumer, topic: as given.
     """
 
     def __init__(self, consumer: SimpleConsumer, topic: str, partition: int | None = None) -> None:
-        self._consumer = consumer
+        self.consumer = consumer
         self._partition = partition
         self.topic = topic
 
     def ranges(self) -> tuple[dict[int, OffsetRange], bool]:
-        """Ask what there is.
+        """Ask the broker what the topic holds.
 
         Returns:
             What each partition holds now, by number, and whether the topic exists. A broker of
-            Kafka 0.7 can't tell a topic that was never written to from one that isn't there.
+            Kafka 0.7 can't tell a topic that was never written to from one that doesn't exist.
 
         Raises:
             ClientError: there is no such partition.
             BrokerError: the topic's name is not allowed.
         """
-        if not self._consumer.supports(MetadataRequest.TYPE):
+        if not self.consumer.supports(MetadataRequest.TYPE):
             ranges = self._probed_ranges()
             return ranges, any(each.end > 0 for each in ranges.values())
-        (metadata,) = self._consumer.metadata([self.topic]).topics
+        (metadata,) = self.consumer.metadata([self.topic]).topics
         if metadata.error not in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC):
             raise error_for(metadata.error, f"topic {self.topic!r}")
         known = {
@@ -77,37 +80,48 @@ class TopicSource:
         return ranges, metadata.error == ErrorCode.NONE
 
     def missing_text(self) -> str:
-        """What to say when the topic does not exist."""
-        if self._consumer.supports(MetadataRequest.TYPE):
+        """The error for a topic that does not exist."""
+        if self.consumer.supports(MetadataRequest.TYPE):
             return f"there is no topic {self.topic!r}"
         return (
             f"there is no topic {self.topic!r}, or nothing was ever written to it: "
             "a broker of Kafka 0.7 can't tell"
         )
 
+    def name_of(self, partition: int) -> str:
+        """A partition as errors and notes name it."""
+        return f"topic {self.topic!r} partition {partition}"
+
+    def out_of_range(self, partition: int, offset: int, available: OffsetRange) -> ClientError:
+        """The error for an offset that a partition doesn't hold."""
+        return ClientError(
+            f"{self.name_of(partition)}: offset {offset} is not available: it holds "
+            f"{available.earliest} to {available.end}"
+        )
+
     def boundary_before(self, partition: int, offset: int) -> int:
-        """Find a place at or before an offset where a message starts.
+        """Find the last place at or before an offset where a message starts.
 
         Args:
             partition: its number.
             offset: any within the partition.
 
         Returns:
-            The nearest one; with a broker of Kafka 0.7 the start of the segment.
+            Its offset; with a broker of Kafka 0.7 that of the segment.
         """
-        if self._consumer.supports(BoundaryRequest.TYPE):
-            return self._consumer.boundary_before(self.topic, partition, offset)
+        if self.consumer.supports(BoundaryRequest.TYPE):
+            return self.consumer.boundary_before(self.topic, partition, offset)
         starts = self.segment_starts(partition)
         return max((start for start in starts if start <= offset), default=offset)
 
     def next_segment(self, partition: int, offset: int) -> int | None:
-        """Find the first segment's start, or else the partition's end, behind an offset."""
+        """The next segment's start after an offset, or else the partition's end; None there."""
         starts = self.segment_starts(partition)
         return min((start for start in starts if start > offset), default=None)
 
     def segment_starts(self, partition: int) -> list[int]:
-        """The end of the partition, and the starts of its segments, descending."""
-        return self._consumer.get_offsets_before(self.topic, partition, LATEST, _ALL_SEGMENTS)
+        """The end of the partition and the starts of its segments, descending."""
+        return self.consumer.get_offsets_before(self.topic, partition, LATEST, _ALL_SEGMENTS)
 
     def _wanted(self, partition_count: int) -> range:
         if self._partition is None:
@@ -115,15 +129,15 @@ class TopicSource:
         if self._partition >= partition_count:
             raise ClientError(
                 f"topic {self.topic!r} has no partition {self._partition}: "
-                f"they go from 0 to {partition_count - 1}"
+                f"its partitions are 0 to {partition_count - 1}"
             )
         return range(self._partition, self._partition + 1)
 
     def _probed_ranges(self) -> dict[int, OffsetRange]:
         ranges = {}
         for number in self._wanted(self._probed_count()):
-            earliest = self._consumer.get_offsets_before(self.topic, number, EARLIEST)
-            latest = self._consumer.get_offsets_before(self.topic, number, LATEST)
+            earliest = self.consumer.get_offsets_before(self.topic, number, EARLIEST)
+            latest = self.consumer.get_offsets_before(self.topic, number, LATEST)
             ranges[number] = OffsetRange(min(earliest, default=0), max(latest, default=0))
         return ranges
 
@@ -135,7 +149,7 @@ class TopicSource:
                 FetchRequest(self.topic, number, 0, 0)
                 for number in range(count, count + _PROBED_AT_ONCE)
             ]
-            for result in self._consumer.multifetch(fetches):
+            for result in self.consumer.multifetch(fetches):
                 if isinstance(result.error, WrongPartitionError):
                     return count
                 count += 1

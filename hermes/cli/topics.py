@@ -1,4 +1,4 @@
-"""`hermes topics`: which topics a broker has, what is in them, and their end."""
+"""`hermes topics`: which topics a broker has, what they hold, and how to delete them."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,15 +7,15 @@ from typing import Any
 
 import click
 
-from hermes.cli.exits import require_subcommand
 from hermes.cli.options import (
     BROKER_OPTION,
     JSON_OPTION,
     TIMEOUT_OPTION,
-    TOPIC,
+    TOPICS_ARGUMENT,
+    YES_OPTION,
     BrokerAddress,
 )
-from hermes.cli.terminal import format_bytes, write_json, write_line, write_table
+from hermes.cli.terminal import confirm, format_bytes, write_deleted, write_json, write_table
 from hermes.client import SimpleConsumer
 from hermes.errors import ClientError
 from hermes.protocol import ErrorCode, MetadataRequest, TopicMetadata, error_for
@@ -23,16 +23,9 @@ from hermes.protocol import ErrorCode, MetadataRequest, TopicMetadata, error_for
 __all__ = ["command"]
 
 
-@click.group(
-    "topics",
-    short_help="List, describe and delete topics.",
-    invoke_without_command=True,
-    subcommand_metavar="COMMAND [ARGS]...",
-)
-@click.pass_context
-def command(ctx: click.Context) -> None:
-    """List, describe and delete the topics of a broker (of Hermes; Kafka 0.7 can't be asked)."""
-    require_subcommand(ctx)
+@click.group("topics", short_help="List, describe and delete topics.")
+def command() -> None:
+    """List, describe and delete the topics of a broker (Hermes only; Kafka 0.7 can't be asked)."""
 
 
 @command.command("list")
@@ -43,23 +36,20 @@ def list_(broker: BrokerAddress, as_json: bool, timeout_seconds: float) -> None:
     """List the topics of a broker."""
     with _connected(broker, timeout_seconds, "list its topics") as consumer:
         topics = sorted(consumer.metadata().topics, key=lambda each: each.topic)
-    sizes = {each.topic: _size_bytes(each) for each in topics}
-    if as_json:
-        for each in topics:
-            size = sizes[each.topic]
-            write_json(
-                {"topic": each.topic, "partitions": each.partition_count, "size_bytes": size}
-            )
+    rows = [(each.topic, each.partition_count, _size_bytes(each)) for each in topics]
+    if not as_json:
+        table = [(topic, count, format_bytes(size)) for topic, count, size in rows]
+        write_table(("TOPIC", "PARTITIONS", "SIZE"), table)
         return
-    rows = [(each.topic, each.partition_count, format_bytes(sizes[each.topic])) for each in topics]
-    write_table(("TOPIC", "PARTITIONS", "SIZE"), rows)
+    for topic, count, size in rows:
+        write_json({"topic": topic, "partitions": count, "size_bytes": size})
 
 
 @command.command("describe", short_help="Show the partitions of topics.")
 @BROKER_OPTION
 @JSON_OPTION
 @TIMEOUT_OPTION
-@click.argument("topics", metavar="TOPIC...", nargs=-1, required=True, type=TOPIC)
+@TOPICS_ARGUMENT
 def describe(
     broker: BrokerAddress, as_json: bool, timeout_seconds: float, topics: tuple[str, ...]
 ) -> None:
@@ -85,29 +75,24 @@ def describe(
 @BROKER_OPTION
 @JSON_OPTION
 @TIMEOUT_OPTION
-@click.option("--yes", is_flag=True, help="Don't ask.")
-@click.argument("topics", metavar="TOPIC...", nargs=-1, required=True, type=TOPIC)
+@YES_OPTION
+@TOPICS_ARGUMENT
 def delete(
     broker: BrokerAddress, as_json: bool, timeout_seconds: float, yes: bool, topics: tuple[str, ...]
 ) -> None:
-    """Delete TOPICs on a broker, with all their messages. There is no way back.
+    """Delete TOPICs on a broker, with all their messages. This can't be undone.
 
-    All are found to be there, and asked about, before the first is deleted.
+    All are looked up, and asked about, before the first is deleted.
     """
     with _connected(broker, timeout_seconds, "delete a topic") as consumer:
         for name in dict.fromkeys(topics):
             (described,) = consumer.metadata([name]).topics
             _check_exists(described)
-            if not yes:
-                size = format_bytes(_size_bytes(described))
-                question = f"Delete topic {name!r} on {broker}, {size}, for good?"
-                click.confirm(question, abort=True, err=True)
+            size = format_bytes(_size_bytes(described))
+            confirm(f"Delete topic {name!r} on {broker}, {size}, for good?", yes=yes)
         for name in dict.fromkeys(topics):
             consumer.delete_topic(name)
-            if as_json:
-                write_json({"deleted": name})
-            else:
-                write_line(f"deleted {name}")
+            write_deleted(name, as_json)
 
 
 @contextmanager
@@ -115,7 +100,7 @@ def _connected(
     broker: BrokerAddress, timeout_seconds: float, purpose: str
 ) -> Iterator[SimpleConsumer]:
     """A consumer whose broker can do what the command is for."""
-    with SimpleConsumer(broker.host, broker.port, timeout_seconds=timeout_seconds) as consumer:
+    with broker.consumer(timeout_seconds) as consumer:
         if not consumer.supports(MetadataRequest.TYPE):
             raise ClientError(
                 f"{broker} is a broker of Kafka 0.7, which can't {purpose}; its topics are "
@@ -137,7 +122,7 @@ def _size_bytes(topic: TopicMetadata) -> int:
 
 
 def _partition_values(topic: TopicMetadata) -> list[dict[str, Any]]:
-    """A mapping for each partition, those that were never written to included."""
+    """A mapping for each partition, including those that were never written to."""
     known = {each.partition: asdict(each) for each in topic.partitions}
     missing = {"earliest": None, "high_watermark": None, "size_bytes": 0}
     return [

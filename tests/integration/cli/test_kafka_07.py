@@ -38,7 +38,7 @@ def test_all_partitions_are_found(kafka, partitioned):
     shown = kafka("consume", "-t", topic, "-e", "-f", r"%p\n").stdout.split()
     assert sorted(shown) == [b"0", b"1", b"2"]
     missing = kafka("consume", "-t", topic, "-p", 3, "-e", code=1)
-    assert b"no partition 3: they go from 0 to 2" in missing.stderr
+    assert b"no partition 3: its partitions are 0 to 2" in missing.stderr
 
 
 def test_new_messages_show_without_a_waiting_fetch(kafka, topic):

@@ -48,7 +48,7 @@ def test_a_damaged_message_ends_a_consumer_or_is_skipped_and_counted(serve):
     assert stopped.stdout == b"".join(payload + b"\n" for payload in PAYLOADS[:10])
     error = stopped.stderr.decode()
     assert "no good message starts at offset 200: " in error
-    assert "; the next one starts at 220, where --skip-corrupt would go on" in error
+    assert "; the next one starts at 220, where --skip-corrupt would continue" in error
     assert error.count("\n") == 1
     skipped = hermes("consume", "-t", "t", "-e", "--skip-corrupt")
     assert skipped.stdout == wanted(10)

@@ -133,7 +133,7 @@ def test_an_offset_within_a_message_and_one_beyond_the_end_are_explained(hermes,
     assert "the next one starts at 20" in within
     beyond = hermes("consume", "-t", topic, "-o", 32, "-e", code=1).stderr.decode()
     assert beyond == (
-        f"hermes: topic '{topic}' partition 0: offset 32 is not there: it holds 0 to 31\n"
+        f"hermes: topic '{topic}' partition 0: offset 32 is not available: it holds 0 to 31\n"
     )
 
 
@@ -188,7 +188,7 @@ def test_a_partition_that_is_not_there(hermes, topic, partitioned):
     there_are_three = partitioned()
     hermes("produce", "-t", there_are_three, "-p", 0, stdin=b"x\n")
     error = one_line(hermes("consume", "-t", there_are_three, "-p", 3, "-e", code=1))
-    assert "no partition 3: they go from 0 to 2" in error
+    assert "no partition 3: its partitions are 0 to 2" in error
     assert "no line is known to be stored" in one_line(
         hermes("produce", "-t", there_are_three, "-p", 3, stdin=b"x\n", code=1)
     )
@@ -204,7 +204,7 @@ def test_an_offset_for_several_partitions_is_a_wrong_command_line(hermes, partit
     [
         (["-t", "a/b"], "U+002F"),
         (["-t", "x", "-o", "noon"], "expected beginning, end, an offset, -N"),
-        (["-t", "x", "-f", "%z"], "%z is no token"),
+        (["-t", "x", "-f", "%z"], "%z is not a token"),
         (["-t", "x", "-f", "%s", "-J"], "exclude each other"),
         (["-t", "x", "-c", "0"], "0 is not in the range"),
         (["-t", "x", "-b", "host:port"], "expected HOST:PORT"),

@@ -17,10 +17,10 @@ def test_pipes_live_through_a_restart(start_broker, hermes_at):
     assert consumer.stdout.readline() == b"0 first\n"
     for number in range(2):
         broker.kill() if number else broker.stop()
-        assert b"trying again" in consumer.stderr.readline()
+        assert b"retrying" in consumer.stderr.readline()
         producer.stdin.write(b"while it is away %d\n" % number)
         producer.stdin.flush()
-        assert b"trying again" in producer.stderr.readline()
+        assert b"retrying" in producer.stderr.readline()
         broker.start()
         assert consumer.stdout.readline().endswith(b" while it is away %d\n" % number)
     producer.stdin.write(b"last\n")

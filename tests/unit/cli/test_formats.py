@@ -26,7 +26,7 @@ def test_tokens_and_escapes(template, rendered):
 
 @pytest.mark.parametrize("template", ["%z", "50%", r"\q", "\\", r"\x4"])
 def test_an_unknown_token_or_escape_is_refused_with_those_there_are(template):
-    with pytest.raises(ValueError, match=r"is no (token|escape) of a format; there are "):
+    with pytest.raises(ValueError, match=r"is not an? (token|escape) of a format; known are "):
         MessageFormat(template)
 
 

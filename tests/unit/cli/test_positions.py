@@ -2,9 +2,9 @@ from random import Random
 
 import pytest
 
+from hermes.cli.places import BEGINNING, END, Place
 from hermes.cli.positions import Position, find_position
 from hermes.cli.reading import PartitionReader, read_partitions
-from hermes.cli.starts import AtOffset, AtTime, Beginning, End, Last
 from hermes.cli.topic_source import TopicSource
 from hermes.errors import ClientError
 from hermes.protocol import Codec, encode_message_set
@@ -20,27 +20,27 @@ def find(fake_consumer):
         consumer = fake_consumer({("t", 0): segments}, hermes=hermes)
         source = TopicSource(consumer, "t")
         available = source.ranges()[0][0]
-        position = find_position(consumer, source, 0, available, start)
+        position = find_position(source, 0, available, start)
         return position, consumer, source, available.end
 
     return find_in
 
 
 def test_the_ends(find):
-    assert find({100: DATA}, Beginning())[0] == Position(100)
-    assert find({100: DATA}, End())[0] == Position(100 + len(DATA))
-    assert find({100: DATA}, Last(0))[0] == Position(100 + len(DATA))
+    assert find({100: DATA}, BEGINNING)[0] == Position(100)
+    assert find({100: DATA}, END)[0] == Position(100 + len(DATA))
+    assert find({100: DATA}, Place("last", 0))[0] == Position(100 + len(DATA))
 
 
 @pytest.mark.parametrize("offset", [100, 113, 100 + len(DATA)])
 def test_an_offset_that_is_there_is_taken_as_it_is(find, offset):
-    assert find({100: DATA}, AtOffset(offset))[0] == Position(offset)
+    assert find({100: DATA}, Place("offset", offset))[0] == Position(offset)
 
 
 @pytest.mark.parametrize("offset", [0, 99, 101 + len(DATA)])
 def test_an_offset_that_is_not_there_is_refused_with_those_that_are(find, offset):
-    with pytest.raises(ClientError, match=f"offset {offset} is not there: it holds 100 to 141"):
-        find({100: DATA}, AtOffset(offset))
+    with pytest.raises(ClientError, match=f"offset {offset} is not available: it holds 100 to 141"):
+        find({100: DATA}, Place("offset", offset))
 
 
 def test_a_time_asks_for_what_was_appended_before_it(fake_consumer):
@@ -57,7 +57,7 @@ def test_a_time_asks_for_what_was_appended_before_it(fake_consumer):
     source = TopicSource(consumer, "t")
     available = source.ranges()[0][0]
     positions = [
-        find_position(consumer, source, 0, available, AtTime(time_ms))
+        find_position(source, 0, available, Place("time", time_ms))
         for time_ms in (2000, 1, 0, 5000)
     ]
     # The last one: retention has deleted what was there at that time.
@@ -89,11 +89,11 @@ def test_the_last_n_messages_are_exactly_those(find, seed, hermes):
     random = Random(seed)
     segments, payloads = random_log(random)
     for count in {1, 2, 3, len(payloads) // 2 + 1, len(payloads) or 1, len(payloads) + 5}:
-        position, consumer, source, end = find(segments, Last(count), hermes=hermes)
+        position, _, source, end = find(segments, Place("last", count), hermes=hermes)
         reader = PartitionReader(source, 0, position.offset, end=end, drop=position.drop)
         found = [
             message.payload
-            for chunk in read_partitions(consumer, [reader], max_wait_ms=0)
+            for chunk in read_partitions(source, [reader], max_wait_ms=0)
             for message, _ in chunk.messages
         ]
         assert found == payloads[-count:]
@@ -101,7 +101,7 @@ def test_the_last_n_messages_are_exactly_those(find, seed, hermes):
 
 def test_the_last_few_of_a_large_log_do_not_read_all_of_it(find):
     log = encode_message_set([b"%0200d" % number for number in range(20_000)])
-    position, consumer, _, end = find({0: log}, Last(10))
+    position, consumer, _, end = find({0: log}, Place("last", 10))
     assert position == Position(end - 10 * 210)
     assert consumer.fetched_bytes < len(log) / 20
 
@@ -109,5 +109,5 @@ def test_the_last_few_of_a_large_log_do_not_read_all_of_it(find):
 def test_damaged_messages_do_not_count(find):
     changed = bytearray(DATA)
     changed[20] ^= 1
-    assert find({0: bytes(changed)}, Last(1))[0] == Position(26)
-    assert find({0: bytes(changed)}, Last(2))[0] == Position(0)
+    assert find({0: bytes(changed)}, Place("last", 1))[0] == Position(26)
+    assert find({0: bytes(changed)}, Place("last", 2))[0] == Position(0)

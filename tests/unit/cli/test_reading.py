@@ -17,7 +17,7 @@ def source_of(consumer, partition=None):
 def read(consumer, readers):
     return [
         (chunk.partition, chunk.offset, [message.payload for message, _ in chunk.messages])
-        for chunk in read_partitions(consumer, readers, max_wait_ms=0)
+        for chunk in read_partitions(source_of(consumer), readers, max_wait_ms=0)
     ]
 
 
@@ -104,13 +104,13 @@ def damaged(data, position):
 def test_damage_ends_the_reading_after_the_messages_before_it(consumer_of):
     consumer = consumer_of(damaged(FIRST, 11 + 11) + WRAPPED)
     reader = PartitionReader(source_of(consumer), 0, 0, end=len(FIRST + WRAPPED))
-    chunks = read_partitions(consumer, [reader], max_wait_ms=0)
+    chunks = read_partitions(source_of(consumer), [reader], max_wait_ms=0)
     assert [message.payload for message, _ in next(chunks).messages] == [b"a"]
     with pytest.raises(ClientError) as caught:
         next(chunks)
     text = str(caught.value)
     assert text.startswith("topic 't' partition 0: no good message starts at offset 11: ")
-    assert text.endswith("; the next one starts at 23, where --skip-corrupt would go on")
+    assert text.endswith("; the next one starts at 23, where --skip-corrupt would continue")
 
 
 def test_damage_is_skipped_and_counted_when_wished(consumer_of, capsys):
@@ -163,7 +163,7 @@ def test_a_message_that_is_too_large_names_the_option(consumer_of):
 
 
 def test_retention_that_overtakes_the_reader_is_told_with_what_is_left(consumer_of):
-    with pytest.raises(ClientError, match="offset 5 is not there: it holds 1000 to 1036"):
+    with pytest.raises(ClientError, match="offset 5 is not available: it holds 1000 to 1036"):
         payloads(consumer_of(FIRST, earliest=1000), offset=5)
 
 
@@ -171,7 +171,7 @@ def test_a_topic_deleted_meanwhile_ends_the_reading(fake_consumer):
     consumer = fake_consumer({})
     reader = PartitionReader(source_of(consumer), 0, 5)
     with pytest.raises(ClientError, match="was deleted while it was being read"):
-        next(read_partitions(consumer, [reader], max_wait_ms=0))
+        next(read_partitions(source_of(consumer), [reader], max_wait_ms=0))
 
 
 def test_a_partition_not_written_yet_is_waited_for(fake_consumer):
@@ -194,7 +194,7 @@ def test_the_ranges_of_all_partitions_or_one(fake_consumer, hermes):
         True,
     )
     assert list(source_of(consumer, 1).ranges()[0]) == [1]
-    with pytest.raises(ClientError, match="no partition 3: they go from 0 to 2"):
+    with pytest.raises(ClientError, match="no partition 3: its partitions are 0 to 2"):
         source_of(consumer, 3).ranges()
 
 

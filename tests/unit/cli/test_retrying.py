@@ -35,11 +35,11 @@ def test_pauses_grow_and_one_line_is_said(clock, capsys):
     for _ in range(9):
         retrying.failed(AWAY)
     assert clock.pauses == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0, 5.0]
-    assert capsys.readouterr().err == "hermes: gone; trying again\n"
+    assert capsys.readouterr().err == "hermes: gone; retrying\n"
     retrying.succeeded()
     retrying.failed(StorageUnavailableError("busy"))
     assert clock.pauses[-1] == 0.1
-    assert capsys.readouterr().err.endswith("busy; trying again\n")
+    assert capsys.readouterr().err.endswith("busy; retrying\n")
 
 
 def test_it_ends_when_the_time_is_up(clock):

@@ -64,8 +64,8 @@ class FakeProducer:
         return [[message.payload for message, _ in each] for _, _, _, each in self.sent]
 
 
-def batch(*lines, first=1):
-    return LineBatch(first, list(lines), sum(map(len, lines)))
+def batch(*lines):
+    return LineBatch(list(lines), sum(map(len, lines)))
 
 
 def test_an_acknowledged_batch_is_stored(capsys):
@@ -96,7 +96,7 @@ def test_a_failure_tells_which_lines_are_stored(failure):
     sender = BatchSender(FakeProducer(failures=[None, failure]), "t", 0, Acks.WRITTEN)
     sender.send(batch(b"a", b"b", b"c"))
     with pytest.raises(ClientError, match="; lines 1 to 3 are stored"):
-        sender.send(batch(b"d", first=4))
+        sender.send(batch(b"d"))
 
 
 def test_a_broker_that_closes_before_the_end_leaves_it_open():

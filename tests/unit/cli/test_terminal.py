@@ -5,6 +5,7 @@ import pytest
 
 from hermes.cli.terminal import (
     format_bytes,
+    format_time_ms,
     harmless,
     note,
     progress,
@@ -90,3 +91,8 @@ def test_a_note_is_one_plain_line(capsys):
 )
 def test_payloads_for_a_terminal(data, shown):
     assert harmless(data) == shown
+
+
+def test_a_time_is_written_in_utc_to_the_millisecond():
+    assert format_time_ms(1431857103007) == "2015-05-17T10:05:03.007Z"
+    assert format_time_ms(2**62) == str(2**62)

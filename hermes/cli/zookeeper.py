@@ -1,0 +1,152 @@
+"""What the commands about consumer groups share: ZooKeeper, and the brokers registered there."""
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import cached_property, wraps
+from typing import Any, Final
+
+import click
+from click.core import ParameterSource
+
+from hermes.cli.options import TIMEOUT_OPTION, BrokerAddress, broker_option, zookeeper_option
+from hermes.cli.terminal import note
+from hermes.client import LATEST, FetchRequest, SimpleConsumer
+from hermes.coordination.cluster import read_brokers
+from hermes.coordination.group_state import GroupState, read_group
+from hermes.coordination.layout import BrokerNode, BrokerPartition, check_node_name
+from hermes.coordination.sessions import Session
+from hermes.errors import GroupActiveError, HermesError
+
+__all__ = [
+    "GROUP_ARGUMENT",
+    "Cluster",
+    "cluster_options",
+    "coordination_of",
+    "inactive_group",
+]
+
+
+class Cluster:
+    """A session, and connections to the registered brokers, each made when it is first needed.
+
+    Args:
+        zookeeper: where the brokers register, as kazoo takes it.
+        timeout_seconds: for connecting to ZooKeeper, and for each request to a broker.
+    """
+
+    def __init__(self, zookeeper: str, timeout_seconds: float) -> None:
+        self._zookeeper = zookeeper
+        self._timeout_seconds = timeout_seconds
+        self._consumers: dict[int, SimpleConsumer] = {}
+        self._stack = ExitStack()
+
+    @cached_property
+    def session(self) -> Session:
+        """The session, started when it is first needed. Raises HermesError."""
+        session = Session(
+            self._zookeeper,
+            session_timeout_seconds=max(self._timeout_seconds, 1.0),
+            connection_timeout_seconds=self._timeout_seconds,
+        )
+        session.start()
+        self._stack.callback(session.stop)
+        return session
+
+    def consumer(self, partition: BrokerPartition) -> SimpleConsumer:
+        """A consumer of the broker that has a partition.
+
+        Raises:
+            HermesError: the broker isn't registered.
+        """
+        broker_id = partition.broker_id
+        if broker_id not in self._consumers:
+            node = self._nodes.get(broker_id)
+            if node is None:
+                raise HermesError(f"broker {broker_id} is not registered")
+            broker = BrokerAddress(node.host, node.port)
+            self._consumers[broker_id] = self._stack.enter_context(
+                broker.consumer(self._timeout_seconds)
+            )
+        return self._consumers[broker_id]
+
+    def latest(self, topic: str, partition: BrokerPartition) -> int:
+        """The offset up to which a partition can be read. Raises HermesError."""
+        consumer = self.consumer(partition)
+        return consumer.get_offsets_before(topic, partition.partition, LATEST)[0]
+
+    def count(self, topic: str, partition: BrokerPartition, offset: int, end: int) -> int:
+        """Count the messages between two offsets, by reading them. Raises HermesError."""
+        if offset == end:
+            return 0
+        request = FetchRequest(topic, partition.partition, offset, end - offset)
+        return sum(1 for _ in self.consumer(partition).fetch(request))
+
+    def close(self) -> None:
+        """Disconnect."""
+        self._stack.close()
+
+    @cached_property
+    def _nodes(self) -> dict[int, BrokerNode]:
+        return read_brokers(self.session, lambda fault: note(str(fault)))
+
+
+def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add -Z, -b (for a broker that knows its ZooKeeper) and --timeout.
+
+    The command gets a `cluster`, which is closed after it.
+    """
+
+    @wraps(command)
+    def connected(
+        *args: Any,
+        zookeeper: str | None,
+        broker: BrokerAddress | None,
+        timeout_seconds: float,
+        **options: Any,
+    ) -> Any:
+        ctx = click.get_current_context()
+        if zookeeper is None and broker is None:
+            raise click.UsageError("missing option '-b' / '--broker', or '-Z' / '--zookeeper'")
+        given = {
+            name: ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
+            for name in ("zookeeper", "broker")
+        }
+        if given["zookeeper"] and given["broker"]:
+            raise click.UsageError("-b and -Z exclude each other: a broker knows its ZooKeeper")
+        if broker is not None and (zookeeper is None or given["broker"]):
+            zookeeper = coordination_of(broker, timeout_seconds)
+        assert zookeeper is not None
+        cluster = Cluster(zookeeper, timeout_seconds)
+        ctx.call_on_close(cluster.close)
+        return command(*args, cluster=cluster, **options)
+
+    zookeeper = zookeeper_option("ZooKeeper; several servers separated by commas.")
+    return zookeeper(broker_option(required=False)(TIMEOUT_OPTION(connected)))
+
+
+def coordination_of(broker: BrokerAddress, timeout_seconds: float) -> str:
+    """Ask a broker where its groups are coordinated. Raises HermesError."""
+    with broker.consumer(timeout_seconds) as consumer:
+        return consumer.coordination()
+
+
+def _check_group(_: click.Context, __: click.Parameter, group: str) -> str:
+    check_node_name("group", group)
+    return group
+
+
+GROUP_ARGUMENT: Final = click.argument("group", metavar="GROUP", callback=_check_group)
+
+
+def inactive_group(session: Session, group: str) -> GroupState:
+    """Read a group that is about to be changed.
+
+    Raises:
+        GroupActiveError: it has members.
+        HermesError: there is no such group.
+    """
+    state = read_group(session, group)
+    if state.members:
+        members = ", ".join(state.members)
+        raise GroupActiveError(f"group {group!r} has members ({members}): stop them first")
+    return state
