@@ -9,12 +9,12 @@ order of a reading:
     fetching     the life of a fetch; waiting: until there is enough to fetch
     lookups      questions about a partition; describing: metadata
     topics       which there are; flushing: when logs are flushed
-    turns, large_answers, limits, pages
+    fairness, large_responses, limits, pages
                  what keeps one client's requests from holding up the others
-    connection   one client: order and bounds of requests; answers, sends, carriers: what goes out;
-                 connections: all of them
+    connection   one client: order and bounds of requests; connections: all of them; responses,
+                 sends, carriers: what goes out
     serving      a broker between its start and its stop, and what it consists of; patience: how
-                 long a stop waits; regular, maintenance: what runs by the clock, and clocks: which
+                 long a stop waits; periodic, maintenance: what runs by the clock, and clocks: which
     coordinating its part in coordination
     service      the Twisted service; checks: what could not start
 """

@@ -1,7 +1,7 @@
-"""The answer to an acknowledged produce: collected from flushes, bounded by a timeout.
+"""The response to an acknowledged produce: collected from flushes, bounded by a timeout.
 
-Appending is over when this begins. With acks=written the answer is complete at once; with
-acks=flushed each log that was appended to is asked for a group commit, and the answer leaves when
+Appending is over when this begins. With acks=written the response is complete at once; with
+acks=flushed each log that was appended to is asked for a group commit, and the response leaves when
 all of them are on disk, have failed, or the client's time is up.
 
 What was appended is answered with its offset or with "outcome unknown", never with a code that
@@ -15,12 +15,12 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 
+from hermes.broker.fairness import FairScheduler, cooperatively
 from hermes.broker.flushing import FlushScheduler
-from hermes.broker.turns import SharedTurns, in_turns
 from hermes.protocol import ErrorCode, ProducedEntry, encode_acknowledged_produce_response
 from hermes.storage import Log
 
-__all__ = ["Appended", "answer_when_flushed"]
+__all__ = ["Appended", "respond_when_flushed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +38,9 @@ class Appended:
     opening: int = 0
 
 
-def answer_when_flushed(
+def respond_when_flushed(
     clock: IReactorTime,
-    turns: SharedTurns,
+    scheduler: FairScheduler,
     flusher: FlushScheduler,
     appended: Sequence[Appended],
     timeout_ms: int,
@@ -49,17 +49,17 @@ def answer_when_flushed(
 
     Args:
         clock: the reactor.
-        turns: whom further turns are shared with.
+        scheduler: shares the reactor among connections.
         flusher: whom to ask for the flushes.
         appended: what became of each entry, in order.
         timeout_ms: how long to wait; 0 or less waits for as long as the disk takes.
 
     Returns:
-        A Deferred of the encoded answer. It never fails: a failed or late flush is answered
+        A Deferred of the encoded response. It never fails: a failed or late flush is answered
         with the code of its entries.
     """
-    answer: Deferred[bytes] = Deferred()
-    # Many sets are appended in turns, and flushed in turns: a log may fail and come back meanwhile.
+    response: Deferred[bytes] = Deferred()
+    # Many sets are appended and flushed in several quanta: a log may fail and come back meanwhile.
     appended = [a if a.log is None or a.opening == a.log.openings else _lost(a) for a in appended]
     openings = {a.log: a.opening for a in appended if a.log is not None}
     codes: dict[Log, ErrorCode | None] = dict.fromkeys(openings)
@@ -74,11 +74,13 @@ def answer_when_flushed(
             finish()
 
     def finish() -> None:
-        if answer.called:
+        if response.called:
             return
         if timer is not None and timer.active():
             timer.cancel()
-        answer.callback(encode_acknowledged_produce_response([_entry(a, codes) for a in appended]))
+        response.callback(
+            encode_acknowledged_produce_response([_entry(a, codes) for a in appended])
+        )
 
     def flush(log: Log) -> None:
         if log.openings != openings[log]:
@@ -91,10 +93,10 @@ def answer_when_flushed(
 
     if not codes:
         finish()
-    in_turns(turns, list(codes), flush)
-    if timeout_ms > 0 and not answer.called:
+    cooperatively(scheduler, list(codes), flush)
+    if timeout_ms > 0 and not response.called:
         timer = clock.callLater(timeout_ms / 1000, finish)
-    return answer
+    return response
 
 
 def _entry(appended: Appended, codes: dict[Log, ErrorCode | None]) -> ProducedEntry:

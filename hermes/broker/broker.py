@@ -23,16 +23,16 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 
 from hermes.broker.describing import Descriptions
+from hermes.broker.fairness import FairScheduler
 from hermes.broker.fetching import Fetches
 from hermes.broker.flushing import FlushScheduler
-from hermes.broker.large_answers import LargeAnswers
+from hermes.broker.large_responses import LargeResponses
 from hermes.broker.lookups import Lookups
 from hermes.broker.metrics import Metrics
 from hermes.broker.outcomes import DeferredResponse, Outcome
 from hermes.broker.producing import Produces
 from hermes.broker.shared import Shared
 from hermes.broker.topics import TopicRegistry
-from hermes.broker.turns import SharedTurns
 from hermes.config import BrokerConfig
 from hermes.errors import BrokerError
 from hermes.limited_log import LimitedLog
@@ -77,8 +77,8 @@ class Broker:
         produces: carries out produce requests.
         fetches: carries out fetch requests.
         waiting: the fetches that wait for more.
-        turns: of requests and connections that have more to do.
-        large_answers: those under way.
+        scheduler: of requests and connections that have more to do.
+        large_responses: those under way.
         tell_coordination: gives where clients find coordination; see `Coordination.told`.
     """
 
@@ -113,8 +113,8 @@ class Broker:
         self.topics = topics
         self.tell_coordination: Callable[[], str] = lambda: ""
         self.metrics = Metrics()
-        self.turns = SharedTurns(clock)
-        self.large_answers = LargeAnswers(
+        self.scheduler = FairScheduler(clock)
+        self.large_responses = LargeResponses(
             int(config.request_memory_bytes * _LARGE_RESPONSES_SHARE), clock
         )
         shared = Shared(
@@ -127,8 +127,8 @@ class Broker:
             in_thread,
             self._lines,
             self.metrics,
-            self.turns,
-            self.large_answers,
+            self.scheduler,
+            self.large_responses,
         )
         self.produces = Produces(shared)
         self.append_run = self.produces.append_run
@@ -181,12 +181,12 @@ class Broker:
                 return self.fetches.respond_to_multifetch(decoded)
             if isinstance(decoded, MetadataRequest):
                 return self._descriptions.describe(decoded)
-            return self.serve(decoded)  # a fetch that waits does so when others have their turn
+            return self.serve(decoded)  # a fetch that waits does not keep others waiting
 
         def response_of(outcome: Any) -> Any:
             return outcome.response if isinstance(outcome, DeferredResponse) else outcome
 
-        served = self.large_answers.make(
+        served = self.large_responses.make(
             lambda: self._in_thread(request.decode).addCallback(serve)
         ).addCallback(response_of)
         return DeferredResponse(served, cancellable=True, request_bytes=len(request.frame))

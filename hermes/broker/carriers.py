@@ -1,7 +1,7 @@
-"""How the bytes of an answer reach a transport: sendfile on plain TCP, bounded reads elsewhere.
+"""How the bytes of a response reach a transport: sendfile on plain TCP, bounded reads elsewhere.
 
 A carrier moves bytes and ranges of files, says how many it moved, and knows how to be woken when
-there is room again. It knows nothing of requests, logs or the order of answers (`sends.py`).
+there is room again. It knows nothing of requests, logs or the order of responses (`sends.py`).
 
 On plain TCP the carrier writes to the socket itself and never through `transport.write`: the
 transport's own buffer stays empty, so a header can't be overtaken by the range that follows it,
@@ -40,7 +40,7 @@ class Carrier(Protocol):
 
         Args:
             data: what to send, not empty.
-            more: whether further bytes of the same answer follow at once.
+            more: whether further bytes of the same response follow at once.
 
         Returns:
             How many bytes were taken; 0 when the peer has no room now.

@@ -1,29 +1,29 @@
-"""One client's connection: requests in, answers out, in order and within bounds.
+"""One client's connection: requests in, responses out, in order and within bounds.
 
-Twisted carries, `RequestReceiver` cuts the bytes into requests, `Broker` decides, `Answers` keeps
+Twisted carries, `RequestReceiver` cuts the bytes into requests, `Broker` decides, `Responses` keeps
 what goes out; this class has the order and the bounds between them. It is in one of four states:
 
     serving     requests are taken
         | refused, or told to drain: what has arrived of further requests is dropped
-    draining    no more is taken; the answers under way leave
+    draining    no more is taken; the responses under way leave
         | all have left
     lingering   nothing more leaves; what the peer still sends is read and dropped
         |
     lost        there is no peer any more. It may come from any state; after serving, the produces
                 that had arrived whole are still carried out: a producer may send and leave
 
-Whatever happens (bytes, an outcome, an answer that has left, the end) changes the state, and then
+Whatever happens (bytes, an outcome, a response that has left, the end) changes the state, and then
 `_advance` does all that can be done now. It is the one way on. A connection is finished once it is
 lost and no outcome is pending: what was asked for may still be appended until then.
 
 The bounds:
 
-- Requests are taken one after the other. While an answer is on its way to a slow reader, or an
+- Requests are taken one after the other. While a response is on its way to a slow reader, or an
   ordered outcome is awaited, none is taken; and once more than `READ_AHEAD_BYTES` of further
   requests have arrived, the socket isn't read either. So a client that pipelines and never reads
-  costs one answer's worth of descriptors and a little buffer.
+  costs one response's worth of descriptors and a little buffer.
 - Acknowledged produces that wait for their flush do not hold up the produces behind them, up to
-  `MAX_UNANSWERED`. Anything else waits for them, so that answers and effects keep their order.
+  `MAX_UNANSWERED`. Anything else waits for them, so that responses and effects keep their order.
 """
 
 import socket
@@ -36,10 +36,10 @@ from twisted.internet.interfaces import IAddress, IDelayedCall
 from twisted.internet.protocol import Protocol, ServerFactory, connectionDone
 from twisted.python.failure import Failure
 
-from hermes.broker.answers import Answers, Place
 from hermes.broker.carriers import Carrier, SendfileCarrier, carrier_for
 from hermes.broker.connections import Connections
 from hermes.broker.outcomes import CloseConnection, DeferredResponse, Response
+from hermes.broker.responses import Responses, Slot
 from hermes.errors import HermesError
 from hermes.protocol import (
     AcknowledgedProduceRequest,
@@ -52,13 +52,13 @@ from hermes.protocol import (
 
 __all__ = ["MAX_UNANSWERED", "READ_AHEAD_BYTES", "BrokerConnection", "BrokerFactory"]
 
-#: How much of further requests is read while an answer is outstanding.
+#: How much of further requests is read while a response is outstanding.
 READ_AHEAD_BYTES = 64 * 1024
 
 #: How many acknowledged produces of one connection may wait for their flush.
 MAX_UNANSWERED = 64
 
-#: How often a connection that is being closed looks whether its answers have arrived.
+#: How often a connection that is being closed looks whether its responses have arrived.
 _LINGER_SECONDS = 0.02
 
 _PRODUCES = (
@@ -93,16 +93,18 @@ class BrokerConnection(Protocol):
         self._carrier: Carrier | None = None
         # Input.
         self._receiver = self._new_receiver()
-        self._held: Any = None  # a request that waits for the answers before it
+        self._waiting_request: Any = None  # a request that waits for the responses before it
         self._ordered: DeferredResponse | None = None  # holds up what follows
-        self._yielded = False  # whether a call for the next turn is scheduled
+        self._yielded = False  # whether the next quantum is scheduled
         self._advancing = False
         # Output.
-        self._answers = Answers(connections.pages, self._broker.turns, self._broker.large_answers)
+        self._responses = Responses(
+            connections.pages, self._broker.scheduler, self._broker.large_responses
+        )
         self._linger: IDelayedCall | None = None
         # Whether the socket is read, and whether the peer is idle.
         self._reading = True
-        self._held_by_budget = False
+        self._paused_by_budget = False
         self._active = True  # whether something arrived or left since the last sweep
         self._sent_mark = 0
 
@@ -112,7 +114,7 @@ class BrokerConnection(Protocol):
         """The connection is there: set its options and count it."""
         _set_socket_options(self.transport, self._connections.config)
         self._carrier = carrier_for(self.transport)  # type: ignore[arg-type]
-        self._answers.open(self.transport, self._carrier, self, self._sent)
+        self._responses.open(self.transport, self._carrier, self, self._sent)
         self._connections.connected(self)
 
     def dataReceived(self, data: bytes) -> None:
@@ -120,7 +122,7 @@ class BrokerConnection(Protocol):
         self._active = True
         if self._state is not _SERVING:
             return
-        self._answers.moved_bytes = 0
+        self._responses.moved_bytes = 0
         self._receiver.receive_data(data)
         self._advance()
         self._read_on()
@@ -128,7 +130,7 @@ class BrokerConnection(Protocol):
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         """The peer is gone: carry out the produces that had arrived, let go of the rest."""
         self._state = _LOST
-        self._answers.close()
+        self._responses.close()
         if self._linger is not None and self._linger.active():
             self._linger.cancel()
         self._connections.disconnected(self)
@@ -139,17 +141,17 @@ class BrokerConnection(Protocol):
     # -- events: the budget and the service -----------------------------------------------------
 
     def set_read_size(self, size_bytes: int) -> None:
-        """See `hermes.broker.limits.Reader`."""
+        """See `BudgetedConnection`."""
         if isinstance(self.transport, tcp.Connection):
             self.transport.bufferSize = size_bytes
 
     def hold_reading(self, held: bool) -> None:
-        """See `hermes.broker.limits.Reader`."""
-        self._held_by_budget = held
+        """See `BudgetedConnection`."""
+        self._paused_by_budget = held
         self._apply_reading()
 
     def has_input(self) -> bool:
-        """See `hermes.broker.limits.Reader`."""
+        """See `BudgetedConnection`."""
         if not isinstance(self.transport, tcp.Connection):
             return True
         try:
@@ -160,48 +162,48 @@ class BrokerConnection(Protocol):
             return True  # the transport will find out what is wrong
 
     def give_up(self, reason: str) -> None:
-        """See `hermes.broker.limits.Reader`; also ends connections that are idle for too long."""
+        """See `BudgetedConnection`; also ends connections that were idle for too long."""
         if self._state is not _SERVING:
             self._abort()
         else:
             self._refuse(reason)
-            if self._answers.sending is not None:  # a peer that doesn't read would hold it up
+            if self._responses.sending is not None:  # a peer that doesn't read would hold it up
                 self._abort()
         self._advance()
 
-    def answer_progress(self) -> int:
-        """See `hermes.broker.large_answers.AnswerReader`."""
-        sending = self._answers.sending
+    def response_progress(self) -> int:
+        """See `ResponseReader`."""
+        sending = self._responses.sending
         return sending.sent_bytes if sending is not None else 0
 
     def drain(self) -> None:
-        """Take no more requests; close when the answers under way have left."""
+        """Take no more requests; close when the responses under way have left."""
         if self._state is _SERVING:
             self._take_no_more(_DRAINING)
         self._advance()
 
     def was_idle(self) -> bool:
         """Whether the peer has been silent since the last call, and the silence was its own."""
-        sent = self.answer_progress()
-        busy = self._active or self._ordered is not None or self._held_by_budget
+        sent = self.response_progress()
+        busy = self._active or self._ordered is not None or self._paused_by_budget
         idle = not busy and sent == self._sent_mark
         self._active, self._sent_mark = False, sent
         return idle
 
-    # -- events: outcomes and answers -----------------------------------------------------------
+    # -- events: outcomes and responses -----------------------------------------------------------
 
-    def _resolved(self, answer: Response, place: Place, deferred: DeferredResponse) -> None:
+    def _resolved(self, response: Response, slot: Slot, deferred: DeferredResponse) -> None:
         """An outcome that was awaited is known."""
         if deferred is self._ordered:
             self._ordered = None
-        place.fill(answer)
+        slot.fill(response)
         self._advance()
 
-    def _failed(self, failure: Failure, place: Place, deferred: DeferredResponse) -> None:
+    def _failed(self, failure: Failure, slot: Slot, deferred: DeferredResponse) -> None:
         """An outcome that was awaited is that the connection ends."""
         if deferred is self._ordered:
             self._ordered = None
-        self._answers.places.remove(place)
+        self._responses.slots.remove(slot)
         if not isinstance(failure.value, CancelledError):
             if not isinstance(failure.value, (CloseConnection, HermesError)):
                 self._report_fault(failure)
@@ -209,19 +211,19 @@ class BrokerConnection(Protocol):
         self._advance()
 
     def _sent(self, error: Exception | None) -> None:
-        """An answer that did not leave at once is through, or one could not be sent."""
+        """A response that did not leave at once is through, or one could not be sent."""
         self._sent_mark = 0
         self._active = True
         if error is None:
-            self._answers.moved_bytes = 0
+            self._responses.moved_bytes = 0
         else:
             self._sending_failed(error)
         self._advance()
 
-    def _next_turn(self) -> None:
-        """The others had their turn."""
+    def _resume(self) -> None:
+        """The others have been served."""
         self._yielded = False
-        self._answers.moved_bytes = 0
+        self._responses.moved_bytes = 0
         self._advance()
 
     # -- the way on -----------------------------------------------------------------------------
@@ -231,10 +233,10 @@ class BrokerConnection(Protocol):
         if self._advancing:
             return  # what the event has changed is seen by the call that is under way
         self._advancing = True
-        turns = self._broker.turns
-        began = turns.now()
+        scheduler = self._broker.scheduler
+        began = scheduler.now()
         try:
-            self._take_requests(began + turns.seconds)
+            self._take_requests(began + scheduler.quantum_seconds)
         except (HermesError, CloseConnection) as refusal:
             self._refuse(str(refusal))
         except Exception:
@@ -242,28 +244,28 @@ class BrokerConnection(Protocol):
             self._refuse("a fault of Hermes")
         finally:
             self._advancing = False
-        self._answers.send_small()
-        turns.spent(began)
+        self._responses.send_small()
+        scheduler.count_used(began)
         self._update_reading()
-        if self._state is _DRAINING and self._answers.is_empty:
+        if self._state is _DRAINING and self._responses.is_empty:
             self._close()
-        if self._state is _LOST and self._answers.is_empty and not self._yielded:
+        if self._state is _LOST and self._responses.is_empty and not self._yielded:
             self._connections.finished(self)
 
     def _take_requests(self, ends: float) -> None:
-        """Take requests as long as there are any, their turn has come and isn't over."""
+        """Take requests as long as there are any, and the quantum isn't over."""
         receiver, append_run = self._receiver, self._broker.append_run
         next_request = receiver.next_request
-        answers, seconds = self._answers, self._broker.turns.now
+        responses, seconds = self._responses, self._broker.scheduler.now
         while True:
-            if answers.places:
-                answers.send_ready()
+            if responses.slots:
+                responses.send_ready()
             if not self._may_take():
                 return
-            if seconds() >= ends and (self._held is not None or receiver.buffered_bytes):
+            if seconds() >= ends and (self._waiting_request is not None or receiver.buffered_bytes):
                 self._yield()
                 return
-            request, self._held = self._held, None
+            request, self._waiting_request = self._waiting_request, None
             if request is None:
                 request = next_request()
             if type(request) is ProduceRun:
@@ -272,55 +274,59 @@ class BrokerConnection(Protocol):
                 return
             elif isinstance(request, _PRODUCES):
                 self._take(request)
-            elif answers.places:
-                self._held = request
+            elif responses.slots:
+                self._waiting_request = request
             elif self._state is not _LOST:
                 self._take(request)
 
     def _may_take(self) -> bool:
-        places = self._answers.places
+        slots = self._responses.slots
         return not (
-            self._answers.sending is not None
+            self._responses.sending is not None
             or self._ordered is not None
             or self._yielded
             or self._state is _DRAINING
             or self._state is _LINGERING
-            or (places and (self._held is not None or len(places) >= MAX_UNANSWERED))
+            or (slots and (self._waiting_request is not None or len(slots) >= MAX_UNANSWERED))
         )
 
     def _take(self, request: Any) -> None:
         outcome = self._broker.serve(request)
         if isinstance(outcome, DeferredResponse):
-            place = self._answers.reserve()
+            slot = self._responses.reserve()
             if outcome.ordered:
                 self._ordered = outcome
             outcome.response.addCallbacks(
                 self._resolved,
                 self._failed,
-                callbackArgs=(place, outcome),
-                errbackArgs=(place, outcome),
+                callbackArgs=(slot, outcome),
+                errbackArgs=(slot, outcome),
             )
         elif outcome is not None:
-            self._answers.add(outcome)
-            moved = self._answers.moved_bytes
-            if moved >= self._broker.turns.size_bytes and self._receiver.buffered_bytes:
+            self._responses.add(outcome)
+            moved = self._responses.moved_bytes
+            if moved >= self._broker.scheduler.quantum_bytes and self._receiver.buffered_bytes:
                 self._yield()
 
     def _yield(self) -> None:
-        """Let the other connections have their turn."""
+        """Let the other connections be served."""
         self._yielded = True
-        self._broker.turns.wait(self._next_turn)
+        self._broker.scheduler.resume_later(self._resume)
 
     def _read_on(self) -> None:
-        """Take what came while answers left, sparing a turn of the reactor.
+        """Take what came while responses left, sparing a round of the reactor.
 
         A consumer that keeps several fetches in flight has sent the next one by then. Whatever
         else the socket has to say (its end, an error) is left for the transport to find.
         """
         if not isinstance(self._carrier, SendfileCarrier):
             return
-        answers, turns = self._answers, self._broker.turns
-        while 0 < answers.moved_bytes < turns.size_bytes and self._reading and self._may_take():
+        responses, scheduler = self._responses, self._broker.scheduler
+        while (
+            0 < responses.moved_bytes < scheduler.quantum_bytes
+            and self._reading
+            and self._may_take()
+        ):
             data = self._carrier.receive()
             if not data:
                 return
@@ -344,7 +350,7 @@ class BrokerConnection(Protocol):
         )
 
     def _refuse(self, reason: str) -> None:
-        """Close because of what the peer did, once the answers before it have left."""
+        """Close because of what the peer did, once the responses before it have left."""
         if self._state is _SERVING or self._state is _LOST:
             self._take_no_more(_LOST if self._state is _LOST else _DRAINING)
             self._connections.refused(self._peer(), reason)
@@ -352,14 +358,14 @@ class BrokerConnection(Protocol):
     def _take_no_more(self, state: _State) -> None:
         """Drop what has arrived of further requests."""
         self._state = state
-        self._held = None
+        self._waiting_request = None
         self._receiver = self._new_receiver()
 
     def _close(self) -> None:
-        """Every answer has been handed to the kernel: close.
+        """Every response has been handed to the kernel: close.
 
         Closing a socket that has unread input makes the kernel throw away what it hasn't sent
-        yet. So while something of the answers is left there, only our half is closed, and what
+        yet. So while something of the responses is left there, only our half is closed, and what
         still comes is read and dropped until the peer has everything (or `stop_timeout` is over).
         """
         self._state = _LINGERING
@@ -390,7 +396,7 @@ class BrokerConnection(Protocol):
         if self._state is _LOST:
             return
         self._take_no_more(_LINGERING)
-        self._answers.close()
+        self._responses.close()
         transport: Any = self.transport
         transport.abortConnection()
 
@@ -408,7 +414,7 @@ class BrokerConnection(Protocol):
         if self._state is _SERVING:
             buffered = self._receiver.buffered_bytes
             self._read(
-                not self._held_by_budget and (buffered <= READ_AHEAD_BYTES or self._may_take())
+                not self._paused_by_budget and (buffered <= READ_AHEAD_BYTES or self._may_take())
             )
         elif self._state is _DRAINING:
             self._read(False)
@@ -450,7 +456,7 @@ class BrokerFactory(ServerFactory):
 
 
 def _set_socket_options(transport: Any, config: Any) -> None:
-    """No delays for small answers, dead peers found out, buffers as configured."""
+    """No delays for small responses, dead peers found out, buffers as configured."""
     if not isinstance(transport, tcp.Connection):
         return
     if isinstance(transport.socket, socket.socket) and transport.socket.family != socket.AF_UNIX:

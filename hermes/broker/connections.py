@@ -10,7 +10,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 
 from hermes.broker.broker import Broker
-from hermes.broker.limits import Reader, RequestMemory
+from hermes.broker.limits import BudgetedConnection, RequestMemory
 from hermes.broker.pages import PageCache
 from hermes.config import BrokerConfig
 from hermes.limited_log import LimitedLog
@@ -19,7 +19,7 @@ from hermes.logs import ModuleLogger
 __all__ = ["Connection", "Connections"]
 
 
-class Connection(Reader, Protocol):
+class Connection(BudgetedConnection, Protocol):
     """A connection, as the table sees it."""
 
     def was_idle(self) -> bool:

@@ -10,10 +10,10 @@ from typing import Any
 from twisted.internet.defer import Deferred
 
 from hermes._version import __version__
+from hermes.broker.fairness import cooperatively
 from hermes.broker.outcomes import DeferredResponse, Outcome, then
 from hermes.broker.shared import Shared
 from hermes.broker.topics import TopicRegistry
-from hermes.broker.turns import in_turns
 from hermes.errors import AnswerTooLargeError, HermesError, InvalidTopicError, LocalProtocolError
 from hermes.protocol import (
     LONG_ENTRIES,
@@ -32,10 +32,10 @@ from hermes.protocol import (
 )
 from hermes.storage import Log
 
-__all__ = ["MAX_ANSWER_BYTES", "Descriptions"]
+__all__ = ["MAX_RESPONSE_BYTES", "Descriptions"]
 
 #: The largest response: half a million partitions, or sixty thousand topics of the longest names.
-MAX_ANSWER_BYTES = 16 * 1024 * 1024
+MAX_RESPONSE_BYTES = 16 * 1024 * 1024
 
 #: How many partitions are described at a time.
 _CHUNK = 256
@@ -44,7 +44,7 @@ _PARTITION_BYTES = 28
 
 
 class Descriptions:
-    """Answers metadata requests. Lives in the reactor's thread."""
+    """Responses metadata requests. Lives in the reactor's thread."""
 
     def __init__(self, shared: Shared) -> None:
         """Args: shared: the broker's logs, and what bounds the work on them."""
@@ -61,14 +61,14 @@ class Descriptions:
         self._max_name_length = config.max_topic_name_length
         self._directory = shared.directory
         self._topics = shared.topics
-        self._turns = shared.turns
-        self._large_answers = shared.large_answers
+        self._scheduler = shared.scheduler
+        self._large_responses = shared.large_responses
 
     def metadata(self, request: MetadataRequest) -> Outcome:
         """Describe topics; a large response when there is room for it."""
         if self._is_large(request):
             return DeferredResponse(
-                self._large_answers.make(self.describe, request), cancellable=True
+                self._large_responses.make(self.describe, request), cancellable=True
             )
         response = self.describe(request)
         return DeferredResponse(response) if isinstance(response, Deferred) else response
@@ -87,13 +87,13 @@ class Descriptions:
         description = _Description(self._topics, self._max_name_length)
 
         def fill(_: object) -> "list[None] | Deferred[list[None]]":
-            return in_turns(self._turns, description.chunks, description.fill)
+            return cooperatively(self._scheduler, description.chunks, description.fill)
 
         def finish(_: object) -> bytes:
             return frame(metadata_response_header(self._broker, len(unique)), *description.parts)
 
         try:
-            added = in_turns(self._turns, unique, description.add)
+            added = cooperatively(self._scheduler, unique, description.add)
             response: bytes | Deferred[bytes] = then(then(added, fill), finish)
         except HermesError as error:
             return _refusal(error)
@@ -117,8 +117,8 @@ class _Description:
         code, count, logs = self._look_up(name)
         beginning = encode_topic_metadata(name, code, count, len(logs))
         self._size_bytes += len(beginning) + _PARTITION_BYTES * len(logs)
-        if self._size_bytes > MAX_ANSWER_BYTES:
-            raise AnswerTooLargeError(f"it would be larger than {MAX_ANSWER_BYTES} bytes")
+        if self._size_bytes > MAX_RESPONSE_BYTES:
+            raise AnswerTooLargeError(f"it would be larger than {MAX_RESPONSE_BYTES} bytes")
         self.parts.append(beginning)
         for first in range(0, len(logs), _CHUNK):
             self.chunks.append((len(self.parts), logs[first : first + _CHUNK]))

@@ -5,8 +5,8 @@
     waiting fetch   (wait) -> read each -> WaitingFetchSend  the same with high watermarks
 
 Nothing is copied here: a slice is a file, a position and a length (sends.py sends it). Requests of
-many fetches take a quantum at a time (turns.py), and large responses wait for room
-(large_answers.py). Lives in the reactor's thread.
+many fetches take a quantum at a time (fairness.py), and large responses wait for room
+(large_responses.py). Lives in the reactor's thread.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,10 +16,10 @@ from typing import Any
 
 from twisted.internet.defer import Deferred
 
+from hermes.broker.fairness import cooperatively
 from hermes.broker.outcomes import CloseConnection, DeferredResponse, Outcome, then
 from hermes.broker.sends import FileSend, MessageSetSend, MultiMessageSetSend, WaitingFetchSend
 from hermes.broker.shared import Shared
-from hermes.broker.turns import in_turns
 from hermes.broker.waiting import WaitingFetches
 from hermes.errors import (
     HermesError,
@@ -64,12 +64,12 @@ class Fetches:
         """Args: shared: the broker's logs, and what bounds the work on them."""
         self._find = shared.directory.get
         self._topics = shared.topics
-        self._large_answers = shared.large_answers
+        self._large_responses = shared.large_responses
         self._metrics = shared.metrics
         self._lines = shared.lines
-        self._turns = shared.turns
+        self._scheduler = shared.scheduler
         memory_bytes = int(shared.config.request_memory_bytes * _WAITING_SHARE)
-        self.waiting = WaitingFetches(shared.clock, shared.turns, self._available, memory_bytes)
+        self.waiting = WaitingFetches(shared.clock, shared.scheduler, self._available, memory_bytes)
         shared.flusher.on_flushed(lambda log: self.waiting.changed(log.topic, log.partition))
 
     # -- one ------------------------------------------------------------------------------------
@@ -135,7 +135,7 @@ class Fetches:
     def _fetch_all(
         self, fetches: Sequence[FetchRequest]
     ) -> "list[MessageSetSend] | Deferred[list[MessageSetSend]]":
-        return in_turns(self._turns, fetches, self.fetch, MessageSetSend.release)
+        return cooperatively(self._scheduler, fetches, self.fetch, MessageSetSend.release)
 
     def _outcome(self, fetches: Sequence[FetchRequest], respond: Callable[[], Any]) -> Outcome:
         response = self._when_there_is_room(fetches, respond)
@@ -148,7 +148,7 @@ class Fetches:
         self, fetches: Sequence[FetchRequest], respond: Callable[[], Any]
     ) -> Any:
         """Make a response: at once, unless it may be large."""
-        return respond() if len(fetches) <= LONG_ENTRIES else self._large_answers.make(respond)
+        return respond() if len(fetches) <= LONG_ENTRIES else self._large_responses.make(respond)
 
     # -- waiting --------------------------------------------------------------------------------
 

@@ -53,7 +53,7 @@ class FlushPolicy:
     interval_ms: int
 
 
-class _LogState:
+class _FlushState:
     """What the scheduler knows of one log."""
 
     __slots__ = ("again", "last_start", "log", "policy", "running", "timer", "timer_due", "waiting")
@@ -90,11 +90,11 @@ class FlushScheduler:
         self._clock = clock
         self._in_thread = in_thread
         self._policy_for = policy_for
-        self._states: dict[Log, _LogState] = {}
+        self._states: dict[Log, _FlushState] = {}
         self._flushed: list[Callable[[Log], None]] = []
-        self._running: set[_LogState] = set()
-        self._first: _LogState | None = None  # the log whose first flush runs
-        self._first_waiting: deque[_LogState] = deque()
+        self._running: set[_FlushState] = set()
+        self._first: _FlushState | None = None  # the log whose first flush runs
+        self._first_waiting: deque[_FlushState] = deque()
         self._rate = RateLimit(clock.seconds, allowed=1, period=60.0)
         self._idle: list[Deferred[None]] = []
         self.flushes = 0
@@ -169,11 +169,11 @@ class FlushScheduler:
         self._tell_idle()
         return stopped
 
-    def _state(self, log: Log) -> _LogState:
-        state = self._states[log] = _LogState(log, self._policy_for(log.topic))
+    def _state(self, log: Log) -> _FlushState:
+        state = self._states[log] = _FlushState(log, self._policy_for(log.topic))
         return state
 
-    def _start_at(self, state: _LogState, due: float) -> None:
+    def _start_at(self, state: _FlushState, due: float) -> None:
         """Start the flush at `due`, or at once when that has passed."""
         self._cancel_timer(state)
         delay = due - self._clock.seconds()
@@ -183,7 +183,7 @@ class FlushScheduler:
         state.timer_due = due
         state.timer = self._clock.callLater(delay, self._start, state)
 
-    def _start(self, state: _LogState) -> None:
+    def _start(self, state: _FlushState) -> None:
         self._cancel_timer(state)
         state.running = True
         self._running.add(state)
@@ -199,7 +199,7 @@ class FlushScheduler:
             self._first = self._first_waiting.popleft()
             self._run(self._first)
 
-    def _run(self, state: _LogState) -> None:
+    def _run(self, state: _FlushState) -> None:
         state.again = False
         state.last_start = self._clock.seconds()
         self.flushes += 1
@@ -207,14 +207,14 @@ class FlushScheduler:
             self._done, self._failed, callbackArgs=(state,), errbackArgs=(state,)
         )
 
-    def _ended(self, state: _LogState) -> None:
+    def _ended(self, state: _FlushState) -> None:
         state.running = False
         self._running.discard(state)
         if state is self._first:
             self._first = None
             self._run_first()
 
-    def _done(self, high_watermark: int, state: _LogState) -> None:
+    def _done(self, high_watermark: int, state: _FlushState) -> None:
         self._ended(state)
         for observer in self._flushed:
             observer(state.log)
@@ -231,7 +231,7 @@ class FlushScheduler:
                 self.appended(state.log)
         self._tell_idle()
 
-    def _failed(self, failure: Failure, state: _LogState) -> None:
+    def _failed(self, failure: Failure, state: _FlushState) -> None:
         self._ended(state)
         if self._states.get(state.log) is state:  # else it was deleted meanwhile
             error = failure.value
@@ -241,7 +241,7 @@ class FlushScheduler:
                 self._give_up(failure, state)
         self._tell_idle()
 
-    def _retry(self, error: StorageError, state: _LogState) -> None:
+    def _retry(self, error: StorageError, state: _FlushState) -> None:
         """Nothing failed but the attempt: have it tried again, unless the broker stops."""
         if self._idle:
             self._fail_waiting(state, error)
@@ -254,7 +254,7 @@ class FlushScheduler:
             )
         self._start_at(state, self._clock.seconds() + RETRY_SECONDS)
 
-    def _give_up(self, failure: Failure, state: _LogState) -> None:
+    def _give_up(self, failure: Failure, state: _FlushState) -> None:
         self._cancel_timer(state)
         state.again = False
         if not state.log.is_closed:  # closed: a delete came first, and took what was appended
@@ -270,13 +270,13 @@ class FlushScheduler:
         self._fail_waiting(state, error)
 
     @staticmethod
-    def _fail_waiting(state: _LogState, error: Exception) -> None:
+    def _fail_waiting(state: _FlushState, error: Exception) -> None:
         waiting, state.waiting = state.waiting, []
         for _, flushed in waiting:
             flushed.errback(error)
 
     @staticmethod
-    def _cancel_timer(state: _LogState) -> None:
+    def _cancel_timer(state: _FlushState) -> None:
         timer, state.timer = state.timer, None
         if timer is not None and timer.active():
             timer.cancel()

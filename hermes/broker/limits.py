@@ -1,31 +1,30 @@
 """What keeps one client, or a thousand, from costing more than was configured.
 
 `RequestMemory` is the one budget for requests that are being received or checked. Below it
-everybody reads freely. Above it ("tight") a connection that holds a part of a request may read on
+everybody reads freely. Above it a connection that holds part of a request may continue to read
 only as one of these:
 
 - *small*: what its request still lacks fits into a reserve of a quarter of the budget, shared by
   all small ones. So ordinary requests go on while large ones wait;
-- *elder*: among those that have waited longest. There are `ELDERS` of them, one when the budget is
-  overrun, and none while what overruns it is being checked, since that ends by itself. So there
-  is always progress.
+- *longest waiter*: one of those that have waited longest. There are `LONGEST_WAITERS` of them, one
+  when the budget is overrun, and none while what overruns it is being checked, since that ends by
+  itself. So there is always progress.
 
-What the others send waits in the kernel's buffers, not in ours. `look` runs regularly and gives up
-on whom it finds wanting: an elder or a small one that hardly moves although it may read, and a
-waiting one that has nothing in the kernel either. So clients that claim requests and don't send
-them can't hold up those that do.
+What the others send waits in the kernel's buffers, not in ours. `sweep` runs periodically and cuts
+off those that may read and hardly receive anything, and waiting ones that have nothing in the
+kernel either. So clients that announce requests and don't send them can't hold up those that do.
 """
 
 from itertools import islice
 from typing import Protocol
 
 __all__ = [
-    "ELDERS",
     "LEAST_PROGRESS_BYTES",
+    "LONGEST_WAITERS",
+    "OVER_BUDGET_READ_BYTES",
     "READ_BYTES",
     "SMALL_BYTES",
-    "TIGHT_READ_BYTES",
-    "Reader",
+    "BudgetedConnection",
     "RequestMemory",
 ]
 
@@ -33,25 +32,25 @@ __all__ = [
 READ_BYTES = 128 * 1024
 
 #: The same while the budget is used up.
-TIGHT_READ_BYTES = 4 * 1024
+OVER_BUDGET_READ_BYTES = 4 * 1024
 
 #: A request that lacks no more than this counts as small.
 SMALL_BYTES = 64 * 1024
 
 #: How many large requests are received at a time while the budget is used up.
-ELDERS = 32
+LONGEST_WAITERS = 32
 
-#: What an elder must at least receive between two looks.
+#: What a longest waiter must at least receive between two sweeps.
 LEAST_PROGRESS_BYTES = 256 * 1024
 
 #: Reading goes on for everybody when the total has fallen to this share of the limit.
 _RELIEF = 0.75
 
-#: Above this share of the limit only one elder reads.
+#: Above this share of the limit only one of them reads.
 _OVERRUN = 1.25
 
 
-class Reader(Protocol):
+class BudgetedConnection(Protocol):
     """A connection, as the budget sees it."""
 
     def set_read_size(self, size_bytes: int) -> None:
@@ -67,7 +66,7 @@ class Reader(Protocol):
         """Close the connection, which forgets its part of a request."""
 
 
-class _Part:
+class _Usage:
     """What one connection holds."""
 
     __slots__ = (
@@ -86,8 +85,8 @@ class _Part:
         self.checking_bytes = 0
         self.allowed = allowed
         self.small = False
-        self.mark: int | None = None  # what it held at the last look, if it was allowed then
-        self.silent = False  # whether it had nothing to read at the last look
+        self.mark: int | None = None  # what it held at the last sweep, if it was allowed then
+        self.silent = False  # whether it had nothing to read at the last sweep
 
 
 class RequestMemory:
@@ -96,160 +95,168 @@ class RequestMemory:
     Attributes:
         limit_bytes: the budget.
         used_bytes: what is held now, over all connections.
-        tight: whether the budget is used up.
+        over_budget: whether the budget is used up.
     """
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
         self.used_bytes = 0
-        self.tight = False
-        self._readers: set[Reader] = set()
-        self._parts: dict[Reader, _Part] = {}  # insertion order is the order of waiting
+        self.over_budget = False
+        self._connections: set[BudgetedConnection] = set()
+        self._usages: dict[
+            BudgetedConnection, _Usage
+        ] = {}  # insertion order is the order of waiting
         self._checking_bytes = 0  # held by requests that worker threads look at
         self._reserved_bytes = 0  # what small ones may still receive
 
-    def add(self, reader: Reader) -> None:
+    def add(self, connection: BudgetedConnection) -> None:
         """A connection was made."""
-        self._readers.add(reader)
-        reader.set_read_size(TIGHT_READ_BYTES if self.tight else READ_BYTES)
+        self._connections.add(connection)
+        connection.set_read_size(OVER_BUDGET_READ_BYTES if self.over_budget else READ_BYTES)
 
-    def remove(self, reader: Reader) -> None:
+    def remove(self, connection: BudgetedConnection) -> None:
         """A connection is gone, with whatever it held."""
-        self._readers.discard(reader)
-        self.update(reader, 0, 0)
+        self._connections.discard(connection)
+        self.update(connection, 0, 0)
 
     def update(
-        self, reader: Reader, held_bytes: int, missing_bytes: int, checking_bytes: int = 0
+        self,
+        connection: BudgetedConnection,
+        held_bytes: int,
+        missing_bytes: int,
+        checking_bytes: int = 0,
     ) -> None:
         """Note what a connection holds.
 
         Args:
-            reader: the connection.
+            connection: the connection.
             held_bytes: how many bytes it holds of requests that weren't carried out.
             missing_bytes: how many its incomplete request lacks; 0 when it lacks nothing.
             checking_bytes: how many of the held ones a worker thread looks at now.
         """
-        part = self._parts.get(reader)
-        if part is None:
+        usage = self._usages.get(connection)
+        if usage is None:
             if not held_bytes:
                 return
-            part = self._parts[reader] = _Part(allowed=not self.tight)
+            usage = self._usages[connection] = _Usage(allowed=not self.over_budget)
         elif (held_bytes, missing_bytes, checking_bytes) == (
-            part.held_bytes,
-            part.missing_bytes,
-            part.checking_bytes,
+            usage.held_bytes,
+            usage.missing_bytes,
+            usage.checking_bytes,
         ):
             return
-        has_finished_one = held_bytes < part.held_bytes
-        self._settle(part, -1)
-        part.held_bytes, part.missing_bytes = held_bytes, missing_bytes
-        part.checking_bytes = checking_bytes
-        self._settle(part, 1)
+        has_finished_one = held_bytes < usage.held_bytes
+        self._count(usage, -1)
+        usage.held_bytes, usage.missing_bytes = held_bytes, missing_bytes
+        usage.checking_bytes = checking_bytes
+        self._count(usage, 1)
         if not held_bytes:
-            del self._parts[reader]
-        if self.tight:
-            self._while_tight(reader, part, has_finished_one)
+            del self._usages[connection]
+        if self.over_budget:
+            self._while_over_budget(connection, usage, has_finished_one)
         elif self.used_bytes > self.limit_bytes:
-            self._become_tight()
+            self._go_over_budget()
 
-    def look(self) -> None:
-        """Give up on who doesn't use the room that it takes; call it every few seconds."""
-        if not self.tight:
+    def sweep(self) -> None:
+        """Cut off connections that don't use the room they take; call it every second or so."""
+        if not self.over_budget:
             return
-        for reader, part in list(self._parts.items()):
-            if reader not in self._parts or not part.missing_bytes:
+        for connection, usage in list(self._usages.items()):
+            if connection not in self._usages or not usage.missing_bytes:
                 continue
-            if part.allowed:
-                self._look_at_allowed(reader, part)
+            if usage.allowed:
+                self._sweep_allowed(connection, usage)
             else:
-                silent = not reader.has_input()
-                if silent and part.silent:
-                    self._give_up(reader)
-                part.silent = silent
-        if self.tight:
-            self._choose_elders()
+                silent = not connection.has_input()
+                if silent and usage.silent:
+                    self._give_up(connection)
+                usage.silent = silent
+        if self.over_budget:
+            self._choose_longest_waiters()
 
-    def _look_at_allowed(self, reader: Reader, part: _Part) -> None:
-        least = 1 if part.small else LEAST_PROGRESS_BYTES
-        if part.mark is not None and part.held_bytes - part.mark < least:
-            self._give_up(reader)
-        part.mark = part.held_bytes
+    def _sweep_allowed(self, connection: BudgetedConnection, usage: _Usage) -> None:
+        least = 1 if usage.small else LEAST_PROGRESS_BYTES
+        if usage.mark is not None and usage.held_bytes - usage.mark < least:
+            self._give_up(connection)
+        usage.mark = usage.held_bytes
 
-    def _give_up(self, reader: Reader) -> None:
-        reader.give_up(
+    def _give_up(self, connection: BudgetedConnection) -> None:
+        connection.give_up(
             f"its request made no progress while request_memory={self.limit_bytes} bytes was used "
             "up and others waited"
         )
 
-    def _settle(self, part: _Part, sign: int) -> None:
-        """Add a part to the sums, or take it out."""
-        self.used_bytes += sign * part.held_bytes
-        self._checking_bytes += sign * part.checking_bytes
-        if part.small:
-            self._reserved_bytes += sign * part.missing_bytes
+    def _count(self, usage: _Usage, sign: int) -> None:
+        """Add a usage to the sums, or subtract it."""
+        self.used_bytes += sign * usage.held_bytes
+        self._checking_bytes += sign * usage.checking_bytes
+        if usage.small:
+            self._reserved_bytes += sign * usage.missing_bytes
 
-    def _become_tight(self) -> None:
-        self.tight = True
-        for reader in list(self._readers):
-            reader.set_read_size(TIGHT_READ_BYTES)
-        for reader, part in list(self._parts.items()):
-            self._dismiss(part)
-            self._admit_small(part)
-            self._hold(reader, part)
-        self._choose_elders()
+    def _go_over_budget(self) -> None:
+        self.over_budget = True
+        for connection in list(self._connections):
+            connection.set_read_size(OVER_BUDGET_READ_BYTES)
+        for connection, usage in list(self._usages.items()):
+            self._revoke(usage)
+            self._admit_small(usage)
+            self._hold(connection, usage)
+        self._choose_longest_waiters()
 
-    def _while_tight(self, reader: Reader, part: _Part, has_finished_one: bool) -> None:
+    def _while_over_budget(
+        self, connection: BudgetedConnection, usage: _Usage, has_finished_one: bool
+    ) -> None:
         if self.used_bytes <= self.limit_bytes * _RELIEF:
-            self._relieve()
+            self._return_within_budget()
             return
-        if has_finished_one or not part.missing_bytes:
-            self._dismiss(part)
-            if part.held_bytes:  # behind all who wait
-                self._parts[reader] = self._parts.pop(reader)
-            self._choose_elders()
-        if part.missing_bytes and not part.allowed:
-            self._admit_small(part)
-        self._hold(reader, part)
+        if has_finished_one or not usage.missing_bytes:
+            self._revoke(usage)
+            if usage.held_bytes:  # after all that wait
+                self._usages[connection] = self._usages.pop(connection)
+            self._choose_longest_waiters()
+        if usage.missing_bytes and not usage.allowed:
+            self._admit_small(usage)
+        self._hold(connection, usage)
 
-    def _dismiss(self, part: _Part) -> None:
+    def _revoke(self, usage: _Usage) -> None:
         """Take back the permission to read on."""
-        if part.small:
-            self._reserved_bytes -= part.missing_bytes
-        part.allowed, part.small, part.mark, part.silent = False, False, None, False
+        if usage.small:
+            self._reserved_bytes -= usage.missing_bytes
+        usage.allowed, usage.small, usage.mark, usage.silent = False, False, None, False
 
-    def _relieve(self) -> None:
-        self.tight = False
-        for part in self._parts.values():
-            part.allowed, part.small = True, False
+    def _return_within_budget(self) -> None:
+        self.over_budget = False
+        for usage in self._usages.values():
+            usage.allowed, usage.small = True, False
         self._reserved_bytes = 0
-        for reader in list(self._readers):
-            reader.set_read_size(READ_BYTES)
-            reader.hold_reading(False)
+        for connection in list(self._connections):
+            connection.set_read_size(READ_BYTES)
+            connection.hold_reading(False)
 
-    def _admit_small(self, part: _Part) -> None:
+    def _admit_small(self, usage: _Usage) -> None:
         """Let a request go on that lacks little, as long as the reserve lasts."""
-        missing = part.missing_bytes
+        missing = usage.missing_bytes
         fits = self._reserved_bytes + missing <= self.limit_bytes / 4
         if 0 < missing <= SMALL_BYTES and fits:
-            part.allowed = part.small = True
+            usage.allowed = usage.small = True
             self._reserved_bytes += missing
 
-    def _choose_elders(self) -> None:
-        """Let those read that have waited longest."""
+    def _choose_longest_waiters(self) -> None:
+        """Let those that have waited longest read."""
         overrun = self.used_bytes > self.limit_bytes * _OVERRUN
-        places = ELDERS
+        places = LONGEST_WAITERS
         if overrun:
             places = 0 if self._checking_bytes else 1
-        large = ((r, p) for r, p in self._parts.items() if p.missing_bytes and not p.small)
-        for reader, part in list(islice(large, ELDERS)):
+        large = ((c, u) for c, u in self._usages.items() if u.missing_bytes and not u.small)
+        for connection, usage in list(islice(large, LONGEST_WAITERS)):
             allowed, places = places > 0, places - 1
-            if allowed is not part.allowed:
-                part.allowed, part.mark = allowed, None
-                self._hold(reader, part)
+            if allowed is not usage.allowed:
+                usage.allowed, usage.mark = allowed, None
+                self._hold(connection, usage)
 
-    def _hold(self, reader: Reader, part: _Part) -> None:
-        """Hold who may not read; one that lacks nothing is none of the budget's concern."""
-        held = bool(part.missing_bytes) and not part.allowed
+    def _hold(self, connection: BudgetedConnection, usage: _Usage) -> None:
+        """Pause a connection that may not read; one that lacks nothing is none of its concern."""
+        held = bool(usage.missing_bytes) and not usage.allowed
         if not held:
-            reader.set_read_size(READ_BYTES if part.allowed else TIGHT_READ_BYTES)
-        reader.hold_reading(held)
+            connection.set_read_size(READ_BYTES if usage.allowed else OVER_BUDGET_READ_BYTES)
+        connection.hold_reading(held)

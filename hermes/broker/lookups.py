@@ -35,7 +35,7 @@ _LATEST, _EARLIEST = -1, -2
 
 
 class Lookups:
-    """Answers questions about partitions. Lives in the reactor's thread."""
+    """Responses questions about partitions. Lives in the reactor's thread."""
 
     def __init__(self, shared: Shared) -> None:
         """Args: shared: the broker's logs, and what bounds the work on them."""

@@ -6,7 +6,7 @@
     long           decode in a thread, one request at a time, then as the two above
 
 Lives in the reactor's thread and never blocks it: sets that expand and requests of very many
-entries go to worker threads (set_checker.py), appends take a quantum at a time (turns.py), and
+entries go to worker threads (set_checker.py), appends take a quantum at a time (fairness.py), and
 flushes have threads of their own (flushing.py).
 """
 
@@ -16,11 +16,11 @@ from typing import Any
 
 from twisted.internet.defer import Deferred, DeferredSemaphore
 
-from hermes.broker.acknowledging import Appended, answer_when_flushed
+from hermes.broker.acknowledging import Appended, respond_when_flushed
+from hermes.broker.fairness import cooperatively
 from hermes.broker.outcomes import CloseConnection, DeferredResponse, Outcome, settled, then
 from hermes.broker.set_checker import CheckResult, SetChecker, size_of
 from hermes.broker.shared import Shared
-from hermes.broker.turns import in_turns
 from hermes.errors import (
     DiskFullError,
     HermesError,
@@ -66,7 +66,7 @@ class Produces:
         self._flusher = shared.flusher
         self._metrics = shared.metrics
         self._lines = shared.lines
-        self._turns = shared.turns
+        self._scheduler = shared.scheduler
         self._now_ms = shared.now_ms
         self._checker = SetChecker(shared.config, shared.in_thread)
         self._decoding = DeferredSemaphore(1)
@@ -110,7 +110,9 @@ class Produces:
         def append(checks: list[CheckResult]) -> Any:
             self._metrics.produce_requests += 1
             pairs = list(zip(produces, checks, strict=True))
-            return then(in_turns(self._turns, pairs, self._append_or_close), lambda _: None)
+            return then(
+                cooperatively(self._scheduler, pairs, self._append_or_close), lambda _: None
+            )
 
         appended: Deferred[None] | None = then(self._checker.check(produces), append)
         return appended
@@ -164,7 +166,7 @@ class Produces:
         def append(checks: list[CheckResult]) -> Any:
             self._metrics.produce_requests += 1
             pairs = list(zip(request.produces, checks, strict=True))
-            return in_turns(self._turns, pairs, self._append_entry)
+            return cooperatively(self._scheduler, pairs, self._append_entry)
 
         appended: list[Appended] | Deferred[list[Appended]] = then(
             self._checker.check(request.produces), append
@@ -191,8 +193,8 @@ class Produces:
         """Answer at once with acks=written, and with acks=flushed once everything is on disk."""
         if request.acks == Acks.WRITTEN:
             return encode_acknowledged_produce_response([each.entry for each in appended])
-        return answer_when_flushed(
-            self._shared.clock, self._turns, self._flusher, appended, request.timeout_ms
+        return respond_when_flushed(
+            self._shared.clock, self._scheduler, self._flusher, appended, request.timeout_ms
         )
 
     # -- requests of very many entries ----------------------------------------------------------

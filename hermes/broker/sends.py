@@ -1,4 +1,4 @@
-"""Answers on their way to a peer: `MessageSetSend`, `MultiMessageSetSend` and their relatives.
+"""Responses on their way to a peer: `MessageSetSend`, `MultiMessageSetSend` and their relatives.
 
 A send is a Twisted pull producer over a list of parts: bytes, and slices of log segments that go
 out by `sendfile`. It first tries to leave at once, within the call that answered the request;
@@ -17,8 +17,8 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from hermes.broker.carriers import Carrier
+from hermes.broker.fairness import FairScheduler
 from hermes.broker.pages import PageCache
-from hermes.broker.turns import SharedTurns
 from hermes.protocol import (
     ErrorCode,
     fetch_response_header,
@@ -30,8 +30,8 @@ from hermes.storage import LogSlice
 
 __all__ = ["FileSend", "MessageSetSend", "MultiMessageSetSend", "WaitingFetchSend"]
 
-#: How many parts of an answer leave in one turn: each costs a call of the kernel.
-TURN_PARTS = 256
+#: The quantum in parts of a response: each costs a system call.
+QUANTUM_PARTS = 256
 
 #: About what a slice of a segment holds in memory.
 _SLICE_BYTES = 256
@@ -39,10 +39,10 @@ _SLICE_BYTES = 256
 
 @implementer(IPullProducer)
 class FileSend:
-    """One answer: parts that leave in order.
+    """One response: parts that leave in order.
 
     Attributes:
-        size_bytes: how many bytes the whole answer has.
+        size_bytes: how many bytes the whole response has.
         sent_bytes: how many of them have left.
     """
 
@@ -55,8 +55,8 @@ class FileSend:
         "_position",
         "_registering",
         "_resident_until",
+        "_scheduler",
         "_transport",
-        "_turns",
         "_waiting",
         "_warming",
         "sent_bytes",
@@ -81,12 +81,12 @@ class FileSend:
         self._finished: Callable[[Exception | None], None] | None = None
 
     def prepend(self, data: bytes) -> None:
-        """Put bytes (earlier, small answers) before the answer; only before `start`."""
+        """Put bytes (earlier, small responses) before the response; only before `start`."""
         self._parts.insert(0, data)
         self.size_bytes += len(data)
 
     def memory_bytes(self) -> int:
-        """About how much memory the answer holds until it has left."""
+        """About how much memory the response holds until it has left."""
         return sum(len(p) if isinstance(p, bytes) else _SLICE_BYTES for p in self._parts)
 
     def start(
@@ -94,7 +94,7 @@ class FileSend:
         transport: Any,
         carrier: Carrier,
         pages: PageCache,
-        turns: SharedTurns,
+        scheduler: FairScheduler,
         finished: Callable[[Exception | None], None],
     ) -> bool:
         """Send what can leave at once, and the rest as the transport's producer.
@@ -103,8 +103,8 @@ class FileSend:
             transport: where the producer is registered when something remains.
             carrier: moves the bytes.
             pages: keeps cold disk pages off the reactor.
-            turns: say how much may leave at once.
-            finished: called once when an answer that did not leave at once is through, with None,
+            scheduler: says how much may be sent at once.
+            finished: called once when a response that did not leave at once is through, with None,
                 or with the exception that ended it; never called when `start` returns True.
 
         Returns:
@@ -115,7 +115,7 @@ class FileSend:
             EOFError: the segment is shorter than it was.
         """
         self._transport, self._carrier, self._pages = transport, carrier, pages
-        self._turns = turns
+        self._scheduler = scheduler
         self._finished = finished
         try:
             done = self._pump()
@@ -126,7 +126,7 @@ class FileSend:
         if done:
             self._finished = None
         elif self._finished is not None:
-            # Registering asks for more at once, from within this call; the turn's share is used
+            # Registering asks for more at once, from within this call; the quantum is used
             # up and the caller has yet to learn that it isn't through: wait for the transport.
             self._registering = True
             transport.registerProducer(self, False)
@@ -134,29 +134,29 @@ class FileSend:
         return done
 
     def resumeProducing(self) -> None:
-        """The transport has room: send on, after those who wait for their turn."""
+        """The transport has room: send on, after those that wait."""
         if self._finished is None or self._warming or self._registering or self._waiting:
             return
         self._carrier.writable()
-        if self._turns.crowded:
+        if self._scheduler.is_crowded:
             self._waiting = True  # and the transport asks no more before the next send
-            self._turns.wait(self._next_turn)
+            self._scheduler.resume_later(self._send_on_later)
         else:
             self._send_on()
 
-    def _next_turn(self) -> None:
+    def _send_on_later(self) -> None:
         self._waiting = False
         if self._finished is not None:
             self._send_on()
 
     def _send_on(self) -> None:
-        began = self._turns.now()
+        began = self._scheduler.now()
         try:
             done = self._pump()
         except (OSError, EOFError) as error:
             self._end(error)
         else:
-            self._turns.spent(began)
+            self._scheduler.count_used(began)
             if done:
                 self._end(None)
 
@@ -174,10 +174,10 @@ class FileSend:
         self._index = len(self._parts)
 
     def _pump(self) -> bool:
-        """Send within the budget of one turn; True when everything has left."""
-        budget = self._turns.size_bytes
+        """Send for one quantum; True when everything has left."""
+        budget = self._scheduler.quantum_bytes
         parts, carrier = self._parts, self._carrier
-        last_part = self._index + TURN_PARTS
+        last_part = self._index + QUANTUM_PARTS
         while self._index < len(parts):
             part = parts[self._index]
             if isinstance(part, bytes):
@@ -251,7 +251,7 @@ class FileSend:
 
 
 class MessageSetSend(FileSend):
-    """The answer to a fetch: `int32 size | int16 error | messages`."""
+    """The response to a fetch: `int32 size | int16 error | messages`."""
 
     __slots__ = ("error", "messages")
 
@@ -267,18 +267,18 @@ class MessageSetSend(FileSend):
         transport: Any,
         carrier: Carrier,
         pages: PageCache,
-        turns: SharedTurns,
+        scheduler: FairScheduler,
         finished: Callable[[Exception | None], None],
     ) -> bool:
         """See `FileSend`; nearly every fetch is answered here, with two calls of the kernel."""
-        if len(self._parts) == 2 and self.size_bytes <= turns.size_bytes:
+        if len(self._parts) == 2 and self.size_bytes <= scheduler.quantum_bytes:
             try:
                 if self._leave_at_once(carrier, pages):
                     return True
             except BaseException:
                 self.release()
                 raise
-        return super().start(transport, carrier, pages, turns, finished)
+        return super().start(transport, carrier, pages, scheduler, finished)
 
     def _leave_at_once(self, carrier: Carrier, pages: PageCache) -> bool:
         """Send a header and messages that are in memory; False leaves the rest to the producer."""
@@ -301,23 +301,23 @@ class MessageSetSend(FileSend):
 
 
 class MultiMessageSetSend(FileSend):
-    """The answer to a multifetch: `int32 size | int16 0 |` then a `MessageSetSend` per fetch."""
+    """The response to a multifetch: `int32 size | int16 0 |` then a `MessageSetSend` per fetch."""
 
     __slots__ = ()
 
     def __init__(self, sends: Sequence[MessageSetSend]) -> None:
-        """Args: sends: the answers to the single fetches, in their order."""
+        """Args: sends: the responses to the single fetches, in their order."""
         header = multifetch_response_header(sum(send.size_bytes for send in sends))
         super().__init__(_joined([header, *(part for send in sends for part in send._parts)]))
 
 
 class WaitingFetchSend(FileSend):
-    """The answer to a waiting fetch: as a multifetch, each entry with its high watermark."""
+    """The response to a waiting fetch: as a multifetch, each entry with its high watermark."""
 
     __slots__ = ()
 
     def __init__(self, entries: Sequence[tuple[MessageSetSend, int]]) -> None:
-        """Args: entries: the answer to each fetch and the partition's high watermark (-1: none)."""
+        """Args: entries: each fetch's response and partition's high watermark (-1: none)."""
         parts: list[bytes | LogSlice] = []
         for send, high_watermark in entries:
             messages = send.messages

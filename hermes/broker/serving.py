@@ -31,7 +31,7 @@ from hermes.broker.flushing import FlushPolicy, FlushScheduler
 from hermes.broker.maintenance import Maintenance
 from hermes.broker.pages import PageCache
 from hermes.broker.patience import Patience
-from hermes.broker.regular import RegularTask
+from hermes.broker.periodic import PeriodicTask
 from hermes.broker.topics import TopicRegistry
 from hermes.config import BrokerConfig
 from hermes.interfaces import IRetentionPolicy
@@ -166,7 +166,7 @@ class ServingBroker:
                 self.addresses.append(opened.address)
             self.coordination.register(self.addresses, topics)
             undo.pop_all()
-        self._tasks = list(self._regular_tasks())
+        self._tasks = list(self._periodic_tasks())
 
     # -- stop -----------------------------------------------------------------------------------
 
@@ -255,21 +255,21 @@ class ServingBroker:
         self._pools.append(pool)
         return partial(deferToThreadPool, self._reactor, pool)
 
-    def _regular_tasks(self) -> Iterator[RegularTask]:
+    def _periodic_tasks(self) -> Iterator[PeriodicTask]:
         config = self._config
         retention = config.retention_check_interval_ms / 1000
         first = min(retention, FIRST_RETENTION_SECONDS)
         for function, interval, delay in (
             (self._connections.sweep_idle, config.idle_timeout_ms / 1000, None),
-            (self._connections.memory.look, _LOOK_SECONDS, None),
-            (self.broker.large_answers.look, _LOOK_SECONDS, None),
+            (self._connections.memory.sweep, _LOOK_SECONDS, None),
+            (self.broker.large_responses.sweep, _LOOK_SECONDS, None),
             (self._maintenance.reopen_offline, _REOPEN_SECONDS, None),
             (self._maintenance.watch_clock, _WATCH_SECONDS, None),
             (self._maintenance.apply_retention, retention, first),
             (self._log_metrics, config.metrics_interval_ms / 1000, None),
         ):
             if interval > 0:
-                yield RegularTask(
+                yield PeriodicTask(
                     self._reactor, function, interval, interval if delay is None else delay
                 )
 

@@ -7,11 +7,11 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 
+from hermes.broker.fairness import FairScheduler
 from hermes.broker.flushing import FlushScheduler
-from hermes.broker.large_answers import LargeAnswers
+from hermes.broker.large_responses import LargeResponses
 from hermes.broker.metrics import Metrics
 from hermes.broker.topics import TopicRegistry
-from hermes.broker.turns import SharedTurns
 from hermes.config import BrokerConfig
 from hermes.limited_log import LimitedLog
 from hermes.storage import DataDirectory
@@ -33,8 +33,8 @@ class Shared:
         in_thread: calls a function in a worker thread and returns its Deferred.
         lines: takes the log lines that clients cause.
         metrics: what was done so far.
-        turns: share the reactor among connections.
-        large_answers: make room for large responses.
+        scheduler: share the reactor among connections.
+        large_responses: make room for large responses.
     """
 
     config: BrokerConfig
@@ -46,5 +46,5 @@ class Shared:
     in_thread: "Callable[..., Deferred[Any]]"
     lines: LimitedLog
     metrics: Metrics
-    turns: SharedTurns
-    large_answers: LargeAnswers
+    scheduler: FairScheduler
+    large_responses: LargeResponses

@@ -1,4 +1,4 @@
-"""Fetches that wait until there is enough to answer with.
+"""Fetches that wait until there is enough to respond with.
 
 A waiting fetch is answered when its partitions together hold `min_bytes` behind the offsets it
 asks for, when one of its fetches is an error, or after `max_wait_ms` with whatever there is. It
@@ -6,7 +6,8 @@ costs nothing while it waits: when one of its partitions was flushed, that one a
 
 There may be twenty thousand of them with a thousand partitions each. So a waiting fetch is kept as
 bytes and arrays of numbers. All of them share a budget, beyond which the oldest are answered early,
-those that wait for many partitions first. Whom a flush may wake is looked at in turns.
+those that wait for many partitions first. Those that a flush may wake are
+looked at a quantum at a time.
 """
 
 from array import array
@@ -18,7 +19,7 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 
-from hermes.broker.turns import SharedTurns, in_turns
+from hermes.broker.fairness import FairScheduler, cooperatively
 from hermes.protocol import FetchRequest, WaitingFetchRequest, decode_request
 
 __all__ = ["WIDE_FETCHES", "WaitingFetches"]
@@ -75,7 +76,7 @@ class WaitingFetches:
     def __init__(
         self,
         clock: IReactorTime,
-        turns: SharedTurns,
+        scheduler: FairScheduler,
         available: Callable[[FetchRequest], int | None],
         limit_bytes: int,
     ) -> None:
@@ -83,21 +84,21 @@ class WaitingFetches:
 
         Args:
             clock: the reactor, or a test's `Clock`.
-            turns: whom further turns are shared with.
-            available: how many bytes there are for a fetch now; None when its answer is an error.
+            scheduler: shares the reactor among connections.
+            available: how many bytes there are for a fetch now; None when its response is an error.
             limit_bytes: beyond it the oldest are answered early.
         """
         self.limit_bytes = limit_bytes
         self.used_bytes = 0
         self._clock = clock
-        self._turns = turns
+        self._scheduler = scheduler
         self._available = available
         # By the hash of a partition: who waits for it, one or several.
         self._by_key: dict[int, _Waiter | set[_Waiter]] = {}
         self._narrow: dict[_Waiter, None] = {}  # oldest first
         self._wide: dict[_Waiter, None] = {}
-        self._looking: dict[tuple[str, int], bool] = {}  # in turns; True: it changed meanwhile
-        self._early: list[_Waiter] = []  # no longer wait, and are answered in the next turn
+        self._recounting: dict[tuple[str, int], bool] = {}  # True: it has changed meanwhile
+        self._early: list[_Waiter] = []  # no longer wait, and are answered in the next round
         self._stopping = False
 
     def wait(self, request: WaitingFetchRequest) -> "Deferred[WaitingFetchRequest] | None":
@@ -105,7 +106,7 @@ class WaitingFetches:
 
         Returns:
             None when it is to be answered now; else a Deferred that fires with the request when it
-            is time to answer. Cancel it when the connection is lost.
+            is time to respond. Cancel it when the connection is lost.
         """
         available = []
         for fetch in request.fetches:
@@ -132,24 +133,24 @@ class WaitingFetches:
         found = self._by_key.get(key)
         if found is None:
             return
-        if (topic, partition) in self._looking:
-            self._looking[topic, partition] = True
+        if (topic, partition) in self._recounting:
+            self._recounting[topic, partition] = True
             return
         waiters = list(found) if isinstance(found, set) else [found]
-        looked = in_turns(
-            self._turns, waiters, lambda waiter: self._look(waiter, key, topic, partition)
+        recounted = cooperatively(
+            self._scheduler, waiters, lambda waiter: self._recount(waiter, key, topic, partition)
         )
-        if isinstance(looked, Deferred):
-            self._looking[topic, partition] = False
-            looked.addCallback(lambda _: self._looked(topic, partition))
+        if isinstance(recounted, Deferred):
+            self._recounting[topic, partition] = False
+            recounted.addCallback(lambda _: self._recounted(topic, partition))
 
     def wake_all(self) -> None:
-        """Let nobody wait any longer: answer with whatever there is; for a broker that stops."""
+        """Let nobody wait any longer: respond with whatever there is; for a broker that stops."""
         self._stopping = True
         for waiter in [*self._narrow, *self._wide]:
             self._wake(waiter)
 
-    def _look(self, waiter: _Waiter, key: int, topic: str, partition: int) -> None:
+    def _recount(self, waiter: _Waiter, key: int, topic: str, partition: int) -> None:
         """Count again what a waiter has from one partition; wake it when that is enough."""
         keys = waiter.keys
         n = bisect_left(keys, key)
@@ -165,8 +166,8 @@ class WaitingFetches:
         if waiter.lacking_bytes <= 0:
             self._wake(waiter)
 
-    def _looked(self, topic: str, partition: int) -> None:
-        if self._looking.pop((topic, partition)):
+    def _recounted(self, topic: str, partition: int) -> None:
+        if self._recounting.pop((topic, partition)):
             self.changed(topic, partition)
 
     def _make_room(self) -> None:
@@ -180,7 +181,7 @@ class WaitingFetches:
 
     def _answer_early(self) -> None:
         waiters, self._early = self._early, []
-        in_turns(self._turns, waiters, self._wake)
+        cooperatively(self._scheduler, waiters, self._wake)
 
     def _wake(self, waiter: _Waiter) -> None:
         self._drop(waiter)

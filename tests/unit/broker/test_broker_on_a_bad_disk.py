@@ -17,12 +17,12 @@ from twisted.internet.defer import maybeDeferred
 from twisted.internet.task import Clock
 
 from hermes.broker.broker import Broker
+from hermes.broker.fairness import QUANTUM_ENTRIES
 from hermes.broker.flushing import RETRY_SECONDS, FlushPolicy, FlushScheduler
 from hermes.broker.maintenance import Maintenance
 from hermes.broker.outcomes import CloseConnection, DeferredResponse
 from hermes.broker.sends import MessageSetSend
 from hermes.broker.topics import TopicRegistry
-from hermes.broker.turns import TURN_ENTRIES
 from hermes.config import parse_broker_config
 from hermes.errors import LogOfflineError
 from hermes.protocol import (
@@ -344,7 +344,9 @@ def test_whichever_call_fails_the_broker_lives_and_keeps_what_it_acknowledged(
 def test_what_recovery_dropped_meanwhile_is_never_acknowledged(bench: Bench) -> None:
     """The sets of a long request are appended in turns; the log may fail and come back between."""
     request = AcknowledgedProduceRequest(
-        Acks.FLUSHED, 0, tuple(ProduceRequest("t", 0, HELLO) for _ in range(2 * TURN_ENTRIES + 1))
+        Acks.FLUSHED,
+        0,
+        tuple(ProduceRequest("t", 0, HELLO) for _ in range(2 * QUANTUM_ENTRIES + 1)),
     )
     outcome = bench.broker.serve(request)
     assert isinstance(outcome, DeferredResponse)

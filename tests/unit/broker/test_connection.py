@@ -105,7 +105,7 @@ def slow_bench(bench: BrokerBench, monkeypatch: pytest.MonkeyPatch) -> BrokerBen
 def test_who_asks_one_thing_at_a_time_is_served_in_a_crowd(slow_bench: BrokerBench) -> None:
     connection, transport = slow_bench.connect()
     for _ in range(1000):
-        slow_bench.broker.turns.wait(lambda: None)
+        slow_bench.broker.scheduler.resume_later(lambda: None)
     for count in range(1, 4):
         connection.dataReceived(fetch("t", 7, 0))
         assert len(transport.value()) == 6 * count, "at once, though its turn was over"

@@ -92,7 +92,7 @@ def test_metadata_of_all_topics_is_in_order(bench: BrokerBench) -> None:
 
 
 def test_metadata_has_a_largest_answer(bench: BrokerBench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(describing, "MAX_ANSWER_BYTES", 100_000)
+    monkeypatch.setattr(describing, "MAX_RESPONSE_BYTES", 100_000)
     found, _ = ask(bench, MetadataRequest(tuple(str(number) for number in range(MOST))))
     with pytest.raises(AnswerTooLargeError):
         decode_metadata_response(found[0])
@@ -190,18 +190,18 @@ def test_a_long_request_cut_short_closes(bench: BrokerBench) -> None:
 
 
 def test_a_reader_that_stalls_holds_up_nobody_for_long(bench: BrokerBench) -> None:
-    bench.broker.large_answers.limit_bytes = 100_000
+    bench.broker.large_responses.limit_bytes = 100_000
     names = tuple(str(number) for number in range(MOST))
     stalled, transport = bench.connect()
     stalled.dataReceived(MetadataRequest(names).encode())
     bench.turns()
-    assert bench.broker.large_answers.used_bytes > 100_000
+    assert bench.broker.large_responses.used_bytes > 100_000
     other, answered = bench.connect()
     other.dataReceived(MetadataRequest(names).encode())
     bench.turns()
     assert not answered.value()
     for _ in range(2):
-        bench.broker.large_answers.look()
+        bench.broker.large_responses.sweep()
     assert transport.disconnected
     stalled.connectionLost()
     bench.turns()
@@ -313,7 +313,7 @@ def test_a_disk_that_hangs_holds_up_no_long_request_but_its_own(
 
 
 def test_a_long_produce_waits_for_no_reader_of_large_answers(bench: BrokerBench) -> None:
-    bench.broker.large_answers.make(Deferred)  # it never ends
+    bench.broker.large_responses.make(Deferred)  # it never ends
     (answer,), _ = ask(bench, long_produce("t"))
     assert len(decode_acknowledged_produce_response(answer)) == 65
 

@@ -3,11 +3,11 @@
 import random
 
 from hermes.broker.limits import (
-    ELDERS,
     LEAST_PROGRESS_BYTES,
+    LONGEST_WAITERS,
+    OVER_BUDGET_READ_BYTES,
     READ_BYTES,
     SMALL_BYTES,
-    TIGHT_READ_BYTES,
     RequestMemory,
 )
 
@@ -67,7 +67,7 @@ def test_below_the_limit_everybody_reads_freely() -> None:
     readers = [FakeReader(memory, sends=300_000) for _ in range(3)]
     run(readers)
     assert memory.used_bytes == 900_000
-    assert not memory.tight
+    assert not memory.over_budget
     assert [reader.read_size for reader in readers] == [READ_BYTES] * 3
     assert not any(reader.held for reader in readers)
 
@@ -76,14 +76,14 @@ def test_a_thousand_claims_cost_the_budget_and_one_small_read_each() -> None:
     memory = RequestMemory(32 * MIB)
     readers = [FakeReader(memory, sends=200_000) for _ in range(1000)]
     run(readers)
-    assert memory.tight
-    assert memory.used_bytes < 1.25 * 32 * MIB + 1000 * TIGHT_READ_BYTES + 2 * READ_BYTES
+    assert memory.over_budget
+    assert memory.used_bytes < 1.25 * 32 * MIB + 1000 * OVER_BUDGET_READ_BYTES + 2 * READ_BYTES
 
 
 def test_small_requests_go_on_while_large_ones_wait() -> None:
     memory = RequestMemory(8 * MIB)
     run([FakeReader(memory, sends=200_000) for _ in range(300)])
-    assert memory.tight
+    assert memory.over_budget
     small = [FakeReader(memory, size=20_000) for _ in range(50)]
     run(small)
     assert all(reader.done for reader in small)
@@ -94,7 +94,7 @@ def test_small_claims_can_not_use_more_than_their_reserve() -> None:
     run([FakeReader(memory, sends=200_000) for _ in range(300)])
     used = memory.used_bytes
     run([FakeReader(memory, size=SMALL_BYTES, sends=SMALL_BYTES - 1) for _ in range(2000)])
-    assert memory.used_bytes - used < 2 * MIB + 2000 * TIGHT_READ_BYTES
+    assert memory.used_bytes - used < 2 * MIB + 2000 * OVER_BUDGET_READ_BYTES
 
 
 def test_large_requests_all_arrive_in_the_end() -> None:
@@ -103,7 +103,7 @@ def test_large_requests_all_arrive_in_the_end() -> None:
     run(readers)
     assert all(reader.done for reader in readers)
     assert memory.used_bytes == 0
-    assert not memory.tight
+    assert not memory.over_budget
 
 
 def test_even_one_above_the_whole_budget() -> None:
@@ -122,10 +122,10 @@ def test_those_who_claim_and_do_not_send_are_given_up_by_the_dozen() -> None:
     assert not honest.done
     looks = 0
     while not honest.done:
-        memory.look()
+        memory.sweep()
         run([*stalled, honest])
         looks += 1
-    assert looks < 2 * len(stalled) / ELDERS + 4
+    assert looks < 2 * len(stalled) / LONGEST_WAITERS + 4
     assert "request_memory" in stalled[0].given_up
     assert not honest.given_up
 
@@ -138,7 +138,7 @@ def test_an_elder_must_move() -> None:
         reader.sends = reader.received + 10 * LEAST_PROGRESS_BYTES
     honest = FakeReader(memory, size=5 * MIB)
     for _ in range(4):
-        memory.look()
+        memory.sweep()
         for reader in tricklers:
             if not reader.held and not reader.given_up:
                 reader.received += 1
@@ -153,7 +153,7 @@ def test_an_elder_with_progress_is_left_alone() -> None:
     readers = [FakeReader(memory, size=50 * MIB) for _ in range(2)]
     for _ in range(6):
         run(readers, reads=40)
-        memory.look()
+        memory.sweep()
     assert not any(reader.given_up for reader in readers)
 
 
@@ -161,10 +161,10 @@ def test_who_streams_large_requests_goes_behind_those_who_wait() -> None:
     memory = RequestMemory(MIB)
     streaming = FakeReader(memory, size=10**9)
     memory.update(streaming, 200_000, 500_000)
-    waiting = [FakeReader(memory, size=2 * MIB, sends=100_000) for _ in range(ELDERS + 3)]
+    waiting = [FakeReader(memory, size=2 * MIB, sends=100_000) for _ in range(LONGEST_WAITERS + 3)]
     run(waiting)
     memory.update(streaming, 100_000, 900_000)  # the next request has begun with the same read
-    assert memory.tight
+    assert memory.over_budget
     assert streaming.held
     for reader in waiting:
         reader.sends = reader.size
@@ -178,9 +178,9 @@ def test_while_checks_overrun_the_budget_nobody_adds_to_it() -> None:
     memory.update(checked, 5 * MIB, 0, 5 * MIB)
     waiting = FakeReader(memory, size=2 * MIB)
     run([waiting])
-    assert waiting.received == TIGHT_READ_BYTES
-    memory.look()
-    memory.look()
+    assert waiting.received == OVER_BUDGET_READ_BYTES
+    memory.sweep()
+    memory.sweep()
     assert not waiting.given_up, "it has more to send; the wait is ours"
     assert not checked.given_up
     memory.update(checked, 0, 0)
@@ -199,7 +199,7 @@ def test_the_sums_are_right_whatever_happens() -> None:
     for _ in range(400):
         run(readers, reads=3)
         if chance.random() < 0.1:
-            memory.look()
+            memory.sweep()
         if chance.random() < 0.1:
             memory.remove(chance.choice(readers))
         assert memory.used_bytes >= 0
@@ -207,4 +207,4 @@ def test_the_sums_are_right_whatever_happens() -> None:
         assert memory._checking_bytes == 0
     for reader in readers:
         memory.remove(reader)
-    assert (memory.used_bytes, memory._reserved_bytes, memory.tight) == (0, 0, False)
+    assert (memory.used_bytes, memory._reserved_bytes, memory.over_budget) == (0, 0, False)

@@ -1,4 +1,4 @@
-"""Answers on their way: the same bytes over sendfile and over copies, and nothing left open."""
+"""Responses on their way: the same bytes over sendfile and over copies, and nothing left open."""
 
 import os
 import socket
@@ -14,6 +14,7 @@ from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
 
 from hermes.broker.carriers import CopyingCarrier, SendfileCarrier, carrier_for
+from hermes.broker.fairness import QUANTUM_BYTES, FairScheduler
 from hermes.broker.pages import PageCache
 from hermes.broker.sends import (
     FileSend,
@@ -21,10 +22,9 @@ from hermes.broker.sends import (
     MultiMessageSetSend,
     WaitingFetchSend,
 )
-from hermes.broker.turns import TURN_BYTES, SharedTurns
 from hermes.protocol import ErrorCode
 
-TURNS = SharedTurns(Clock())
+TURNS = FairScheduler(Clock())
 
 
 class FakeSlice:
@@ -335,12 +335,12 @@ def test_one_turn_moves_a_bounded_share_however_much_the_peer_takes(big: Path) -
     ended: list[Exception | None] = []
     send = FileSend([FakeSlice(big, 0, 4_900_000)])
     assert not send.start(transport, carrier, PageCache(at_once), TURNS, ended.append)
-    assert carrier.moved <= TURN_BYTES
+    assert carrier.moved <= QUANTUM_BYTES
     turns = 1
     while not ended:
         before = carrier.moved
         transport.producer.resumeProducing()
-        assert carrier.moved - before <= TURN_BYTES
+        assert carrier.moved - before <= QUANTUM_BYTES
         turns += 1
     assert turns == 3
     assert carrier.moved == 4_900_000
@@ -349,7 +349,7 @@ def test_one_turn_moves_a_bounded_share_however_much_the_peer_takes(big: Path) -
 
 def test_many_who_read_as_fast_as_they_can_take_turns(big: Path) -> None:
     clock = CountingClock()
-    turns = SharedTurns(clock)
+    turns = FairScheduler(clock)
 
     class SlowCarrier(GreedyCarrier):
         def send_file(self, fd: int, position: int, count: int) -> int:
@@ -369,7 +369,7 @@ def test_many_who_read_as_fast_as_they_can_take_turns(big: Path) -> None:
     for transport in transports:  # all have room
         transport.producer.resumeProducing()
     assert clock.seconds() - began < 0.02
-    assert carriers[0].moved - before[0] == TURN_BYTES
+    assert carriers[0].moved - before[0] == QUANTUM_BYTES
     transports[-1].producer.resumeProducing()
     assert carriers[-1].moved == before[-1], "it waits, however often it is asked"
     rounds = 0

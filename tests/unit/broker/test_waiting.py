@@ -7,7 +7,7 @@ import pytest
 from broker_bench import CountingClock
 from twisted.internet.defer import CancelledError
 
-from hermes.broker.turns import TURN_ENTRIES, SharedTurns
+from hermes.broker.fairness import QUANTUM_ENTRIES, FairScheduler
 from hermes.broker.waiting import WaitingFetches
 from hermes.protocol import FetchRequest, WaitingFetchRequest
 
@@ -25,7 +25,7 @@ class Bench:
         self.bytes_there: dict[int, int | None] = {}
         self.looks = 0
         self.waiting = WaitingFetches(
-            self.clock, SharedTurns(self.clock), self.available, limit_bytes
+            self.clock, FairScheduler(self.clock), self.available, limit_bytes
         )
         self.answered: list[object] = []
 
@@ -118,22 +118,22 @@ def test_a_flush_that_wakes_thousands_takes_turns() -> None:
         bench.wait(request(0))
     bench.bytes_there[0] = 1
     bench.waiting.changed("t", 0)
-    assert len(bench.answered) == TURN_ENTRIES
+    assert len(bench.answered) == QUANTUM_ENTRIES
     bench.waiting.changed("t", 0)
-    assert len(bench.answered) == TURN_ENTRIES, "its turn comes"
+    assert len(bench.answered) == QUANTUM_ENTRIES, "its turn comes"
     bench.clock.advance(0)
     assert len(bench.answered) == 1000
-    assert bench.clock.put_off == 1000 + 1000 // TURN_ENTRIES
+    assert bench.clock.put_off == 1000 + 1000 // QUANTUM_ENTRIES
 
 
 def test_what_changes_between_two_turns_is_not_missed() -> None:
     bench = Bench(limit_bytes=1 << 30)
-    for _ in range(TURN_ENTRIES + 1):
+    for _ in range(QUANTUM_ENTRIES + 1):
         bench.wait(request(0, min_bytes=20))
     bench.append(0, 10)
     bench.append(0, 20)
     bench.clock.advance(0)
-    assert len(bench.answered) == TURN_ENTRIES + 1
+    assert len(bench.answered) == QUANTUM_ENTRIES + 1
 
 
 def test_time_is_up() -> None:

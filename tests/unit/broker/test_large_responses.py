@@ -7,7 +7,7 @@ import pytest
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.task import Clock
 
-from hermes.broker.large_answers import COUNTED_BYTES, LEAST_READ_BYTES, LargeAnswers
+from hermes.broker.large_responses import COUNTED_BYTES, LEAST_READ_BYTES, LargeResponses
 
 LIMIT = 10 * COUNTED_BYTES
 
@@ -15,13 +15,13 @@ LIMIT = 10 * COUNTED_BYTES
 class Reader:
     """A connection that was sent an answer."""
 
-    def __init__(self, answers: LargeAnswers, size_bytes: int) -> None:
+    def __init__(self, answers: LargeResponses, size_bytes: int) -> None:
         self.answers = answers
         self.sent = 0
         self.given_up = ""
         answers.hold(self, size_bytes)
 
-    def answer_progress(self) -> int:
+    def response_progress(self) -> int:
         return self.sent
 
     def give_up(self, reason: str) -> None:
@@ -35,8 +35,8 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def answers(clock: Clock) -> LargeAnswers:
-    return LargeAnswers(LIMIT, clock)
+def answers(clock: Clock) -> LargeResponses:
+    return LargeResponses(LIMIT, clock)
 
 
 def later(outcomes: list[Any]) -> "Callable[[], Deferred[None]]":
@@ -48,7 +48,7 @@ def later(outcomes: list[Any]) -> "Callable[[], Deferred[None]]":
     return function
 
 
-def test_one_is_made_after_the_other(answers: LargeAnswers, clock: Clock) -> None:
+def test_one_is_made_after_the_other(answers: LargeResponses, clock: Clock) -> None:
     begun: list[Deferred[None]] = []
     done: list[object] = []
     for _ in range(3):
@@ -63,7 +63,7 @@ def test_one_is_made_after_the_other(answers: LargeAnswers, clock: Clock) -> Non
 
 
 def test_a_thousand_that_are_made_at_once_do_not_recurse(
-    answers: LargeAnswers, clock: Clock
+    answers: LargeResponses, clock: Clock
 ) -> None:
     done: list[object] = []
     for number in range(5000):
@@ -73,7 +73,7 @@ def test_a_thousand_that_are_made_at_once_do_not_recurse(
     assert done == list(range(5000))
 
 
-def test_a_cancelled_one_gives_its_turn_to_the_next(answers: LargeAnswers, clock: Clock) -> None:
+def test_a_cancelled_one_gives_its_turn_to_the_next(answers: LargeResponses, clock: Clock) -> None:
     begun: list[Deferred[None]] = []
     ended: list[object] = []
     first, second, third = (answers.make(later(begun)) for _ in range(3))
@@ -87,7 +87,7 @@ def test_a_cancelled_one_gives_its_turn_to_the_next(answers: LargeAnswers, clock
 
 
 def test_none_is_made_while_those_under_way_hold_too_much(
-    answers: LargeAnswers, clock: Clock
+    answers: LargeResponses, clock: Clock
 ) -> None:
     readers = [Reader(answers, COUNTED_BYTES * 4) for _ in range(3)]
     begun: list[Deferred[None]] = []
@@ -98,15 +98,15 @@ def test_none_is_made_while_those_under_way_hold_too_much(
     assert answers.used_bytes == COUNTED_BYTES * 8
 
 
-def test_who_does_not_read_is_given_up_only_when_others_wait(answers: LargeAnswers) -> None:
+def test_who_does_not_read_is_given_up_only_when_others_wait(answers: LargeResponses) -> None:
     reading, stalled, dribbling = (Reader(answers, LIMIT) for _ in range(3))
     for _ in range(5):
-        answers.look()
+        answers.sweep()
     assert not stalled.given_up, "nobody needs the room"
     begun: list[Deferred[None]] = []
     answers.make(later(begun))
     for _ in range(2):
-        answers.look()
+        answers.sweep()
         reading.sent += LEAST_READ_BYTES
         dribbling.sent += 1
     assert stalled.given_up
@@ -117,6 +117,6 @@ def test_who_does_not_read_is_given_up_only_when_others_wait(answers: LargeAnswe
     assert answers.used_bytes == 0
 
 
-def test_small_answers_are_not_counted(answers: LargeAnswers) -> None:
+def test_small_answers_are_not_counted(answers: LargeResponses) -> None:
     Reader(answers, COUNTED_BYTES - 1)
     assert answers.used_bytes == 0

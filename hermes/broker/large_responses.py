@@ -1,9 +1,9 @@
-"""Large answers: made one at a time, counted until their peer has read them.
+"""Large responses: made one at a time, counted until their peer has read them.
 
-A few bytes can ask for megabytes: everything about every topic, or the answers to 32,767 fetches.
-So a request whose answer may be large waits for its turn; while more than a limit is on its way to
-readers, none is made; and `look`, which runs regularly, then cuts off who doesn't read. Ordinary
-requests and their answers know nothing of this.
+A few bytes can ask for megabytes: everything about every topic, or the responses to 32,767 fetches.
+So requests whose response may be large are served one after the other; while more than a limit is
+on its way to readers, none is made; and `sweep`, which runs periodically, then cuts off peers that
+don't read. Ordinary requests and their responses know nothing of this.
 """
 
 from collections import deque
@@ -13,23 +13,23 @@ from typing import Any, Protocol
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.interfaces import IReactorTime
 
-__all__ = ["COUNTED_BYTES", "LEAST_READ_BYTES", "AnswerReader", "LargeAnswers"]
+__all__ = ["COUNTED_BYTES", "LEAST_READ_BYTES", "LargeResponses", "ResponseReader"]
 
-#: An answer that holds less memory than this is not counted.
+#: A response that holds less memory than this is not counted.
 COUNTED_BYTES = 16 * 1024
 
-#: What a peer must at least take of its answer between two looks, while others wait for room.
+#: What a peer must at least read of its response between two sweeps, while others wait for room.
 LEAST_READ_BYTES = 64 * 1024
 
 
-class AnswerReader(Protocol):
-    """A connection whose peer reads an answer."""
+class ResponseReader(Protocol):
+    """A connection whose peer reads a response."""
 
-    def answer_progress(self) -> int:
-        """How many bytes of the answer under way have left."""
+    def response_progress(self) -> int:
+        """How many bytes of the response under way have left."""
 
     def give_up(self, reason: str) -> None:
-        """Close the connection, which forgets its answer."""
+        """Close the connection, which drops its response."""
 
 
 class _Held:
@@ -37,11 +37,11 @@ class _Held:
 
     def __init__(self, size_bytes: int) -> None:
         self.size_bytes = size_bytes
-        self.mark: int | None = None  # how much had left at the last look
+        self.mark: int | None = None  # how much had left at the last sweep
 
 
-class LargeAnswers:
-    """The large answers of one broker; lives in the reactor's thread.
+class LargeResponses:
+    """The large responses of one broker; lives in the reactor's thread.
 
     Args:
         limit_bytes: no further one is made while those under way hold more than this.
@@ -56,45 +56,45 @@ class LargeAnswers:
         self.limit_bytes = limit_bytes
         self.used_bytes = 0
         self._clock = clock
-        self._held: dict[AnswerReader, _Held] = {}
+        self._held: dict[ResponseReader, _Held] = {}
         self._queue: deque[Deferred[None]] = deque()
         self._making = False
 
     def make(self, function: Callable[..., Any], *args: Any) -> "Deferred[Any]":
-        """Call a function that makes an answer, when its turn has come and there is room.
+        """Call a function that makes a response, when no other is made and there is room.
 
         Returns:
-            A Deferred of what it returns, or what its Deferred fires with; the next turn begins
+            A Deferred of what it returns, or what its Deferred fires with; the next one is made
             after that. It can be cancelled.
         """
-        turn: Deferred[None] = Deferred(self._queue.remove)
-        self._queue.append(turn)
-        made = turn.addCallback(lambda _: maybeDeferred(function, *args).addBoth(self._made))
+        allowed: Deferred[None] = Deferred(self._queue.remove)
+        self._queue.append(allowed)
+        made = allowed.addCallback(lambda _: maybeDeferred(function, *args).addBoth(self._made))
         self._next()
         return made
 
-    def hold(self, reader: AnswerReader, size_bytes: int) -> None:
-        """An answer is on its way that could not leave at once: count it, if it is large."""
+    def hold(self, reader: ResponseReader, size_bytes: int) -> None:
+        """A response is on its way that could not leave at once: count it, if it is large."""
         if size_bytes >= COUNTED_BYTES:
             self.release(reader)
             self._held[reader] = _Held(size_bytes)
             self.used_bytes += size_bytes
 
-    def release(self, reader: AnswerReader) -> None:
-        """The answer has left, or its connection is gone."""
+    def release(self, reader: ResponseReader) -> None:
+        """The response has left, or its connection is gone."""
         held = self._held.pop(reader, None)
         if held is not None:
             self.used_bytes -= held.size_bytes
             self._next()
 
-    def look(self) -> None:
-        """Give up on who doesn't read, if others wait for room; call it every second or so."""
+    def sweep(self) -> None:
+        """Cut off peers that don't read, if others wait for room; call it every second or so."""
         if not self._queue or self.used_bytes <= self.limit_bytes:
             for held in self._held.values():
                 held.mark = None
             return
         for reader, held in list(self._held.items()):
-            progress = reader.answer_progress()
+            progress = reader.response_progress()
             if held.mark is not None and progress - held.mark < LEAST_READ_BYTES:
                 reader.give_up(
                     f"it did not read its answer of {held.size_bytes} bytes while others waited"
@@ -107,10 +107,10 @@ class LargeAnswers:
             self._queue.popleft().callback(None)
 
     def _made(self, result: Any) -> Any:
-        # Not at once: the answer has yet to reach its connection, which counts it.
-        self._clock.callLater(0, self._turn_ended)
+        # Not at once: the response has yet to reach its connection, which counts it.
+        self._clock.callLater(0, self._made_and_counted)
         return result
 
-    def _turn_ended(self) -> None:
+    def _made_and_counted(self) -> None:
         self._making = False
         self._next()

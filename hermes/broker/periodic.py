@@ -1,4 +1,4 @@
-"""Something that is done again and again, on whatever clock the service runs."""
+"""Something that is done periodically, on whatever clock the service runs."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,11 +9,11 @@ from twisted.python.failure import Failure
 
 from hermes.logs import ModuleLogger
 
-__all__ = ["RegularTask"]
+__all__ = ["PeriodicTask"]
 
 
-class RegularTask:
-    """Calls a function regularly; the next time is counted from when it has finished.
+class PeriodicTask:
+    """Calls a function periodically; each pause begins when the call before has finished.
 
     Twisted's `LoopingCall` would import the global reactor, which an embedded broker, with a
     reactor of its own, must not. A call that fails is logged, and the next one comes all the same.
@@ -48,7 +48,7 @@ class RegularTask:
         maybeDeferred(self._function).addErrback(self._failed).addCallback(self._again)
 
     def _failed(self, failure: Failure) -> None:
-        self._log.failure("a regular task failed; it is tried again in its time", failure)
+        self._log.failure("a periodic task failed; it will be retried", failure)
 
     def _again(self, _: Any) -> None:
         if not self._stopped:

@@ -7,22 +7,24 @@ from broker_bench import CountingClock
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.task import Clock
 
-from hermes.broker.turns import TURN_ENTRIES, TURN_SECONDS, SharedTurns, in_turns
+from hermes.broker.fairness import QUANTUM_ENTRIES, QUANTUM_SECONDS, FairScheduler, cooperatively
 
 
 def test_few_entries_are_served_at_once() -> None:
-    assert in_turns(SharedTurns(Clock()), list(range(TURN_ENTRIES)), lambda item: -item) == [
-        -item for item in range(TURN_ENTRIES)
-    ]
+    assert cooperatively(
+        FairScheduler(Clock()), list(range(QUANTUM_ENTRIES)), lambda item: -item
+    ) == [-item for item in range(QUANTUM_ENTRIES)]
 
 
 def test_many_take_a_turn_for_each_part() -> None:
     clock, served, results = CountingClock(), [], []
-    outcome: Any = in_turns(SharedTurns(clock), list(range(TURN_ENTRIES * 3)), served.append)
+    outcome: Any = cooperatively(
+        FairScheduler(clock), list(range(QUANTUM_ENTRIES * 3)), served.append
+    )
     outcome.addCallback(results.append)
-    assert len(served) == TURN_ENTRIES
+    assert len(served) == QUANTUM_ENTRIES
     clock.advance(0)
-    assert served == list(range(TURN_ENTRIES * 3))
+    assert served == list(range(QUANTUM_ENTRIES * 3))
     assert len(results) == 1
     assert clock.put_off == 2
 
@@ -32,14 +34,14 @@ def test_entries_that_take_their_time_end_the_turn() -> None:
 
     def slow(item: int) -> None:
         served.append(item)
-        clock.rightNow += TURN_SECONDS / 2
+        clock.rightNow += QUANTUM_SECONDS / 2
 
-    outcome = in_turns(SharedTurns(clock), list(range(10)), slow)
+    outcome = cooperatively(FairScheduler(clock), list(range(10)), slow)
     assert isinstance(outcome, Deferred)
     assert len(served) == 2
 
 
-@pytest.mark.parametrize("at", [3, TURN_ENTRIES + 3])
+@pytest.mark.parametrize("at", [3, QUANTUM_ENTRIES + 3])
 def test_what_fails_discards_the_results_there_are(at: int) -> None:
     clock, discarded, failures = Clock(), [], []
 
@@ -49,7 +51,9 @@ def test_what_fails_discards_the_results_there_are(at: int) -> None:
         return item
 
     try:
-        outcome: Any = in_turns(SharedTurns(clock), list(range(1000)), serve, discarded.append)
+        outcome: Any = cooperatively(
+            FairScheduler(clock), list(range(1000)), serve, discarded.append
+        )
         outcome.addErrback(lambda failure: failures.append(failure.type))
         clock.advance(0)
     except ValueError:
@@ -61,31 +65,31 @@ def test_what_fails_discards_the_results_there_are(at: int) -> None:
 
 def test_cancelled_it_discards_and_stops() -> None:
     clock, discarded, failures = Clock(), [], []
-    outcome: Any = in_turns(
-        SharedTurns(clock), list(range(1000)), lambda item: item, discarded.append
+    outcome: Any = cooperatively(
+        FairScheduler(clock), list(range(1000)), lambda item: item, discarded.append
     )
     outcome.addErrback(lambda failure: failures.append(failure.type))
     outcome.cancel()
     assert failures == [CancelledError]
     clock.advance(0)
-    assert discarded == list(range(TURN_ENTRIES))
+    assert discarded == list(range(QUANTUM_ENTRIES))
     assert not clock.getDelayedCalls()
 
 
 def test_connections_share_what_one_may_have() -> None:
     clock = CountingClock()
-    turns = SharedTurns(clock)
+    scheduler = FairScheduler(clock)
     served: list[int] = []
 
     def serve(number: int) -> None:
         served.append(number)
-        clock.rightNow += TURN_SECONDS / 2
-        turns.wait(lambda: serve(number))
+        clock.rightNow += QUANTUM_SECONDS / 2
+        scheduler.resume_later(lambda: serve(number))
 
-    assert turns.seconds == TURN_SECONDS
+    assert scheduler.quantum_seconds == QUANTUM_SECONDS
     for number in range(10):
-        turns.wait(lambda number=number: serve(number))
-    assert turns.seconds < TURN_SECONDS, "others wait"
+        scheduler.resume_later(lambda number=number: serve(number))
+    assert scheduler.quantum_seconds < QUANTUM_SECONDS, "others wait"
     (call,) = clock.getDelayedCalls()
     clock.calls.remove(call)
     call.func()
@@ -98,37 +102,39 @@ def test_connections_share_what_one_may_have() -> None:
 
 def test_a_turn_that_waits_again_waits_for_the_next_time() -> None:
     clock = CountingClock()
-    turns = SharedTurns(clock)
+    scheduler = FairScheduler(clock)
     served: list[int] = []
-    turns.wait(lambda: (served.append(1), turns.wait(lambda: served.append(2)))[0])
+    scheduler.resume_later(
+        lambda: (served.append(1), scheduler.resume_later(lambda: served.append(2)))[0]
+    )
     clock.advance(0)
     assert served == [1, 2]
     assert clock.put_off == 2
-    assert turns.seconds == TURN_SECONDS
+    assert scheduler.quantum_seconds == QUANTUM_SECONDS
 
 
 def test_the_more_wait_the_shorter_is_the_turn_of_who_comes() -> None:
     clock = CountingClock()
-    turns = SharedTurns(clock)
+    scheduler = FairScheduler(clock)
     used = 0.0
     for _ in range(1000):  # all in one round of the reactor, each with more to do than it may
-        used += turns.seconds
-        turns.wait(lambda: None)
-    assert used < 10 * TURN_SECONDS
+        used += scheduler.quantum_seconds
+        scheduler.resume_later(lambda: None)
+    assert used < 10 * QUANTUM_SECONDS
 
 
 def test_all_who_wait_have_their_turn_soon() -> None:
     clock = CountingClock()
-    turns = SharedTurns(clock)
+    scheduler = FairScheduler(clock)
     served: list[int] = []
 
     def serve(number: int) -> None:
-        clock.rightNow += turns.seconds
+        clock.rightNow += scheduler.quantum_seconds
         served.append(number)
-        turns.wait(lambda: serve(number))
+        scheduler.resume_later(lambda: serve(number))
 
     for number in range(1000):
-        turns.wait(lambda number=number: serve(number))
+        scheduler.resume_later(lambda number=number: serve(number))
     while len(served) < 1000:
         (call,) = clock.getDelayedCalls()
         clock.calls.remove(call)
@@ -139,15 +145,15 @@ def test_all_who_wait_have_their_turn_soon() -> None:
 
 def test_requests_share_their_turns_as_connections_do() -> None:
     clock = CountingClock()
-    turns = SharedTurns(clock)
+    scheduler = FairScheduler(clock)
     served: list[int] = []
 
     def slow(item: int) -> None:
         served.append(item)
-        clock.rightNow += TURN_SECONDS
+        clock.rightNow += QUANTUM_SECONDS
 
     for request in range(20):
-        in_turns(turns, [request] * 3, slow)
+        cooperatively(scheduler, [request] * 3, slow)
     assert served == list(range(20)), "one entry of each at once, at least"
     (call,) = clock.getDelayedCalls()
     clock.calls.remove(call)
@@ -157,10 +163,10 @@ def test_requests_share_their_turns_as_connections_do() -> None:
 
 def test_a_turn_that_fails_keeps_no_other_from_its_own() -> None:
     clock = CountingClock()
-    turns = SharedTurns(clock)
+    scheduler = FairScheduler(clock)
     served: list[int] = []
-    turns.wait(lambda: 1 // 0)
-    turns.wait(lambda: served.append(1))
+    scheduler.resume_later(lambda: 1 // 0)
+    scheduler.resume_later(lambda: served.append(1))
     with pytest.raises(ZeroDivisionError):
         clock.advance(0)
     clock.advance(0)

@@ -1,0 +1,194 @@
+"""Fairness: much work is done a quantum at a time, and the reactor serves others in between.
+
+`cooperatively` divides the entries of one request this way, a connection the requests that have
+arrived. `FairScheduler` says how large a quantum is and calls those that have more to do, one after
+the other: a thousand of them share what one may have.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
+
+__all__ = ["QUANTUM_BYTES", "QUANTUM_ENTRIES", "QUANTUM_SECONDS", "FairScheduler", "cooperatively"]
+
+#: The quantum in bytes: what one connection may send before others are served.
+QUANTUM_BYTES = 2 * 1024 * 1024
+
+#: The quantum in entries of one request.
+QUANTUM_ENTRIES = 256
+
+#: The quantum in time, where nobody waits. Most entries take microseconds; one that creates a
+#: partition's files takes a hundred times that.
+QUANTUM_SECONDS = 0.005
+
+#: How long all those that were called because they have more to do may take together; then the
+#: reactor looks for new input.
+_SHARED_SECONDS = 0.010
+
+#: A further quantum while others wait, and the further quanta of all of them together, however many
+#: there are.
+_CROWDED_SECONDS = 0.001
+_ALL_SECONDS = 0.250
+
+#: The quantum in bytes while others wait.
+_CROWDED_BYTES = 256 * 1024
+
+#: The smallest quantum in time: one request, or one entry of it.
+_LEAST_SECONDS = 0.000_02
+
+
+class FairScheduler:
+    """Shares the reactor among connections and requests; lives in the reactor's thread.
+
+    A round of the reactor serves every connection with new input, which may be a thousand. So the
+    more that wait, the shorter the quantum; and once a round has taken long, a quantum is one
+    request or one entry of it: those with more to do soon wait as well, and those with little are
+    done.
+
+    Args:
+        clock: the reactor, or a test's `Clock`.
+
+    Attributes:
+        now: the clock's time, in seconds.
+    """
+
+    def __init__(self, clock: IReactorTime) -> None:
+        self._clock = clock
+        self._waiting: deque[Callable[[], None]] = deque()
+        self._scheduled = False
+        self._running = False
+        self._used_seconds = 0.0  # since a round was last known to be over
+        self.now = clock.seconds
+
+    @property
+    def quantum_seconds(self) -> float:
+        """How long a quantum that begins now lasts."""
+        others = len(self._waiting)
+        if self._running and others:
+            return min(_CROWDED_SECONDS, _ALL_SECONDS / others)
+        if self._used_seconds >= _SHARED_SECONDS:
+            return _LEAST_SECONDS
+        return QUANTUM_SECONDS / (1 + others)
+
+    @property
+    def quantum_bytes(self) -> int:
+        """How much a connection may send in a quantum that begins now."""
+        return _CROWDED_BYTES if self.is_crowded else QUANTUM_BYTES
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether what has much to send should wait: others do, or the round has taken long."""
+        return bool(self._waiting) or self._used_seconds >= _SHARED_SECONDS
+
+    def count_used(self, began: float) -> None:
+        """Count a quantum that began at `began` and is over."""
+        self._used_seconds += self.now() - began
+        if self._used_seconds >= _SHARED_SECONDS:
+            self._schedule()  # where this round ends
+
+    def resume_later(self, resume: Callable[[], None]) -> None:
+        """Have `resume` called for the next quantum: after those that wait already."""
+        self._waiting.append(resume)
+        self._schedule()
+
+    def _schedule(self) -> None:
+        if not self._scheduled:
+            self._scheduled = True
+            self._clock.callLater(0, self._run)
+
+    def _run(self) -> None:
+        self._scheduled, self._running, self._used_seconds = False, True, 0.0
+        ends = self.now() + _SHARED_SECONDS
+        try:
+            for _ in range(len(self._waiting)):  # those that wait again do so for the next run
+                self._waiting.popleft()()
+                if self.now() >= ends:
+                    break
+        finally:
+            self._running, self._used_seconds = False, 0.0
+            if self._waiting:
+                self._schedule()
+
+
+def cooperatively(
+    scheduler: FairScheduler,
+    items: Sequence[Any],
+    serve: Callable[[Any], Any],
+    discard: Callable[[Any], None] = lambda result: None,
+) -> "list[Any] | Deferred[list[Any]]":
+    """Serve the entries of a request in order, a quantum at a time.
+
+    Args:
+        scheduler: shares the reactor.
+        items: the entries.
+        serve: called with each; what it raises ends the request.
+        discard: called with the results there are when the request ends early.
+
+    Returns:
+        The results; a Deferred of them when they took more than one quantum. It fails with what
+        `serve` raised, and can be cancelled.
+    """
+    parts = _Cooperation(scheduler, items, serve, discard)
+    return parts.results if parts.serve_some() else parts.finished()
+
+
+class _Cooperation:
+    def __init__(
+        self,
+        scheduler: FairScheduler,
+        items: Sequence[Any],
+        serve: Callable[[Any], Any],
+        discard: Callable[[Any], None],
+    ) -> None:
+        self.results: list[Any] = []
+        self._scheduler = scheduler
+        self._ended = False
+        self._items = items
+        self._serve = serve
+        self._discard = discard
+
+    def serve_some(self) -> bool:
+        """Serve for one quantum; whether that was all."""
+        results, items = self.results, self._items
+        now = self._scheduler.now
+        last = min(len(items), len(results) + QUANTUM_ENTRIES)
+        ends = now() + self._scheduler.quantum_seconds
+        try:
+            while len(results) < last:
+                results.append(self._serve(items[len(results)]))
+                if now() >= ends:
+                    break
+        except BaseException:
+            self._discard_all()
+            raise
+        return len(results) == len(items)
+
+    def finished(self) -> "Deferred[list[Any]]":
+        """Go on in further quanta."""
+        self._finished: Deferred[list[Any]] = Deferred(self._cancelled)
+        self._scheduler.resume_later(self._resume)
+        return self._finished
+
+    def _resume(self) -> None:
+        if self._ended:
+            return
+        try:
+            if not self.serve_some():
+                self._scheduler.resume_later(self._resume)
+                return
+        except Exception:
+            self._finished.errback()
+            return
+        self._finished.callback(self.results)
+
+    def _cancelled(self, _: object) -> None:
+        self._ended = True
+        self._discard_all()
+
+    def _discard_all(self) -> None:
+        for result in self.results:
+            self._discard(result)
+        self.results = []
