@@ -52,7 +52,7 @@ class BrokerConfig:
             kinds.ENDPOINTS,
             "Where to listen, as Twisted server endpoint strings. **The default is every "
             "interface, without a password**; `tcp:9092:interface=127.0.0.1` is this machine "
-            "only. Port 0 takes a free one, which the log and the ready file tell.",
+            "only. Port 0 takes a free one, which the log and the ready file name.",
             _NETWORK,
             replaces=("port",),
         ),
@@ -61,8 +61,8 @@ class BrokerConfig:
         str | None,
         Setting(
             kinds.optional(kinds.HOST, "own address"),
-            "The name under which the broker registers itself. No IPv6 "
-            "literal: 0.7's clients split it at the colons.",
+            "The name under which the broker registers itself. Not an IPv6 literal, since 0.7's "
+            "clients split it at the colons.",
             _NETWORK,
             replaces=("hostname",),
         ),
@@ -100,7 +100,7 @@ class BrokerConfig:
         int,
         Setting(
             kinds.size(1, kinds.INT32_MAX),
-            "A request that announces more closes its connection before a byte of it is kept.",
+            "A request that announces more closes its connection before any of it is stored.",
             _LIMITS,
             replaces=("max.socket.request.bytes",),
         ),
@@ -132,7 +132,7 @@ class BrokerConfig:
         int,
         Setting(
             kinds.duration(),
-            "A connection on which nothing moves for so long is closed; `0` for never.",
+            "A connection that is idle for one to two times this long is closed; `0` for never.",
             _LIMITS,
         ),
     ] = 10 * _MINUTE
@@ -149,8 +149,8 @@ class BrokerConfig:
         int,
         Setting(
             kinds.COUNT,
-            "Topics on this broker. No further one is created: error 72 where the produce is "
-            "answered, else the connection is closed. Those that are there are served in any case.",
+            "Topics on this broker. Further ones are not created: error 72 for an acknowledged "
+            "produce, else the connection is closed. Existing ones are always served.",
             _LIMITS,
         ),
     ] = 10_000
@@ -159,7 +159,7 @@ class BrokerConfig:
         Setting(
             kinds.COUNT,
             "The same for partitions that were written to, over all topics: each costs some 5 KB "
-            "of memory and a file descriptor or two.",
+            "of memory and one or two file descriptors.",
             _LIMITS,
         ),
     ] = 20_000
@@ -176,7 +176,7 @@ class BrokerConfig:
         int,
         Setting(
             kinds.PARTITION_COUNT,
-            "Partitions of a topic on this broker, where `topics` doesn't say.",
+            "Partitions of a topic on this broker, unless `topics` says otherwise.",
             _TOPICS,
             replaces=("num.partitions",),
         ),
@@ -194,8 +194,8 @@ class BrokerConfig:
         int,
         Setting(
             kinds.whole_number(1, kinds.INT32_MAX),
-            "Longest topic name in characters; a name whose directory would not fit the file "
-            "system is refused in any case.",
+            "Longest topic name in characters; a name whose directory the file system can't hold "
+            "is refused in any case.",
             _TOPICS,
             replaces=("max.topic.name.length",),
         ),
@@ -225,7 +225,7 @@ class BrokerConfig:
         int,
         Setting(
             kinds.duration(1),
-            "So is one whose first append is older than this.",
+            "A segment file whose first append is older than this is followed by a new one.",
             _STORAGE,
             replaces=("log.roll.hours",),
         ),
@@ -259,13 +259,13 @@ class BrokerConfig:
     ] = None
     retention_options: Annotated[
         Mapping[str, Any],
-        Setting(kinds.OPTIONS, "Handed to the retention policy as it is; for plugins.", _STORAGE),
+        Setting(kinds.OPTIONS, "Passed to the retention policy as it is; for plugins.", _STORAGE),
     ] = field(default_factory=dict)
     retention_check_interval_ms: Annotated[
         int,
         Setting(
             kinds.duration(1),
-            "How often the retention policies are asked.",
+            "How often the retention policies are applied.",
             _STORAGE,
             replaces=("log.cleanup.interval.mins",),
         ),
@@ -275,7 +275,7 @@ class BrokerConfig:
         int,
         Setting(
             kinds.COUNT,
-            "So many unflushed messages of a partition bring on a flush; only flushed messages "
+            "A partition is flushed after this many unflushed messages; only flushed messages "
             "are visible. 0.7's default is 500.",
             _FLUSH,
             replaces=("log.flush.interval",),
@@ -285,7 +285,7 @@ class BrokerConfig:
         int,
         Setting(
             kinds.duration(),
-            "The longest time that a message stays unflushed.",
+            "A message is flushed after this long at the latest.",
             _FLUSH,
             replaces=("log.default.flush.interval.ms",),
         ),
@@ -294,14 +294,15 @@ class BrokerConfig:
         int,
         Setting(
             kinds.duration(),
-            "Holds instead of a shorter `flush_interval`: 0.7 looks for what is due only so often, "
-            "every 3s by default. With `0` each flush comes exactly when it is due.",
+            "Lower bound for `flush_interval`, imitating 0.7's periodic check (every 3s there). "
+            "`0`: no bound.",
             _FLUSH,
             replaces=("log.default.flush.scheduler.interval.ms",),
         ),
     ] = 0
     flush_threads: Annotated[
-        int, Setting(kinds.COUNT, "Threads that flush; one partition never takes two.", _FLUSH)
+        int,
+        Setting(kinds.COUNT, "Threads that flush; a partition never takes more than one.", _FLUSH),
     ] = 2
 
     coordination: Annotated[
@@ -328,7 +329,7 @@ class BrokerConfig:
         int,
         Setting(
             kinds.size(1 << 20),
-            "The memory that embedded coordination's nodes may take; further ones are refused.",
+            "Memory that embedded coordination's nodes may take; beyond it new ones are refused.",
             _COORDINATION,
         ),
     ] = 64 << 20
@@ -345,7 +346,7 @@ class BrokerConfig:
         int,
         Setting(
             kinds.duration(1),
-            "After so long without a sign of life the broker counts as gone.",
+            "ZooKeeper removes the broker's registration after this long without contact.",
             _COORDINATION,
             replaces=("zk.sessiontimeout.ms",),
         ),
@@ -363,8 +364,8 @@ class BrokerConfig:
         int,
         Setting(
             kinds.duration(),
-            "Accepted, without effect, for the sake of 0.7's files: there, too, no broker uses it; "
-            "consumers wait so long between two tries to rebalance (here `rebalance_backoff` of "
+            "Accepted for 0.7's files, without effect: no broker uses it there either. 0.7's "
+            "consumers wait this long between attempts to rebalance (here `rebalance_backoff` of "
             "`ConsumerConfig`).",
             _COORDINATION,
             replaces=("zk.synctime.ms",),
@@ -375,8 +376,8 @@ class BrokerConfig:
         int,
         Setting(
             kinds.COUNT,
-            "Threads for what may wait for a disk: cold reads, deletions, recovery, large "
-            "compressed sets.",
+            "Threads for what may wait for a disk or ZooKeeper: cold reads, large compressed sets "
+            "and requests, searches by time, retention, deletes, recovery.",
             _PROCESS,
             replaces=("num.threads",),
         ),
@@ -385,7 +386,7 @@ class BrokerConfig:
         int,
         Setting(
             kinds.duration(),
-            "On SIGTERM, how long answers in flight may take before their connections are closed.",
+            "On SIGTERM, how long responses in flight may take before their connections are cut.",
             _PROCESS,
         ),
     ] = 10 * _SECOND
@@ -393,7 +394,7 @@ class BrokerConfig:
         int,
         Setting(
             kinds.duration(),
-            "How often the log gets a line of counters; `0` for never.",
+            "How often a line of counters is logged; `0` for never.",
             _PROCESS,
             replaces=("monitoring.period.secs",),
         ),
@@ -402,7 +403,7 @@ class BrokerConfig:
         str,
         Setting(
             kinds.choice("text", "json"),
-            "How log lines are written: for people or for machines.",
+            "The format of log lines: for people or for machines.",
             _PROCESS,
         ),
     ] = "text"
@@ -410,7 +411,7 @@ class BrokerConfig:
         str,
         Setting(
             kinds.choice("debug", "info", "warn", "error", "critical"),
-            "The least level that the log gets.",
+            "The lowest level that is logged.",
             _PROCESS,
         ),
     ] = "info"
@@ -418,7 +419,7 @@ class BrokerConfig:
         Path | None,
         Setting(
             kinds.optional(kinds.PATH, "none"),
-            "A JSON file, written when every port is open, that holds the actual addresses. "
+            "A JSON file with the actual addresses, written when every port is open. "
             "`--ready-file` overrides it.",
             _PROCESS,
         ),

@@ -21,9 +21,10 @@ broker_id: 0
 log_dir: /var/lib/hermes
 ```
 
-[examples/broker.yaml](../examples/broker.yaml) is a longer one. The file is checked before
-anything starts: an unknown key, a wrong type or a bad unit is one line on stderr that names the key
-and what was expected, and exit status 1. `hermes config check broker.yaml` does only that.
+[examples/broker.yaml](../examples/broker.yaml) is a longer example. The file is checked before
+anything starts: an unknown key, a wrong type or a bad unit is reported in one line on stderr, which
+names the key and what was expected, with exit status 1. `hermes config check broker.yaml` does only
+that.
 
 - **Sizes** are written `1GiB`, `64KiB` (binary: 1024), `100MB`, `500kB` (decimal: 1000), or as a
   plain number of bytes. `64k` is refused, since it could mean either.
@@ -33,17 +34,17 @@ and what was expected, and exit status 1. `hermes config check broker.yaml` does
   `tcp:9092`, `tcp:9092:interface=127.0.0.1`, `tcp6:9092:interface=\\:\\:1`,
   `unix:/run/hermes.sock` (for programs of your own, or a proxy: Hermes' clients and the command
   connect by TCP). Port 0 takes any free port; the log and the ready file say which.
-- **Paths** that are relative start at the directory of broker.yaml.
-- YAML is read strictly: only `true` and `false` are truth values, a key given twice is an error,
-  and a topic may be called `123` or `no` without quotes.
+- **Relative paths** start at the directory of broker.yaml.
+- **YAML** is read strictly: only `true` and `false` are booleans, a duplicate key is an error, and
+  a topic may be called `123` or `no` without quotes.
 """
 
 _TOPICS_INTRODUCTION = """\
-## Settings of single topics
+## Per-topic settings
 
-Under `topics`, by the topic's name. What is not given there follows the broker's setting. A topic
-that is named there is created when the broker starts, so that producers know its partitions before
-its first message; one that was deleted comes back with the next start.
+Under `topics`, by the topic's name. A setting that is not given there follows the broker's. A topic
+named there is created when the broker starts, so that producers know its partitions before its
+first message; a deleted one is created again at the next start.
 
 ```yaml
 broker_id: 0
@@ -62,12 +63,12 @@ _KAFKA_INTRODUCTION = """\
 ## Coming from Kafka 0.7
 
 `hermes config import server.properties > broker.yaml` translates a broker's file: every key below,
-units and all, and only what the file sets. Keys without an equivalent are named on stderr. Hermes'
-own defaults differ where users gain: a message is visible in milliseconds rather than after
-500 messages or 3 seconds (`flush_messages`, `flush_check_interval`), the port is 9092 rather than
-6667, and what 0.7 leaves unbounded has a limit.
+including units, and only what the file sets. Keys without an equivalent are named on stderr. Some
+of Hermes' defaults differ: a message is visible after milliseconds rather than after 500 messages
+or 3 seconds (`flush_messages`, `flush_check_interval`), the port is 9092 rather than 6667, and what
+0.7 leaves unbounded has a limit.
 
-`log.default.flush.scheduler.interval.ms` alone sets `flush_interval` as well, as it does in 0.7.
+`log.default.flush.scheduler.interval.ms` alone also sets `flush_interval`, as it does in 0.7.
 `port` becomes an endpoint and `hostname` the advertised name; `enable.zookeeper=false` becomes
 `coordination: none`.
 """
@@ -98,7 +99,7 @@ def _table(settings: Iterable[Setting]) -> str:
 
 
 def _topic_table() -> str:
-    lines = ["| setting | value | instead of | meaning |", "|---|---|---|---|"]
+    lines = ["| setting | value | overrides | meaning |", "|---|---|---|---|"]
     for key, setting in TOPIC_SETTINGS.items():
         fallback = DEFAULT_OF.get(key, key)
         lines.append(f"| `{key}` | {setting.kind.name} | `{fallback}` | {setting.doc} |")

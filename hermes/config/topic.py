@@ -25,7 +25,7 @@ UNSET: Final = Unset.UNSET
 
 @dataclass(frozen=True, kw_only=True)
 class TopicConfig:
-    """What broker.yaml says about one topic; what it doesn't say follows the broker's settings."""
+    """What broker.yaml says about one topic; the rest follows the broker's settings."""
 
     partitions: Annotated[
         int | Unset,
@@ -39,7 +39,7 @@ class TopicConfig:
         int | Unset,
         Setting(
             kinds.size(),
-            "A larger segment file is followed by a new one.",
+            "A segment file larger than this is followed by a new one.",
             replaces=("topic.log.file.size",),
         ),
     ] = UNSET
@@ -47,7 +47,7 @@ class TopicConfig:
         int | Unset,
         Setting(
             kinds.duration(1),
-            "So is one whose first append is older.",
+            "A segment file whose first append is older than this is followed by a new one.",
             replaces=("topic.log.roll.hours",),
         ),
     ] = UNSET
@@ -77,13 +77,14 @@ class TopicConfig:
         ),
     ] = UNSET
     flush_messages: Annotated[
-        int | Unset, Setting(kinds.COUNT, "So many unflushed messages bring on a flush.")
+        int | Unset,
+        Setting(kinds.COUNT, "A partition is flushed after this many unflushed messages."),
     ] = UNSET
     flush_interval_ms: Annotated[
         int | Unset,
         Setting(
             kinds.duration(),
-            "The longest time that a message stays unflushed.",
+            "A message is flushed after this long at the latest.",
             replaces=("topic.flush.intervals.ms",),
         ),
     ] = UNSET
@@ -105,8 +106,8 @@ class TopicSettings:
         retention_time_ms: None for no limit.
         retention_bytes: None for no limit.
         retention_options: free for third-party policies; don't change it.
-        flush_messages: unflushed messages that bring on a flush, >= 1.
-        flush_interval_ms: the longest time that a message stays unflushed, >= 0.
+        flush_messages: unflushed messages after which a partition is flushed, >= 1.
+        flush_interval_ms: how long a message stays unflushed at most, >= 0.
     """
 
     partitions: int
