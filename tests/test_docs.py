@@ -1,13 +1,13 @@
-"""The documentation tells the truth: its code runs, its commands exist, its links lead somewhere.
+"""The documentation is correct: its code runs, its commands exist, its links lead somewhere.
 
 What a fenced block is checked for follows from the words after its three backticks:
 
-- `python test`: the file's tested blocks run, in their order, as one program in an empty
-  directory. With `python test broker` there is a broker, whose address takes the place of
-  `localhost:9092` and `"localhost", 9092`, and that of its coordination of `localhost:2181`.
+- `python test`: the file's tested blocks run, in order, as one program in an empty directory. With
+  `python test broker` a broker runs, whose address replaces `localhost:9092` and
+  `"localhost", 9092`; the address of its coordination replaces `localhost:2181`.
 - `python` alone must be Python.
 - `yaml test` must load as a broker.yaml; `yaml` alone must be YAML.
-- `sh`: each command must exist; those of `hermes` with each subcommand and option.
+- `sh`: each command must exist; for `hermes`, each subcommand and option too.
 """
 
 import ast
@@ -33,7 +33,7 @@ ROOT = Path(__file__).parents[1]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 DOCUMENT_NAMES = [str(path.relative_to(ROOT)) for path in DOCUMENTS]
 
-# Programs that a reader has, beside Hermes' own.
+# Programs that a reader has, apart from Hermes' own.
 KNOWN_PROGRAMS = (
     "cat cd cmp cp curl cut echo export git grep head kill ls mkdir pip printf python python3 rm "
     "sort source sudo systemctl tail tee ulimit uniq wc"
@@ -54,7 +54,7 @@ ACTIVATED = {
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block: what stands after its backticks, its text, and the line it starts in."""
+    """A fenced block: the words after its backticks, its text, and the line where it starts."""
 
     document: Path
     words: tuple[str, ...]
@@ -66,7 +66,7 @@ class Block:
 
 
 def blocks(*wanted: str) -> list[Block]:
-    """The blocks, of all documents, that begin with these words."""
+    """The blocks of all documents that begin with these words."""
     found = []
     for document in DOCUMENTS:
         content = document.read_text(encoding="utf-8")
@@ -80,7 +80,7 @@ def blocks(*wanted: str) -> list[Block]:
 
 
 def tested_programs() -> list[ParameterSet]:
-    """The `python test` blocks, in a list a document."""
+    """The `python test` blocks, one list per document."""
     tested = blocks("python", "test")
     programs = [[block for block in tested if block.document == each] for each in DOCUMENTS]
     return [
@@ -108,8 +108,8 @@ def test_the_code_runs(
             coordination="embedded", coordination_listen="tcp:0:interface=127.0.0.1"
         )
         port = broker.port
-        (told,) = [line for line in broker.lines if "coordination is embedded" in line]
-        source = source.replace("localhost:2181", re.findall(r"127\.0\.0\.1:\d+", told)[0])
+        (line,) = [line for line in broker.lines if "coordination is embedded" in line]
+        source = source.replace("localhost:2181", re.findall(r"127\.0\.0\.1:\d+", line)[0])
         source = source.replace("localhost:9092", f"127.0.0.1:{port}")
         source = source.replace('"localhost", 9092', f'"127.0.0.1", {port}')
     script = tmp_path / program_blocks[0].document.with_suffix(".py").name
@@ -174,7 +174,7 @@ def test_a_command_exists(block: Block, command: list[str]) -> None:
     elif name == "twistd":
         assert "hermes" in command, f"{block}: {command}"
     else:
-        assert name in KNOWN_PROGRAMS.split(), f"{block}: {name} is no program that a reader has"
+        assert name in KNOWN_PROGRAMS.split(), f"{block}: a reader doesn't have {name}"
 
 
 def check_hermes(block: Block, arguments: list[str]) -> None:
@@ -210,6 +210,13 @@ def test_links_lead_somewhere(document: Path) -> None:
                 re.sub(r"[^\w\- ]", "", h.lower()).strip().replace(" ", "-") for h in headings
             }
             assert anchor in anchors, f"{document.name}: {target}"
+
+
+def test_the_readme_lists_every_page() -> None:
+    listed = re.findall(r"^\| \[(docs/[^]]+)\]", (ROOT / "README.md").read_text(), re.MULTILINE)
+    package_only = {"docs/description.md"}
+    pages = {str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md")}
+    assert sorted(listed) == sorted(pages - package_only)
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=DOCUMENT_NAMES)

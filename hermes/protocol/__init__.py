@@ -9,7 +9,7 @@
     wire                    integers and strings, which everything else is made of
     topics                  which names are allowed
 
-docs/wire-protocol.md has the byte tables.
+docs/message-format.md and docs/wire-protocol.md have the byte tables.
 """
 
 from hermes.protocol.compression import MIN_CHARGE_BYTES, Codec, compress, decompress
