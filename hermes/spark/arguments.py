@@ -42,7 +42,7 @@ _WORDS: Final = {
 
 
 def named(name: str) -> Column:
-    """The column of that very name, whatever characters it has."""
+    """The column of exactly this name, whatever characters it has."""
     return sf.col(f"`{name.replace('`', '``')}`")
 
 
@@ -54,7 +54,7 @@ def unguessable_name() -> str:
 def column_type(
     df: DataFrame, name: str, argument: str, types: tuple[type[DataType], ...], expected: str
 ) -> DataType:
-    """Look up a column that must be there, once, and be of certain types.
+    """Look up a column that must exist, once, and be of certain types.
 
     Args:
         df: where.
@@ -64,7 +64,7 @@ def column_type(
         expected: the same in words: `a timestamp`.
 
     Raises:
-        ConfigError: it isn't there, is there twice, or is of another type.
+        ConfigError: it is missing, duplicated, or of another type.
     """
     found = [field.dataType for field in df.schema.fields if field.name == name]
     if len(found) != 1:
@@ -86,7 +86,7 @@ def require_time(df: DataFrame, name: str, argument: str) -> None:
 def require_columns(
     df: DataFrame, names: str | Sequence[str], argument: str, *, least: int = 0
 ) -> list[str]:
-    """Check that columns are there.
+    """Check that columns exist.
 
     Args:
         df: where.
@@ -95,10 +95,10 @@ def require_columns(
         least: how many there must be.
 
     Returns:
-        The names as a list of the caller's own.
+        The names as a new list.
 
     Raises:
-        ConfigError: one isn't there, or is named twice, or there are too few.
+        ConfigError: one is missing, or named twice, or there are too few.
     """
     listed = [names] if isinstance(names, str) else list(names)
     if len(listed) < least or len(set(listed)) < len(listed):
@@ -109,7 +109,7 @@ def require_columns(
 
 
 def require_new(columns: Iterable[str], name: str, argument: str) -> None:
-    """Check that a name is still free; Spark doesn't tell upper from lower case.
+    """Check that a name is still free; Spark ignores case.
 
     Raises:
         ConfigError: it is taken.
@@ -131,7 +131,7 @@ def as_ms(value: Duration, argument: str, *, least_ms: int = 0) -> int:
         Milliseconds.
 
     Raises:
-        ConfigError: it is no duration, or too short.
+        ConfigError: it is not a duration, or too short.
     """
     try:
         if isinstance(value, timedelta):

@@ -1,6 +1,6 @@
 """Brokers, topics and partitions as a driver sees them, asked again when a broker doesn't answer.
 
-One `Cluster` serves one planning, or one stream for as long as it runs. Brokers come from
+One `Cluster` serves one planning, or one stream for as long as it runs. Brokers are found in
 ZooKeeper, or are all listed; what one can't answer within the retries is the caller's error.
 """
 
@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterable
 from functools import partial
 from types import TracebackType
-from typing import Final, NamedTuple, Self, TypeVar
+from typing import Final, Self, TypeVar
 
 from hermes.client import EARLIEST, LATEST, SimpleConsumer
 from hermes.client.retries import is_retriable
@@ -19,19 +19,23 @@ from hermes.coordination.cluster import (
     read_partition_counts,
     read_topics,
 )
+from hermes.coordination.group_state import store_offsets
+from hermes.coordination.layout import BrokerPartition, GroupPaths, check_node_name
 from hermes.coordination.sessions import Session
 from hermes.errors import (
     BrokerTimeoutError,
     BrokerUnavailableError,
+    CoordinationError,
+    GroupActiveError,
     HermesError,
     RoutingError,
     UnsupportedRequestVersionError,
 )
 from hermes.protocol import BoundaryRequest, MetadataRequest
-from hermes.spark.offsets import TopicPartition
-from hermes.spark.options import ClusterAddress
+from hermes.spark.offsets import Offsets, TopicPartition
+from hermes.spark.options import ClusterAddress, Retries
 
-__all__ = ["DEFAULT_RETRIES", "Cluster", "Retries"]
+__all__ = ["Cluster"]
 
 T = TypeVar("T")
 
@@ -40,27 +44,11 @@ _log = logging.getLogger(__name__)
 _SILENT: Final = (BrokerUnavailableError, BrokerTimeoutError)
 
 
-class Retries(NamedTuple):
-    """How often, and after how long, what failed is tried again.
-
-    Attributes:
-        times: 0 or more.
-        seconds: before each of them, 0 or more.
-    """
-
-    times: int
-    seconds: float
-
-
-#: What the options say unless told otherwise.
-DEFAULT_RETRIES: Final = Retries(3, 1.0)
-
-
 class Cluster:
     """The brokers of an address. Not for several threads.
 
     Example:
-        with Cluster(ClusterAddress(bootstrap=(("localhost", 9092),))) as cluster:
+        with Cluster(ClusterAddress((("localhost", 9092),)), Retries(3, 1.0)) as cluster:
             for partition in cluster.partitions("clicks"):
                 print(partition, cluster.latest(partition))
 
@@ -69,25 +57,18 @@ class Cluster:
 
     Args:
         address: how the brokers are found.
-        retries: for whatever may go well another time.
-        pause: waits for some seconds.
+        retries: for whatever may succeed another time.
     """
 
-    def __init__(
-        self,
-        address: ClusterAddress,
-        retries: Retries = DEFAULT_RETRIES,
-        pause: Callable[[float], object] | None = None,
-    ) -> None:
+    def __init__(self, address: ClusterAddress, retries: Retries) -> None:
         self._address = address
         self._retries = retries
-        self._pause = pause or threading.Event().wait
         self._session: Session | None = None
         self._consumers: dict[tuple[str, int], SimpleConsumer] = {}
         self._known: dict[int, tuple[str, int]] = {}
         self._faults = NodeFaults(_log, "the cluster as ZooKeeper has it")
 
-    # -- who is there ---------------------------------------------------------------------------
+    # -- brokers and partitions -----------------------------------------------------------------
 
     def brokers(self) -> dict[int, tuple[str, int]]:
         """Where each broker listens now, by id: (host, port).
@@ -100,15 +81,15 @@ class Cluster:
     def topics(self) -> list[str]:
         """The topics of all brokers, sorted."""
         if self._address.zookeeper:
-            return self._retried(lambda: read_topics(self.zookeeper()))
+            return self._retried(lambda: read_topics(self._zookeeper()))
         described = (self.ask(number, _topics) for number in self._retried(self._brokers))
         return sorted({topic for topics in described for topic in topics})
 
     def partitions(self, topic: str) -> list[TopicPartition]:
-        """A topic's partitions on the brokers that are there, sorted; none if it is unknown."""
+        """A topic's partitions on the brokers that exist now, sorted; none if it is unknown."""
         if self._address.zookeeper:
             counts = self._retried(
-                lambda: read_partition_counts(self.zookeeper(), topic, self._faults.note)
+                lambda: read_partition_counts(self._zookeeper(), topic, self._faults.note)
             )
         else:
             ask = partial(_partition_count, topic=topic)
@@ -120,10 +101,10 @@ class Cluster:
         ]
 
     def has(self, partition: TopicPartition) -> bool:
-        """Whether a partition is there, by what its broker says.
+        """Whether a partition exists, as its broker says.
 
-        A broker that starts is in ZooKeeper some moments before its topics are. One of Kafka 0.7
-        can't be asked, and is taken to have what it had.
+        A broker that starts is in ZooKeeper some moments before its topics are. Kafka 0.7 can't be
+        asked, and is taken to have what it had.
         """
 
         def ask(consumer: SimpleConsumer) -> bool:
@@ -133,18 +114,18 @@ class Cluster:
 
         return self.ask(partition.broker_id, ask)
 
-    # -- what a partition holds -----------------------------------------------------------------
+    # -- offsets --------------------------------------------------------------------------------
 
     def earliest(self, partition: TopicPartition) -> int:
         """The first offset of a partition; 0 before anything was written to it."""
         return self._offset_before(partition, EARLIEST) or 0
 
     def latest(self, partition: TopicPartition) -> int:
-        """The offset behind the last readable message of a partition."""
+        """The offset after the last readable message of a partition."""
         return self._offset_before(partition, LATEST) or 0
 
     def offset_at(self, partition: TopicPartition, time_ms: int) -> int:
-        """Where what was appended at a time (ms since 1970) or later begins."""
+        """Where the messages appended at a time (ms since 1970) or later begin."""
         if time_ms <= 0:
             return self.earliest(partition)  # the time before would be one of the special ones
         found = self._offset_before(partition, time_ms - 1)
@@ -154,7 +135,7 @@ class Cluster:
         """The largest offset, not after the given one, at which a message starts.
 
         Returns:
-            The offset; None when the broker is one of Kafka 0.7, which can't be asked.
+            The offset; None when the broker is a Kafka 0.7, which can't be asked.
         """
 
         def ask(consumer: SimpleConsumer) -> int | None:
@@ -171,7 +152,7 @@ class Cluster:
     def answers(
         self, partitions: Iterable[TopicPartition], question: Callable[[TopicPartition], T]
     ) -> dict[TopicPartition, T]:
-        """Ask about each partition, and do without those whose broker is away.
+        """Ask about each partition, and do without those whose broker is unavailable.
 
         ZooKeeper lists a broker that was killed until its session times out. It is asked with one
         round of retries, not one for each of its partitions.
@@ -181,7 +162,7 @@ class Cluster:
             question: asks a partition's broker, through this cluster.
 
         Returns:
-            The answers, without any of a broker that did not give all of them.
+            The answers, without those of brokers that failed to give all of them.
 
         Raises:
             BrokerUnavailableError, BrokerTimeoutError: a broker does not answer, and the brokers
@@ -197,17 +178,42 @@ class Cluster:
             except _SILENT as error:
                 if not self._address.zookeeper:
                     raise
-                _log.warning("broker %d is registered, but away: %s", each.broker_id, error)
+                _log.warning("broker %d is registered, but unavailable: %s", each.broker_id, error)
                 silent.add(each.broker_id)
         return {each: found[each] for each in found if each.broker_id not in silent}
 
-    def zookeeper(self) -> Session:
-        """The session with ZooKeeper, for clusters whose address is one."""
-        if self._session is None:
-            session = Session(self._address.zookeeper)
-            session.start()
-            self._session = session
-        return self._session
+    # -- progress for monitoring ----------------------------------------------------------------
+
+    def check_group(self, group: str) -> None:
+        """Refuse to publish progress as a group that has members: its offsets are theirs.
+
+        For clusters whose address is a ZooKeeper.
+
+        Raises:
+            ConfigError: it is not a name for a group.
+            GroupActiveError: it has members.
+        """
+        check_node_name("groupId", group)
+        if self._zookeeper().children(GroupPaths(group).ids):
+            raise GroupActiveError(
+                f"groupId: group {group!r} has members, whose offsets these are; choose another "
+                "name"
+            )
+
+    def publish(self, group: str, offsets: Offsets) -> None:
+        """Store offsets as a group's, for those who watch lags, unless it has members by now.
+
+        `hermes groups` and tools of Kafka 0.7 show them; nothing here ever reads them. What can't
+        be stored is logged: the next time will do.
+        """
+        by_node = {
+            (each.topic, BrokerPartition(each.broker_id, each.partition)): offset
+            for each, offset in offsets.items()
+        }
+        try:
+            store_offsets(self._zookeeper(), group, by_node)
+        except CoordinationError as error:
+            _log.warning("the progress of group %r is not published: %s", group, error)
 
     # -- within ---------------------------------------------------------------------------------
 
@@ -231,12 +237,19 @@ class Cluster:
     ) -> None:
         self.close()
 
+    def _zookeeper(self) -> Session:
+        if self._session is None:
+            session = Session(self._address.zookeeper)
+            session.start()
+            self._session = session
+        return self._session
+
     def _brokers(self) -> dict[int, tuple[str, int]]:
         return self._known or self._learn()
 
     def _learn(self) -> dict[int, tuple[str, int]]:
         if self._address.zookeeper:
-            nodes = read_brokers(self.zookeeper(), self._faults.note)
+            nodes = read_brokers(self._zookeeper(), self._faults.note)
             self._known = {number: (node.host, node.port) for number, node in nodes.items()}
         else:
             self._known = self._listed()
@@ -250,8 +263,8 @@ class Cluster:
         """The consumer of a broker, wherever that is now."""
         address = self._brokers().get(broker_id) or self._learn().get(broker_id)
         if address is None:
-            there = ", ".join(map(str, self._known))
-            raise BrokerUnavailableError(f"there is no broker {broker_id} now, but {there}")
+            known = ", ".join(map(str, self._known))
+            raise BrokerUnavailableError(f"there is no broker {broker_id} now, but {known}")
         return self._connected(address)
 
     def _connected(self, address: tuple[str, int]) -> SimpleConsumer:
@@ -260,7 +273,7 @@ class Cluster:
         return self._consumers[address]
 
     def _listed(self) -> dict[int, tuple[str, int]]:
-        """Learn the id of every server of the list."""
+        """Learn the id of every server in the list."""
         found: dict[int, tuple[str, int]] = {}
         for address in self._address.bootstrap:
             broker_id = _broker_id(self._connected(address))
@@ -268,7 +281,7 @@ class Cluster:
                 one, other = (f"{host}:{port}" for host, port in (found[broker_id], address))
                 raise RoutingError(
                     f"{one} and {other} both say that they are broker {broker_id}: name each "
-                    "broker once in hermes.bootstrap.servers, and give each an id of its own"
+                    "broker once in hermes.bootstrap.servers, and give each its own id"
                 )
             found[broker_id] = address
         return dict(sorted(found.items()))
@@ -286,7 +299,7 @@ class Cluster:
             except HermesError as error:
                 if not left or not is_retriable(error):
                     raise
-            self._pause(self._retries.seconds)
+            threading.Event().wait(self._retries.seconds)
             if self._address.zookeeper:
                 self._known = {}  # the broker may be elsewhere by now
         raise AssertionError("the last attempt returns or raises")
@@ -297,7 +310,7 @@ def _broker_id(consumer: SimpleConsumer) -> int:
         return consumer.metadata([]).broker_id
     except UnsupportedRequestVersionError as error:
         raise RoutingError(
-            f"{consumer.address} is a broker of Kafka 0.7, which does not tell its id and "
+            f"{consumer.address} is a broker of Kafka 0.7, which doesn't report its id and "
             "partitions: give hermes.zookeeper instead of hermes.bootstrap.servers"
         ) from error
 

@@ -8,11 +8,11 @@ Messages of Kafka 0.7 have a value and nothing else, so an id travels inside it:
     12          n       bytes       the id
     12 + n      rest    bytes       the value
 
-What doesn't begin with the eight bytes, or is shorter than its header says, has no envelope. No
-text begins so, since C1 is never part of UTF-8, no MessagePack, which never uses C1, no Avro file
-and nothing that was compressed; of values of random bytes it would be one of 2^64.
+What doesn't begin with the eight bytes, or is shorter than its header says, has no envelope. Text
+never begins this way, since C1 is not part of UTF-8; neither does MessagePack, which never uses C1,
+nor an Avro file nor compressed data. Of random values it would be one in 2^64.
 
-An envelope around an envelope is taken apart one layer at a time, the outer first.
+An envelope around an envelope is taken apart one layer at a time, the outer one first.
 """
 
 from typing import Final
@@ -49,32 +49,32 @@ def add_ids(ids: pa.Array, values: pa.Array) -> pa.Array:
     fixed = pa.FixedSizeBinaryArray.from_buffers(
         pa.binary(4), len(lengths), [None, pa.py_buffer(lengths.astype(np.dtype(">u4")))]
     )
-    nothing = pa.scalar(b"", kind)  # stands between the parts
+    nothing = pa.scalar(b"", kind)  # between the parts
     return pc.binary_join_element_wise(
         pa.scalar(MAGIC, kind), fixed.cast(kind), ids, values, nothing
     )
 
 
 def split_id(df: DataFrame) -> DataFrame:
-    """Take ids and values apart that the sink's option `idColumn` put together.
+    """Separate ids and values that the sink's option `idColumn` put together.
 
-    Runs within Spark, without Python. As the sink sends at least once, this and dropping
-    duplicates gives every message once:
+    Runs inside the JVM. As the sink sends at least once, this and dropping duplicates gives every
+    message once:
 
     Example:
         messages = spark.read.format("hermes").options(**options).load()
         once = split_id(messages).dropDuplicates(["id"])
 
-    Messages without an envelope have no id, and Spark takes all of these for duplicates of each
-    other: keep them out of `dropDuplicates`, for instance with `where("id is not null")`.
+    Messages without an envelope have no id, and to Spark they are all duplicates of each other:
+    keep them out of `dropDuplicates`, for instance with `where("id is not null")`.
 
     Args:
         df: with a binary column `value`, and none named `id`; a stream or not.
 
     Returns:
-        The same rows and columns, `value` without its envelope, and behind them `id`, a string;
-        null, beside the value as it is, where there is no envelope. Ids that were binary keep
-        their bytes: `col("id").cast("binary")`.
+        The same rows and columns, `value` without its envelope, followed by `id`, a string. Where
+        there is no envelope, `value` is unchanged and `id` null. Ids that were binary keep their
+        bytes: `col("id").cast("binary")`.
 
     Raises:
         ConfigError: `value` is missing or not binary, or there is a column `id` already.
@@ -86,7 +86,7 @@ def split_id(df: DataFrame) -> DataFrame:
     end = length + sf.lit(_HEADER_BYTES)
     begins_so = sf.substring(value, 1, len(MAGIC)) == sf.lit(MAGIC)
     has_header = sf.length(value) >= sf.lit(_HEADER_BYTES)
-    # The length is computed from an envelope's bytes only: CASE goes from left to right.
+    # The length is only computed from an envelope's bytes: CASE is evaluated from left to right.
     fits = sf.when(begins_so & has_header, end <= sf.length(value)).otherwise(sf.lit(False))
     found = sf.substring(value, sf.lit(_HEADER_BYTES + 1), length.cast("int")).cast("string")
     rest = sf.substring(value, end.cast("int") + sf.lit(1), sf.length(value))

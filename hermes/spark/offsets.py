@@ -27,7 +27,7 @@ __all__ = [
     "unnested",
 ]
 
-#: Instead of an offset: the first one that there is.
+#: Instead of an offset: the earliest one.
 EARLIEST_OFFSET: Final = -2
 #: Instead of an offset: the end.
 LATEST_OFFSET: Final = -1
@@ -62,7 +62,7 @@ def nested(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
 
 
 def unnested(value: Mapping[str, Mapping[str, int]]) -> Offsets:
-    """What `nested` was made from.
+    """The reverse of `nested`.
 
     Raises:
         ValueError: it has another shape; the text says where.
@@ -71,7 +71,7 @@ def unnested(value: Mapping[str, Mapping[str, int]]) -> Offsets:
 
 
 def format_offsets(offsets: Mapping[TopicPartition, int]) -> str:
-    """Offsets as a text of JSON, for the options `startingOffsets` and `endingOffsets`."""
+    """Offsets as JSON text, for the options `startingOffsets` and `endingOffsets`."""
     return json.dumps(nested(offsets))
 
 
@@ -85,7 +85,7 @@ def parse_offsets(text: str) -> Offsets:
 
 
 def parse_partitions(text: str) -> tuple[TopicPartition, ...]:
-    """Read `{"topic": ["<broker>-<partition>", ...]}`, the option `assign`; sorted, no doubles.
+    """Read `{"topic": ["<broker>-<partition>", ...]}`, the option `assign`; sorted, each once.
 
     Raises:
         ValueError: it is something else, or names no partition at all.

@@ -1,11 +1,11 @@
-"""What a user may say to `format("hermes")`: names, defaults, and errors that name what to change.
+"""The options of `format("hermes")`: names, defaults, and errors that name what to change.
 
-Names are those of Spark's connector for Kafka wherever the meaning is the same. What is unknown is
-an error, so that a slip of the pen doesn't read something else; names that Kafka's connector knows
-and that mean another thing here get a text of their own.
+Names are those of Spark's connector for Kafka wherever the meaning is the same. An unknown option
+is an error, so that a typo doesn't read something else; names from Kafka's connector that don't
+apply here have an explanation of their own.
 
-Spark gives options without regard to case; the table has them as the documentation writes them.
-It is most of this module, and reads best in one piece, beside the parsers that it names.
+Spark passes options without regard to case; the table has them as the documentation writes them.
+It is most of this module, and reads best in one piece, next to the parsers that it names.
 """
 
 import re
@@ -23,10 +23,12 @@ __all__ = [
     "SOURCE_OPTIONS",
     "ClusterAddress",
     "Option",
+    "Retries",
     "Selection",
     "SourceOptions",
     "StartingPoint",
     "address_of",
+    "byte_count",
     "parse_flag",
     "parse_options",
     "whole_number",
@@ -43,10 +45,10 @@ class Option(NamedTuple):
 
     Attributes:
         name: as the documentation writes it.
-        parse: makes a value of its text; raises ValueError.
+        parse: turns its text into a value; raises ValueError.
         default: the value without it; None for none.
         doc: what it means, for the documentation's table.
-        uses: what it is for.
+        uses: what it applies to.
     """
 
     name: str
@@ -54,6 +56,18 @@ class Option(NamedTuple):
     default: Any
     doc: str
     uses: tuple[Use, ...] = ("batch", "stream")
+
+
+class Retries(NamedTuple):
+    """How often, and after how long, what failed is tried again.
+
+    Attributes:
+        times: 0 or more.
+        seconds: before each of them, 0 or more.
+    """
+
+    times: int
+    seconds: float
 
 
 class ClusterAddress(NamedTuple):
@@ -82,7 +96,7 @@ class Selection(NamedTuple):
     partitions: tuple[TopicPartition, ...] = ()
 
     def includes(self, partition: TopicPartition) -> bool:
-        """Whether a partition is to be read, if it is there."""
+        """Whether a partition is to be read, if it exists."""
         if self.pattern is not None:
             return self.pattern.matches(partition.topic)
         return partition.topic in self.topics or partition in self.partitions
@@ -106,7 +120,8 @@ def whole_number(least: int) -> Callable[[str], int]:
     return parse
 
 
-def _bytes(text: str) -> int:
+def byte_count(text: str) -> int:
+    """Read a size, with or without a unit. Raises ValueError."""
     size = parse_size(int(text) if text.isdecimal() else text)
     if size < 1:
         raise ValueError(f"expected more than 0 bytes, got {text!r}")
@@ -167,7 +182,7 @@ ADDRESS_OPTIONS: Final = (
         _zookeeper,
         None,
         "`HOST:PORT,HOST:PORT/CHROOT` of the ZooKeeper where the brokers register, instead of the "
-        "list; brokers and partitions that come later are found",
+        "list; brokers and partitions that are added later are found",
         ("batch", "stream", "sink"),
     ),
 )
@@ -182,9 +197,9 @@ SOURCE_OPTIONS: Final = (
         _point("earliest", "latest"),
         None,
         'where to start: `earliest`, `latest` or `{"topic": {"<broker>-<partition>": offset}}`, in '
-        "which -2 is the earliest and -1 the latest; `earliest` for a batch and `latest` for a "
-        "stream unless said otherwise. A stream that has a checkpoint goes on from there, and "
-        "reads partitions that come later from their beginning",
+        "which -2 is the earliest and -1 the latest; by default `earliest` for a batch and "
+        "`latest` for a stream. A stream that has a checkpoint resumes from there, and reads "
+        "partitions that are added later from their beginning",
     ),
     Option(
         "startingTimestamp",
@@ -209,7 +224,7 @@ SOURCE_OPTIONS: Final = (
     ),
     Option(
         "maxBytesPerTrigger",
-        _bytes,
+        byte_count,
         None,
         "how many bytes of the logs a micro-batch takes at most, shared out by what each partition "
         "has; a batch takes at least one message of a partition that it reads",
@@ -226,7 +241,7 @@ SOURCE_OPTIONS: Final = (
         parse_flag,
         True,
         "whether offsets that are gone and damaged messages are an error; if not, they are "
-        "stepped over and logged",
+        "skipped and logged",
     ),
     Option(
         "groupId",
@@ -247,31 +262,31 @@ SOURCE_OPTIONS: Final = (
         whole_number(0),
         3,
         "how often a broker that fails is asked again, in planning and in tasks, before Spark "
-        "hears of it",
+        "sees an error",
     ),
     Option(
         "fetchOffset.retryIntervalMs",
         whole_number(0),
         1000,
-        "how long to wait before each of these tries, in ms",
+        "how long to wait before each of these retries, in ms",
     ),
     Option(
         "maxFetchBytes",
-        _bytes,
+        byte_count,
         64 * 1024 * 1024,
         "the largest message, or compressed set of messages, that can be read; a set also when it "
         "is expanded",
     ),
 )
 
-# What users of other connectors will try, and what they should know. Keys in lower case.
+# What users of other connectors will try, and what to tell them. Keys in lower case.
 _HINTS: Final = {
     "kafka.bootstrap.servers": "here it is hermes.bootstrap.servers",
     "bootstrap.servers": "here it is hermes.bootstrap.servers",
     "maxoffsetspertrigger": "offsets here are bytes, not messages: use maxBytesPerTrigger",
     "minoffsetspertrigger": "offsets here are bytes, not messages, and there is no minimum",
-    "startingoffsetsbytimestamp": "use startingTimestamp, which holds for all partitions",
-    "endingoffsetsbytimestamp": "use endingTimestamp, which holds for all partitions",
+    "startingoffsetsbytimestamp": "use startingTimestamp, which applies to all partitions",
+    "endingoffsetsbytimestamp": "use endingTimestamp, which applies to all partitions",
     "kafka.group.id": "groups only publish progress here: use groupId",
     "groupidprefix": "groups only publish progress here: use groupId",
     "includeheaders": "messages of this format have no headers",
@@ -290,9 +305,9 @@ def parse_options(
 
     Args:
         given: names, in any case, and texts.
-        table: the options that there are.
+        table: the known options.
         use: what for; None to check only what doesn't depend on it.
-        hints: what to say of unknown ones, by their name in lower case.
+        hints: what to say about unknown ones, by their name in lower case.
 
     Returns:
         A value for every option of the table, by its name: the default where none was given.
@@ -319,7 +334,7 @@ def address_of(values: Mapping[str, Any]) -> ClusterAddress:
     """Take the brokers' address from parsed options.
 
     Raises:
-        ConfigError: not exactly one of the two is there.
+        ConfigError: both are given, or neither.
     """
     bootstrap, zookeeper = (values[option.name] for option in ADDRESS_OPTIONS)
     if bool(bootstrap) == bool(zookeeper):
@@ -344,8 +359,7 @@ class SourceOptions:
     fail_on_data_loss: bool
     group: str | None
     include_timestamp: bool
-    retries: int
-    retry_seconds: float
+    retries: Retries
     max_fetch_bytes: int
 
     @classmethod
@@ -354,7 +368,7 @@ class SourceOptions:
 
         Args:
             given: names, in any case, and texts.
-            use: "batch" or "stream"; None when that isn't known yet.
+            use: "batch" or "stream"; None when it isn't known yet.
 
         Raises:
             ConfigError: an option is unknown, wrong or missing, or two exclude each other.
@@ -387,8 +401,7 @@ class SourceOptions:
             values["failOnDataLoss"],
             values["groupId"],
             values["includeTimestamp"],
-            values["fetchOffset.numRetries"],
-            values["fetchOffset.retryIntervalMs"] / 1000,
+            Retries(values["fetchOffset.numRetries"], values["fetchOffset.retryIntervalMs"] / 1000),
             values["maxFetchBytes"],
         )
 

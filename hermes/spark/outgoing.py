@@ -4,12 +4,12 @@ The columns of a write, by name, in any order:
 
     value   string or binary            the message; required, never null
     topic   string                      where to; required, never null, unless the option topic is
-                                        given, which is then the topic of all rows
+                                        given, which then applies to all rows
     key     string, binary or integer   chooses the partition; null for none
     (id)    string or binary            under the name that the option idColumn gives; never null
 
-Everything is done for a whole record batch at once; what runs in Python runs once for each key and
-topic of a batch. Rows with equal topic and key keep their order.
+Everything is done for a whole record batch at once; Python code runs once per key and topic of a
+batch. Rows with equal topic and key keep their order.
 """
 
 from collections.abc import Iterator
@@ -62,14 +62,14 @@ class Outgoing(NamedTuple):
 
 
 class OutgoingRows:
-    """Knows which column is what. Travels to the workers.
+    """Knows which column is what; pickled for the workers.
 
     Args:
         schema: the columns of the rows.
         options: the sink's options.
 
     Raises:
-        ConfigError: a column is missing, of the wrong type, there twice, or none of ours.
+        ConfigError: a column is missing, of the wrong type, duplicated, or unknown.
     """
 
     def __init__(self, schema: StructType, options: SinkOptions) -> None:
@@ -88,7 +88,7 @@ class OutgoingRows:
         Raises:
             EncodingError: a column is null where it mustn't be.
             ConfigError: a message is too large.
-            InvalidTopicError: no topic can have this name.
+            InvalidTopicError: a topic's name is not allowed.
         """
         payloads = self._payloads(rows)
         self._check_sizes(payloads)
@@ -145,7 +145,7 @@ class OutgoingRows:
 def _places(schema: StructType, options: SinkOptions) -> dict[str, int]:
     """Find the columns that are used, and check all.
 
-    Spark doesn't tell upper from lower case in names of columns, unless it is told to.
+    Spark ignores case in names of columns, unless it is configured not to.
     """
     expected = {"value": _BYTES, "topic": _TEXT, "key": _KEYS}
     if options.id_column is not None:
@@ -155,7 +155,7 @@ def _places(schema: StructType, options: SinkOptions) -> dict[str, int]:
     for place, field in enumerate(schema.fields):
         name = names.get(field.name.lower())
         if name is None or name in places:
-            why = "is there twice" if name else "has no meaning here: leave it out"
+            why = "appears twice" if name else "has no meaning here: leave it out"
             listed = ", ".join(expected)
             raise ConfigError(f"column {field.name!r}", f"{why}; the columns are {listed}")
         if not isinstance(field.dataType, expected[name]):
@@ -174,7 +174,7 @@ def _places(schema: StructType, options: SinkOptions) -> dict[str, int]:
 
 
 def _coded(column: pa.Array) -> tuple[list[Any], "np.ndarray[Any, Any]"]:
-    """Number the different values of a column: the values (null is one), and each row's number."""
+    """Number the distinct values of a column: the values (null is one), and each row's number."""
     encoded = column.dictionary_encode(null_encoding="encode")
     return encoded.dictionary.to_pylist(), encoded.indices.to_numpy().astype(np.int64)
 

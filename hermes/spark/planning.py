@@ -1,7 +1,7 @@
 """Which offsets a read covers, and how they are shared out to tasks. Reads no messages.
 
-A partition's range [start, end) begins and ends at boundaries of messages. The high watermark is
-one, and so is every offset that was planned before; others are found by the broker, from its index.
+A partition's range [start, end) starts and ends at boundaries of messages. The high watermark is
+one, and so is every offset that was planned before; the broker finds others, from its index.
 """
 
 import logging
@@ -11,10 +11,9 @@ from typing import Final
 
 from hermes.errors import ConfigError, OffsetOutOfRangeBrokerError, UnknownTopicError
 from hermes.spark.cluster import Cluster
-from hermes.spark.loss import data_lost
 from hermes.spark.offsets import EARLIEST_OFFSET, LATEST_OFFSET, Offsets, TopicPartition
 from hermes.spark.options import Selection, SourceOptions, StartingPoint
-from hermes.spark.reading import ReadRange
+from hermes.spark.reading import ReadRange, data_lost
 
 __all__ = [
     "capped",
@@ -34,17 +33,17 @@ _log = logging.getLogger(__name__)
 def selected_partitions(
     cluster: Cluster, selection: Selection, known: Collection[TopicPartition] = ()
 ) -> list[TopicPartition]:
-    """The partitions that are read, as there are now, sorted.
+    """The partitions that are read, as they exist now, sorted.
 
     Args:
-        cluster: tells which there are.
+        cluster: knows which exist.
         selection: which are wanted.
-        known: partitions that a stream has come upon: if they are missing, it decides what that
+        known: partitions that a stream has read before: if they are missing, it decides what that
             means, and they aren't an error here.
 
     Raises:
         UnknownTopicError: a topic that was named is on none of the brokers.
-        ConfigError: a partition that was assigned is not there.
+        ConfigError: a partition that was assigned doesn't exist.
     """
     found = _found(cluster, selection)
     known_topics = {each.topic for each in known}
@@ -53,18 +52,18 @@ def selected_partitions(
             raise UnknownTopicError(_unknown_topic(cluster, topic))
     for each in selection.partitions:
         if each not in found[each.topic] and each not in known:
-            there = ", ".join(other.name for other in found[each.topic])
-            raise ConfigError("assign", f"there is no {each}; the topic has {there}")
+            names = ", ".join(other.name for other in found[each.topic])
+            raise ConfigError("assign", f"there is no {each}; the topic has {names}")
     return _wanted(found, selection)
 
 
 def present_partitions(cluster: Cluster, selection: Selection) -> list[TopicPartition]:
-    """The partitions that are read, as there are now, sorted; it is no error if there are none."""
+    """The partitions that are read, as they exist now, sorted; none at all is not an error."""
     return _wanted(_found(cluster, selection), selection)
 
 
 def _found(cluster: Cluster, selection: Selection) -> dict[str, list[TopicPartition]]:
-    """The partitions that there are, by topics that are wanted."""
+    """The partitions that exist, by the topics that are wanted."""
     if selection.pattern is not None:
         matches = selection.pattern.matches
         topics: Iterable[str] = [topic for topic in cluster.topics() if matches(topic)]
@@ -76,10 +75,10 @@ def _found(cluster: Cluster, selection: Selection) -> dict[str, list[TopicPartit
 def _wanted(
     found: Mapping[str, list[TopicPartition]], selection: Selection
 ) -> list[TopicPartition]:
-    there = sorted(each for partitions in found.values() for each in partitions)
+    existing = sorted(each for partitions in found.values() for each in partitions)
     if not selection.partitions:
-        return there
-    return [each for each in there if each in selection.partitions]
+        return existing
+    return [each for each in existing if each in selection.partitions]
 
 
 def starting_offsets(
@@ -126,14 +125,14 @@ def _check_complete(given: Offsets, partitions: list[TopicPartition], option: st
     """Refuse offsets for other partitions than those that are read, as Kafka's connector does."""
     if missing := [each for each in partitions if each not in given]:
         raise ConfigError(option, f"expected an offset for each partition; missing: {missing[0]}")
-    if strange := sorted(set(given) - set(partitions)):
-        raise ConfigError(option, f"{strange[0]} is not among the partitions that are read")
+    if unread := sorted(set(given) - set(partitions)):
+        raise ConfigError(option, f"{unread[0]} is not among the partitions that are read")
 
 
 def _resolved(
     cluster: Cluster, partition: TopicPartition, wanted: int, option: str, options: SourceOptions
 ) -> int:
-    """Make an offset of what was given for a partition, checked."""
+    """Resolve and check what was given as the offset of a partition."""
     if wanted == EARLIEST_OFFSET:
         return cluster.earliest(partition)
     earliest, latest = cluster.earliest(partition), cluster.latest(partition)
@@ -155,7 +154,7 @@ def _resolved(
 def check_available(
     cluster: Cluster, start: Mapping[TopicPartition, int], options: SourceOptions
 ) -> Offsets:
-    """Compare where a read starts with what the partitions hold by now.
+    """Compare where a read starts with what the partitions hold now.
 
     Returns:
         The starts, moved to the earliest offset where messages are gone.
@@ -175,11 +174,11 @@ def check_available(
 def check_planned(
     cluster: Cluster, end: Mapping[TopicPartition, int], options: SourceOptions
 ) -> Offsets:
-    """Compare where planned reads end with what there is by now.
+    """Compare where planned reads end with what the partitions hold now.
 
     Returns:
-        The ends, without those of partitions that are gone or end before: they are others now, and
-        read from their beginning by who notices it next.
+        The ends, without those of partitions that are gone or end before: these were re-created,
+        and the next plan that notices it reads them from their beginning.
 
     Raises:
         DataLossError: there are such, and that is to be an error.
@@ -190,9 +189,9 @@ def check_planned(
         if latest is not None and latest >= offset:
             checked[each] = offset
             continue
-        there = "the partition is gone" if latest is None else f"it ends at {latest}"
-        text = f"{each}: a read up to offset {offset} was planned, but {there} (re-created?)"
-        advice = "; set failOnDataLoss to false to go on without it"
+        now = "the partition is gone" if latest is None else f"it ends at {latest}"
+        text = f"{each}: a read up to offset {offset} was planned, but {now} (re-created?)"
+        advice = "; set failOnDataLoss to false to continue without it"
         data_lost(_log, text, options.fail_on_data_loss, advice)
     return checked
 
@@ -213,7 +212,7 @@ def _lost(
 
 
 def capped(cluster: Cluster, start: Offsets, end: Offsets, max_bytes: int) -> Offsets:
-    """Bring ends nearer until all ranges together have about so many bytes.
+    """Bring ends nearer until all ranges together have about this many bytes.
 
     Each partition gets a share by what it has, as in Kafka's connector, and at least one message.
 
@@ -224,7 +223,7 @@ def capped(cluster: Cluster, start: Offsets, end: Offsets, max_bytes: int) -> Of
         max_bytes: 1 or more.
 
     Returns:
-        New ends, on boundaries; those of brokers of Kafka 0.7, which can't find any, as given.
+        New ends, on boundaries; for brokers of Kafka 0.7, which can't find any, as given.
     """
     total = sum(end[each] - start[each] for each in end)
     if total <= max_bytes:
@@ -232,22 +231,22 @@ def capped(cluster: Cluster, start: Offsets, end: Offsets, max_bytes: int) -> Of
     result = {}
     for each, last in end.items():
         share = max(1, (last - start[each]) * max_bytes // total)
-        result[each] = _boundary_behind(cluster, each, start[each], share, last)
+        result[each] = _boundary_after(cluster, each, start[each], share, last)
     return result
 
 
-def _boundary_behind(
+def _boundary_after(
     cluster: Cluster, partition: TopicPartition, start: int, size: int, last: int
 ) -> int:
-    """The last boundary within `size` bytes from `start`; behind the first message at least."""
+    """The last boundary within `size` bytes from `start`, but after the first message."""
     while start + size < last:
         try:
             boundary = cluster.boundary(partition, start + size)
         except OffsetOutOfRangeBrokerError:
             earliest = cluster.earliest(partition)
             if earliest <= start + size:
-                return last  # it isn't retention: this ends later than was believed
-            start = earliest  # retention was quicker; who shares out the tasks will tell
+                return last  # it isn't retention: the partition ends earlier than was believed
+            start = earliest  # retention was quicker; sharing out the tasks will report it
             continue
         if boundary is None:
             _log.warning("%s is on a broker of Kafka 0.7: no limit in bytes", partition)
@@ -264,10 +263,10 @@ def plan(
     """Make the tasks of a read.
 
     Args:
-        cluster: tells where brokers are, and finds the boundaries of messages.
+        cluster: knows where brokers are, and finds the boundaries of messages.
         start: where each partition starts.
-        end: where they end; partitions with nothing to read give no task.
-        min_partitions: split ranges until there are about so many tasks; None for one each.
+        end: where they end; partitions with nothing to read get no task.
+        min_partitions: split ranges until there are about this many tasks; None for one each.
 
     Returns:
         Ranges that cover everything once.
@@ -308,8 +307,8 @@ def cuts(
         count: how many pieces are wanted; there are fewer when messages are larger than them.
 
     Returns:
-        Boundaries in order, `start` and `end` included; none when the range is empty. What is not
-        there any more is not cut: the task will tell.
+        Boundaries in order, `start` and `end` included; none when the range is empty. What
+        retention has deleted is not cut: the task will report it.
     """
     if start >= end:
         return []
@@ -331,6 +330,6 @@ _MANY: Final = 20
 
 
 def _unknown_topic(cluster: Cluster, topic: str) -> str:
-    there = cluster.topics()
-    names = ", ".join(there[:_MANY]) + (", ..." if len(there) > _MANY else "")
+    topics = cluster.topics()
+    names = ", ".join(topics[:_MANY]) + (", ..." if len(topics) > _MANY else "")
     return f"there is no topic {topic!r} on the brokers; there are: {names or 'none'}"

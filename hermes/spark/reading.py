@@ -1,12 +1,13 @@
 """What a task does: reads one range of one partition, exactly once, whatever breaks on the way.
 
-A range begins and ends at boundaries of messages. Every message in it comes out once and in order,
+A range starts and ends at boundaries of messages. Every message in it is read once and in order,
 or the task fails: Spark then runs it again, and keeps nothing of the failed attempt.
 """
 
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Final
 
@@ -32,31 +33,33 @@ from hermes.errors import (
     OffsetOutOfRangeBrokerError,
 )
 from hermes.protocol import AppendTimesRequest
-from hermes.spark.batches import Batch, record_batches
-from hermes.spark.cluster import DEFAULT_RETRIES, Cluster, Retries
-from hermes.spark.loss import data_lost
+from hermes.spark.cluster import Cluster
+from hermes.spark.columns import Batch, arrow_schema, record_batches
 from hermes.spark.offsets import TopicPartition
-from hermes.spark.options import ClusterAddress, SourceOptions
-from hermes.spark.rows import arrow_schema
+from hermes.spark.options import Retries, SourceOptions
 
-__all__ = ["ReadRange", "ReadRules", "read_range"]
+__all__ = ["FETCH_BYTES", "ReadRange", "data_lost", "read_range"]
 
 _log = logging.getLogger(__name__)
 
 #: How much is fetched, and so becomes a batch, at once: what a core's cache still holds.
 FETCH_BYTES: Final = 1024 * 1024
 
+_ADVICE: Final = (
+    "; start from an available offset, or set failOnDataLoss to false to continue with what is left"
+)
+
 
 @dataclass(frozen=True, eq=False)
 class ReadRange(InputPartition):
-    """What one task reads; it travels to the worker.
+    """What one task reads; pickled for the worker.
 
     Attributes:
         partition: of which topic and broker.
         host: where the broker was when this was planned.
         port: its port.
         start: the offset of the first message.
-        end: the offset behind the last one; at least `start`.
+        end: the offset after the last one; at least `start`.
     """
 
     partition: TopicPartition
@@ -66,55 +69,39 @@ class ReadRange(InputPartition):
     end: int
 
 
-@dataclass(frozen=True, slots=True)
-class ReadRules:
-    """How tasks read; it travels to the worker.
+def data_lost(log: logging.Logger, text: str, fail: bool, advice: str = _ADVICE) -> None:
+    """Report messages that are gone: an error, unless `failOnDataLoss` is false.
 
-    Attributes:
-        address: where to look for a broker that has moved.
-        retries: for a broker that fails, counted from 0 again whenever something was read.
-        fail_on_data_loss: whether messages that are gone or damaged are an error.
-        include_timestamp: whether to add the column `timestamp`.
-        max_fetch_bytes: the largest message, or compressed set, that is read.
+    Args:
+        log: of the module that noticed it, for a warning.
+        text: what is gone, of which partition.
+        fail: the option `failOnDataLoss`.
+        advice: what follows the text in an error: what to change. Begins with its punctuation.
+
+    Raises:
+        DataLossError: that is to be an error.
     """
-
-    address: ClusterAddress
-    retries: Retries = DEFAULT_RETRIES
-    fail_on_data_loss: bool = True
-    include_timestamp: bool = False
-    max_fetch_bytes: int = 64 * 1024 * 1024
-
-    @classmethod
-    def of(cls, options: SourceOptions) -> "ReadRules":
-        """Take the rules from a source's options."""
-        return cls(
-            options.address,
-            Retries(options.retries, options.retry_seconds),
-            options.fail_on_data_loss,
-            options.include_timestamp,
-            options.max_fetch_bytes,
-        )
+    if fail:
+        raise DataLossError(text + advice)
+    log.warning("data loss: %s", text)
 
 
-def read_range(
-    wanted: ReadRange, rules: ReadRules, pause: Callable[[float], object] | None = None
-) -> Iterator[pa.RecordBatch]:
+def read_range(wanted: ReadRange, options: SourceOptions) -> Iterator[pa.RecordBatch]:
     """Read a range.
 
     Args:
         wanted: what to read.
-        rules: how.
-        pause: waits for some seconds, before a retry.
+        options: of the source. Its retries start over whenever something was read.
 
     Yields:
-        Record batches with the columns of `hermes.spark.rows`, in the order of the log.
+        Record batches with the columns of `hermes.spark.columns`, in the order of the log.
 
     Raises:
         DataLossError: messages of the range are gone, and that is to be an error.
         InvalidMessageError: a message is damaged, and that is to be an error.
         HermesError: the broker can't be reached or used, also after the retries.
     """
-    with _RangeReader(wanted, rules, pause or threading.Event().wait) as reader:
+    with closing(_RangeReader(wanted, options)) as reader:
         failures = 0
         while not reader.is_finished:
             try:
@@ -122,22 +109,21 @@ def read_range(
                     failures = 0
                     yield batch
             except HermesError as error:
-                if failures == rules.retries.times or not is_retriable(error):
+                if failures == options.retries.times or not is_retriable(error):
                     raise
                 failures += 1
                 _log.warning("%s: trying again: %s", wanted.partition, error)
-                reader.reconnect(rules.retries.seconds)
+                reader.close()
+                threading.Event().wait(options.retries.seconds)
+                reader.find_broker()
 
 
 class _RangeReader:
     """Goes through one range, fetch by fetch."""
 
-    def __init__(
-        self, wanted: ReadRange, rules: ReadRules, pause: Callable[[float], object]
-    ) -> None:
+    def __init__(self, wanted: ReadRange, options: SourceOptions) -> None:
         self._partition = wanted.partition
-        self._rules = rules
-        self._pause = pause
+        self._options = options
         self._offset = wanted.start
         self._end = wanted.end
         self._address = (wanted.host, wanted.port)
@@ -155,22 +141,22 @@ class _RangeReader:
         try:
             fetched = self._connected().fetch(FetchRequest(topic, number, self._offset, size))
             if not len(fetched):
-                raise OffsetOutOfRangeBrokerError(f"nothing is there at {self._offset}")
+                raise OffsetOutOfRangeBrokerError(f"there is nothing at {self._offset}")
             yield from self._batches(fetched)
         except OffsetOutOfRangeBrokerError:
-            self._step_over_loss()
+            self._skip_loss()
         except InvalidMessageError as error:
-            self._step_over_damage(error)
+            self._skip_damage(error)
 
     def _batches(self, fetched: MessageSet) -> Iterator[pa.RecordBatch]:
         before = self._offset
-        if fetched.base_offset > before:  # the consumer has stepped over the first one
+        if fetched.base_offset > before:  # the consumer has skipped the first one
             self._warn_of_damage(before, fetched.base_offset)
         for batch in record_batches(
             self._partition,
             fetched,
-            skip_damaged=not self._rules.fail_on_data_loss,
-            max_expanded_bytes=self._rules.max_fetch_bytes,
+            skip_damaged=not self._options.fail_on_data_loss,
+            max_expanded_bytes=self._options.max_fetch_bytes,
         ):
             for start, end in batch.skipped:
                 self._warn_of_damage(start, end)
@@ -181,11 +167,11 @@ class _RangeReader:
         if self._offset == before:
             raise DataLossError(
                 f"{self._partition}: no message starts at offset {before}, or it is larger than "
-                f"maxFetchBytes ({self._rules.max_fetch_bytes})"
+                f"maxFetchBytes ({self._options.max_fetch_bytes})"
             )
 
     def _within(self, batch: Batch) -> pa.RecordBatch:
-        """Leave out what stands behind the range: a fetch grows when a length is damaged."""
+        """Leave out what follows the range: a fetch grows when a length is damaged."""
         if batch.next_offset <= self._end:
             return batch.rows
         offsets = batch.rows.column("offset").to_numpy()
@@ -193,7 +179,7 @@ class _RangeReader:
 
     def _timed(self, rows: pa.RecordBatch, next_offset: int) -> pa.RecordBatch:
         """Add the times of appending, if they are wanted."""
-        if not self._rules.include_timestamp:
+        if not self._options.include_timestamp:
             return rows
         ranges = self._append_times(next_offset)
         ends = np.array([each.end_offset for each in ranges], np.int64)
@@ -215,8 +201,8 @@ class _RangeReader:
         except OffsetOutOfRangeBrokerError:
             return []  # retention was quicker
 
-    def _step_over_loss(self) -> None:
-        """The offset isn't there (any more): fail, or go on where messages are left."""
+    def _skip_loss(self) -> None:
+        """The offset is not available: fail, or continue where messages are left."""
         topic, number = self._partition.topic, self._partition.partition
         consumer = self._connected()
         earliest = next(iter(consumer.get_offsets_before(topic, number, EARLIEST)), 0)
@@ -224,34 +210,34 @@ class _RangeReader:
         if earliest <= self._offset < latest:  # as right after a broker's restart
             raise BrokerUnavailableError(
                 f"{self._partition}: nothing came from offset {self._offset}, although {earliest} "
-                f"to {latest} are there"
+                f"to {latest} are available"
             )
         text = (
             f"{self._partition}: offset {self._offset} was wanted (up to {self._end}), {earliest} "
             f"to {latest} are available"
         )
-        data_lost(_log, text, self._rules.fail_on_data_loss)
+        data_lost(_log, text, self._options.fail_on_data_loss)
         self._offset = earliest if self._offset < earliest < self._end else self._end
 
-    def _step_over_damage(self, error: InvalidMessageError) -> None:
-        """A message is damaged: fail, or go on with the next good one, if one can be found."""
+    def _skip_damage(self, error: InvalidMessageError) -> None:
+        """A message is damaged: fail, or continue with the next good one, if one can be found."""
         if isinstance(error, ExpandedTooLargeError):
             raise type(error)(
                 f"{self._partition}: {error}; raise maxFetchBytes to read it", offset=error.offset
             ) from error
-        if self._rules.fail_on_data_loss:
+        if self._options.fail_on_data_loss:
             raise type(error)(
-                f"{self._partition}: {error}; set failOnDataLoss to false to step over it",
+                f"{self._partition}: {error}; set failOnDataLoss to false to skip it",
                 offset=error.offset,
                 next_offset=error.next_offset,
             ) from error
-        behind = self._end if error.next_offset is None else min(error.next_offset, self._end)
-        self._warn_of_damage(self._offset, behind)
-        self._offset = behind
+        resume = self._end if error.next_offset is None else min(error.next_offset, self._end)
+        self._warn_of_damage(self._offset, resume)
+        self._offset = resume
 
     def _warn_of_damage(self, start: int, end: int) -> None:
         _log.warning(
-            "data loss: %s: stepped over damage from offset %d to %d", self._partition, start, end
+            "data loss: %s: skipped damage from offset %d to %d", self._partition, start, end
         )
 
     # -- the connection -------------------------------------------------------------------------
@@ -260,19 +246,17 @@ class _RangeReader:
         if self._consumer is None:
             self._consumer = SimpleConsumer(
                 *self._address,
-                max_fetch_bytes=max(self._rules.max_fetch_bytes, FETCH_BYTES),
-                on_corrupt="raise" if self._rules.fail_on_data_loss else "skip",
+                max_fetch_bytes=max(self._options.max_fetch_bytes, FETCH_BYTES),
+                on_corrupt="raise" if self._options.fail_on_data_loss else "skip",
             )
         return self._consumer
 
-    def reconnect(self, seconds: float) -> None:
-        """Wait, then look where the broker is by now."""
-        self.close()
-        self._pause(seconds)
-        if not self._rules.address.zookeeper:
+    def find_broker(self) -> None:
+        """Look where the broker is now."""
+        if not self._options.address.zookeeper:
             return
         try:
-            with Cluster(self._rules.address, Retries(0, 0)) as cluster:
+            with Cluster(self._options.address, Retries(0, 0)) as cluster:
                 known = cluster.brokers()
         except HermesError as error:
             _log.warning("%s: ZooKeeper: %s", self._partition, error)
@@ -284,9 +268,3 @@ class _RangeReader:
         if self._consumer is not None:
             self._consumer.close()
             self._consumer = None
-
-    def __enter__(self) -> "_RangeReader":
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()

@@ -1,12 +1,11 @@
 """`df.write.format("hermes")` and `df.writeStream.format("hermes")`: rows become messages.
 
 At least once: a task is done when the brokers have acknowledged every message of its rows, and
-fails otherwise. Spark then runs it again, and a stream repeats a batch of which it doesn't know
-whether it was finished; what had arrived before arrives a second time. The log takes nothing back,
-so a write that fails as a whole leaves behind what was sent. `idColumn` is for those who must tell:
-see `hermes.spark.envelope`.
+fails otherwise. Spark then runs it again, and a stream repeats a batch that may or may not have
+finished; messages that had arrived arrive a second time. A log takes nothing back, so what a failed
+write has sent remains. `idColumn` lets readers recognize duplicates: see `hermes.spark.envelope`.
 
-The writers are made beside the driver, checked there, and pickled into the tasks; so they hold
+The writers are created beside the driver, checked there, and pickled into the tasks; so they hold
 settings and nothing else.
 """
 
@@ -26,7 +25,8 @@ from pyspark.sql.types import StructType
 
 from hermes.client import Producer, ProducerConfig, SendHandle
 from hermes.errors import ClientError, HermesError
-from hermes.spark.cluster import Cluster, Retries
+from hermes.spark.cluster import Cluster
+from hermes.spark.options import Retries
 from hermes.spark.outgoing import Outgoing, OutgoingRows
 from hermes.spark.sink_options import SinkOptions
 
@@ -46,8 +46,8 @@ Brokers: TypeAlias = dict[int, tuple[str, int]]
 
 _Sending: TypeAlias = list[tuple[SendHandle, str, int]]
 
-# The queue empties within the time that all tries of all brokers take, or its batches fail; so
-# whoever waits for room in it need not look at the clock as well.
+# The queue empties within the time that all attempts at all brokers take, or its batches fail; so
+# waiting for room in it needs no limit of its own.
 _QUEUE_PATIENCE: Final = "1d"
 
 _CLOSING_SECONDS: Final = 0.2
@@ -56,7 +56,7 @@ _REQUEST_MS: Final = 30_000
 
 @dataclass(frozen=True, slots=True)
 class Sent(WriterCommitMessage):
-    """What a task tells the driver when it is done.
+    """What a task reports to the driver when it is done.
 
     Attributes:
         messages: how many it sent.
@@ -66,7 +66,7 @@ class Sent(WriterCommitMessage):
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """Writes a DataFrame. Making it checks all that can be checked before something is sent.
+    """Writes a DataFrame. Creating it checks all that can be checked before anything is sent.
 
     Args:
         schema: the columns of the rows.
@@ -88,16 +88,16 @@ class BatchWriter(DataSourceArrowWriter):
         return send_rows(iterator, self._rows, self._options, self._brokers)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Hear that the write failed."""
+        """Report that the write failed."""
         sent = sum(each.messages for each in messages if isinstance(each, Sent))
-        _log.warning("the write failed; %d messages of tasks that were done stay behind", sent)
+        _log.warning("the write failed; %d messages of completed tasks remain in the topics", sent)
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
     """Writes the micro-batches of a stream.
 
-    Spark makes a writer to plan each batch and another one to commit it. So the brokers are
-    looked up by the tasks, which try again: one that is away just then ends no query.
+    Spark creates one writer to plan each batch and another to commit it. So the tasks look up the
+    brokers, with retries: one that is briefly unavailable doesn't end the query.
 
     Args:
         schema: the columns of the rows.
@@ -116,10 +116,10 @@ class StreamWriter(DataSourceStreamArrowWriter):
         return send_rows(iterator, self._rows, self._options, find_brokers(self._options))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """Hear that a batch failed."""
+        """Report that a batch failed."""
         sent = sum(each.messages for each in messages if isinstance(each, Sent))
         _log.warning(
-            "batch %d failed; %d messages of tasks that were done stay behind", batchId, sent
+            "batch %d failed; %d messages of completed tasks remain in the topics", batchId, sent
         )
 
 
@@ -142,7 +142,7 @@ def send_rows(
 
     Args:
         batches: the rows.
-        rows: knows their columns.
+        rows: their columns.
         options: how.
         brokers: where to, as `find_brokers` found them.
 
@@ -150,7 +150,7 @@ def send_rows(
         How many messages were sent: all of them.
 
     Raises:
-        ClientError: some were not acknowledged; which ones arrived is not known.
+        ClientError: some were not acknowledged; which of them arrived is unknown.
         HermesError: rows can't be sent as they are; those of earlier batches may have been.
     """
     producer = Producer(producer_config(options, brokers))
@@ -164,8 +164,8 @@ def send_rows(
             before = now
         count += _acknowledged(before)
     except BaseException:
-        # What is left comes with Spark's next attempt; the thread has a moment to end by itself.
-        with suppress(HermesError):  # what made the task end matters more
+        # Spark's next attempt sends the rest; the producer's thread has a moment to end by itself.
+        with suppress(HermesError):  # what made the task fail matters more
             producer.close(_CLOSING_SECONDS)
         raise
     producer.close()
@@ -180,7 +180,7 @@ def producer_config(options: SinkOptions, brokers: Brokers) -> ProducerConfig:
         zookeeper_connect=options.address.zookeeper,
         producer_type="async",
         acks=options.acks,
-        # Here the number of tries is what bounds them, each with the time that a request may take.
+        # Here the number of attempts is the bound, each with the time that a request may take.
         delivery_timeout=(options.retries + 1) * (_REQUEST_MS + 2 * options.retry_ms),
         timeout_seconds=_REQUEST_MS / 1000,
         num_retries=options.retries,
@@ -201,7 +201,7 @@ def _send(producer: Producer, outgoing: Iterable[Outgoing]) -> _Sending:
 
 
 def _acknowledged(sending: _Sending) -> int:
-    """Wait until all were acknowledged; how many messages they are."""
+    """Wait until all were acknowledged; return how many messages they are."""
     for handle, topic, count in sending:
         try:
             handle.result()

@@ -1,14 +1,13 @@
 """What a user may say to `df.write.format("hermes")` and `df.writeStream.format("hermes")`.
 
 `SINK_OPTIONS` is the table, read as that of the source is (`hermes.spark.options`). What Spark
-itself adds to the options of a stream's sink is known here and passed over.
+itself adds to the options of a stream's sink is known here and ignored.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from hermes.config.units import parse_size
 from hermes.errors import ConfigError, InvalidTopicError, PluginError
 from hermes.interfaces import IPartitioner
 from hermes.plugins.discovery import load_plugin
@@ -19,6 +18,7 @@ from hermes.spark.options import (
     Option,
     Use,
     address_of,
+    byte_count,
     parse_options,
     whole_number,
 )
@@ -69,9 +69,9 @@ def _partitioner(text: str) -> str:
 
 
 def _message_bytes(text: str) -> int:
-    size = parse_size(int(text) if text.isdecimal() else text)
-    if not 0 < size < 2**31:
-        raise ValueError(f"expected more than 0 bytes and less than 2 GiB, got {text!r}")
+    size = byte_count(text)
+    if size >= 2**31:
+        raise ValueError(f"expected less than 2 GiB, got {text!r}")
     return size
 
 
@@ -88,7 +88,7 @@ SINK_OPTIONS: Final = (
         "idColumn",
         _column,
         None,
-        "a column (string or binary) with an id of each row, which travels inside the value; "
+        "a column (string or binary) with an id of each row, which is sent inside the value; "
         "`hermes.spark.split_id` takes it out again",
         _SINK,
     ),
@@ -135,19 +135,19 @@ SINK_OPTIONS: Final = (
         whole_number(0),
         3,
         "how often messages are sent again when a broker fails, and how often a broker that does "
-        "not answer is asked again, before Spark hears of it",
+        "not answer is asked again, before Spark sees an error",
         _SINK,
     ),
     Option(
         "send.retryIntervalMs",
         whole_number(0),
         1000,
-        "how long to wait before each of these tries, in ms",
+        "how long to wait before each of these retries, in ms",
         _SINK,
     ),
 )
 
-# Of these Spark tells the sink of a stream, though they are no business of its.
+# Spark passes these to the sink of a stream, though they don't concern it.
 _OF_SPARK: Final = frozenset({"checkpointlocation", "queryname"})
 
 _HINTS: Final = {
@@ -199,12 +199,12 @@ class SinkOptions:
             name: text for name, text in given.items() if not (stream and name.lower() in _OF_SPARK)
         }
         values = parse_options(ours, SINK_OPTIONS, "sink", _HINTS)
-        # The attributes stand in the order of the table.
+        # The attributes are in the order of the table.
         return cls(address_of(values), *(values[option.name] for option in SINK_OPTIONS[2:]))
 
 
 def refuse_overwriting(*, stream: bool) -> None:
-    """Say why a log isn't overwritten.
+    """Explain why a log isn't overwritten.
 
     Raises:
         ConfigError: always.

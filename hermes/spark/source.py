@@ -11,7 +11,9 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from hermes.errors import ConfigError
-from hermes.spark.cluster import Cluster, Retries
+from hermes.spark.cluster import Cluster
+from hermes.spark.columns import spark_schema
+from hermes.spark.micro_batches import StreamReader
 from hermes.spark.offsets import Offsets
 from hermes.spark.options import SourceOptions
 from hermes.spark.planning import (
@@ -21,11 +23,9 @@ from hermes.spark.planning import (
     selected_partitions,
     starting_offsets,
 )
-from hermes.spark.reading import ReadRange, ReadRules, read_range
-from hermes.spark.rows import spark_schema
+from hermes.spark.reading import ReadRange, read_range
 from hermes.spark.sink import BatchWriter, StreamWriter
 from hermes.spark.sink_options import SinkOptions, refuse_overwriting
-from hermes.spark.stream import StreamReader
 
 __all__ = ["BatchReader", "HermesDataSource"]
 
@@ -45,26 +45,26 @@ class HermesDataSource(DataSource):
         return "hermes"
 
     def schema(self) -> StructType:
-        """The columns of a read, see `hermes.spark.rows`; checks the options."""
+        """The columns of a read, see `hermes.spark.columns`; checks the options."""
         options = SourceOptions.parse(self.options, None)
         return spark_schema(timestamp=options.include_timestamp)
 
     def reader(self, schema: StructType) -> "BatchReader":
-        """Read what there is now."""
+        """Read what exists now."""
         return BatchReader(self._checked("batch", schema))
 
     def streamReader(self, schema: StructType) -> StreamReader:
-        """Read what there is and what will come."""
+        """Read what exists and what will arrive."""
         return StreamReader(self._checked("stream", schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
-        """Send what there is."""
+        """Send the rows of a batch."""
         if overwrite:
             refuse_overwriting(stream=False)
         return BatchWriter(schema, SinkOptions.parse(self.options, stream=False))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
-        """Send what comes."""
+        """Send the rows of a stream."""
         if overwrite:
             refuse_overwriting(stream=True)
         return StreamWriter(schema, SinkOptions.parse(self.options, stream=True))
@@ -94,7 +94,7 @@ class BatchReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         """Settle the offsets and share them out to tasks; reads no messages."""
         options = self._options
-        with Cluster(options.address, Retries(options.retries, options.retry_seconds)) as cluster:
+        with Cluster(options.address, options.retries) as cluster:
             partitions = selected_partitions(cluster, options.selection)
             start = starting_offsets(cluster, partitions, options)
             end = ending_offsets(cluster, partitions, options)
@@ -105,8 +105,8 @@ class BatchReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one range; runs in a worker."""
         if not isinstance(partition, ReadRange):
-            return iter(())  # Spark asks once, with nothing, when there are no ranges
-        return read_range(partition, ReadRules.of(self._options))
+            return iter(())  # without ranges, Spark asks once, for nothing
+        return read_range(partition, self._options)
 
 
 def _check_order(start: Offsets, end: Offsets, options: SourceOptions) -> None:

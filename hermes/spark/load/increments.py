@@ -18,10 +18,10 @@ from hermes.spark.load.records import (
     period_at,
     period_length_ms,
 )
-from hermes.spark.loss import data_lost
 from hermes.spark.offsets import Offsets, TopicPartition
 from hermes.spark.options import SourceOptions
 from hermes.spark.planning import check_available, selected_partitions
+from hermes.spark.reading import data_lost
 
 __all__ = ["make_plan"]
 

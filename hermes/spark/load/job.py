@@ -17,7 +17,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from hermes.errors import LoadError
-from hermes.spark.cluster import Cluster, Retries
+from hermes.spark.cluster import Cluster
 from hermes.spark.files import Files, local_path
 from hermes.spark.load.attempts import LoadResult, run_load
 from hermes.spark.load.commits import open_commits
@@ -27,7 +27,6 @@ from hermes.spark.load.target import LoadTarget, SinkName, TargetSettings
 from hermes.spark.load.tasks import FOLDERS, PLAN_OPTION, TASK_BYTES_OPTION, LoadSource
 from hermes.spark.options import SOURCE_OPTIONS, SourceOptions, parse_options
 from hermes.spark.parquet import write_parquet
-from hermes.spark.progress import check_group, publish
 
 __all__ = ["LOAD_OPTIONS", "LoadProgress", "failure_text", "load", "parse_load_options"]
 
@@ -143,9 +142,9 @@ def load(
         found.require(settings)
     opened = found or LoadTarget(path, settings, files)
     commits = open_commits(opened)
-    with Cluster(parsed.address, Retries(parsed.retries, parsed.retry_seconds)) as cluster:
+    with Cluster(parsed.address, parsed.retries) as cluster:
         if parsed.group is not None:
-            check_group(cluster.zookeeper(), parsed.group)
+            cluster.check_group(parsed.group)
 
         def plan(last: Committed) -> Plan | None:
             return make_plan(cluster, last, parsed, partition_by, int(clock() * 1000))
@@ -153,7 +152,7 @@ def load(
         write = partial(_write, spark, opened, parsed, options, progress)
         result = run_load(opened, commits, plan, write, dry_run=dry_run)
         if parsed.group is not None and not dry_run:
-            publish(cluster.zookeeper(), parsed.group, commits.last().offsets)
+            cluster.publish(parsed.group, commits.last().offsets)
     return result
 
 

@@ -16,14 +16,14 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import DateType, IntegerType, LongType, StructType
 
 from hermes.errors import LoadTargetError
-from hermes.spark.cluster import Cluster, Retries
+from hermes.spark.cluster import Cluster
+from hermes.spark.columns import spark_schema
 from hermes.spark.files import Files
 from hermes.spark.load.records import Granularity, Piece, Plan
 from hermes.spark.offsets import Offsets
 from hermes.spark.options import SourceOptions
 from hermes.spark.planning import check_available, check_planned, cuts
-from hermes.spark.reading import ReadRange, ReadRules, read_range
-from hermes.spark.rows import spark_schema
+from hermes.spark.reading import ReadRange, read_range
 
 __all__ = [
     "FOLDERS",
@@ -115,10 +115,10 @@ class LoadReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         """Share the pieces out to tasks; reads no messages."""
         options = self._options
-        with Cluster(options.address, Retries(options.retries, options.retry_seconds)) as cluster:
+        with Cluster(options.address, options.retries) as cluster:
             ends: Offsets = {each: end for each, (_, end) in self._plan.ranges.items()}
-            there = check_planned(cluster, ends, options)
-            starts: Offsets = {each: self._plan.ranges[each][0] for each in there}
+            unchanged = check_planned(cluster, ends, options)
+            starts: Offsets = {each: self._plan.ranges[each][0] for each in unchanged}
             starts = {**ends, **check_available(cluster, starts, options)}
             return list(tasks(cluster, self._plan, starts, self._task_bytes))
 
@@ -126,9 +126,9 @@ class LoadReader(DataSourceReader):
         """Read what one task copies; runs in a worker."""
         if not isinstance(partition, LoadTask):
             return  # with nothing to read, Spark asks once, for nothing
-        rules = replace(ReadRules.of(self._options), include_timestamp=True)
+        options = replace(self._options, include_timestamp=True)
         for each in partition.ranges:
-            for batch in read_range(each, rules):
+            for batch in read_range(each, options):
                 yield _with_folder(batch, partition)
 
 

@@ -9,10 +9,9 @@ import pytest
 
 from hermes.errors import BrokerUnavailableError, ExpandedTooLargeError, InvalidMessageError
 from hermes.protocol import Codec, encode_message_set
-from hermes.spark.cluster import Retries
 from hermes.spark.offsets import TopicPartition
-from hermes.spark.options import ClusterAddress
-from hermes.spark.reading import ReadRange, ReadRules, read_range
+from hermes.spark.options import SourceOptions
+from hermes.spark.reading import ReadRange, read_range
 from hermes.testing import RunningBroker, running_broker
 
 PARTITION = TopicPartition("clicks", 0, 0)
@@ -38,10 +37,17 @@ def spoiled(tmp_path: Path) -> Callable[..., Any]:
     return make
 
 
-def read(broker: RunningBroker, end: int, **rules: Any) -> list[bytes]:
-    address = ClusterAddress(((broker.host, broker.port),))
+def read(broker: RunningBroker, end: int, **options: Any) -> list[bytes]:
+    given = {
+        "hermes.bootstrap.servers": f"{broker.host}:{broker.port}",
+        "subscribe": PARTITION.topic,
+        "fetchOffset.numRetries": 1,
+        "fetchOffset.retryIntervalMs": 0,
+        **options,
+    }
+    texts = {name: str(value).lower() for name, value in given.items()}
     wanted = ReadRange(PARTITION, broker.host, broker.port, 0, end)
-    batches = read_range(wanted, ReadRules(address, Retries(1, 0), **rules))
+    batches = read_range(wanted, SourceOptions.parse(texts, "batch"))
     return [row["value"] for batch in batches for row in batch.to_pylist()]
 
 
@@ -66,12 +72,12 @@ def test_damage_in_the_middle(
     with spoiled(spoil) as broker:
         with pytest.raises(InvalidMessageError) as caught:
             read(broker, end)
-        assert read(broker, end, fail_on_data_loss=False) == PAYLOADS[:50] + PAYLOADS[51:]
+        assert read(broker, end, failOnDataLoss=False) == PAYLOADS[:50] + PAYLOADS[51:]
     text = str(caught.value)
     assert text.startswith("topic 'clicks' partition 0-0: ")
     assert str(50 * STORED) in text
-    assert "set failOnDataLoss to false to step over it" in text
-    assert f"stepped over damage from offset {50 * STORED} to {51 * STORED}" in caplog.text
+    assert "set failOnDataLoss to false to skip it" in text
+    assert f"skipped damage from offset {50 * STORED} to {51 * STORED}" in caplog.text
 
 
 def test_damage_at_the_end(spoiled: Callable[..., Any], caplog: pytest.LogCaptureFixture) -> None:
@@ -84,8 +90,8 @@ def test_damage_at_the_end(spoiled: Callable[..., Any], caplog: pytest.LogCaptur
     with spoiled(spoil) as broker:
         with pytest.raises(InvalidMessageError, match=r"partition 0-0: .*failOnDataLoss"):
             read(broker, end)
-        assert read(broker, end, fail_on_data_loss=False) == PAYLOADS[:99]
-    assert f"stepped over damage from offset {99 * STORED} to {end}" in caplog.text
+        assert read(broker, end, failOnDataLoss=False) == PAYLOADS[:99]
+    assert f"skipped damage from offset {99 * STORED} to {end}" in caplog.text
 
 
 def test_a_set_that_expands_beyond_the_bound_names_the_option(
@@ -95,8 +101,8 @@ def test_a_set_that_expands_beyond_the_bound_names_the_option(
     with spoiled(lambda data: None, log) as broker:
         for lenient in (False, True):
             with pytest.raises(ExpandedTooLargeError, match="raise maxFetchBytes"):
-                read(broker, len(log), max_fetch_bytes=2_000_000, fail_on_data_loss=not lenient)
-        assert read(broker, len(log), max_fetch_bytes=4_000_000) == [bytes(3_000_000)]
+                read(broker, len(log), maxFetchBytes=2_000_000, failOnDataLoss=not lenient)
+        assert read(broker, len(log), maxFetchBytes=4_000_000) == [bytes(3_000_000)]
 
 
 def test_nothing_where_there_should_be_something_is_tried_again_within_bounds(

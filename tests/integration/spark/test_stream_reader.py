@@ -29,9 +29,9 @@ from hermes.errors import (
     UnknownTopicError,
 )
 from hermes.spark.cluster import Cluster
+from hermes.spark.micro_batches import StreamReader
 from hermes.spark.offsets import TopicPartition
-from hermes.spark.options import ClusterAddress, SourceOptions
-from hermes.spark.stream import StreamReader
+from hermes.spark.options import ClusterAddress, Retries, SourceOptions
 from hermes.testing import RunningBroker, running_broker
 
 Options = Callable[..., SourceOptions]
@@ -320,7 +320,9 @@ def test_a_broker_that_was_killed_is_away_though_it_is_registered(
         with left_behind(zookeeper, 2):
             with caplog.at_level(logging.WARNING, "hermes.spark.cluster"):
                 end = stream.latestOffset(start, EVERYTHING)
-            assert caplog.text.count("broker 2 is registered, but away") == 1, "for 3 partitions"
+            assert caplog.text.count("broker 2 is registered, but unavailable") == 1, (
+                "for 3 partitions"
+            )
             stays = {name: start["clicks"][name] for name in ("2-0", "2-1")}
             assert {name: end["clicks"].get(name) for name in ("2-0", "2-1", "2-2")} == {
                 **stays,
@@ -339,7 +341,7 @@ def test_a_broker_of_a_list_is_needed() -> None:
         raise BrokerUnavailableError(f"{partition}: nobody answers")
 
     with (
-        Cluster(ClusterAddress(bootstrap=(("localhost", 9092),))) as cluster,
+        Cluster(ClusterAddress((("localhost", 9092),)), Retries(0, 0)) as cluster,
         pytest.raises(BrokerUnavailableError, match="nobody answers"),
     ):
         cluster.answers([TopicPartition("clicks", 0, 0)], silent)
@@ -563,7 +565,7 @@ def test_progress_is_not_published_once_the_group_has_members(
             stream = open_stream(options(None, "stream", **given))
             start = begin(stream)
             session.create_ephemeral("/consumers/watched/ids/somebody", b'{ "clicks": 1 }')
-            with caplog.at_level(logging.WARNING, "hermes.spark.progress"):
+            with caplog.at_level(logging.WARNING, "hermes.spark.cluster"):
                 stream.commit(start)
         assert read_group(session, "watched").offsets == {}
     finally:

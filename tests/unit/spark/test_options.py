@@ -52,7 +52,7 @@ def test_every_option_is_read() -> None:
     assert (parsed.max_bytes, parsed.min_partitions) == (64 * 1024 * 1024, 8)
     assert not parsed.fail_on_data_loss
     assert (parsed.group, parsed.include_timestamp) == ("watched", True)
-    assert (parsed.retries, parsed.retry_seconds) == (0, 0.25)
+    assert parsed.retries == (0, 0.25)
     assert parsed.max_fetch_bytes == 1_000_000
 
 

@@ -157,7 +157,7 @@ def test_unknown_columns_are_named() -> None:
 
 def test_a_column_must_not_be_there_twice() -> None:
     said = refused(VALUE | {"VALUE": StringType()}, topic="clicks")
-    assert "column 'VALUE': is there twice" in said
+    assert "column 'VALUE': appears twice" in said
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,9 @@
-"""Message sets as Arrow record batches: the loop that every message read by Spark goes through.
+"""What a message is to Spark: the columns of the source, and how message sets become them.
+
+(topic, broker, partition, offset, index) is unique. The messages of a compressed set share the
+offsets of the set, since only its ends are places to resume from; `index` counts within it, and is
+0 for all other messages. Columns that later versions of the message format make possible (a key)
+will follow these.
 
 A row per message costs little here; what a row of Python objects would cost on its way to the
 JVM is several times that. So nothing is made per message but the copy of its value; all other
@@ -11,27 +16,69 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import (
+    BinaryType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructType,
+    TimestampType,
+)
 
 from hermes.errors import ExpandedTooLargeError, InvalidMessageError
 from hermes.protocol import DEFAULT_MAX_EXPANDED_BYTES, MessageSet, core
 from hermes.protocol.loops import PLAIN
 from hermes.protocol.messages import SIZE
 from hermes.spark.offsets import TopicPartition
-from hermes.spark.rows import ARROW_SCHEMA
 
-__all__ = ["MAX_BATCH_BYTES", "Batch", "record_batches"]
+__all__ = [
+    "MAX_BATCH_BYTES",
+    "SCHEMA",
+    "Batch",
+    "arrow_schema",
+    "record_batches",
+    "spark_schema",
+]
+
+#: The columns of `spark.read.format("hermes")`.
+SCHEMA: Final = (
+    StructType()
+    .add("topic", StringType())
+    .add("broker", IntegerType())
+    .add("partition", IntegerType())
+    .add("offset", LongType())
+    .add("next_offset", LongType())
+    .add("index", IntegerType())
+    .add("value", BinaryType())
+)
+_WITH_TIMESTAMP: Final = StructType([*SCHEMA.fields]).add("timestamp", TimestampType())
+
+# Spark compares these with its own, to the letter.
+_ARROW: Final = to_arrow_schema(SCHEMA, timezone="UTC")
+_ARROW_WITH_TIMESTAMP: Final = to_arrow_schema(_WITH_TIMESTAMP, timezone="UTC")
 
 #: How many bytes out of compressed sets make a batch full; a set is never split.
 MAX_BATCH_BYTES: Final = 16 * 1024 * 1024
+
+
+def spark_schema(*, timestamp: bool) -> StructType:
+    """The columns of a source; with `timestamp`, also the time of the broker's append."""
+    return _WITH_TIMESTAMP if timestamp else SCHEMA
+
+
+def arrow_schema(*, timestamp: bool) -> pa.Schema:
+    """As `spark_schema`, for Arrow."""
+    return _ARROW_WITH_TIMESTAMP if timestamp else _ARROW
 
 
 class Batch(NamedTuple):
     """Some messages of a partition, in order.
 
     Attributes:
-        rows: as `hermes.spark.rows` describes them.
-        next_offset: where to go on behind them.
-        skipped: the damaged stretches that were stepped over: (start, end) offsets.
+        rows: the columns without the timestamp.
+        next_offset: where to continue after them.
+        skipped: the damaged stretches that were skipped: (start, end) offsets.
     """
 
     rows: pa.RecordBatch
@@ -51,16 +98,17 @@ def record_batches(
     Args:
         partition: where it was fetched from.
         fetched: the message set; an incomplete message at its end is ignored.
-        skip_damaged: whether damaged messages are stepped over.
+        skip_damaged: whether damaged messages are skipped.
         max_expanded_bytes: what one compressed set may expand to.
 
     Yields:
         Batches that together hold every message once; none when there is no whole message. One
-        may have no rows and still lead on, behind an empty compressed set or a damaged stretch.
+        may have no rows and still a later `next_offset`: after an empty compressed set or a
+        damaged stretch.
 
     Raises:
-        InvalidMessageError: a message is damaged; `offset` and `next_offset` are absolute. What
-            stands before it has been yielded.
+        InvalidMessageError: a message is damaged; `offset` and `next_offset` are absolute. The
+            messages before it have been yielded.
         ExpandedTooLargeError: a compressed set is too large, whatever `skip_damaged` is.
     """
     position, failure = 0, None
@@ -84,8 +132,8 @@ class _Rows:
     """Collects the messages of one batch.
 
     Attributes:
-        position: how far it came in the data.
-        skipped: the damaged stretches that it stepped over: (start, end) offsets.
+        position: how far it has come in the data.
+        skipped: the damaged stretches that it skipped: (start, end) offsets.
     """
 
     def __init__(
@@ -95,9 +143,9 @@ class _Rows:
         self._base_offset = base_offset
         self._max_expanded_bytes = max_expanded_bytes
         self._values: list[bytes] = []
-        # Where ordinary messages follow one another: the first row, and where its message starts.
+        # Where plain messages follow one another: the first row, and where its message starts.
         self._runs: list[tuple[int, int]] = []
-        # Rows that aren't ordinary: the first, how many, where their message starts and ends.
+        # Other rows: the first, how many, where their message or set starts and ends.
         self._unusual: list[tuple[int, int, int, int]] = []
         self.position = position
         self.skipped: list[tuple[int, int]] = []
@@ -120,7 +168,7 @@ class _Rows:
             room -= taken
 
     def _take_unusual(self, skip_damaged: bool) -> int:
-        """Take the message at the position, of whatever kind; stays there at the data's end.
+        """Take the message at the position, of any kind; stay there at the data's end.
 
         Returns:
             How many bytes its values have.
@@ -128,7 +176,7 @@ class _Rows:
         start, base = self.position, self._base_offset
         end = _end_of(self._data, start)
         if end is None:
-            # The next fetch starts here, and so has more to look at.
+            # The next fetch starts here, and so holds more of it.
             return 0 if start else self._take_damaged(skip_damaged)
         whole = MessageSet(
             self._data[start:end], base + start, max_expanded_bytes=self._max_expanded_bytes
@@ -142,10 +190,10 @@ class _Rows:
     def _take_damaged(
         self, skip: bool, inside: InvalidMessageError | None = None, end: int = 0
     ) -> int:
-        """Step over the damage at the position, or raise what is to be said about it.
+        """Skip the damage at the position, or raise the error about it.
 
         Args:
-            skip: whether to step over it.
+            skip: whether to skip it.
             inside: what is wrong within the message, if its length is right.
             end: where it ends then.
         """
@@ -177,11 +225,11 @@ class _Rows:
         count = len(self._values)
         values = pa.array(self._values, pa.binary())
         ends = np.frombuffer(values.buffers()[1], np.int32, count + 1)
-        # Where each would start and end if all were ordinary and the first one started at 0.
+        # Where each would start and end if all were plain and the first one started at 0.
         places = ends + PLAIN.size * np.arange(count + 1, dtype=np.int64)
         offsets = np.empty(count, np.int64)
-        for (first, start), (behind, _) in pairwise([*self._runs, (count, 0)]):
-            offsets[first:behind] = places[first:behind] + (start - places[first])
+        for (first, start), (after, _) in pairwise([*self._runs, (count, 0)]):
+            offsets[first:after] = places[first:after] + (start - places[first])
         next_offsets = offsets + np.diff(places)
         indexes = np.zeros(count, np.int32)
         for first, length, start, end in self._unusual:
@@ -197,7 +245,7 @@ class _Rows:
             pa.array(indexes),
             values,
         ]
-        return pa.RecordBatch.from_arrays(columns, schema=ARROW_SCHEMA)
+        return pa.RecordBatch.from_arrays(columns, schema=_ARROW)
 
 
 def _end_of(data: bytes, position: int) -> int | None:

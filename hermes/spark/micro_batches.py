@@ -4,14 +4,14 @@ Spark keeps the offsets: it writes the end of a batch to its checkpoint before t
 after a crash asks for the same (start, end) again. So an end that was handed out is final. What
 this object remembers is only for convenience; a new one, made from the checkpoint, does as well.
 
-The checkpoint has ends alone: to repeat the first batch Spark asks for the initial offsets again,
-when they may have become others. So the first batch is empty, and its end tells where the stream
+The checkpoint holds only ends: to repeat the first batch Spark asks for the initial offsets again,
+which may have changed by then. So the first batch is empty, and its end says where the stream
 begins. Likewise for partitions, which come and go: a new one enters an `end` at its earliest
-offset, where it has nothing to read; only the next batch reads it. Thus the beginning of every
-range stands in the checkpoint, and a repeated batch reads exactly what it read before. With
-`failOnDataLoss=false` one that was made anew enters in the same way, and one that is gone at 0: its
-`end` lies before its start, and nothing of it is read between these. A partition whose broker is
-away keeps its offset, and is read on when the broker is back.
+offset, where it has nothing to read; only the next batch reads it. Thus the start of every range is
+in the checkpoint, and a repeated batch reads exactly what it read before. With
+`failOnDataLoss=false` a partition that was re-created enters in the same way, and one that is gone
+enters at 0: its `end` lies before its start, and nothing is read between these. A partition whose
+broker is unavailable keeps its offset, and is read from there when the broker is back.
 """
 
 import logging
@@ -29,8 +29,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from hermes.errors import OffsetOutOfRangeBrokerError
-from hermes.spark.cluster import Cluster, Retries
-from hermes.spark.loss import data_lost
+from hermes.spark.cluster import Cluster
 from hermes.spark.offsets import Offsets, TopicPartition, nested, unnested
 from hermes.spark.options import SourceOptions
 from hermes.spark.planning import (
@@ -42,8 +41,7 @@ from hermes.spark.planning import (
     selected_partitions,
     starting_offsets,
 )
-from hermes.spark.progress import check_group, publish
-from hermes.spark.reading import ReadRange, ReadRules, read_range
+from hermes.spark.reading import ReadRange, data_lost, read_range
 
 __all__ = ["StreamReader"]
 
@@ -51,7 +49,7 @@ _log = logging.getLogger(__name__)
 
 
 class _Beginning(Enum):
-    """How far Spark is with the first batch; a query that goes on from its checkpoint is `PAST`."""
+    """How far Spark is with the first batch; a query that resumes from a checkpoint is `PAST`."""
 
     SETTLED = auto()
     PLANNED = auto()
@@ -73,13 +71,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._beginning = _Beginning.PAST
 
     def __getstate__(self) -> dict[str, Any]:
-        """A copy for the workers: connections stay here."""
+        """A copy for the workers, without connections."""
         return {**self.__dict__, "_cluster": None}
 
     # -- offsets, beside the driver -------------------------------------------------------------
 
     def initialOffset(self) -> dict[str, Any]:
-        """Where a query starts whose checkpoint has no batch that was done."""
+        """Where a query starts whose checkpoint has no completed batch."""
         self._beginning = _Beginning.SETTLED
         cluster = self._connected()
         partitions = selected_partitions(cluster, self._options.selection)
@@ -100,7 +98,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         available, gone = self._available(begun)
         self._seen = available
         ends: Offsets = dict.fromkeys(gone, 0)
-        entering = []  # they start with nothing, see the module's description
+        entering = []  # these start with nothing, see the module's description
         for each, offset in available.items():
             if each not in begun:
                 if self._target is None or each in self._target:
@@ -115,13 +113,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return nested({**begun, **ends, **cluster.answers(entering, cluster.earliest)})
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """The ends of the partitions as they were last seen, for the query's progress."""
+        """The ends of the partitions when they were last seen, for the query's progress."""
         return nested(self._seen) or None
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Settle where `Trigger.AvailableNow` ends.
 
-        Where the query begins isn't known here, nor so what is missing: `latestOffset` looks.
+        Where the query starts isn't known here, nor therefore what is missing: `latestOffset` sees.
         """
         cluster = self._connected()
         partitions = present_partitions(cluster, self._options.selection)
@@ -140,9 +138,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return list(plan(cluster, begun, ends, self._options.min_partitions))
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Hear that everything before `end` was processed; publish it for monitoring."""
+        """Publish, for monitoring, that everything before `end` was processed."""
         if self._options.group is not None:
-            publish(self._connected().zookeeper(), self._options.group, unnested(end))
+            self._connected().publish(self._options.group, unnested(end))
 
     def stop(self) -> None:
         """Close the connections."""
@@ -156,17 +154,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Read one range; runs in a worker."""
         if not isinstance(partition, ReadRange):
             return iter(())
-        return read_range(partition, ReadRules.of(self._options))
+        return read_range(partition, self._options)
 
     # -- within ---------------------------------------------------------------------------------
 
     def _connected(self) -> Cluster:
         if self._cluster is None:
             options = self._options
-            cluster = Cluster(options.address, Retries(options.retries, options.retry_seconds))
+            cluster = Cluster(options.address, options.retries)
             if options.group is not None:
                 try:
-                    check_group(cluster.zookeeper(), options.group)
+                    cluster.check_group(options.group)
                 except BaseException:
                     cluster.close()
                     raise
@@ -174,11 +172,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._cluster
 
     def _available(self, begun: Offsets) -> tuple[Offsets, list[TopicPartition]]:
-        """What there is of the partitions that are read.
+        """What exists of the partitions that are read.
 
         Returns:
-            The ends of those that are there now, and whose brokers answer; and those of `begun`
-            that are gone.
+            The ends of those that exist now and whose brokers answer; and those of `begun` that are
+            gone.
         """
         cluster = self._connected()
         brokers = cluster.brokers()
@@ -196,7 +194,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         gone = []
         for each in wanted:
             if each not in ends:
-                _log.warning("%s: its broker is away; the stream goes on without it", each)
+                _log.warning("%s: its broker is unavailable; the stream continues without it", each)
             elif ends[each] is None:
                 self._shrunk(each, begun[each], None)
                 gone.append(each)
@@ -209,15 +207,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         target = self._target.get(partition, 0)
         if not 0 < target < end:
             return min(target, end)
-        # In a topic that was created again meanwhile a message may begin elsewhere.
+        # In a topic that was re-created meanwhile a message may start elsewhere.
         try:
             boundary = self._connected().boundary(partition, target)
         except OffsetOutOfRangeBrokerError:
-            return target  # all before it is gone, and nothing to be read
+            return target  # everything before it is gone, and there is nothing to read
         return target if boundary is None else boundary
 
     def _capped(self, begun: Offsets, ends: Offsets, max_bytes: int) -> Offsets:
-        """Bring ends nearer, counting from where the messages begin that retention has left."""
+        """Bring ends nearer, counting from the first messages that retention has left."""
         cluster = self._connected()
         starts = {each: begun[each] for each, end in ends.items() if end > begun[each]}
         starts = check_available(cluster, starts, self._options)
@@ -225,10 +223,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return capped(cluster, starts, ends, max_bytes)
 
     def _shrunk(self, partition: TopicPartition, wanted: int, end: int | None) -> None:
-        """Treat a partition that ends before where the stream is, or is gone."""
-        there = "the partition is gone" if end is None else f"it ends at {end}"
-        text = f"{partition}: offset {wanted} was wanted, but {there}: was the topic made anew?"
+        """Report a partition that ends before the stream's offset, or is gone."""
+        now = "the partition is gone" if end is None else f"it ends at {end}"
+        text = f"{partition}: offset {wanted} was wanted, but {now}: was the topic re-created?"
         fail = self._options.fail_on_data_loss
-        if fail or wanted:  # else it was told when it went
+        if fail or wanted:  # else it was reported when it went
             advice = " Start the query with a new checkpoint, or set failOnDataLoss to false"
             data_lost(_log, text, fail, advice)

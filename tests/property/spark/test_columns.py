@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 
 from hermes.errors import InvalidMessageError
 from hermes.protocol import Codec, MessageSet, encode_message_set
-from hermes.spark import batches
-from hermes.spark.batches import record_batches
+from hermes.spark import columns
+from hermes.spark.columns import arrow_schema, record_batches
 from hermes.spark.offsets import TopicPartition
-from hermes.spark.rows import ARROW_SCHEMA
 
 PARTITION = TopicPartition("clicks", 3, 1)
 PAYLOADS = st.binary(max_size=40)
@@ -32,7 +31,7 @@ def entries(draw: st.DrawFn) -> tuple[bytes, list[bytes], bool]:
 def rows(fetched: MessageSet) -> list[tuple[object, ...]]:
     found = []
     for batch in record_batches(PARTITION, fetched):
-        assert batch.rows.schema.equals(ARROW_SCHEMA)
+        assert batch.rows.schema.equals(arrow_schema(timestamp=False))
         found += [tuple(row.values()) for row in batch.rows.to_pylist()]
     return found
 
@@ -58,7 +57,7 @@ def test_batches_that_are_full_early_lose_nothing(
     fetched = MessageSet(b"".join(encoded for encoded, _, _ in log), 7)
     whole = rows(fetched)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(batches, "MAX_BATCH_BYTES", data.draw(st.integers(1, 100)))
+        patch.setattr(columns, "MAX_BATCH_BYTES", data.draw(st.integers(1, 100)))
         assert rows(fetched) == whole
         made = list(record_batches(PARTITION, fetched))
     assert made[-1].next_offset == 7 + len(fetched)
