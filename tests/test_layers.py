@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -98,6 +99,14 @@ def test_each_room_imports_only_what_it_may() -> None:
 
 def room_of(module: str) -> str:
     return module.split(".")[1] if "." in module else "__init__"
+
+
+def test_names_of_modules_occur_once_in_a_room() -> None:
+    """So that a name says which module is meant. Clients and the embedded server have sessions."""
+    for room in sorted(path for path in (ROOT / "hermes").iterdir() if path.is_dir()):
+        names = Counter(path.stem for path in room.rglob("*.py"))
+        twice = {name for name, count in names.items() if count > 1} - {"__init__"}
+        assert twice <= ({"sessions"} if room.name == "coordination" else set()), room
 
 
 def test_only_the_composition_root_imports_the_reactor() -> None:

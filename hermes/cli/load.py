@@ -29,7 +29,7 @@ __all__ = ["command"]
     type=click.Path(path_type=Path),
     required=True,
     metavar="DIRECTORY",
-    help="Where to: a directory that is new, or of earlier loads.",
+    help="Where to: a new directory, or one of earlier loads.",
 )
 @click.option(
     "-b",
@@ -53,16 +53,16 @@ __all__ = ["command"]
     show_default=True,
     help="What the directory is.",
 )
-@click.option("--dry-run", is_flag=True, help="Only tell what would be copied.")
+@click.option("--dry-run", is_flag=True, help="Only report what would be copied.")
 @click.option(
     "--clean-up",
     is_flag=True,
-    help="Only remove what loads that failed have left in the directory.",
+    help="Only remove what failed loads have left in the directory.",
 )
 @click.option(
     "--allow-data-loss",
     is_flag=True,
-    help="Load what is left where messages are gone or damaged; each such place is said.",
+    help="Load what is left where messages are gone or damaged; each such place is reported.",
 )
 @click.option(
     "--group",
@@ -73,7 +73,7 @@ __all__ = ["command"]
     "--min-partitions",
     type=click.IntRange(1),
     metavar="N",
-    help="Split the work into at least so many tasks, where messages allow it.",
+    help="Split the work into at least this many tasks, where messages allow it.",
 )
 @click.option(
     "--master",
@@ -83,9 +83,7 @@ __all__ = ["command"]
     show_envvar=True,
     help="Where Spark runs the tasks.",
 )
-@click.option(
-    "--conf", "settings", multiple=True, metavar="KEY=VALUE", help="A setting of Spark's."
-)
+@click.option("--conf", "settings", multiple=True, metavar="KEY=VALUE", help="A Spark setting.")
 @JSON_OPTION
 @click.argument("topics", metavar="[TOPIC]...", type=TOPIC, nargs=-1)
 def command(
@@ -99,7 +97,7 @@ def command(
     """Copy what is new of TOPICs to files, with the offsets in the same commit.
 
     Run it as often as you like: each message is copied once, whatever ends a run on its way. A
-    run that finds another's work undone does that first. Of two runs at once one fails.
+    run that finds another's work undone does that first. Of two concurrent runs one fails.
     """
     if clean_up:
         _clean_up(target, as_json)
@@ -107,7 +105,7 @@ def command(
     options = _options(**chosen)
     spark_settings = dict(_setting(each) for each in settings)
     with require_spark(), ExitStack() as stack:
-        # Spark takes seconds to start; often there is nothing new, or something is wrong.
+        # Spark takes seconds to start; often there is nothing new, or an argument is wrong.
         session = cache(lambda: stack.enter_context(spark_session(master, spark_settings)))
         again = True
         while again:
@@ -126,7 +124,7 @@ def _options(
     min_partitions: int | None,
     **_: object,
 ) -> dict[str, str]:
-    """The options of the load, as the library has them."""
+    """The options of the load, under the library's names."""
     if bool(topics) == (pattern is not None):
         raise click.UsageError("name topics, or give --pattern")
     if not (bootstrap_servers or zookeeper):
@@ -135,7 +133,7 @@ def _options(
         source = click.get_current_context().get_parameter_source("zookeeper")
         if source is not ParameterSource.ENVIRONMENT:
             raise click.UsageError("--bootstrap-servers and --zookeeper exclude each other")
-        zookeeper = None  # it is set for all commands, and this one is given the brokers
+        zookeeper = None  # the environment's is for all commands, and this one names its brokers
     if group is not None and not zookeeper:
         raise click.UsageError("--group needs --zookeeper")
     given = {
@@ -200,8 +198,8 @@ def _report(result: "LoadResult", target: Path, as_json: bool) -> None:
     if as_json:
         counted = ("number", "committed", "repeated", "messages", "log_bytes", "files")
         document = {key: getattr(result, key) for key in (*counted, "file_bytes")}
-        where = None if result.directory is None else str(result.directory)
-        write_json({**document, "directory": where, "ranges": ranges})
+        directory = None if result.directory is None else str(result.directory)
+        write_json({**document, "directory": directory, "ranges": ranges})
         return
     if result.number is None:
         write_line("nothing new")

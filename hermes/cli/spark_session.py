@@ -19,7 +19,7 @@ __all__ = ["require_spark", "spark_session"]
 
 @contextmanager
 def require_spark() -> Iterator[None]:
-    """Say what to install when a package of Spark's is missing.
+    """Say what to install when a package that Spark needs is missing.
 
     Raises:
         HermesError: the text has the command.
@@ -40,7 +40,7 @@ def spark_session(master: str, settings: Mapping[str, str]) -> Iterator["SparkSe
 
     Args:
         master: where tasks run: `local[*]`, `spark://HOST:PORT` and so on.
-        settings: further ones of Spark's.
+        settings: further Spark settings.
 
     Raises:
         HermesError: it can't be started.
@@ -67,7 +67,7 @@ def spark_session(master: str, settings: Mapping[str, str]) -> Iterator["SparkSe
             "HERMES_DEBUG=1 shows more)"
         ) from error
     if not debugging():
-        session.sparkContext.setLogLevel("OFF")  # what fails is raised, and said once
+        session.sparkContext.setLogLevel("OFF")  # what fails is raised, and reported once
     try:
         yield session
     finally:
@@ -87,7 +87,7 @@ def _end_java(gateway: Any) -> None:
 class _Stderr:
     """What the JVM writes to stderr: held back while it starts, passed on afterwards.
 
-    Later only warnings of tasks come this way, such as that of messages which were lost.
+    Afterwards only warnings of tasks arrive here, such as those about lost messages.
     """
 
     def __init__(self) -> None:
@@ -96,7 +96,7 @@ class _Stderr:
         self._thread: threading.Thread | None = None
 
     def caught(self, builder: Any) -> "SparkSession":
-        """Start Spark with its stderr here; this process gets its own back."""
+        """Start Spark with its stderr read here; afterwards this process has its own again."""
         sys.stderr.flush()
         own = os.dup(2)
         receiver, sender = os.pipe()
@@ -112,12 +112,12 @@ class _Stderr:
         return session
 
     def cause(self) -> str:
-        """What it wrote about its end while it started; "" when it wrote nothing of the kind."""
-        told = (line.decode(errors="replace").strip() for line in self._lines)
-        return next((line for line in told if re.search("Exception|Error|error:", line)), "")
+        """What it wrote about why it failed to start; "" when it wrote nothing of the kind."""
+        texts = (line.decode(errors="replace").strip() for line in self._lines)
+        return next((line for line in texts if re.search("Exception|Error|error:", line)), "")
 
     def join(self) -> None:
-        """Wait until everything was passed on: the JVM has ended."""
+        """Wait until everything is passed on: the JVM has ended."""
         if self._thread is not None:
             self._thread.join()
 

@@ -34,7 +34,7 @@ class LoadResult:
     Attributes:
         number: of the load; None when there was nothing new.
         committed: whether it was copied; False in a dry run, or when there was nothing new.
-        repeated: whether the plan was one that an earlier run had left behind. What arrived since
+        repeated: whether the plan was one that an earlier run had left. What arrived since
             then is not in it: load again.
         messages: how many were copied.
         log_bytes: how many bytes of logs they are, or in a dry run would be.
@@ -63,7 +63,7 @@ def run_load(
     *,
     dry_run: bool = False,
 ) -> LoadResult:
-    """Carry out the plan that was left behind, or a new one.
+    """Carry out the plan that an earlier run has left, or a new one.
 
     Args:
         target: where to.
