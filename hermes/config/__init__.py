@@ -1,7 +1,7 @@
 """Settings: what broker.yaml may hold, how it is checked, and how Kafka 0.7's properties become it.
 
 `BrokerConfig` is the one table of a broker's settings; `load_broker_config` reads a file into it.
-Imports neither Twisted nor anything of the broker, so that tools can use it as well.
+Imports neither Twisted nor the broker, so that tools can use it as well.
 """
 
 from hermes.config.broker import BrokerConfig

@@ -1,12 +1,13 @@
 """Every setting of a broker, in one table: the annotated fields of `BrokerConfig`.
 
-A field's annotation, a `Setting`, tells how its value is read, what it replaces of Kafka 0.7 and
-what it means. The loader, the reference in docs/ and the import of 0.7's properties are all driven
-by it, so a new setting is one new field. This module knows neither YAML nor files nor Twisted. It
-is long because it is a table, which reads best in one piece.
+A field's annotation, a `Setting`, says how its value is read, which keys of Kafka 0.7 it replaces,
+and what it means. The loader, the reference in docs/ and the import of 0.7's properties are all
+driven by it, so a new setting is one new field. This module knows neither YAML nor files nor
+Twisted. It is long because it is a table, which reads best in one piece.
 
 Durations are whole milliseconds in attributes that end in `_ms`; broker.yaml's key has no such
-ending, since the value brings its unit: `idle_timeout: 10m` -> `config.idle_timeout_ms`.
+ending, since the value has a unit: `idle_timeout: 10m` -> `config.idle_timeout_ms`. The same goes
+for `_bytes` where the key was named without it.
 """
 
 from collections.abc import Mapping
@@ -109,8 +110,8 @@ class BrokerConfig:
         int,
         Setting(
             kinds.size(1, kinds.INT32_MAX),
-            "Largest payload of a message (of the wrapper, when compressed); the set that holds a "
-            "larger one is dropped.",
+            "The largest payload of a message (of the wrapper, if compressed); a set with a larger "
+            "one is dropped.",
             _LIMITS,
             replaces=("max.message.size",),
         ),
@@ -119,14 +120,14 @@ class BrokerConfig:
         int,
         Setting(
             kinds.size(1),
-            "What the compressed messages of one set may expand to while they are checked; beyond "
-            "it the connection is closed and nothing of the set is stored.",
+            "What the compressed messages of one set may expand to while they are checked; above "
+            "this the connection is closed and nothing of the set is stored.",
             _LIMITS,
         ),
     ] = 64 << 20
     max_connections: Annotated[
         int,
-        Setting(kinds.COUNT, "Connections at a time; further ones are closed at once.", _LIMITS),
+        Setting(kinds.COUNT, "Simultaneous connections; further ones are closed at once.", _LIMITS),
     ] = 20_000
     idle_timeout_ms: Annotated[
         int,
@@ -140,7 +141,7 @@ class BrokerConfig:
         int,
         Setting(
             kinds.size(1),
-            "Memory for all requests being received together; beyond it reading pauses.",
+            "Memory for all requests that are being received; above this, reading pauses.",
             _LIMITS,
             key="request_memory",
         ),
@@ -167,7 +168,7 @@ class BrokerConfig:
         int,
         Setting(
             kinds.COUNT,
-            "Old segments kept open for reading; the least recently used are closed.",
+            "Old segments that are kept open for reading; the least recently used are closed.",
             _LIMITS,
         ),
     ] = 1000
@@ -185,7 +186,7 @@ class BrokerConfig:
         bool,
         Setting(
             kinds.TRUTH,
-            "Whether the first produce to a topic creates it. If not, only those under `topics` "
+            "Whether the first produce to a topic creates it. If not, only topics under `topics` "
             "and those already on disk exist.",
             _TOPICS,
         ),
@@ -206,7 +207,7 @@ class BrokerConfig:
         Path,
         Setting(
             kinds.PATH,
-            "The data directory, in Kafka 0.7's layout. Relative paths start at broker.yaml's "
+            "The data directory, in Kafka 0.7's layout. A relative path starts at broker.yaml's "
             "directory.",
             _STORAGE,
             replaces=("log.dir",),
@@ -243,7 +244,7 @@ class BrokerConfig:
         int | None,
         Setting(
             kinds.RETAINED_TIME,
-            "Segments whose last append is older are deleted.",
+            "Segments whose last append is older than this are deleted.",
             _STORAGE,
             replaces=("log.retention.hours",),
         ),
@@ -252,7 +253,8 @@ class BrokerConfig:
         int | None,
         Setting(
             kinds.RETAINED_BYTES,
-            "The oldest segments of a partition are deleted while the rest holds at least this.",
+            "The oldest segments of a partition are deleted as long as the rest holds at least "
+            "this much.",
             _STORAGE,
             replaces=("log.retention.size",),
         ),
@@ -309,9 +311,9 @@ class BrokerConfig:
         str,
         Setting(
             kinds.choice("none", "embedded", "zookeeper"),
-            "How brokers and clients find each other: with `embedded` through a small server in "
+            "How brokers and clients find each other: with `embedded`, through a small server in "
             "the broker's process that speaks ZooKeeper's protocol, for one machine; with "
-            "`zookeeper` through an ensemble; with `none` clients are given the brokers' "
+            "`zookeeper`, through an ensemble; with `none`, clients are given the brokers' "
             "addresses.",
             _COORDINATION,
             replaces=("enable.zookeeper",),
@@ -426,7 +428,7 @@ class BrokerConfig:
     ] = None
 
     def topic(self, name: str) -> TopicSettings:
-        """What holds for a topic, whether `topics` mentions it or not.
+        """The settings that apply to a topic, whether `topics` mentions it or not.
 
         Args:
             name: the topic's name; it is not checked.

@@ -1,6 +1,6 @@
-"""What settings must not say together, though each of them may be right alone.
+"""Settings that contradict each other, though each may be right by itself.
 
-Knows values only: no file, no Twisted, no port that is really open.
+Looks at values only: no file, no Twisted, no port that is really open.
 """
 
 import re
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 __all__ = ["check_contradictions"]
 
-#: All interfaces, and each family's way of saying so.
+#: All interfaces, as each address family writes it.
 _ANYWHERE = frozenset({"", "0.0.0.0", "::"})
 
 
-class _Place(NamedTuple):
-    """What an endpoint takes for itself.
+class _Address(NamedTuple):
+    """What an endpoint occupies.
 
     Attributes:
         setting: where the endpoint comes from.
@@ -42,16 +42,15 @@ def check_contradictions(config: "BrokerConfig") -> None:
     """
     _check_coordination(config)
     _check_sizes(config)
-    taken: list[_Place] = []
-    for place in _places(config):
+    taken: list[_Address] = []
+    for address in _addresses(config):
         for other in taken:
-            if _collide(place, other):
-                where = "twice" if place.setting == other.setting else f"by {other.setting} as well"
+            if _collide(address, other):
                 raise ConfigError(
-                    place.setting,
-                    f"{place.text!r} takes what is taken {where} ({other.text!r})",
+                    address.setting,
+                    f"{address.text!r} is taken by {other.setting} already ({other.text!r})",
                 )
-        taken.append(place)
+        taken.append(address)
 
 
 def _check_coordination(config: "BrokerConfig") -> None:
@@ -63,7 +62,7 @@ def _check_coordination(config: "BrokerConfig") -> None:
         raise ConfigError(
             "zookeeper_connect",
             "it has no effect with coordination: embedded (the default): "
-            "say coordination: zookeeper, or leave it out",
+            "set coordination: zookeeper, or leave it out",
         )
 
 
@@ -75,12 +74,12 @@ def _check_sizes(config: "BrokerConfig") -> None:
     if config.max_message_bytes > config.max_request_bytes:
         raise ConfigError(
             "max_message_bytes",
-            f"{config.max_message_bytes} bytes fit into no request: "
+            f"{config.max_message_bytes} bytes don't fit into a request: "
             f"max_request_bytes is {config.max_request_bytes}",
         )
 
 
-def _places(config: "BrokerConfig") -> Iterator[_Place]:
+def _addresses(config: "BrokerConfig") -> Iterator[_Address]:
     endpoints = [("listen", text) for text in config.listen]
     if config.coordination == "embedded":
         endpoints.append(("coordination_listen", config.coordination_listen))
@@ -89,15 +88,15 @@ def _places(config: "BrokerConfig") -> Iterator[_Place]:
         named = dict(each.split("=", 1) for each in arguments if "=" in each)
         first = arguments[0] if "=" not in arguments[0] else ""
         if kind == "unix":
-            yield _Place(setting, text, first or named.get("address", ""), "unix")
+            yield _Address(setting, text, first or named.get("address", ""), "unix")
         elif kind in ("tcp", "tcp6", "ssl"):
             port = (first or named.get("port", "")).lstrip("0")
             interface = named.get("interface", "").replace("\\", "")
             if port:
-                yield _Place(setting, text, port, "" if interface in _ANYWHERE else interface)
+                yield _Address(setting, text, port, "" if interface in _ANYWHERE else interface)
 
 
-def _collide(one: _Place, other: _Place) -> bool:
+def _collide(one: _Address, other: _Address) -> bool:
     if "unix" in (one.interface, other.interface):
         return one[2:] == other[2:]
     same_interface = one.interface == other.interface or "" in (one.interface, other.interface)

@@ -1,6 +1,6 @@
 """The kinds of value that a setting can have: how each is read, checked and shown.
 
-A kind turns what YAML gave (a text, a number, a list, ...) into the value that the program uses,
+A kind turns what YAML gave (a string, a number, a list, ...) into the value that the program uses,
 or says in one sentence what was expected. Knows no setting by name, no file and no Twisted.
 """
 
@@ -15,8 +15,8 @@ from hermes.quoting import quoted
 
 UNLIMITED = "unlimited"
 
-#: The most partitions of a topic on a broker. Clients believe no larger number, neither of a broker
-#: nor of what stands in ZooKeeper: partitions cost memory before any is used.
+#: The most partitions of a topic on a broker. Clients accept no larger number from a broker or from
+#: ZooKeeper: partitions cost memory before any is used.
 MAX_PARTITIONS = 10_000
 INT32_MAX = (1 << 31) - 1
 _INT64_MAX = (1 << 63) - 1
@@ -24,12 +24,12 @@ _INT64_MAX = (1 << 63) - 1
 
 @dataclass(frozen=True)
 class Kind:
-    """How one sort of value is read and shown.
+    """How one kind of value is read and shown.
 
     Attributes:
         name: what the reference calls it, for instance "size".
         parse: turns a YAML value into ours; raises ValueError with "expected ..., got ...".
-        show: turns ours into the text that a person would write in broker.yaml.
+        show: turns ours into what a person would write in broker.yaml.
     """
 
     name: str
@@ -42,15 +42,15 @@ def whole_number(minimum: int, maximum: int = _INT64_MAX) -> Kind:
     wanted = f"whole number >= {minimum}"
     name = wanted if maximum >= INT32_MAX else f"whole number from {minimum} to {maximum}"
 
-    def too_much(value: object) -> str:
-        is_said = maximum != _INT64_MAX or (isinstance(value, int) and value > maximum)
-        return f" and <= {maximum}" if is_said else ""
+    def upper_bound(value: object) -> str:
+        is_shown = maximum != _INT64_MAX or (isinstance(value, int) and value > maximum)
+        return f" and <= {maximum}" if is_shown else ""
 
     def parse(value: object) -> int:
         # bool is an int to Python, but `partitions: true` is a mistake.
         if isinstance(value, int) and not isinstance(value, bool) and minimum <= value <= maximum:
             return value
-        raise ValueError(f"expected a {wanted}{too_much(value)}, got {quoted(value)}")
+        raise ValueError(f"expected a {wanted}{upper_bound(value)}, got {quoted(value)}")
 
     return Kind(name, parse)
 
@@ -136,10 +136,10 @@ def _parse_truth(value: object) -> bool:
 def _parse_text(value: object) -> str:
     if isinstance(value, str) and value.strip():
         return value
-    raise ValueError(f"expected a text, got {quoted(value)}")
+    raise ValueError(f"expected a string, got {quoted(value)}")
 
 
-#: A host with or without a port; an IPv6 literal stands in brackets.
+#: A host with or without a port; an IPv6 literal is in brackets.
 _HOST_AND_PORT = re.compile(r"(?:[\w.-]+|\[[0-9A-Fa-f:.]+\])(?::([0-9]{1,5}))?")
 
 
@@ -151,7 +151,7 @@ def _parse_ensemble(value: object) -> str:
         if match is None or not 1 <= int(match[1] or 2181) <= 65535:
             raise ValueError(f"expected host:port,host:port/chroot, got {quoted(value)}")
     if "," in chroot or (chroot.strip("/") and "//" in slash + chroot):
-        raise ValueError(f"expected one chroot, behind all hosts, got {quoted(value)}")
+        raise ValueError(f"expected one chroot, after all hosts, got {quoted(value)}")
     return text
 
 
@@ -175,7 +175,7 @@ def _parse_options(value: object) -> Mapping[str, Any]:
 
 
 TRUTH = Kind("`true` or `false`", _parse_truth, lambda value: str(value).lower())
-TEXT = Kind("text", _parse_text)
+TEXT = Kind("string", _parse_text)
 ENSEMBLE = Kind("hosts and ports", _parse_ensemble)
 PATH = Kind("path", _parse_path)
 HOST = Kind("host name or IPv4 address", _parse_host)
@@ -192,15 +192,15 @@ _WITH_PORT = ("tcp", "tcp6", "ssl")
 
 
 def parse_endpoint(value: object) -> str:
-    r"""Check a Twisted server endpoint string as far as that is possible without Twisted.
+    r"""Check a Twisted server endpoint string, as far as possible without Twisted.
 
     Args:
         value: for instance `tcp:9092`, `unix:/run/hermes.sock`; a colon in an argument is
             escaped with a backslash (`tcp6:9092:interface=\:\:1`).
 
     Returns:
-        The string as it was. Whether Twisted (or a plugin of its) knows the type and the
-        arguments is only known where the endpoint is built.
+        The string as it was. Whether Twisted (or a plugin for it) knows the type and the
+        arguments turns out only when the endpoint is created.
 
     Raises:
         ValueError: this can't be an endpoint.

@@ -1,7 +1,7 @@
 """From broker.yaml to a checked `BrokerConfig`, or to one line that says what is wrong and where.
 
-What a single value may be is its kind's affair (`hermes.config.kinds`), what several may say
-together `hermes.config.contradictions`', what YAML means `hermes.config.yaml_text`'s.
+`hermes.config.kinds` knows what a single value may be, `hermes.config.contradictions` which values
+exclude each other, and `hermes.config.yaml_text` what YAML means.
 """
 
 import difflib
@@ -30,7 +30,7 @@ def load_broker_config(path: str | Path) -> BrokerConfig:
         the file's own directory, so that the file means the same wherever the broker is started.
 
     Raises:
-        ConfigError: the file can't be read, is no YAML, or a setting is unknown, wrong or
+        ConfigError: the file can't be read or isn't YAML, or a setting is unknown, wrong or
             missing; one line that names the file, the key and what was expected.
     """
     source = str(path)
@@ -48,10 +48,10 @@ def load_broker_config(path: str | Path) -> BrokerConfig:
 
 
 def parse_broker_config(values: object, source: str = "") -> BrokerConfig:
-    """Check settings that were read already.
+    """Check settings that have been read already.
 
     Args:
-        values: what a broker.yaml holds, as Python values; must be a mapping.
+        values: the contents of a broker.yaml, as Python values; must be a mapping.
         source: the file's name for messages; empty when there is none.
 
     Returns:
@@ -120,7 +120,7 @@ def _parse_settings(
 
 
 def _suggestion(key: str, known: Mapping[str, Setting], also_known: Iterable[str]) -> str:
-    """Say what an unknown key may have been meant to be; empty when there is no idea."""
+    """What an unknown key may have been meant to be; a pointer to the reference otherwise."""
     for setting in (*known.values(), *BROKER_SETTINGS.values(), *TOPIC_SETTINGS.values()):
         if key in setting.replaces:
             return f": that is Kafka 0.7's name for {setting.key} (see `hermes config import`)"
@@ -128,9 +128,9 @@ def _suggestion(key: str, known: Mapping[str, Setting], also_known: Iterable[str
     if close:
         return f", did you mean {close[0]}?"
     if key in BROKER_SETTINGS:
-        return ": the broker has one of this name, a topic has not"
+        return ": it is a setting of the broker, not of a topic"
     if key in TOPIC_SETTINGS:
-        return ": a topic has one of this name (under topics), the broker has not"
+        return ": it is a setting of a topic (under topics), not of the broker"
     return " (docs/configuration.md lists them all)"
 
 

@@ -1,8 +1,8 @@
 r"""The import of a Kafka 0.7 `server.properties`: what it means, as a broker.yaml.
 
 Owns Java's properties syntax and the meaning of each of 0.7's broker keys: unit, special values,
-and what one key implies for another. Which setting takes a key's place stands in the table of
-settings (`Setting.replaces`). Only what the file sets is written, so the defaults are Hermes' own.
+and what one key implies for another. Which setting replaces a key is in the table of settings
+(`Setting.replaces`). Only what the file sets is written, so the defaults are Hermes' own.
 
 Source: the format that `java.util.Properties.load` documents; Kafka 0.7's configuration reference.
 """
@@ -43,15 +43,14 @@ def import_properties(text: str, source: str = "") -> ImportedProperties:
     """Translate a Kafka 0.7 broker's properties file.
 
     Args:
-        text: the file's content, decoded as latin-1, which is what Java does.
+        text: the file's contents, decoded as latin-1, as Java does.
         source: the file's name for messages; empty when there is none.
 
     Returns:
-        The broker.yaml and the keys that were left out. A file that uses ZooKeeper becomes
-        `coordination: zookeeper`, whether or not this version runs with it.
+        The broker.yaml and the keys that were left out.
 
     Raises:
-        ConfigError: a value is one that 0.7 doesn't start with either; the text names the key.
+        ConfigError: a value is one that 0.7 wouldn't start with either; the text names the key.
     """
     try:
         properties = parse_properties(text)
@@ -72,7 +71,7 @@ def _broker_settings(properties: dict[str, str]) -> dict[str, object]:
         for replaced in setting.replaces:
             if properties.get(replaced):
                 settings[key] = _convert(replaced, properties[replaced], setting)
-    # 0.7 flushes as often as it looks, unless told otherwise; and it uses ZooKeeper likewise.
+    # What 0.7 does unless configured otherwise: flush at every check, and use ZooKeeper.
     if "flush_check_interval" in settings:
         settings.setdefault("flush_interval", settings["flush_check_interval"])
     if "zookeeper_connect" in settings:
@@ -81,7 +80,7 @@ def _broker_settings(properties: dict[str, str]) -> dict[str, object]:
 
 
 def _topic_settings(properties: dict[str, str]) -> dict[str, dict[str, Value]]:
-    """Turn 0.7's maps, one a setting, into ours, one a topic."""
+    """Turn 0.7's maps, one per setting, into ours, one per topic."""
     topics: dict[str, dict[str, Value]] = {}
     for key, setting in TOPIC_SETTINGS.items():
         for replaced in setting.replaces:
@@ -91,7 +90,7 @@ def _topic_settings(properties: dict[str, str]) -> dict[str, dict[str, Value]]:
 
 
 def _convert(key: str, text: str, setting: Setting) -> Value:
-    """Translate one value and make sure that the loader will take it."""
+    """Translate one value, and make sure that the loader will accept it."""
     try:
         value = _CONVERSIONS[key](text)
         setting.kind.parse(value)
@@ -140,7 +139,7 @@ def _duration_in(unit_ms: int, minimum: int = 1) -> Callable[[str], Value]:
 
 
 def _flush_interval(text: str) -> Value:
-    # A negative interval is always over: the same as none at all.
+    # A negative interval has always elapsed, as one of 0 has.
     return _shown_duration(max(_number(text), 0))
 
 

@@ -1,4 +1,4 @@
-"""docs/configuration.md, written from the table of settings so that it can't fall behind it.
+"""docs/configuration.md, generated from the table of settings so that it is always up to date.
 
 `python -m hermes.config` prints it; a test compares it with the file.
 """
@@ -75,11 +75,7 @@ or 3 seconds (`flush_messages`, `flush_check_interval`), the port is 9092 rather
 
 
 def reference() -> str:
-    """Write the reference of every setting.
-
-    Returns:
-        The whole of docs/configuration.md.
-    """
+    """The reference of every setting: the contents of docs/configuration.md."""
     parts = [_INTRODUCTION]
     sections = dict.fromkeys(setting.section for setting in BROKER_SETTINGS.values())
     for section in sections:

@@ -16,10 +16,10 @@ class Setting:
     Attributes:
         kind: how the value is read and shown.
         doc: one sentence or two for the reference.
-        section: the heading it stands under; empty for a topic's.
-        replaces: the Kafka 0.7 keys that it takes the place of.
-        key: the name in broker.yaml where it isn't the attribute's without `_ms`.
-        attribute: the field's name; this and what follows is filled in when the table is read.
+        section: the heading it belongs under; empty for a topic's.
+        replaces: the Kafka 0.7 keys that it replaces.
+        key: the name in broker.yaml, unless it is the attribute's without `_ms`.
+        attribute: the field's name; this and the following are filled in when the table is read.
         required: whether broker.yaml must give it.
         default: the field's default; None when the setting is required.
     """

@@ -1,7 +1,7 @@
-"""The settings of a single topic: what broker.yaml gives, and what holds once it is filled up.
+"""The settings of a single topic: what broker.yaml gives, and what applies with all defaults.
 
-`TopicConfig` is the table (see `hermes.config.broker` for how it works), `TopicSettings` what the
-broker works with. Knows neither YAML nor files.
+`TopicConfig` is the table (see `hermes.config.broker` for how it works), `TopicSettings` is what
+the broker uses. Knows neither YAML nor files.
 """
 
 from collections.abc import Mapping
@@ -58,7 +58,7 @@ class TopicConfig:
         int | Unset | None,
         Setting(
             kinds.RETAINED_TIME,
-            "Segments whose last append is older are deleted.",
+            "Segments whose last append is older than this are deleted.",
             replaces=("topic.log.retention.hours",),
         ),
     ] = UNSET
@@ -66,15 +66,13 @@ class TopicConfig:
         int | Unset | None,
         Setting(
             kinds.RETAINED_BYTES,
-            "The oldest segments are deleted while the rest holds at least this.",
+            "The oldest segments are deleted as long as the rest holds at least this much.",
             replaces=("topic.log.retention.size",),
         ),
     ] = UNSET
     retention_options: Annotated[
         Mapping[str, Any] | Unset,
-        Setting(
-            kinds.OPTIONS, "For plugins; replaces the broker's as a whole, the two are not merged."
-        ),
+        Setting(kinds.OPTIONS, "For plugins; replaces the broker's; the two are not merged."),
     ] = UNSET
     flush_messages: Annotated[
         int | Unset,
@@ -96,12 +94,12 @@ class TopicConfig:
 
 @dataclass(frozen=True, slots=True)
 class TopicSettings:
-    """What holds for one topic after the broker's settings have filled the gaps.
+    """The settings of one topic, with the broker's where broker.yaml doesn't give any.
 
     Attributes:
         partitions: number of partitions on this broker, >= 1.
-        segment_bytes: a segment larger than this is followed by a new one.
-        segment_age_ms: so is one whose first append is older than this.
+        segment_bytes: above this size of its last segment, a log starts a new one.
+        segment_age_ms: the same when that segment's first append is older than this.
         retention_policy: entry point name in the group `hermes.retention`.
         retention_time_ms: None for no limit.
         retention_bytes: None for no limit.
@@ -122,7 +120,7 @@ class TopicSettings:
 
     @property
     def retention(self) -> RetentionSettings:
-        """What the retention policy's factory is called with."""
+        """The argument for the retention policy's factory."""
         return RetentionSettings(
             time_ms=self.retention_time_ms,
             size_bytes=self.retention_bytes,
@@ -132,5 +130,5 @@ class TopicSettings:
 
 TOPIC_SETTINGS: Final[Mapping[str, Setting]] = table_of(TopicConfig)
 
-# A topic's settings have the name of the broker setting they fall back to, but for this one.
+# A topic's setting has the name of the broker's setting that is its default, except for this one.
 DEFAULT_OF: Final[Mapping[str, str]] = {"partitions": "num_partitions"}

@@ -1,7 +1,7 @@
 """Sizes and durations as people write them: `1GiB`, `100 MB`, `7d`, `1h30m`, `500ms`.
 
-Owns the two notations, in both directions; knows nothing of settings or files. Everything inside
-Hermes counts in whole bytes and whole milliseconds.
+Reads and writes both notations; knows nothing about settings or files. Everything inside Hermes
+counts in whole bytes and whole milliseconds.
 """
 
 import re
@@ -42,13 +42,13 @@ def parse_size(value: object) -> int:
     its readers would take it for 64000 and the other half for 65536.
 
     Args:
-        value: an int >= 0, or a text of a number and a unit.
+        value: an int >= 0, or a string of a number and a unit.
 
     Returns:
         The size in bytes, >= 0.
 
     Raises:
-        ValueError: the value is no size; the text says what was expected.
+        ValueError: the value is not a size; the text says what was expected.
     """
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
         return value
@@ -77,17 +77,17 @@ def _size_unit_hint(number: str, unit: str) -> str:
 def parse_duration(value: object) -> int:
     """Read a duration.
 
-    Units are ms, s, m, h, d and w, in lower case; several go from the largest to the smallest,
-    each once. A bare number is refused, because nobody can see its unit; 0 is the exception.
+    Units are ms, s, m, h, d and w, in lower case; several are written from the largest to the
+    smallest, each once. A bare number is refused, because its unit is not evident, except for 0.
 
     Args:
-        value: 0, or a text of numbers with units.
+        value: 0, or a string of numbers with units.
 
     Returns:
         The duration in milliseconds, >= 0.
 
     Raises:
-        ValueError: the value is no duration; the text says what was expected.
+        ValueError: the value is not a duration; the text says what was expected.
     """
     if value == 0 and not isinstance(value, bool):
         return 0
@@ -108,7 +108,7 @@ def parse_duration(value: object) -> int:
 
 
 def _duration_parts(text: str) -> list[tuple[Fraction, str]]:
-    """Split `1h30m` into its numbers and units; the text is stripped and not empty."""
+    """Split `1h30m` into its numbers and units; the string is stripped and not empty."""
     if text == "0":
         return [(Fraction(0), "ms")]
     parts: list[tuple[Fraction, str]] = []
@@ -141,7 +141,7 @@ def format_size(size_bytes: int) -> str:
         size_bytes: >= 0.
 
     Returns:
-        The shortest exact text with one unit, binary before decimal: `1GiB`, `1MB`, `102401`.
+        The shortest exact form with one unit, binary before decimal: `1GiB`, `1MB`, `102401`.
     """
     for prefer in ("iB", ""):
         for unit, factor in reversed(_BYTES_PER_UNIT.items()):
@@ -159,7 +159,7 @@ def format_duration(duration_ms: int) -> str:
         duration_ms: >= 0.
 
     Returns:
-        For instance `7d`, `1h30m`, `500ms`, and `0` for none.
+        For instance `7d`, `1h30m`, `500ms`, or `0`.
     """
     text = ""
     for unit in _SHOWN_DURATION_UNITS:

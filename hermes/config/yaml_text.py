@@ -1,9 +1,9 @@
 """YAML as broker.yaml means it: PyYAML's safe loader without the surprises of YAML 1.1.
 
-`no` and `on` are words and not truth values, `010` and `1:30` are texts and not numbers in
-disguise, dates stay text, a key given twice is an error, and every key is the text that stands in
-the file (a topic may be called `123`). What is written here reads the same by either version's
-rules. Knows nothing of settings.
+`no` and `on` are strings, not booleans; `010`, `1:30` and dates are strings, not numbers in
+disguise; a key given twice is an error; and every key is a string as written in the file (a topic
+may be called `123`). What is written here reads the same by the rules of 1.1 and 1.2. Knows nothing
+about settings.
 """
 
 import re
@@ -18,7 +18,7 @@ from hermes.quoting import quoted
 
 _WHOLE = r"[-+]?(?:0|[1-9][0-9_]*)"
 _TAGS = (
-    # tag, what a plain text of it looks like, the characters that it can start with
+    # tag, what a plain scalar of it looks like, the characters that it can start with
     ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
     ("bool", r"true|True|TRUE|false|False|FALSE", list("tTfF")),
     ("int", _WHOLE, list("-+0123456789")),
@@ -30,21 +30,21 @@ _TAGS = (
 )
 
 
-#: How many values the aliases of a document may repeat, all together.
+#: How many values all aliases of a document together may repeat.
 _MOST_REPEATED = 10_000
 
 
 class _Loader(yaml.SafeLoader):
     """The safe loader with the stricter rules that the module's docstring lists."""
 
-    # An own table, so that none of SafeLoader's resolvers is inherited.
+    # A table of its own, so that none of SafeLoader's resolvers is inherited.
     yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {}  # type: ignore[misc]
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         mapping: dict[Any, Any] = {}
         for key_node, value_node in node.value:
             if not isinstance(key_node, yaml.ScalarNode):
-                raise _invalid("a key must be a text", key_node)
+                raise _invalid("a key must be a string", key_node)
             if key_node.value in mapping:
                 raise _invalid(f"{quoted(key_node.value)} is given twice", key_node)
             mapping[key_node.value] = self.construct_object(value_node, deep=deep)
@@ -58,7 +58,7 @@ for _tag, _pattern, _first in _TAGS:
 
 
 class _Dumper(yaml.SafeDumper):
-    """The safe dumper, which quotes whatever either set of rules would take for something else."""
+    """The safe dumper; quotes whatever either version's rules would take for something else."""
 
     yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {  # type: ignore[misc]
         first: [
@@ -79,13 +79,13 @@ _Dumper.add_representer(str, _represent_text)
 
 
 def _check_aliases(root: yaml.Node) -> None:
-    """Refuse a document whose aliases stand for very much: a few lines can mean gigabytes."""
-    sizes: dict[int, int] = {}  # of each node with what it holds, aliases written out
+    """Refuse a document whose aliases expand to very much: a few lines can mean gigabytes."""
+    sizes: dict[int, int] = {}  # of each node with what it holds, aliases expanded
     around: set[int] = set()
 
     def size_of(node: yaml.Node) -> int:
         if id(node) in around:
-            raise _invalid("an alias stands within what it stands for", node)
+            raise _invalid("an alias is part of what it refers to", node)
         if id(node) not in sizes:
             around.add(id(node))
             sizes[id(node)] = 1 + sum(map(size_of, _within(node)))
@@ -114,10 +114,10 @@ def read_yaml(content: bytes, source: str) -> object:
         source: the file's name, for messages.
 
     Returns:
-        Mappings with text keys, lists, texts, numbers, truth values or None.
+        Mappings with string keys, lists, strings, numbers, booleans or None.
 
     Raises:
-        ConfigError: this is no YAML; one line that names the file, the line and the problem.
+        ConfigError: this is not YAML; one line that names the file, the line and the problem.
     """
     try:
         loader = _Loader(content)
@@ -145,7 +145,7 @@ def write_yaml(values: Mapping[str, object]) -> str:
     """Write settings so that `read_yaml` gives them back.
 
     Args:
-        values: texts, numbers, truth values, None, lists and mappings of them.
+        values: strings, numbers, booleans, None, lists and mappings of them.
 
     Returns:
         One document in block style, in the mapping's order.

@@ -13,13 +13,19 @@ TCP, LOOPBACK, IPV6 = "tcp:9092", "tcp:9092:interface=127.0.0.1", r"tcp6:9092:in
 @pytest.mark.parametrize(
     ("settings", "text"),
     [
-        ({"listen": [TCP, TCP]}, "listen: 'tcp:9092' takes what is taken twice ('tcp:9092')"),
-        ({"listen": [LOOPBACK, TCP]}, "listen: 'tcp:9092' takes what is taken twice"),
-        ({"listen": [TCP, "tcp6:9092"]}, "listen: 'tcp6:9092' takes"),
-        ({"listen": [TCP, "tcp:port=09092"]}, "listen: 'tcp:port=09092' takes"),
-        ({"listen": ["unix:/run/a", "unix:address=/run/a"]}, "listen: 'unix:address=/run/a' takes"),
-        ({"listen": TCP, "coordination_listen": LOOPBACK}, "as well ('tcp:9092')"),
-        ({"listen": "tcp:2181"}, "coordination_listen: 'tcp:2181:interface=127.0.0.1' takes"),
+        ({"listen": [TCP, TCP]}, "listen: 'tcp:9092' is taken by listen already ('tcp:9092')"),
+        ({"listen": [LOOPBACK, TCP]}, "listen: 'tcp:9092' is taken by listen already"),
+        ({"listen": [TCP, "tcp6:9092"]}, "listen: 'tcp6:9092' is taken"),
+        ({"listen": [TCP, "tcp:port=09092"]}, "listen: 'tcp:port=09092' is taken"),
+        (
+            {"listen": ["unix:/run/a", "unix:address=/run/a"]},
+            "'unix:address=/run/a' is taken",
+        ),
+        (
+            {"listen": TCP, "coordination_listen": LOOPBACK},
+            "is taken by listen already ('tcp:9092')",
+        ),
+        ({"listen": "tcp:2181"}, "coordination_listen: 'tcp:2181:interface=127.0.0.1' is taken"),
         (
             {"topics": {"a": {}, "b": {}}, "max_topics": 1},
             "topics: it names 2, but max_topics is 1",
@@ -30,7 +36,7 @@ TCP, LOOPBACK, IPV6 = "tcp:9092", "tcp:9092:interface=127.0.0.1", r"tcp6:9092:in
         ),
         (
             {"max_message_bytes": "2MiB", "max_request_bytes": "1MiB"},
-            "max_message_bytes: 2097152 bytes fit into no request: max_request_bytes is 1048576",
+            "max_message_bytes: 2097152 bytes don't fit into a request: max_request_bytes is",
         ),
     ],
 )

@@ -208,10 +208,10 @@ WRONG = [
     ("[" * 5000, "not valid YAML: nested too deeply"),
     ("a: [" * 5000, "not valid YAML: nested too deeply"),
     (LAUGHS, "line 1, column 1: not valid YAML: its aliases repeat more than 10000 values"),
-    ("a: &a [*a]\n", "line 1, column 4: not valid YAML: an alias stands within what it"),
+    ("a: &a [*a]\n", "line 1, column 4: not valid YAML: an alias is part of what it"),
     (b"\xff\xfe\xfa", "not valid YAML: "),
     (b"broker_id: \x01", "not valid YAML: unacceptable character"),
-    ("? [a]\n: b\n", "line 1, column 3: not valid YAML: a key must be a text"),
+    ("? [a]\n: b\n", "line 1, column 3: not valid YAML: a key must be a string"),
     ("a: !!python/object:os.system\n", "line 1, column 4: not valid YAML: could not determine"),
     (f"broker_id: {'9' * 5000}\n", "not valid YAML: Exceeds the limit"),
     # keys
@@ -259,7 +259,7 @@ WRONG = [
     ("zookeeper_connect: 'a:70000'\n", "expected host:port,host:port/chroot, got 'a:70000'"),
     (
         "zookeeper_connect: 'a:1/x,b:1/x'\n",
-        "expected one chroot, behind all hosts, got 'a:1/x,b:1/x'",
+        "expected one chroot, after all hosts, got 'a:1/x,b:1/x'",
     ),
     ("segment_age: 0\n", "segment_age: expected at least 1ms, got 0"),
     ("max_request_bytes: 1GB!\n", "max_request_bytes: expected a size such as 1GiB"),
@@ -267,7 +267,7 @@ WRONG = [
     ("segment_bytes: 0\n", "segment_bytes: expected a size >= 1, got 0"),
     ("retention_bytes: -1\n", "got -1 (or unlimited)"),
     ("retention_options: 3\n", "retention_options: expected a mapping, got 3"),
-    ("retention_policy: 3\n", "retention_policy: expected a text, got 3"),
+    ("retention_policy: 3\n", "retention_policy: expected a string, got 3"),
     ("log_format: xml\n", "log_format: expected text or json, got 'xml'"),
     ("advertised_host: '::1'\n", "advertised_host: expected a host name or an IPv4 address"),
     ("advertised_port: 0\n", "advertised_port: expected a whole number >= 1 and <= 65535"),
@@ -286,7 +286,7 @@ WRONG = [
     ),
     (
         "topics: {clicks: {idle_timeout: 2s}}\n",
-        "topics.clicks.idle_timeout: unknown setting: the broker has one of this name",
+        "topics.clicks.idle_timeout: unknown setting: it is a setting of the broker",
     ),
     # settings that need each other
     (
@@ -325,7 +325,7 @@ def test_a_file_that_can_not_be_read_is_named(tmp_path: Path) -> None:
 
 def test_a_value_that_is_its_own_member_is_refused_quietly(tmp_path: Path) -> None:
     for text in (MINIMAL + "retention_options: &a {me: *a}\n", "broker_id: &a [*a]\n"):
-        with pytest.raises(ConfigError, match="an alias stands within what it stands for"):
+        with pytest.raises(ConfigError, match="an alias is part of what it refers to"):
             load_broker_config(write(tmp_path, text))
 
 
