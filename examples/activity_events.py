@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes up the activity of a web site, an event a line: page views, searches and clicks as JSON.
+"""Makes up the activity of a web site, one event per line: page views, searches, clicks as JSON.
 
     python examples/activity_events.py 20000 > events.jsonl
 

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""From a web server's access log to numbers per hour: sends it to a topic, reads it, counts.
+"""Turns a web server's access log into numbers per hour: sends it to a topic, reads it, counts.
 
     python examples/spark/access_log.py --log /var/log/apache2/access.log
     python examples/spark/access_log.py
 
-Without a log a small one is made up. The log is in Apache's combined format. The topic should be a
-new one: the job counts everything that is in it. Needs `pip install 'hermes-log[spark]'`, Java, and
+Without a log a small one is made up. The log is in Apache's combined format. Use a new topic: the
+job counts everything in it. Needs `pip install 'hermes-log[spark]'`, Java, and
 a broker.
 """
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Joins the topics `impressions` and `clicks`: which share of an advertisement's views is clicked?
+"""Joins the topics `impressions` and `clicks`: what share of an advertisement's views is clicked?
 
     python examples/spark/click_through_rate.py --sample 2000 --once
 
 A click belongs to its impression if it comes within two minutes. Impressions are counted in windows
-of ten minutes, clicked or not; a window comes when no click on it can come any more. Needs
+of ten minutes, clicked or not; a window is emitted when no more clicks on it can arrive. Needs
 `pip install 'hermes-log[spark]'`, Java, and a broker.
 """
 

@@ -3,8 +3,8 @@
 
     python examples/spark/sessions.py --sample 2000 --gap 5m --once
 
-A visit comes when the latest click is forty minutes past its last one: the half hour that ends it,
-and ten minutes for clicks that come late. Needs `pip install 'hermes-log[spark]'`, Java, and a
+A visit is emitted when the latest click is forty minutes past its last one: the half hour that ends
+it, and ten minutes for late clicks. Needs `pip install 'hermes-log[spark]'`, Java, and a
 broker.
 """
 
