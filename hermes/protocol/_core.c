@@ -542,8 +542,10 @@ iterate(PyObject *module, PyObject *args)
                           &unusual)) {
         return NULL;
     }
-    if (!PyType_IsSubtype((PyTypeObject *)make, &PyTuple_Type)) {
-        PyErr_SetString(PyExc_TypeError, "expected a type of tuples");
+    /* Not tuple itself: it would hand out the fields, which are ours, instead of a copy. */
+    if ((PyTypeObject *)make == &PyTuple_Type
+        || !PyType_IsSubtype((PyTypeObject *)make, &PyTuple_Type)) {
+        PyErr_SetString(PyExc_TypeError, "expected a type derived from tuple");
         return NULL;
     }
     State *state = PyModule_GetState(module);

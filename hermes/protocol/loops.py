@@ -51,7 +51,7 @@ def iterate(
     """Iterate over the messages of a set.
 
     Args:
-        make: makes a message of `(payload, magic, attributes, crc)`: a type of tuples.
+        make: makes a message of `(payload, magic, attributes, crc)`: a type derived from tuple.
         data: the set.
         base_offset: the offset of its first byte.
         unusual: called wherever no plain message starts, also at the end.

@@ -1,24 +1,88 @@
-"""Runs every test of a directory twice: with the compiled loops and with those in Python.
+"""The compiled loops and those in Python: tests that run with both, and what both must agree on.
 
-A directory's conftest imports the fixture, and that is all.
+A directory whose conftest imports the fixture has every test run twice.
 """
 
 from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
-from hermes.protocol import core, loops
+from hermes.errors import HermesError
+from hermes.protocol import MessageSet, check_message_set, core, encode_message_set, loops
 
-__all__ = ["either_core"]
+__all__ = [
+    "either_core",
+    "using",
+    "what_a_broker_sees",
+    "what_a_consumer_sees",
+    "what_is_counted",
+    "what_is_encoded",
+]
+
+
+@contextmanager
+def using(module: Any) -> Iterator[None]:
+    """Exchange the loops that the protocol uses."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in set(core.__all__) - {"KIND"}:
+            patch.setattr(core, name, getattr(module, name))
+        yield
 
 
 @pytest.fixture(params=["compiled", "pure"], scope="module", autouse=True)
 def either_core(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Exchange the loops that the protocol uses for the ones that the parameter names."""
+    """Use the loops that the parameter names."""
     chosen = loops
     if request.param == "compiled":
         chosen = pytest.importorskip("hermes.protocol._core", reason="there was no compiler")
-    with pytest.MonkeyPatch.context() as patch:
-        for name in set(core.__all__) - {"KIND"}:
-            patch.setattr(core, name, getattr(chosen, name))
+    with using(chosen):
         yield
+
+
+def _told(error: Exception) -> tuple[Any, ...]:
+    names = ("offset", "next_offset", "size_bytes")
+    return type(error), str(error), [getattr(error, name, None) for name in names]
+
+
+def what_a_consumer_sees(data: bytes, base: int, on_corrupt: Any, deep: bool) -> tuple[Any, ...]:
+    """The messages and offsets of a set, the error at its end, and the positions behind it."""
+    message_set = MessageSet(data, base, on_corrupt=on_corrupt, max_expanded_bytes=2_000)
+    seen: list[object] = []
+    try:
+        for message, next_offset in message_set.iterate(deep=deep):
+            seen.append((type(message), tuple(message), next_offset))
+    except HermesError as error:
+        seen.append(_told(error))
+    return seen, message_set.valid_bytes, message_set.next_offset, message_set.skipped_count
+
+
+def what_a_broker_sees(data: bytes, max_message_bytes: int) -> tuple[Any, ...]:
+    """What may be appended of a set, or why nothing may."""
+    try:
+        return check_message_set(
+            data, max_message_bytes=max_message_bytes, max_expanded_bytes=2_000
+        )
+    except HermesError as error:
+        return _told(error)
+
+
+def what_is_counted(data: bytes, start: int, end: int) -> tuple[Any, ...]:
+    """The messages in a part of a set; it may end before it starts."""
+    collected: list[bytes] = []
+    return (
+        core.count_plain(data, start, end),
+        core.count_plain(memoryview(data), start, end),
+        core.count_uncompressed(data, start, end),
+        core.collect_plain(data, start, collected),
+        collected,
+    )
+
+
+def what_is_encoded(payloads: list[Any]) -> object:
+    """A set of these payloads, or why there is none."""
+    try:
+        return encode_message_set(payloads)
+    except (TypeError, ValueError, BufferError) as error:
+        return _told(error)

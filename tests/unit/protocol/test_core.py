@@ -57,6 +57,13 @@ def test_messages_are_of_the_type_that_was_asked_for():
     assert hash(message) == hash((b"hello", 1, 0, 0x3610A686))
 
 
+@pytest.mark.parametrize("make", [tuple, int, len])
+def test_the_compiled_one_makes_nothing_but_such_types(make):
+    compiled = pytest.importorskip("hermes.protocol._core", reason="there was no compiler")
+    with pytest.raises(TypeError):
+        compiled.iterate(make, HELLO, 0, nothing)
+
+
 def test_a_message_is_no_other_when_the_next_one_is_taken():
     pairs = list(MessageSet(HELLO + WORLD))
     assert pairs == [(Message.of(b"hello"), 15), (Message.of(b"world!"), 31)]

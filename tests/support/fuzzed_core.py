@@ -1,0 +1,121 @@
+"""Fuzzes a build of the compiled core in a process of its own, which a sanitizer may end.
+
+    python fuzzed_core.py BUILD SEED COUNT
+
+It prints how many sets were as good as they had been before they were damaged; the process fails
+where the build and the loops in Python disagree.
+"""
+
+import random
+import sys
+from ctypes import c_ubyte
+from importlib.machinery import ExtensionFileLoader
+from importlib.util import module_from_spec, spec_from_loader
+from types import ModuleType
+from typing import Any
+
+from either_core import (
+    using,
+    what_a_broker_sees,
+    what_a_consumer_sees,
+    what_is_counted,
+    what_is_encoded,
+)
+
+from hermes.protocol import Codec, Message, core, encode_message, encode_message_set, loops
+
+LENGTHS = [0, 1, 4, 5, 6, 7, 0x7F, 0x100, 0x7FFFFFFF, 0x80000000, 0xFFFFFFF6, 0xFFFFFFFF]
+POSITIONS = [-(1 << 63), -1, (1 << 63) - 1, (1 << 63) - 10]
+
+
+def load(path: str) -> ModuleType:
+    """Load a build from a file."""
+    loader = ExtensionFileLoader("hermes.protocol._core", path)
+    spec = spec_from_loader(loader.name, loader)
+    assert spec is not None
+    module = module_from_spec(spec)
+    loader.exec_module(module)
+    return module
+
+
+def whole_set(rng: random.Random) -> bytes:
+    """Messages of all kinds."""
+    parts = []
+    for _ in range(rng.randrange(6)):
+        payloads = [rng.randbytes(rng.choice([0, 1, 9, 40, 64, 200])) for _ in range(3)]
+        match rng.randrange(6):
+            case 0:
+                parts.append(encode_message(payloads[0], magic=0))
+            case 1:
+                parts.append(encode_message(payloads[0], attributes=rng.randrange(256)))
+            case 2:
+                parts.append(encode_message_set(payloads, rng.choice([Codec.GZIP, Codec.SNAPPY])))
+            case _:
+                parts.append(encode_message_set(payloads))
+    return b"".join(parts)
+
+
+def damaged(rng: random.Random, data: bytes) -> bytes:
+    """The same with some bits, lengths or ends that are wrong."""
+    changed = bytearray(data)
+    for _ in range(rng.randrange(3)):
+        place = rng.randrange(len(changed) + 1)
+        match rng.randrange(4):
+            case 0 if place < len(changed):
+                changed[place] ^= 1 << rng.randrange(8)
+            case 1:
+                changed[place : place + 4] = rng.choice(LENGTHS).to_bytes(4, "big")
+            case 2:
+                del changed[place : place + rng.randrange(20)]
+            case _:
+                del changed[place:]
+    return bytes(changed)
+
+
+def agree(compiled: ModuleType, what: Any, *arguments: Any) -> Any:
+    """Do something with either; both must say the same."""
+    results = []
+    for module in (loops, compiled):
+        with using(module):
+            results.append(what(*arguments))
+    assert results[0] == results[1], (what, arguments)
+    return results[0]
+
+
+def attack(compiled: ModuleType, rng: random.Random, data: bytes) -> None:
+    """Give arguments that no caller has reason to give."""
+    exact = (c_ubyte * len(data)).from_buffer_copy(data)  # bytes have one more behind their end
+    places = [*POSITIONS, len(data), len(data) + 1, rng.randrange(-5, len(data) + 5)]
+    for start in places:
+        compiled.collect_plain(exact, start, [])
+        for end in places:
+            compiled.count_plain(exact, start, end)
+            compiled.count_uncompressed(exact, start, end)
+    steps = iter([([], rng.choice(places)) for _ in range(5)])
+    base = rng.choice([0, 1 << 70])
+    for _ in compiled.iterate(Message, exact, base, lambda _: next(steps, None)):
+        pass
+
+
+def main(path: str, seed: str, count: str) -> None:
+    """Fuzz it."""
+    rng = random.Random(int(seed))
+    compiled = load(path)
+    undamaged = 0
+    for _ in range(int(count)):
+        whole = whole_set(rng)
+        data = damaged(rng, whole)
+        undamaged += data == whole
+        base, deep = rng.choice([0, 5, (1 << 63) - 50]), rng.random() < 0.5
+        agree(compiled, what_a_consumer_sees, data, base, rng.choice(["raise", "skip"]), deep)
+        agree(compiled, what_a_broker_sees, data, rng.randrange(300))
+        start = rng.randrange(len(data) + 1)
+        agree(compiled, what_is_counted, data, start, rng.randrange(start, len(data) + 1))
+        agree(compiled, what_is_encoded, [whole, data, rng.choice([b"", None, bytearray(3)])])
+        attack(compiled, rng, data)
+    print(undamaged)  # noqa: T201
+
+
+if __name__ == "__main__":
+    assert core.KIND == "pure", "set HERMES_PURE=1: no other build may be used"
+    main(*sys.argv[1:])
