@@ -4,8 +4,8 @@
     python examples/spark/clicks_per_minute.py --sample 2000
     python examples/spark/clicks_per_minute.py --output counts --checkpoint state --once
 
-A minute is emitted when the latest click is five minutes past its end; clicks that arrive later than
-that are dropped. Needs `pip install 'hermes-log[spark]'`, Java, and a broker.
+A minute is emitted when the latest click is five minutes past its end; clicks that arrive later
+than that are dropped. Needs `pip install 'hermes-log[spark]'`, Java, and a broker.
 """
 
 import argparse
