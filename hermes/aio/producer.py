@@ -1,32 +1,34 @@
 """The asynchronous twin of `hermes.Producer`: its batching and its sender, awaited.
 
 There is no second copy of queue, batches and retries: this is the producer with its sender thread,
-whose outcomes are handed over to the event loop. What needs the loop is in the two methods that
-`ProducerTwin` leaves open; asyncio's producer is here, Twisted's in `hermes.aio.twisted`.
+which hands the outcomes over to the event loop, once per batch. What needs the loop is in the
+methods that `BaseAsyncProducer` leaves open; asyncio's producer is here, Twisted's in
+`hermes.aio.twisted`.
 """
 
 import asyncio
 import dataclasses
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
-from hermes.client.batching import SendHandle
+from hermes.client.batching import Batch, Outcome, SendHandle
 from hermes.client.metrics import ProducerCounters, ProducerMetrics
 from hermes.client.producer import Producer as BlockingProducer
 from hermes.client.producer_config import ProducerConfig
 from hermes.client.sync_producer import SendResult
 from hermes.errors import ClientError
 
-__all__ = ["Producer", "ProducerTwin"]
+__all__ = ["BaseAsyncProducer", "Producer"]
 
 R = TypeVar("R")
 
 
-class ProducerTwin(ABC):
+class BaseAsyncProducer(ABC):
     """Publishes messages from an event loop of any kind.
 
     Args:
@@ -48,6 +50,8 @@ class ProducerTwin(ABC):
         # Calls that find no room wait in their order, and so take one thread in all.
         self._line = self._make_lock()
         self._in_line = 0
+        # Who waits for the outcomes of a batch; touched in the loop's thread only.
+        self._awaited: dict[Batch, _Awaited] = {}
         if not self.config.zookeeper_connect:
             self._make()
 
@@ -60,8 +64,12 @@ class ProducerTwin(ABC):
         """Call a function that blocks, in a thread."""
 
     @abstractmethod
-    def _until_done(self, handle: SendHandle) -> Awaitable[Any]:
-        """Wait until a handle's outcome is known."""
+    def _loop_tools(self) -> tuple[Callable[[], Any], Callable[..., object]]:
+        """What makes a future, and what calls a function in this loop's thread from any other."""
+
+    @abstractmethod
+    def _resolve(self, futures: Sequence[Any], outcomes: Iterable[Outcome]) -> None:
+        """End the waits for futures but those that were cancelled, each with its outcome."""
 
     async def send(self, topic: str, messages: Any, key: Any = None) -> SendResult:
         """Send one message or a list of messages, and wait for the outcome.
@@ -77,7 +85,13 @@ class ProducerTwin(ABC):
         Raises:
             HermesError: as `hermes.Producer.send`, and what sending failed with.
         """
-        return await self.outcome(await self.enqueue(topic, messages, key))
+        producer = self._producer
+        accepted: Callable[[], SendHandle] | SendHandle | None = None
+        if producer is not None and not self._in_line:
+            accepted = producer.offer(topic, messages, key)
+            if isinstance(accepted, SendHandle):
+                return await self._outcome(accepted)
+        return await self._outcome(await self._wait_in_line(accepted, topic, messages, key))
 
     async def enqueue(self, topic: str, messages: Any, key: Any = None) -> SendHandle:
         """Accept messages without waiting for their outcome; only for room in the queue.
@@ -87,23 +101,12 @@ class ProducerTwin(ABC):
         Returns:
             The outcome, for `outcome`. Its own `result` would block the event loop.
         """
-        accepted: SendHandle | Callable[[], SendHandle] | None = None
+        accepted: Callable[[], SendHandle] | SendHandle | None = None
         if self._producer is not None and not self._in_line:
             accepted = self._producer.offer(topic, messages, key)
             if isinstance(accepted, SendHandle):
                 return accepted
-        self._in_line += 1
-        try:
-            async with self._line:
-                if accepted is None:
-                    accepted = (await self._connected()).offer(topic, messages, key)
-                return (
-                    accepted
-                    if isinstance(accepted, SendHandle)
-                    else await self._in_thread(accepted)
-                )
-        finally:
-            self._in_line -= 1
+        return await self._wait_in_line(accepted, topic, messages, key)
 
     async def outcome(self, handle: SendHandle) -> SendResult:
         """Wait for what became of messages.
@@ -114,9 +117,7 @@ class ProducerTwin(ABC):
         Raises:
             Exception: what the send failed with.
         """
-        if not handle.done:
-            await self._until_done(handle)
-        return handle.result(0)
+        return await self._outcome(handle)
 
     async def flush(self, timeout_seconds: float | None = None) -> None:
         """See `hermes.Producer.flush`."""
@@ -165,8 +166,72 @@ class ProducerTwin(ABC):
         if self._producer is not None:
             self._producer.close(timeout_seconds)
 
+    async def _wait_in_line(
+        self,
+        accepted: SendHandle | Callable[[], SendHandle] | None,
+        topic: str,
+        messages: Any,
+        key: Any,
+    ) -> SendHandle:
+        """Accept messages when those before them are accepted.
 
-class Producer(ProducerTwin):
+        Args:
+            accepted: what `offer` returned, if it was asked already.
+            topic: see `send`.
+            messages: see `send`.
+            key: see `send`.
+        """
+        self._in_line += 1
+        try:
+            async with self._line:
+                if accepted is None:
+                    accepted = (await self._connected()).offer(topic, messages, key)
+                if isinstance(accepted, SendHandle):
+                    return accepted
+                return await self._in_thread(accepted)
+        finally:
+            self._in_line -= 1
+
+    def _outcome(self, handle: SendHandle) -> Awaitable[SendResult]:
+        """A future that is resolved with a handle's outcome."""
+        batch, index = handle
+        awaited = self._awaited.get(batch)
+        if awaited is None:
+            make_future, call_in_loop = self._loop_tools()
+            awaited = self._awaited[batch] = _Awaited(make_future, [], [])
+            handle.add_done_callback(partial(self._announce, call_in_loop))
+        else:
+            batch.observe(index)
+        make_future, indices, futures = awaited
+        future: Awaitable[SendResult] = make_future()
+        indices.append(index)
+        futures.append(future)
+        return future
+
+    def _announce(self, call_in_loop: Callable[..., object], handle: SendHandle) -> None:
+        with suppress(RuntimeError):  # the loop was closed meanwhile, so nobody waits
+            call_in_loop(self._wake, handle[0])
+
+    def _wake(self, batch: Batch) -> None:
+        _, indices, futures = self._awaited.pop(batch)
+        self._resolve(futures, batch.outcomes(indices))
+
+
+class _Awaited(NamedTuple):
+    """Who waits for the outcomes of a batch.
+
+    Attributes:
+        make_future: makes a future of the loop in which they wait.
+        indices: of the items that they wait for.
+        futures: theirs, in the same order.
+    """
+
+    make_future: Callable[[], Any]
+    indices: list[int]
+    futures: list[Any]
+
+
+class Producer(BaseAsyncProducer):
     """Publishes messages, for asyncio.
 
     Messages of concurrent tasks leave in common batches. Use it in the event loop's thread; nothing
@@ -184,13 +249,15 @@ class Producer(ProducerTwin):
     def _in_thread(self, function: Callable[..., R], *arguments: Any) -> Awaitable[R]:
         return asyncio.to_thread(function, *arguments)
 
-    async def _until_done(self, handle: SendHandle) -> None:
+    def _loop_tools(self) -> tuple[Callable[[], Any], Callable[..., object]]:
         loop = asyncio.get_running_loop()
-        done = asyncio.Event()
+        return loop.create_future, loop.call_soon_threadsafe
 
-        def tell(_: SendHandle) -> None:
-            with suppress(RuntimeError):  # the loop was closed meanwhile, so nobody waits
-                loop.call_soon_threadsafe(done.set)
-
-        handle.add_done_callback(tell)
-        await done.wait()
+    def _resolve(self, futures: Sequence[Any], outcomes: Iterable[Outcome]) -> None:
+        for future, outcome in zip(futures, outcomes, strict=True):
+            if future.done():
+                continue
+            if isinstance(outcome, SendResult):
+                future.set_result(outcome)
+            else:
+                future.set_exception(outcome)

@@ -10,7 +10,7 @@
 Methods are coroutines: await them in coroutines, or wrap them with `ensureDeferred`.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from contextvars import ContextVar
@@ -25,12 +25,13 @@ from twisted.python.failure import Failure
 
 from hermes.aio.event_loops import EventLoop, Signal
 from hermes.aio.groups import AsyncRebalanceListener, BaseConnector
-from hermes.aio.producer import ProducerTwin
+from hermes.aio.producer import BaseAsyncProducer
 from hermes.aio.simple_consumer import ConsumerOptions, ConsumerTwin
 from hermes.client.arguments import check_address
-from hermes.client.batching import SendHandle
+from hermes.client.batching import Outcome
 from hermes.client.groups.config import ConsumerConfig
 from hermes.client.producer_config import ProducerConfig
+from hermes.client.sync_producer import SendResult
 from hermes.errors import (
     BrokerTimeoutError,
     BrokerUnavailableError,
@@ -190,7 +191,7 @@ class SimpleConsumer(ConsumerTwin):
         super().__init__(_TwistedConnection(reactor, host, port, chosen), chosen)
 
 
-class Producer(ProducerTwin):
+class Producer(BaseAsyncProducer):
     """Publishes messages, for Twisted; see `hermes.aio.Producer`. Use it in the reactor's thread.
 
     Args:
@@ -210,11 +211,17 @@ class Producer(ProducerTwin):
         running: Deferred[R] = deferToThreadPool(self._reactor, pool, function, *arguments)
         return running
 
-    def _until_done(self, handle: SendHandle) -> Awaitable[Any]:
-        done: Deferred[None] = Deferred()
-        tell = self._reactor.callFromThread
-        handle.add_done_callback(lambda _: tell(done.callback, None))
-        return done
+    def _loop_tools(self) -> tuple[Callable[[], Any], Callable[..., object]]:
+        return Deferred, self._reactor.callFromThread
+
+    def _resolve(self, futures: Sequence[Any], outcomes: Iterable[Outcome]) -> None:
+        for future, outcome in zip(futures, outcomes, strict=True):
+            if future.called:
+                continue
+            if isinstance(outcome, SendResult):
+                future.callback(outcome)
+            else:
+                future.errback(outcome)
 
 
 class _ReactorLoop(EventLoop):

@@ -6,7 +6,7 @@ whoever sends the batch settles it with one outcome per item, in their order.
 
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from hermes.client.sync_producer import SendResult
@@ -160,9 +160,8 @@ class Batch:
     def observe(self, index: int) -> None:
         """Note that somebody has learned of an item's failure, or is going to."""
         self._watched.add(index)
-        count = self._unobserved.pop(index, 0)
-        if count and self._on_observed is not None:
-            self._on_observed(count)
+        if self._unobserved and self._on_observed is not None:
+            self._on_observed(self._unobserved.pop(index, 0))
 
     def abandon(self, error: Exception) -> None:
         """Settle it in a forked process, where nobody else will; calls nobody back."""
@@ -187,6 +186,13 @@ class Batch:
         """What became of an item of a batch that is done."""
         assert self._outcomes is not None
         return self._outcomes[index]
+
+    def outcomes(self, indices: Sequence[int]) -> Iterable[Outcome]:
+        """What became of items of a batch that is done, in the order of the indices."""
+        assert self._outcomes is not None
+        if indices == list(range(len(self._outcomes))):
+            return self._outcomes  # looked up one after the other, which is quicker
+        return map(self._outcomes.__getitem__, indices)
 
     def call_when_done(
         self, callback: "Callable[[SendHandle], None]", handle: "SendHandle"

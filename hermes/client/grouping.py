@@ -92,23 +92,19 @@ class OutgoingSet:
 
     def outcome_at(self, position: int) -> Outcome:
         """What became of an item, from where in the set its first message stands, in bytes."""
-        failure, first = self._result()
-        if failure is not None:
-            return failure
-        assert first is not None
-        if not position or first.offset is None or self._is_compressed or self._parts is not None:
-            return first
-        return SendResult(first.topic, first.partition, first.offset + position)
-
-    def _result(self) -> tuple[Exception | None, SendResult | None]:
-        """The first failure of its parts, or where it went."""
+        outcome: Outcome | None
         if self._parts is None:
-            if isinstance(self.outcome, SendResult):
-                return None, self.outcome
-            return self.outcome or ClientError("the messages were not sent"), None
-        # Which part holds an item is not worth keeping: its outcome is that of all.
-        first, second = (each._result() for each in self._parts)
-        return first[0] or second[0], first[1]
+            outcome = self.outcome
+        else:
+            # Which part holds an item is not worth keeping: its outcome is that of all.
+            outcome, second = (each.outcome_at(0) for each in self._parts)
+            outcome = second if isinstance(second, Exception) else outcome
+        if not isinstance(outcome, SendResult):
+            return outcome or ClientError("the messages were not sent")
+        topic, partition, offset = outcome
+        if not position or offset is None or self._is_compressed or self._parts is not None:
+            return outcome
+        return tuple.__new__(SendResult, (topic, partition, offset + position))  # once per message
 
     def _fits(self, codec: Codec, rules: SetRules) -> bool:
         is_single = len(self.payloads) == 1
@@ -198,6 +194,10 @@ class Delivery(Sequence[Outcome]):
             return [self[each] for each in range(*index.indices(len(self)))]
         place = self._places[index]
         return place if isinstance(place, Exception) else place[0].outcome_at(place[1])
+
+    def __iter__(self) -> Iterator[Outcome]:
+        for place in self._places:
+            yield place if isinstance(place, Exception) else place[0].outcome_at(place[1])
 
     def forget_messages(self) -> None:
         """Keep the outcomes only: handles may live long, and must not hold the messages."""
@@ -312,6 +312,14 @@ class _UniformPlaces(Sequence[_Place]):
         self._totals = totals
         number = bisect_right(self._firsts, index) - 1
         return self._sets[number], totals[index] - totals[self._firsts[number]]
+
+    def __iter__(self) -> Iterator[_Place]:
+        totals = _totals(self._lengths)
+        ends = [*self._firsts[1:], len(self)]
+        for each, first, end in zip(self._sets, self._firsts, ends, strict=True):
+            start = totals[first]
+            for total in totals[first:end]:
+                yield each, total - start
 
 
 def _totals(lengths: list[int]) -> list[int]:

@@ -86,6 +86,25 @@ def test_a_round_trip() -> None:
         asyncio.run(main(broker))
 
 
+def test_a_cancelled_send_leaves_the_others_of_its_batch_alone() -> None:
+    async def main(broker: RunningBroker) -> None:
+        async with Producer(config_for(broker, queue_time="1h")) as producer:
+            sends = [asyncio.create_task(producer.send("clicks", b"%d" % n)) for n in range(5)]
+            handle = await producer.enqueue("clicks", b"enqueued")
+            while producer.metrics().queued < 6:
+                await asyncio.sleep(0)
+            sends[2].cancel()
+            await producer.flush()
+            results = await asyncio.gather(*sends, return_exceptions=True)
+            assert isinstance(results.pop(2), asyncio.CancelledError)
+            assert [each.offset for each in results] == [18, 29, 51, 62]
+            assert (await producer.outcome(handle)).topic == "clicks"
+            assert producer.metrics().sent == 6
+
+    with running_broker() as broker:
+        asyncio.run(main(broker))
+
+
 def test_the_loop_runs_while_zookeeper_is_connected_to() -> None:
     """The server lives in the same loop: it could not take a connection if that were blocked."""
 

@@ -198,3 +198,13 @@ def test_the_quick_way_is_not_for_everything(item) -> None:
     sets, _ = build(batch_of(b"1", item, b"2"), rules(), router)
     assert {each.target for each in sets} == {Target(0, 0)}
     assert router.asked == 0
+
+
+def test_outcomes_are_those_of_the_indices() -> None:
+    sets, delivery = build(batch_of(b"12345", b"", b"z"), rules(), ByKey(only=Target(0, 0)))
+    sets[0].outcome = SendResult("a", 0, 100)
+    batch = Batch("a", started=0.0)
+    batch.finish(delivery)
+    offsets = {0: 100, 1: 115, 2: 125}
+    for indices in ([0, 1, 2], [2, 1, 0], [1], [1, 1, 2], []):
+        assert [each.offset for each in batch.outcomes(indices)] == [offsets[n] for n in indices]
