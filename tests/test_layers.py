@@ -154,6 +154,32 @@ def test_every_package_has_an_init_and_twisted_has_none() -> None:
     assert list((ROOT / "twisted").rglob("__init__.py")) == []
 
 
+def bound_names(body: list[ast.stmt]) -> Iterator[str]:
+    """The names that statements of a module bind, also under `if` and `try`."""
+    for node in body:
+        match node:
+            case ast.Import(names) | ast.ImportFrom(names=names):
+                yield from ((each.asname or each.name).partition(".")[0] for each in names)
+            case ast.FunctionDef(name) | ast.AsyncFunctionDef(name) | ast.ClassDef(name):
+                yield name
+            case ast.Assign(targets):
+                yield from (each.id for each in targets if isinstance(each, ast.Name))
+            case ast.AnnAssign(ast.Name(name)):
+                yield name
+            case ast.If() | ast.Try():
+                yield from bound_names([*node.body, *node.orelse])
+
+
+def test_every_public_name_exists() -> None:
+    """No tool looks up what an `__init__` lists."""
+    for path in MODULES:
+        body = ast.parse(path.read_text(encoding="utf-8")).body
+        for node in body:
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+                missing = set(ast.literal_eval(node.value)) - set(bound_names(body))
+                assert not missing, f"{path}: {missing}"
+
+
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_every_module_says_what_it_owns(path: Path) -> None:
     assert ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))

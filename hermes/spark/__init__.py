@@ -36,6 +36,7 @@ And of DataFrames of any source:
 Needs the extra `spark`. docs/spark.md is the guide.
 """
 
+from hermes.spark.columns import SCHEMA
 from hermes.spark.envelope import split_id
 from hermes.spark.offsets import TopicPartition, format_offsets
 from hermes.spark.source import HermesDataSource
