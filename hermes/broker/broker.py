@@ -19,24 +19,13 @@ requests that are Hermes' own.
 from collections.abc import Callable
 from typing import Any
 
-from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IReactorTime
-
 from hermes.broker.describing import Descriptions
-from hermes.broker.fairness import FairScheduler
 from hermes.broker.fetching import Fetches
-from hermes.broker.flushing import FlushScheduler
-from hermes.broker.large_responses import LargeResponses
 from hermes.broker.lookups import Lookups
-from hermes.broker.metrics import Metrics
 from hermes.broker.outcomes import DeferredResponse, Outcome
 from hermes.broker.producing import Produces
 from hermes.broker.shared import Shared
-from hermes.broker.topics import TopicRegistry
-from hermes.config import BrokerConfig
 from hermes.errors import BrokerError
-from hermes.limited_log import LimitedLog
-from hermes.logs import ModuleLogger
 from hermes.protocol import (
     AcknowledgedProduceRequest,
     AppendTimesRequest,
@@ -59,12 +48,8 @@ from hermes.protocol import (
     encode_coordination_response,
     encode_error_response,
 )
-from hermes.storage import DataDirectory
 
 __all__ = ["Broker"]
-
-#: The share of `request_memory` that large responses under way may take.
-_LARGE_RESPONSES_SHARE = 0.5
 
 
 class Broker:
@@ -77,59 +62,19 @@ class Broker:
         produces: carries out produce requests.
         fetches: carries out fetch requests.
         waiting: the fetches that wait for more.
-        scheduler: of requests and connections that have more to do.
+        scheduler: shares the reactor among connections.
         large_responses: those under way.
         tell_coordination: gives where clients find coordination; see `Coordination.told`.
     """
 
-    _log = ModuleLogger()
-
-    def __init__(
-        self,
-        config: BrokerConfig,
-        directory: DataDirectory,
-        topics: TopicRegistry,
-        flusher: FlushScheduler,
-        *,
-        clock: IReactorTime,
-        now_ms: Callable[[], int],
-        in_thread: Callable[..., "Deferred[Any]"],
-    ) -> None:
-        """Put together.
-
-        Args:
-            config: the broker's settings.
-            directory: the opened data directory.
-            topics: its topics.
-            flusher: schedules the flushes.
-            clock: the reactor, or a test's `Clock`; for timers.
-            now_ms: the wall clock, in ms since 1970; for append times.
-            in_thread: calls a function in a worker thread and returns its Deferred.
-        """
-        self._directory = directory
-        self._flusher = flusher
-        self._in_thread = in_thread
-        self._lines = LimitedLog(self._log, clock.seconds)
-        self.topics = topics
+    def __init__(self, shared: Shared) -> None:
+        """Args: shared: the broker's logs, and what bounds the work on them."""
+        self._shared = shared
+        self.topics = shared.topics
+        self.metrics = shared.metrics
+        self.scheduler = shared.scheduler
+        self.large_responses = shared.large_responses
         self.tell_coordination: Callable[[], str] = lambda: ""
-        self.metrics = Metrics()
-        self.scheduler = FairScheduler(clock)
-        self.large_responses = LargeResponses(
-            int(config.request_memory_bytes * _LARGE_RESPONSES_SHARE), clock
-        )
-        shared = Shared(
-            config,
-            directory,
-            topics,
-            flusher,
-            clock,
-            now_ms,
-            in_thread,
-            self._lines,
-            self.metrics,
-            self.scheduler,
-            self.large_responses,
-        )
         self.produces = Produces(shared)
         self.append_run = self.produces.append_run
         self.fetches = Fetches(shared)
@@ -187,7 +132,7 @@ class Broker:
             return outcome.response if isinstance(outcome, DeferredResponse) else outcome
 
         served = self.large_responses.make(
-            lambda: self._in_thread(request.decode).addCallback(serve)
+            lambda: self._shared.in_thread(request.decode).addCallback(serve)
         ).addCallback(response_of)
         return DeferredResponse(served, cancellable=True, request_bytes=len(request.frame))
 
@@ -196,26 +141,27 @@ class Broker:
             logs = self.topics.begin_delete(request.topic)
         except BrokerError as error:
             return encode_error_response(code_for(error))
+        shared = self._shared
         for log in logs:
-            self._flusher.forget(log)
-        deleted: Deferred[Any] = self._in_thread(self._directory.delete_topic, request.topic)
+            shared.flusher.forget(log)
+        deleted = shared.in_thread(shared.directory.delete_topic, request.topic)
 
         def ended(result: Any) -> bytes:
             self.topics.end_delete(request.topic)
             for log in logs:
-                self._flusher.forget(log)  # whatever was appended until its files were gone
+                shared.flusher.forget(log)  # whatever was appended until its files were gone
                 self.waiting.changed(log.topic, log.partition)
             code = ErrorCode.NONE
             if error := getattr(result, "value", None):
                 code = code_for(error)
-                self._lines.error(
+                shared.lines.error(
                     "not deleted",
                     "deleting {topic} failed: {error}",
                     topic=request.topic,
                     error=error,
                 )
             else:
-                self._lines.info("deleted", "deleted topic {topic}", topic=request.topic)
+                shared.lines.info("deleted", "deleted topic {topic}", topic=request.topic)
             return encode_error_response(code)
 
         return DeferredResponse(deleted.addBoth(ended))

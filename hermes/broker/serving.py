@@ -32,6 +32,7 @@ from hermes.broker.maintenance import Maintenance
 from hermes.broker.pages import PageCache
 from hermes.broker.patience import Patience
 from hermes.broker.periodic import PeriodicTask
+from hermes.broker.shared import Shared
 from hermes.broker.topics import TopicRegistry
 from hermes.config import BrokerConfig
 from hermes.interfaces import IRetentionPolicy
@@ -138,13 +139,7 @@ class ServingBroker:
             self._report_more_partitions(topics)
             self._create_declared(topics)
             self.broker = Broker(
-                config,
-                self._directory,
-                topics,
-                self._flusher,
-                clock=reactor,
-                now_ms=now_ms,
-                in_thread=in_thread,
+                Shared(config, self._directory, topics, self._flusher, reactor, now_ms, in_thread)
             )
             self.broker.tell_coordination = self.coordination.told
             self._connections = Connections(self.broker, config, reactor, PageCache(in_thread))

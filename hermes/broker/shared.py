@@ -1,7 +1,7 @@
 """What the parts of a broker that carry out requests have in common."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from twisted.internet.defer import Deferred
@@ -14,27 +14,31 @@ from hermes.broker.metrics import Metrics
 from hermes.broker.topics import TopicRegistry
 from hermes.config import BrokerConfig
 from hermes.limited_log import LimitedLog
+from hermes.logs import ModuleLogger
 from hermes.storage import DataDirectory
 
 __all__ = ["Shared"]
 
+#: The share of `request_memory` that large responses under way may take.
+_LARGE_RESPONSES_SHARE = 0.5
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(slots=True)
 class Shared:
     """One broker's logs, and what bounds the work on them.
 
     Attributes:
         config: the broker's settings.
         directory: the opened data directory.
-        topics: which topics there are.
+        topics: its topics.
         flusher: schedules the flushes.
         clock: the reactor, or a test's `Clock`; for timers.
         now_ms: the wall clock, in ms since 1970; for append times.
         in_thread: calls a function in a worker thread and returns its Deferred.
         lines: takes the log lines that clients cause.
         metrics: what was done so far.
-        scheduler: share the reactor among connections.
-        large_responses: make room for large responses.
+        scheduler: shares the reactor among connections.
+        large_responses: those under way.
     """
 
     config: BrokerConfig
@@ -44,7 +48,13 @@ class Shared:
     clock: IReactorTime
     now_ms: Callable[[], int]
     in_thread: "Callable[..., Deferred[Any]]"
-    lines: LimitedLog
-    metrics: Metrics
-    scheduler: FairScheduler
-    large_responses: LargeResponses
+    metrics: Metrics = field(default_factory=Metrics)
+    lines: LimitedLog = field(init=False)
+    scheduler: FairScheduler = field(init=False)
+    large_responses: LargeResponses = field(init=False)
+
+    def __post_init__(self) -> None:
+        limit_bytes = int(self.config.request_memory_bytes * _LARGE_RESPONSES_SHARE)
+        self.lines = LimitedLog(ModuleLogger(), self.clock.seconds)
+        self.scheduler = FairScheduler(self.clock)
+        self.large_responses = LargeResponses(limit_bytes, self.clock)

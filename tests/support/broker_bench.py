@@ -16,6 +16,7 @@ from hermes.broker.connection import BrokerConnection, BrokerFactory
 from hermes.broker.connections import Connections
 from hermes.broker.flushing import FlushPolicy, FlushScheduler
 from hermes.broker.pages import PageCache
+from hermes.broker.shared import Shared
 from hermes.broker.topics import TopicRegistry
 from hermes.config import parse_broker_config
 from hermes.storage import DataDirectory, LogSettings
@@ -61,13 +62,15 @@ class BrokerBench:
         self.directory.open(0)
         self.flusher = FlushScheduler(self.clock, maybeDeferred, lambda topic: FlushPolicy(1, 1000))
         self.broker = Broker(
-            config,
-            self.directory,
-            TopicRegistry(self.directory, config),
-            self.flusher,
-            clock=self.clock,
-            now_ms=lambda: 1_800_000_000_000,
-            in_thread=in_thread,
+            Shared(
+                config,
+                self.directory,
+                TopicRegistry(self.directory, config),
+                self.flusher,
+                self.clock,
+                lambda: 1_800_000_000_000,
+                in_thread,
+            )
         )
         pages = PageCache(maybeDeferred)
         self.connections = Connections(self.broker, config, self.clock, pages)

@@ -22,7 +22,8 @@ Source: ZooKeeper's `zookeeper.jute` and `ZooDefs.OpCode`.
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Final, TypeAlias
+from functools import partial
+from typing import Any, Final, TypeAlias
 
 from hermes.coordination.embedded.errors import RequestRefusedError, ZooKeeperCode
 from hermes.coordination.embedded.jute import JuteReader
@@ -178,7 +179,7 @@ class GetChildrenRequest:
 
     path: str
     watch: bool
-    with_stat: bool
+    with_stat: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,6 +250,8 @@ Request: TypeAlias = (
     | CloseRequest
 )
 
+_Decoder: TypeAlias = Callable[[JuteReader], Any]
+
 
 def decode_connect(body: memoryview) -> ConnectRequest:
     """Decode the first frame of a connection.
@@ -283,9 +286,10 @@ def decode_request(code: int, reader: JuteReader) -> Request:
     if decode is None:
         raise RequestRefusedError(ZooKeeperCode.UNIMPLEMENTED, f"request type {code}")
     try:
-        return decode(reader)
+        request: Request = decode(reader)
     except RemoteProtocolError as error:
         raise RequestRefusedError(ZooKeeperCode.MARSHALLING_ERROR, str(error)) from error
+    return request
 
 
 def _acl(reader: JuteReader) -> tuple[Acl, ...]:
@@ -293,30 +297,6 @@ def _acl(reader: JuteReader) -> tuple[Acl, ...]:
     if count > MAX_ACL_ENTRIES:
         raise RequestRefusedError(ZooKeeperCode.INVALID_ACL, f"{count} entries")
     return tuple(Acl.read(reader) for _ in range(count))
-
-
-def _create(reader: JuteReader) -> CreateRequest:
-    return CreateRequest(reader.string(), reader.buffer(), _acl(reader), reader.int32())
-
-
-def _create2(reader: JuteReader) -> CreateRequest:
-    return CreateRequest(reader.string(), reader.buffer(), _acl(reader), reader.int32(), True)
-
-
-def _delete(reader: JuteReader) -> DeleteRequest:
-    return DeleteRequest(reader.string(), reader.int32())
-
-
-def _check(reader: JuteReader) -> CheckRequest:
-    return CheckRequest(reader.string(), reader.int32())
-
-
-def _set_data(reader: JuteReader) -> SetDataRequest:
-    return SetDataRequest(reader.string(), reader.buffer(), reader.int32())
-
-
-def _set_acl(reader: JuteReader) -> SetAclRequest:
-    return SetAclRequest(reader.string(), _acl(reader), reader.int32())
 
 
 def _set_watches(reader: JuteReader) -> SetWatchesRequest:
@@ -332,12 +312,24 @@ def _auth(reader: JuteReader) -> AuthRequest:
     return AuthRequest(reader.string(), reader.buffer() or b"")
 
 
-_OPERATIONS: Final[dict[int, Callable[[JuteReader], Operation]]] = {
-    OpCode.CREATE: _create,
-    OpCode.CREATE2: _create2,
-    OpCode.DELETE: _delete,
-    OpCode.SET_DATA: _set_data,
-    OpCode.CHECK: _check,
+def _body(kind: Callable[..., Any], *fields: Callable[[JuteReader], Any]) -> _Decoder:
+    """Read the fields of a request in order."""
+    return lambda reader: kind(*(field(reader) for field in fields))
+
+
+_INT, _STRING, _BUFFER, _BOOLEAN = (
+    JuteReader.int32,
+    JuteReader.string,
+    JuteReader.buffer,
+    JuteReader.boolean,
+)
+
+_OPERATIONS: Final[dict[int, _Decoder]] = {
+    OpCode.CREATE: _body(CreateRequest, _STRING, _BUFFER, _acl, _INT),
+    OpCode.CREATE2: _body(partial(CreateRequest, with_stat=True), _STRING, _BUFFER, _acl, _INT),
+    OpCode.DELETE: _body(DeleteRequest, _STRING, _INT),
+    OpCode.SET_DATA: _body(SetDataRequest, _STRING, _BUFFER, _INT),
+    OpCode.CHECK: _body(CheckRequest, _STRING, _INT),
 }
 
 
@@ -354,22 +346,18 @@ def _multi(reader: JuteReader) -> MultiRequest:
         operations.append(_OPERATIONS[code](reader))
 
 
-_DECODERS: Final[dict[int, Callable[[JuteReader], Request]]] = {
+_DECODERS: Final[dict[int, _Decoder]] = {
     **{code: decode for code, decode in _OPERATIONS.items() if code != OpCode.CHECK},
-    OpCode.EXISTS: lambda reader: ExistsRequest(reader.string(), reader.boolean()),
-    OpCode.GET_DATA: lambda reader: GetDataRequest(reader.string(), reader.boolean()),
-    OpCode.GET_CHILDREN: lambda reader: GetChildrenRequest(
-        reader.string(), reader.boolean(), False
-    ),
-    OpCode.GET_CHILDREN2: lambda reader: GetChildrenRequest(
-        reader.string(), reader.boolean(), True
-    ),
-    OpCode.GET_ACL: lambda reader: GetAclRequest(reader.string()),
-    OpCode.SET_ACL: _set_acl,
-    OpCode.SYNC: lambda reader: SyncRequest(reader.string()),
+    OpCode.EXISTS: _body(ExistsRequest, _STRING, _BOOLEAN),
+    OpCode.GET_DATA: _body(GetDataRequest, _STRING, _BOOLEAN),
+    OpCode.GET_CHILDREN: _body(GetChildrenRequest, _STRING, _BOOLEAN),
+    OpCode.GET_CHILDREN2: _body(partial(GetChildrenRequest, with_stat=True), _STRING, _BOOLEAN),
+    OpCode.GET_ACL: _body(GetAclRequest, _STRING),
+    OpCode.SET_ACL: _body(SetAclRequest, _STRING, _acl, _INT),
+    OpCode.SYNC: _body(SyncRequest, _STRING),
     OpCode.MULTI: _multi,
     OpCode.AUTH: _auth,
     OpCode.SET_WATCHES: _set_watches,
-    OpCode.PING: lambda reader: PingRequest(),
-    OpCode.CLOSE: lambda reader: CloseRequest(),
+    OpCode.PING: _body(PingRequest),
+    OpCode.CLOSE: _body(CloseRequest),
 }

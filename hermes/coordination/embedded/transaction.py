@@ -117,7 +117,7 @@ class Transaction:
         if parent.owner:
             raise RequestRefusedError(ZooKeeperCode.NO_CHILDREN_FOR_EPHEMERALS, above)
         owner = self._session_id if ephemeral else 0
-        node = ZNode(request.data, acl, self._zxid, self._now_ms, owner)
+        node = ZNode.new(request.data, acl, self._zxid, self._now_ms, owner)
         if parent.children_bytes + len(path) > MAX_CHILDREN_BYTES:
             raise RequestRefusedError(
                 ZooKeeperCode.QUOTA_EXCEEDED, f"{above} has too many children"

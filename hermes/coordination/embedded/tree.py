@@ -10,6 +10,7 @@ Source of the numbers in a stat: ZooKeeper's `DataTree` and `DataNode`; of what 
 
 import re
 from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
 from typing import Final
 
 from hermes.coordination.embedded.access import check_permission, hide_digests, is_permitted
@@ -58,6 +59,7 @@ _DATA_STEP: Final = 64
 PERMANENT: Final = (ROOT, "/zookeeper", "/zookeeper/quota", "/zookeeper/config")
 
 
+@dataclass(slots=True, eq=False)
 class ZNode:
     """One node.
 
@@ -77,38 +79,26 @@ class ZNode:
         children_bytes: what those take in a response.
     """
 
-    __slots__ = (
-        "acl",
-        "acl_version",
-        "children",
-        "children_bytes",
-        "created_children",
-        "ctime",
-        "czxid",
-        "data",
-        "mtime",
-        "mzxid",
-        "owner",
-        "pzxid",
-        "version",
-    )
+    data: bytes | None = b""
+    acl: tuple[Acl, ...] = OPEN_ACL
+    czxid: int = 0
+    mzxid: int = 0
+    pzxid: int = 0
+    ctime: int = 0
+    mtime: int = 0
+    version: int = 0
+    acl_version: int = 0
+    created_children: int = 0
+    owner: int = 0
+    children: dict[str, bytes] = field(default_factory=dict)
+    children_bytes: int = 0
 
-    def __init__(
-        self,
-        data: bytes | None = b"",
-        acl: tuple[Acl, ...] = OPEN_ACL,
-        zxid: int = 0,
-        now_ms: int = 0,
-        owner: int = 0,
-    ) -> None:
-        self.data = data
-        self.acl = acl
-        self.czxid = self.mzxid = self.pzxid = zxid
-        self.ctime = self.mtime = now_ms
-        self.version = self.acl_version = self.created_children = 0
-        self.owner = owner
-        self.children: dict[str, bytes] = {}
-        self.children_bytes = 0
+    @classmethod
+    def new(
+        cls, data: bytes | None, acl: tuple[Acl, ...], zxid: int, now_ms: int, owner: int
+    ) -> "ZNode":
+        """Make a node that a transaction creates now."""
+        return cls(data, acl, zxid, zxid, zxid, now_ms, now_ms, owner=owner)
 
     def add_child(self, name: str) -> None:
         """Note a child; `name` is not there yet."""
@@ -141,20 +131,7 @@ class ZNode:
 
     def written(self, path: str) -> NodeWritten:
         """Its values now, to be stored."""
-        return NodeWritten(
-            path,
-            self.data,
-            self.acl,
-            self.czxid,
-            self.mzxid,
-            self.pzxid,
-            self.ctime,
-            self.mtime,
-            self.version,
-            self.acl_version,
-            self.created_children,
-            self.owner,
-        )
+        return NodeWritten(path, *(getattr(self, name) for name in NodeWritten._fields[1:]))
 
 
 class DataTree:

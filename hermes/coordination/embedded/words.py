@@ -127,7 +127,7 @@ def _summary(report: Report) -> str:
         f"Outstanding: {report.outstanding}\n"
         f"Zxid: {report.zxid:#x}\n"
         "Mode: standalone\n"
-        f"ZNode count: {report.nodes}\n"
+        f"Node count: {report.nodes}\n"
     )
 
 

@@ -22,6 +22,7 @@ from hermes.broker.flushing import RETRY_SECONDS, FlushPolicy, FlushScheduler
 from hermes.broker.maintenance import Maintenance
 from hermes.broker.outcomes import CloseConnection, DeferredResponse
 from hermes.broker.sends import MessageSetSend
+from hermes.broker.shared import Shared
 from hermes.broker.topics import TopicRegistry
 from hermes.config import parse_broker_config
 from hermes.errors import LogOfflineError
@@ -88,13 +89,15 @@ class Bench:
         self.directory.open(self.now_ms())
         self.flusher = FlushScheduler(self.clock, maybeDeferred, lambda topic: FlushPolicy(1, 1000))
         self.broker = Broker(
-            config,
-            self.directory,
-            TopicRegistry(self.directory, config),
-            self.flusher,
-            clock=self.clock,
-            now_ms=self.now_ms,
-            in_thread=maybeDeferred,
+            Shared(
+                config,
+                self.directory,
+                TopicRegistry(self.directory, config),
+                self.flusher,
+                self.clock,
+                self.now_ms,
+                maybeDeferred,
+            )
         )
         self.maintenance = Maintenance(
             self.directory,
