@@ -5,7 +5,7 @@ Lines are Twisted's events. Where they go is decided at the start (`hermes.tap`)
 
 import json
 from datetime import UTC, datetime
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from twisted.logger import (
     FileLogObserver,
@@ -47,12 +47,22 @@ class ModuleLogger(Logger):
         super().emit(level, format, **shown)
 
 
+# What Twisted adds to an event; everything else is what the message was made from.
+_TWISTED_FIELDS: Final = frozenset(
+    (
+        *("log_failure", "log_flattened", "log_format", "log_legacy", "log_level", "log_logger"),
+        *("log_namespace", "log_source", "log_system", "log_text", "log_time", "log_trace"),
+        *("format", "isError", "message", "system", "time"),
+    )
+)
+
+
 def log_observer(file: Any, level: str, *, as_json: bool) -> ILogObserver:
-    """Make what writes events into a file.
+    """Make the observer that writes events to a file.
 
     Args:
-        file: takes text; stays the caller's.
-        level: the least that is written: debug, info, warn, error or critical.
+        file: accepts text; stays the caller's.
+        level: the lowest level that is written: debug, info, warn, error or critical.
         as_json: whether a line is one JSON object. Each has `time` (ISO 8601, UTC), `level`,
             `logger`, `message` (as the text format would show it), `traceback` where there is one,
             and the fields that the message was made from.
@@ -71,8 +81,5 @@ def _json_line(event: LogEvent) -> str:
     }
     if "log_failure" in event:
         line["traceback"] = event["log_failure"].getTraceback()
-    legacy = ("system", "message", "time", "isError")
-    for name, value in event.items():
-        if not name.startswith("log_") and name not in legacy:
-            line[name] = value
+    line.update((name, value) for name, value in event.items() if name not in _TWISTED_FIELDS)
     return json.dumps(line, default=str) + "\n"

@@ -39,6 +39,15 @@ def test_no_value_of_a_line_is_obeyed_by_a_terminal() -> None:
     assert (line["topic"], line["error"], line["places"]) == (r"a\x1b]0;b\nc", r"d\u202e", [[1, 2]])
 
 
+def test_json_has_what_the_message_was_made_from_and_nothing_of_twisted() -> None:
+    file = StringIO()
+    log = ModuleLogger(observer=log_observer(file, "info", as_json=True))
+    log.info("logs in {log_dir}", log_dir="/var/lib/hermes")
+    line = json.loads(file.getvalue())
+    assert set(line) == {"time", "level", "logger", "message", "log_dir"}
+    assert (line["message"], line["log_dir"]) == ("logs in /var/lib/hermes", "/var/lib/hermes")
+
+
 def test_levels_below_the_least_are_left_out() -> None:
     file = StringIO()
     log = ModuleLogger(observer=log_observer(file, "warn", as_json=False))
