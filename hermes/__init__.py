@@ -1,8 +1,9 @@
 """Hermes: a distributed publish/subscribe log that speaks Kafka 0.7's protocol and disk format.
 
-The layers, lowest first: `errors`, `interfaces`, `config` and `plugins`, `protocol`, `storage`;
-on these stand `broker` and `client`, which never import each other, and `aio` on `client`; `cli`,
-`tap` and `testing` stand on top. ARCHITECTURE.md tells why.
+The layers, lowest first: `errors`, `interfaces`, `config` and `plugins`, `protocol`, `listening`
+and `logs`, `storage` and `coordination`; above them `broker` and `client`, which never import each
+other; above `client`, `aio` and `spark`; at the top `cli`, `tap` and `testing`. ARCHITECTURE.md
+explains why.
 
 The client's public names are importable from here. They are loaded on first use, so that a broker
 never imports the client.
@@ -46,12 +47,12 @@ __all__ = [
     "__version__",
 ]
 
-# What is not in the client's own namespace: its users need ZooKeeper.
+# Names that aren't in the client's own namespace, since not everybody uses ZooKeeper.
 _HOMES = {"Consumer": "hermes.client.groups", "ConsumerConfig": "hermes.client.groups"}
 
 
 def __getattr__(name: str) -> Any:
-    # Every error is reachable as `hermes.SomeError`; the names above but those are the client's.
+    # Every error is available as `hermes.SomeError`; all other names above are the client's.
     if name not in __all__ and not name.endswith("Error"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     home = "hermes.errors" if name.endswith("Error") else _HOMES.get(name, "hermes.client")
@@ -63,5 +64,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    # Not what happens to be imported by now.
+    # Independent of what has been imported so far.
     return sorted(__all__)

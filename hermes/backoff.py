@@ -1,11 +1,11 @@
-"""Pauses between attempts that fail: each twice as long as the one before, up to a longest one.
+"""Pauses between failing attempts: each twice as long as the one before, up to a limit.
 
-Whoever tries again says how often it has failed and does the waiting. Imports nothing of Hermes.
+The caller counts the pauses and does the waiting. Imports nothing from Hermes.
 """
 
 __all__ = ["growing_pause"]
 
-# Doubling more often than this overflows sooner or later, and nobody's first pause is that short.
+# Doubling more often than this would overflow sooner or later, and no first pause is that short.
 _MOST_DOUBLINGS = 30
 
 
@@ -15,7 +15,7 @@ def growing_pause(first_seconds: float, count: int, longest_seconds: float) -> f
     Args:
         first_seconds: the first pause, 0 or more.
         count: how many pauses there were before this one, 0 or more.
-        longest_seconds: what no pause exceeds.
+        longest_seconds: the longest pause.
 
     Returns:
         Seconds.

@@ -1,8 +1,8 @@
-"""Log lines that a peer can cause: few per period, short, and with nothing of its own making.
+"""Log lines that a peer can cause: few per period, short, and with no controls of its making.
 
-Everything that a client can make a server say goes through a `LimitedLog`. Each kind of line has
-an allowance, and the next one that is let through says how many were suppressed; every value in a
-line is shortened and escaped, so that a name can neither fill the log nor forge a line of it.
+Whatever a client can make a server log goes through a `LimitedLog`. Each kind of line has an
+allowance, and the next one that is let through says how many were suppressed; every value in a
+line is shortened and escaped, so that a name can neither fill the log nor forge a line.
 """
 
 from collections.abc import Callable
@@ -35,21 +35,21 @@ class LimitedLog:
         self._rate = RateLimit(seconds)
 
     def info(self, kind: str, template: str, **values: object) -> None:
-        """Log a line of ordinary work that peers can cause at will; see `warn`."""
+        """Log ordinary work that peers can cause at will; see `warn`."""
         self._emit(LogLevel.info, kind, template, values)
 
     def warn(self, kind: str, template: str, **values: object) -> None:
-        """Log what a peer did wrong, if its kind has something left of its allowance.
+        """Log what a peer did wrong, unless the allowance of its kind is used up.
 
         Args:
             kind: what shares an allowance; one of a few fixed words.
             template: the line, as Twisted's `Logger` takes it.
-            values: what the template names; text is shortened and escaped.
+            values: what the template names; strings are shortened and escaped.
         """
         self._emit(LogLevel.warn, kind, template, values)
 
     def error(self, kind: str, template: str, **values: object) -> None:
-        """Log what went wrong on our side at a peer's request; see `warn`."""
+        """Log what went wrong on our side while serving a peer; see `warn`."""
         self._emit(LogLevel.error, kind, template, values)
 
     def failure(self, kind: str, template: str, failure: Failure, **values: object) -> None:
@@ -69,7 +69,7 @@ class LimitedLog:
 
 
 def _shown(value: Any) -> Any:
-    """A value as a line may hold it; numbers stay numbers, for `log_format: json`."""
+    """A value as it may appear in a line; numbers stay numbers, for `log_format: json`."""
     if isinstance(value, int | float | Failure | None):
         return value
     return printable(str(value), _VALUE_LENGTH)

@@ -1,7 +1,7 @@
 """Ports of this process, opened from Twisted's endpoint strings.
 
 Errors name the setting that the string comes from. A port opens at once or not at all: endpoints
-that would need the reactor to turn meanwhile are refused, since nothing runs yet at a start.
+that need a running reactor to open are refused, since at a start it isn't running yet.
 """
 
 from dataclasses import dataclass
@@ -18,10 +18,10 @@ __all__ = ["Address", "Listener", "OpenPort"]
 #: A host and a port, or a UNIX socket's path.
 Address = tuple[str, int] | str
 
-#: How many connections may wait to be accepted; Twisted's 50 are few when all clients come back.
+#: How many connections may wait to be accepted; Twisted's 50 are few when all clients reconnect.
 _BACKLOG = 1024
 
-#: How many are accepted before others have their turn; Twisted would take more and more.
+#: How many are accepted before other events are served; Twisted would accept more and more.
 _ACCEPTED_AT_ONCE = 32
 
 
@@ -30,7 +30,7 @@ class OpenPort:
     """A port that listens.
 
     Attributes:
-        port: Twisted's; whoever opened it stops it.
+        port: Twisted's; stopped by whoever opened it.
         address: what it is bound to.
     """
 
@@ -39,19 +39,18 @@ class OpenPort:
 
 
 class Listener:
-    """An endpoint string, read and waiting to be opened."""
+    """An endpoint string, parsed and ready to be opened.
+
+    Args:
+        reactor: serves the port.
+        setting: where the string comes from, for error messages.
+        description: the endpoint string.
+
+    Raises:
+        ConfigError: it is not an endpoint.
+    """
 
     def __init__(self, reactor: Any, setting: str, description: str) -> None:
-        """Read the string.
-
-        Args:
-            reactor: serves the port.
-            setting: where the string comes from, for error messages.
-            description: the endpoint string.
-
-        Raises:
-            ConfigError: it is no endpoint.
-        """
         self._setting = setting
         self._description = description
         text = description
@@ -60,7 +59,7 @@ class Listener:
         try:
             self._endpoint: Any = endpoints.serverFromString(reactor, text)  # type: ignore[no-untyped-call]
         except Exception as error:  # whatever the endpoint's parser, maybe a plugin's, raises
-            raise ConfigError(setting, f"{description!r} is no endpoint: {error}") from error
+            raise ConfigError(setting, f"{description!r} is not an endpoint: {error}") from error
 
     def open(self, factory: IProtocolFactory) -> OpenPort:
         """Listen.
@@ -69,7 +68,7 @@ class Listener:
             factory: makes the protocol of each connection.
 
         Raises:
-            HermesError: the port can't be had, or not at once.
+            HermesError: the port can't be opened, or not at once.
         """
         opened: list[Any] = []
         self._endpoint.listen(factory).addBoth(opened.append)
@@ -84,7 +83,7 @@ class Listener:
 
 
 def _accept_few_at_once(port: Any) -> None:
-    """Let a port that many connect to at once leave time for those who are connected."""
+    """Keep a port that many connect to at once from starving existing connections."""
     accept = port.doRead
 
     def accept_few() -> None:

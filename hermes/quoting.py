@@ -1,13 +1,13 @@
-"""How foreign text is shown to people: shortened, and with nothing in it that a terminal obeys.
+"""How untrusted text is shown to people: shortened, and without anything that a terminal obeys.
 
 Names, payloads and nodes come from anybody. In a log line, an error or a table they must not begin
-a line of their own, move the cursor, turn the reading direction around or hide a character; and a
-megabyte of them tells no more than their first words. Imports nothing of Hermes.
+a line of their own, move the cursor, reverse the reading direction or hide a character; and a
+megabyte of them says no more than their first words. Imports nothing from Hermes.
 """
 
 __all__ = ["QUOTED_LENGTH", "printable", "quoted"]
 
-#: How much of a foreign value an error quotes: enough to recognise it.
+#: How much of an untrusted value an error quotes: enough to recognise it.
 QUOTED_LENGTH = 80
 
 
@@ -20,8 +20,8 @@ def printable(text: str, max_length: int | None = None) -> str:
 
     Returns:
         The text, with an escape (`\n`, `\x1b`, `\u202e`) for every character that Unicode
-        doesn't count as printable: controls, directions, zero widths, lone surrogates. What was
-        cut is said behind it.
+        doesn't count as printable: controls, directions, zero widths, lone surrogates. If it was
+        cut, it ends with the number of characters left out.
     """
     shown = text if max_length is None else text[:max_length]
     if not shown.isprintable():
@@ -31,15 +31,14 @@ def printable(text: str, max_length: int | None = None) -> str:
 
 
 def quoted(value: object, max_length: int = QUOTED_LENGTH) -> str:
-    """Quote a foreign value in an error: as `repr` does, but shortened.
+    """Quote an untrusted value in an error: as `repr` does, but shortened.
 
     Args:
-        value: text or bytes; anything else is shown by its `repr`, which the caller bounds
-            where that can be huge.
+        value: text or bytes; anything else is shown by its `repr`, which must not be huge.
         max_length: the most characters or bytes of it that are shown.
 
     Returns:
-        Printable text; what was cut is said behind it.
+        Printable text; if it was cut, it ends with the number of characters left out.
     """
     if not isinstance(value, str | bytes | bytearray | memoryview):
         return printable(repr(value), max_length)

@@ -1,4 +1,4 @@
-"""How often something is said that goes on happening. Imports nothing of Hermes."""
+"""How often something is reported that keeps happening. Imports nothing from Hermes."""
 
 from collections.abc import Callable
 
@@ -19,23 +19,27 @@ class RateLimit:
     """Lets through a few events per period and counts the rest.
 
     Each kind of event has an allowance of its own, so that a noisy kind can't hide another. Kinds
-    are named by the code, never by a peer: their number is what bounds this object.
+    are named by the code, never by a peer: their number bounds the size of this object.
+
+    Args:
+        seconds: a monotonic clock.
+        allowed: how many events of a kind are let through per period.
+        period: in seconds.
     """
 
     def __init__(
         self, seconds: Callable[[], float], allowed: int = 5, period: float = 10.0
     ) -> None:
-        """Args: seconds: a monotonic clock; allowed: events of a kind per `period` seconds."""
         self._seconds = seconds
         self._allowed = allowed
         self._period = period
         self._kinds: dict[str, _Kind] = {}
 
     def allow(self, kind: str) -> int | None:
-        """Say whether an event may be logged.
+        """Decide whether an event may be logged.
 
         Returns:
-            None when it may not; else how many of its kind were suppressed since the last one.
+            None if it may not; otherwise how many of its kind were suppressed since the last one.
         """
         now = self._seconds()
         state = self._kinds.setdefault(kind, _Kind(now))
@@ -49,5 +53,5 @@ class RateLimit:
         return suppressed
 
     def reset(self) -> None:
-        """Forget what has happened: the next event of every kind is let through."""
+        """Start over: the next event of every kind is let through."""
         self._kinds.clear()

@@ -1,8 +1,8 @@
 """`twistd hermes`: the composition root, where a configuration becomes a running broker.
 
 The only module that imports the global reactor. `Options.postOptions` validates the configuration
-before Twisted starts anything, so that a wrong key is one line on stderr and exit status 1, and
-neither a usage text nor a traceback.
+before Twisted starts anything, so that a wrong key causes one line on stderr and exit status 1,
+instead of a usage text or a traceback.
 """
 
 import gc
@@ -29,7 +29,7 @@ from hermes.errors import HermesError
 
 __all__ = ["Options", "log_observer", "makeService"]
 
-#: A full collection of garbage that takes longer is one of what is there to stay.
+#: A full garbage collection that takes longer has looked mostly at objects that live for ever.
 _LONG_COLLECTION_SECONDS = 0.01
 
 
@@ -44,7 +44,7 @@ class Options(usage.Options):
             "ready-file",
             None,
             None,
-            "Written (JSON: addresses, pid) when all ports are open; removed at a clean stop.",
+            "Written (JSON: addresses, pid) when all ports are open; removed by a clean stop.",
         ],
     ]
     broker_config: BrokerConfig
@@ -52,7 +52,7 @@ class Options(usage.Options):
     def postOptions(self) -> None:
         """Load and validate the configuration."""
         if self["config"] is None:
-            _exit("which configuration? use: twistd hermes --config broker.yaml")
+            _exit("no configuration given; use: twistd hermes --config broker.yaml")
         try:
             self.broker_config = load_broker_config(self["config"])
         except HermesError as error:
@@ -70,15 +70,15 @@ class Options(usage.Options):
             parent["logger"] = "hermes.tap.log_observer"  # twistd wants a name
 
 
-# What twistd was told; it calls `log_observer` by its name, without any argument.
+# twistd's own options, for `log_observer`, which it calls without arguments.
 _twistd: dict[str, Any] = {}
 
 
 def log_observer() -> ILogObserver:
-    """Make the process's log observer, as broker.yaml and twistd's own options want it.
+    """Make the process's log observer, by broker.yaml and twistd's own options.
 
-    The file is the one that twistd itself would take, and SIGUSR1 renames it and begins a new one;
-    on standard output there is nothing to rotate, and the signal changes nothing.
+    The file is the one that twistd itself would use; SIGUSR1 renames it and starts a new one. On
+    standard output there is nothing to rotate, and the signal has no effect.
     """
     path, is_daemon = _twistd["logfile"], not _twistd["nodaemon"]
     file: Any = sys.stdout
@@ -105,7 +105,7 @@ def makeService(options: Options) -> IService:
     Args:
         options: parsed, with `broker_config` set.
     """
-    from twisted.internet import reactor  # the one place; everything else is handed it
+    from twisted.internet import reactor  # only here; everything else gets it as an argument
 
     use_monotonic_clock(reactor)
     try:
@@ -136,7 +136,7 @@ class _ExitingService(BrokerService):
         self._pid_file = pid_file
 
     def startService(self) -> None:
-        """Start, or end the process with a reason that a person can use."""
+        """Start, or end the process with one line that gives the reason."""
         level = logging.DEBUG if self.config.log_level == "debug" else logging.INFO
         logging.getLogger("hermes").addHandler(_ToTwisted(level))
         logging.getLogger("hermes").setLevel(level)
@@ -148,25 +148,25 @@ class _ExitingService(BrokerService):
             _exit(str(error))
 
     def _remove_pid_file(self) -> None:
-        """Do what twistd leaves undone when the process ends by itself."""
+        """Do what twistd doesn't when the process ends by itself."""
         if self._pid_file:
             with suppress(OSError):
                 os.unlink(self._pid_file)
 
     def stopService(self) -> Any:
-        """Stop; a further signal means that clients are not waited for any longer."""
+        """Stop; after another signal, clients are no longer waited for."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: _in_reactor(self.hurry))
         return super().stopService()
 
 
 def _collect_briefly() -> None:
-    """Have full collections of garbage take a few milliseconds, however much there is for good.
+    """Keep full garbage collections to a few milliseconds, however many objects live for ever.
 
-    They look through all that there is, every log among it, and stop everything meanwhile. What is
-    there now isn't looked through again, nor is what has made one take long: that is logs which
-    were created since. Little is garbage later that only a collection would find: nothing that a
-    request or a connection leaves behind refers to itself.
+    They look at all objects, every log included, and stop everything until they are done. What
+    exists now isn't looked at again, nor are the objects that have made a collection slow: logs
+    that were created since. Little of this ever becomes garbage that only a collection could find:
+    what requests and connections leave has no reference cycles.
     """
     began = 0.0
 
@@ -182,7 +182,7 @@ def _collect_briefly() -> None:
 
 
 class _ToTwisted(logging.Handler):
-    """Gives Twisted's log what the parts that know no Twisted have to say."""
+    """Passes the log lines of modules that don't know Twisted to Twisted's log."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """See `logging.Handler`."""

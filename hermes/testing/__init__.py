@@ -1,14 +1,14 @@
-"""A broker inside a test: real sockets, real files, ready in milliseconds, as often as you like.
+"""A broker inside a test: real sockets, real files, ready in milliseconds, any number of times.
 
     def test_clicks():
         with running_broker() as broker:
             with Producer(ProducerConfig(broker_list=broker.broker_list)) as producer:
                 ...
 
-In pytest, `pytest_plugins = ["hermes.testing.fixtures"]` gives the fixture `hermes_broker`.
+In pytest, `pytest_plugins = ["hermes.testing.fixtures"]` provides the fixture `hermes_broker`.
 
-Twisted's global reactor runs once in a process, and not at all in most programs that use the
-client. So each broker here has a reactor of its own, in a thread of its own.
+Twisted's global reactor runs only once per process, and not at all in most programs that use the
+client. So each broker here has its own reactor, in its own thread.
 """
 
 import tempfile
@@ -34,7 +34,7 @@ _STOP_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class RunningBroker:
-    """A broker that serves.
+    """A running broker.
 
     Example:
         with running_broker() as broker, SimpleConsumer(broker.host, broker.port) as consumer:
@@ -45,8 +45,8 @@ class RunningBroker:
         port: its port.
         log_dir: its data directory.
         broker_id: its id.
-        zookeeper_connect: for `ProducerConfig` and `ConsumerConfig`: where it is registered; None
-            unless the settings say `coordination: embedded` or `zookeeper`.
+        zookeeper_connect: where it is registered, for `ProducerConfig` and `ConsumerConfig`; None
+            unless the settings have `coordination: embedded` or `zookeeper`.
     """
 
     host: str
@@ -72,10 +72,10 @@ def running_broker(
             producer = Producer(ProducerConfig(broker_list=broker.broker_list))
 
     Args:
-        log_dir: its data directory, kept afterwards; None for a new one that is removed.
-        settings: what its broker.yaml would say; by default it listens on a free port of the
-            loopback interface, and has no coordination. `{"coordination": "embedded"}` is for
-            consumer groups, and takes a free port as well.
+        log_dir: its data directory, which is kept; None for a temporary one.
+        settings: what its broker.yaml would contain; by default it listens on a free port of the
+            loopback interface, without coordination. `{"coordination": "embedded"}` is for
+            consumer groups, and uses a free port as well.
 
     Yields:
         The broker, ready to serve.
@@ -139,7 +139,7 @@ class _ReactorThread:
             self.service.startService()
         except BaseException as error:
             self._failure = error
-            self._reactor.iterate()  # ports that were open already close in a turn of the reactor
+            self._reactor.iterate()  # closes ports that were open already
         else:
             self._reactor.run(installSignalHandlers=False)
         finally:
@@ -173,7 +173,7 @@ def _make_reactor() -> Any:
 
 
 def _release(reactor: Any) -> None:
-    """Close what a reactor holds. Twisted never does, as its global reactor ends with a process."""
+    """Close what a reactor holds. Twisted doesn't, as its global reactor lives until the exit."""
     waker = reactor.waker
     with suppress(Exception):
         reactor._internalReaders.discard(waker)

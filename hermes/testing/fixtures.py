@@ -12,7 +12,7 @@ __all__ = ["hermes_broker", "hermes_broker_settings"]
 
 @pytest.fixture
 def hermes_broker_settings() -> Mapping[str, Any]:
-    """What `hermes_broker`'s broker.yaml would say; define a fixture of this name to say more."""
+    """The settings of `hermes_broker`; define a fixture of this name for others."""
     return {}
 
 

@@ -1,4 +1,4 @@
-"""Makes `twistd hermes` known to Twisted; imports nothing else, to keep the plugin cache cheap."""
+"""Registers `twistd hermes` with Twisted; imports nothing else, to keep the plugin cache cheap."""
 
 from twisted.application.service import ServiceMaker
 
