@@ -1,26 +1,37 @@
 """The client library through its public names, broker included, beside the clients of Kafka.
 
-Hermes' broker is a process of its own, anew for each round, with its default settings. What the
-clients of Kafka talk to is lighter: a mock cluster in C that keeps messages in memory and checks
-nothing. All send 200-byte messages without acknowledgements; the clock stops when all arrived.
+Hermes' broker is a process of its own, a new one for each round, with its default settings. What
+the clients of Kafka talk to is lighter: a mock cluster in C that keeps messages in memory and
+checks nothing. All send 200-byte messages without acknowledgements, and the clock stops when all
+have arrived; but for the sends that tasks await, which are acknowledged as written. Each round
+takes every client, so that a busy moment meets all of them.
 
 Beside that: what of the client's processor time goes into encoding, decoding and CRCs. It is
 what a compiled core could take over; the CRCs are computed in C already.
 """
 
+import asyncio
 import statistics
 import time
+from collections import defaultdict
 from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
 from importlib.util import find_spec
 from zlib import crc32
 
-from bench.peers.kafka_clients import CLIENTS, KafkaClient, MockCluster
+from bench.peers.kafka_clients import CLIENTS, AwaitingClient, KafkaClient, MockCluster
 from bench.peers.system import NotInstalled
-from bench.support.load import STORED_BYTES, make_payloads, wait_until_visible
+from bench.support.load import (
+    STORED_BYTES,
+    make_payloads,
+    send_in_tasks,
+    wait_until_visible,
+)
 from bench.support.report import Row, floor_row, skipped_row
 from bench.support.servers import Address, HermesBroker
 from bench.support.settings import Settings
-from hermes import FetchRequest, MessageSet, Producer, ProducerConfig, SimpleConsumer
+from hermes import FetchRequest, MessageSet, Producer, ProducerConfig, SimpleConsumer, aio
 from hermes.protocol import encode_message_set
 
 __all__ = ["measure"]
@@ -28,12 +39,14 @@ __all__ = ["measure"]
 _LISTS = "Producer, lists of 50"
 _SINGLE = "Producer, async, 1 a call"
 _CONSUMER = "SimpleConsumer, iterating"
-_TARGETS = {_LISTS: 700.0, _SINGLE: 350.0, _CONSUMER: 1_200.0}
+_AWAITED = "aio.Producer, 1,000 tasks"
+_TARGETS = {_LISTS: 700.0, _SINGLE: 350.0, _CONSUMER: 1_200.0, _AWAITED: 60.0}
 _THOUSAND, _MILLION = 1e3, 1e6
 _UNIT = "k messages/s"
 
 _LIST = 50
 _DISTINCT_PAYLOADS = 1_000
+_AWAITED_SHARE = 10  # of the messages, so that it takes about as long as the others
 _FETCH_BYTES = 1 << 20
 _MOST_ROUNDS = 3
 _TRIES = 200
@@ -44,40 +57,64 @@ def measure(settings: Settings) -> list[Row]:
     rounds = min(settings.rounds, _MOST_ROUNDS)
     count = int(settings.messages * _MILLION) // _LIST * _LIST
     payloads = make_payloads(_DISTINCT_PAYLOADS)
-    runs: dict[str, list[float]] = {name: [] for name in _TARGETS}
-    costs: dict[str, list[float]] = {name: [] for name in _TARGETS}
-    for number in range(rounds + 1):
-        for name, (rate, cpu) in _round(settings, payloads, count).items():
-            if number:  # the first one warms up
-                runs[name].append(rate)
+    runs: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
+    costs: defaultdict[str, list[float]] = defaultdict(list)
+    with ExitStack() as stack:
+        rows = []
+        clients: list[KafkaClient] = []
+        try:
+            cluster = stack.enter_context(MockCluster())
+            clients = [each for each in CLIENTS if find_spec(each.module) is not None]
+            rows = [
+                skipped_row(each.name, f"pip install {each.name}")
+                for each in CLIENTS
+                if each not in clients
+            ]
+        except NotInstalled as missing:
+            rows = [skipped_row("clients of Kafka", str(missing))]
+        for number in range(rounds + 1):
+            ours = _round(settings, payloads, count)
+            theirs = {each.name: _of_client(each, cluster, payloads) for each in clients}
+            if not number:
+                continue  # the first one warms up
+            for name, (rate, cpu) in ours.items():
+                runs[name, ""].append(rate)
                 costs[name].append(cpu)
-    rows = [
-        floor_row(
-            name,
-            _UNIT,
-            runs[name],
-            at_least=target,
-            note=_share(name, statistics.median(costs[name]), payloads),
-        )
-        for name, target in _TARGETS.items()
-    ]
-    return rows + _beside(rounds, payloads, {row.measure: row.hermes or 0.0 for row in rows})
+            for client, rates in theirs.items():
+                for name, rate in rates.items():
+                    runs[name, client].append(rate)
+    for name, target in _TARGETS.items():
+        note = _share(name, statistics.median(costs[name]), payloads)
+        rows.append(floor_row(name, _UNIT, runs[name, ""], at_least=target, note=note))
+        rows += [
+            _beside(name, client, runs[name, ""], taken)
+            for (of, client), taken in runs.items()
+            if of == name and client
+        ]
+    return rows
+
+
+def _beside(name: str, client: str, ours: list[float], theirs: list[float]) -> Row:
+    medians = statistics.median(ours), statistics.median(theirs)
+    return Row(name, _UNIT, *medians, client, hermes_runs=(*ours,), beside_runs=(*theirs,))
 
 
 # -- Hermes -------------------------------------------------------------------------------------
 
 
 def _round(settings: Settings, payloads: list[bytes], count: int) -> dict[str, tuple[float, float]]:
-    """Take each of the three once.
+    """Take each measurement once.
 
     Returns:
         Thousands of messages per second, and seconds of this process's processor time a message.
     """
+    few = count // _AWAITED_SHARE // len(payloads) * len(payloads)
     with settings.workspace() as directory, HermesBroker(directory) as broker:
         return {
             _LISTS: _timed(count, lambda: _send_lists(broker.address, payloads, count)),
             _CONSUMER: _timed(count, lambda: _consume(broker.address, count)),
             _SINGLE: _timed(count, lambda: _send_singly(broker.address, payloads, count)),
+            _AWAITED: _timed(few, lambda: _send_awaited(broker.address, payloads, few)),
         }
 
 
@@ -109,6 +146,15 @@ def _send_singly(address: Address, payloads: list[bytes], count: int) -> None:
     wait_until_visible(address, count * STORED_BYTES, topic="single")
 
 
+def _send_awaited(address: Address, payloads: list[bytes], count: int) -> None:
+    async def send() -> None:
+        async with aio.Producer(_config(address, acks="written")) as producer:
+            await send_in_tasks(partial(producer.send, "awaited"), payloads, count)
+
+    asyncio.run(send())
+    wait_until_visible(address, count * STORED_BYTES, topic="awaited")
+
+
 def _consume(address: Address, count: int) -> None:
     offset = consumed = 0
     with SimpleConsumer(*address) as consumer:
@@ -121,45 +167,22 @@ def _consume(address: Address, count: int) -> None:
                 offset = next_offset
 
 
-def _config(address: Address, **settings: str) -> ProducerConfig:
+def _config(address: Address, acks: str = "none", **settings: str) -> ProducerConfig:
     host, port = address
-    return ProducerConfig(broker_list=f"0:{host}:{port}", acks="none", **settings)  # type: ignore[arg-type]
+    return ProducerConfig(broker_list=f"0:{host}:{port}", acks=acks, **settings)  # type: ignore[arg-type]
 
 
 # -- the clients of Kafka -----------------------------------------------------------------------
 
 
-def _beside(rounds: int, payloads: list[bytes], hermes: dict[str, float]) -> list[Row]:
-    """A row for each client and what it can do; one that says what is missing if it is."""
-    try:
-        with MockCluster() as cluster:
-            rows = [
-                row
-                for client in CLIENTS
-                for row in _client_rows(client, cluster, rounds, payloads, hermes)
-            ]
-            return sorted(rows, key=lambda row: row.measure)  # alike with alike
-    except NotInstalled as missing:
-        return [skipped_row("clients of Kafka", str(missing))]
-
-
-def _client_rows(
-    client: KafkaClient,
-    cluster: MockCluster,
-    rounds: int,
-    payloads: list[bytes],
-    hermes: dict[str, float],
-) -> list[Row]:
-    if find_spec(client.module) is None:
-        return [skipped_row(client.name, f"pip install {client.name}")]
-    runs: dict[str, list[float]] = {_SINGLE: [], _CONSUMER: []}
-    for _ in range(rounds):
-        runs[_SINGLE].append(client.produce(cluster, payloads) / _THOUSAND)
-        runs[_CONSUMER].append(client.consume(cluster) / _THOUSAND)
-    return [
-        Row(name, _UNIT, hermes[name], statistics.median(each), client.name, beside_runs=(*each,))
-        for name, each in runs.items()
-    ]
+def _of_client(
+    client: KafkaClient, cluster: MockCluster, payloads: list[bytes]
+) -> dict[str, float]:
+    """Thousands of messages per second, for each thing that a client of Kafka can do."""
+    rates = {_SINGLE: client.produce(cluster, payloads), _CONSUMER: client.consume(cluster)}
+    if isinstance(client, AwaitingClient):
+        rates[_AWAITED] = client.produce_awaited(cluster, payloads)
+    return {name: rate / _THOUSAND for name, rate in rates.items()}
 
 
 # -- what a compiled core could take over -------------------------------------------------------

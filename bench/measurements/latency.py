@@ -3,6 +3,9 @@
 One process sends 100 messages a second on one connection and holds a waiting fetch on another.
 The schedule is fixed beforehand (open loop): a message that leaves late because something was
 slow is counted from when it was due. Every message is flushed before it becomes visible.
+
+Beside the bare requests the same is taken of `Producer` with its defaults, synchronous and
+asynchronous: what collecting messages costs when there is nothing to collect.
 """
 
 import os
@@ -10,7 +13,8 @@ import select
 import socket
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from struct import Struct
 
@@ -19,6 +23,7 @@ from bench.support.load import STORED_BYTES, connect, make_payloads
 from bench.support.report import Row, bound_row
 from bench.support.servers import HermesBroker
 from bench.support.settings import Settings
+from hermes import Producer, ProducerConfig
 from hermes.protocol import ProduceRequest, encode_message_set
 
 __all__ = ["measure"]
@@ -31,6 +36,9 @@ _SECOND_NS = 1_000_000_000
 _WARM_UP_MESSAGES = 50
 _TURNS = 5
 _PATIENCE_SECONDS = 10.0
+_SHARES = (("p50", 0.50), ("p99", 0.99))
+# How much longer than the synchronous producer's the asynchronous one's messages may take.
+_MOST_MORE_MS = 1.0
 
 
 def measure(settings: Settings) -> list[Row]:
@@ -41,13 +49,17 @@ def measure(settings: Settings) -> list[Row]:
     count = int(settings.latency_seconds * _RATE / _TURNS)
     latencies: list[float] = []
     disk: list[float] = []
+    sync: list[float] = []
+    asynchronous: list[float] = []
     with settings.workspace() as directory, HermesBroker(directory / "hermes") as broker:
-        _latencies(broker, _WARM_UP_MESSAGES)
+        _of_requests(broker, _WARM_UP_MESSAGES)
         for _ in range(_TURNS):
-            latencies += _latencies(broker, count)
+            latencies += _of_requests(broker, count)
             disk += _flush_times(directory / "disk", count // 2)
+            sync += _of_producer(broker, count // 2, "sync")
+            asynchronous += _of_producer(broker, count // 2, "async")
     note = f"{len(latencies)} messages at {_RATE}/s, open loop, the broker's default settings"
-    return [
+    rows = [
         bound_row(
             f"produce to waiting consumer, {name}",
             "ms",
@@ -57,14 +69,49 @@ def measure(settings: Settings) -> list[Row]:
             beside_name="append + fdatasync",
             note=note if name == "p50" else "",
         )
-        for name, share in (("p50", 0.50), ("p99", 0.99))
+        for name, share in _SHARES
     ]
+    for name, share in _SHARES:
+        beside = _percentile(sync, share)
+        rows.append(
+            bound_row(
+                f"asynchronous Producer to waiting consumer, {name}",
+                "ms",
+                _percentile(asynchronous, share),
+                below=round(beside + _MOST_MORE_MS, 2),
+                beside=beside,
+                beside_name="synchronous Producer",
+                note=f"{len(asynchronous)} messages each" if name == "p50" else "",
+            )
+        )
+    return rows
 
 
-def _latencies(broker: HermesBroker, count: int) -> list[float]:
+def _of_requests(broker: HermesBroker, count: int) -> list[float]:
+    """How long messages are under way that are sent as bare requests."""
+    with connect(broker.address) as producer:
+        return _latencies(
+            broker,
+            count,
+            lambda payload: producer.sendall(
+                ProduceRequest(_TOPIC, 0, encode_message_set([payload])).encode()
+            ),
+        )
+
+
+def _of_producer(broker: HermesBroker, count: int, producer_type: str) -> list[float]:
+    """How long messages are under way that a `Producer` sends."""
+    host, port = broker.address
+    config = ProducerConfig(broker_list=f"0:{host}:{port}", producer_type=producer_type)  # type: ignore[arg-type]
+    with Producer(config) as producer:
+        producer.send(_TOPIC, b"the first connects").result()
+        return _latencies(broker, count, partial(producer.send, _TOPIC))
+
+
+def _latencies(broker: HermesBroker, count: int, send: Callable[[bytes], object]) -> list[float]:
     """Send `count` messages and return how long each was under way, in ms."""
     filler = make_payloads(1)[0][_DUE.size :]
-    with connect(broker.address) as producer, connect(broker.address) as waiting:
+    with connect(broker.address) as waiting:
         consumer = WaitingConsumer(waiting, _TOPIC)
         consumer.seek_to_end()
         consumer.request()
@@ -73,8 +120,7 @@ def _latencies(broker: HermesBroker, count: int) -> list[float]:
         for number in range(count):
             due = begin + number * _SECOND_NS // _RATE
             _receive_until(due, consumer, waiting, latencies)
-            payload = _DUE.pack(due) + filler
-            producer.sendall(ProduceRequest(_TOPIC, 0, encode_message_set([payload])).encode())
+            send(_DUE.pack(due) + filler)
         deadline = time.perf_counter_ns() + int(_PATIENCE_SECONDS * _SECOND_NS)
         while len(latencies) < count and time.perf_counter_ns() < deadline:
             _receive_until(time.perf_counter_ns() + _SECOND_NS // 100, consumer, waiting, latencies)

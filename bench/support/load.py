@@ -4,9 +4,11 @@ Both sides of a ratio are served by the same functions, which cost a client as l
 allows: `sendall` of a megabyte at a time, `recv_into` one buffer. What is measured is the server.
 """
 
+import asyncio
 import random
 import socket
 import time
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from struct import Struct
 
@@ -25,6 +27,7 @@ __all__ = [
     "make_payloads",
     "produce",
     "read_answer",
+    "send_in_tasks",
     "wait_until_visible",
 ]
 
@@ -59,6 +62,24 @@ def make_payloads(count: int) -> list[bytes]:
     """Make distinct, incompressible payloads, the same in every run."""
     source = random.Random(7)
     return [source.randbytes(MESSAGE_BYTES) for _ in range(count)]
+
+
+async def send_in_tasks(
+    send: Callable[[bytes], Awaitable[object]], payloads: list[bytes], count: int
+) -> None:
+    """Send messages from a task per payload, each of which awaits one send after the other.
+
+    Args:
+        send: sends one message, and returns when its outcome is known.
+        payloads: what is sent.
+        count: how many messages in all; a multiple of the number of payloads.
+    """
+
+    async def repeat(payload: bytes) -> None:
+        for _ in range(count // len(payloads)):
+            await send(payload)
+
+    await asyncio.gather(*map(repeat, payloads))
 
 
 def encoded_produces(batch: int) -> Chunk:
