@@ -11,7 +11,7 @@ from twisted.internet.defer import Deferred
 
 from hermes._version import __version__
 from hermes.broker.fairness import cooperatively
-from hermes.broker.outcomes import DeferredResponse, Outcome, then
+from hermes.broker.outcomes import Outcome, cancellable, then
 from hermes.broker.shared import Shared
 from hermes.broker.topics import TopicRegistry
 from hermes.errors import AnswerTooLargeError, HermesError, InvalidTopicError, LocalProtocolError
@@ -67,11 +67,8 @@ class Descriptions:
     def metadata(self, request: MetadataRequest) -> Outcome:
         """Describe topics; a large response when there is room for it."""
         if self._is_large(request):
-            return DeferredResponse(
-                self._large_responses.make(self.describe, request), cancellable=True
-            )
-        response = self.describe(request)
-        return DeferredResponse(response) if isinstance(response, Deferred) else response
+            return cancellable(self._large_responses.make(self.describe, request))
+        return cancellable(self.describe(request))
 
     def _is_large(self, request: MetadataRequest) -> bool:
         """Whether there may be much to say about what was asked for."""

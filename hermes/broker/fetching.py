@@ -11,13 +11,12 @@ many fetches take a quantum at a time (fairness.py), and large responses wait fo
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from twisted.internet.defer import Deferred
 
 from hermes.broker.fairness import cooperatively
-from hermes.broker.outcomes import CloseConnection, DeferredResponse, Outcome, then
+from hermes.broker.outcomes import CloseConnection, Outcome, cancellable, then
 from hermes.broker.sends import FileSend, MessageSetSend, MultiMessageSetSend, WaitingFetchSend
 from hermes.broker.shared import Shared
 from hermes.broker.waiting import WaitingFetches
@@ -51,6 +50,9 @@ _WAITING_SHARE = 0.5
 #: What an int32 can say, less what comes before the messages of one fetch.
 _LARGEST_SIZE = 2**31 - 1
 _LARGEST_FETCH_BYTES = _LARGEST_SIZE - 32
+
+
+_Fetches = TypeVar("_Fetches", MultiFetchRequest, WaitingFetchRequest)
 
 
 class Fetches:
@@ -119,7 +121,7 @@ class Fetches:
 
     def multifetch(self, request: MultiFetchRequest) -> Outcome:
         """Answer several fetches in one response; a large one when there is room for it."""
-        return self._outcome(request.fetches, partial(self.respond_to_multifetch, request))
+        return cancellable(self._when_there_is_room(request, self.respond_to_multifetch))
 
     def respond_to_multifetch(self, request: MultiFetchRequest) -> "FileSend | Deferred[FileSend]":
         """Fetch and make the response, whether or not there is room for it."""
@@ -137,18 +139,10 @@ class Fetches:
     ) -> "list[MessageSetSend] | Deferred[list[MessageSetSend]]":
         return cooperatively(self._scheduler, fetches, self.fetch, MessageSetSend.release)
 
-    def _outcome(self, fetches: Sequence[FetchRequest], respond: Callable[[], Any]) -> Outcome:
-        response = self._when_there_is_room(fetches, respond)
-        if isinstance(response, Deferred):
-            return DeferredResponse(response, cancellable=True)
-        outcome: Outcome = response
-        return outcome
-
-    def _when_there_is_room(
-        self, fetches: Sequence[FetchRequest], respond: Callable[[], Any]
-    ) -> Any:
+    def _when_there_is_room(self, request: _Fetches, respond: Callable[[_Fetches], Any]) -> Any:
         """Make a response: at once, unless it may be large."""
-        return respond() if len(fetches) <= LONG_ENTRIES else self._large_responses.make(respond)
+        is_small = len(request.fetches) <= LONG_ENTRIES
+        return respond(request) if is_small else self._large_responses.make(respond, request)
 
     # -- waiting --------------------------------------------------------------------------------
 
@@ -159,14 +153,12 @@ class Fetches:
         if request.max_wait_ms > MAX_WAIT_MS:
             request = replace(request, max_wait_ms=MAX_WAIT_MS)
         waited = self.waiting.wait(request)
-        if waited is None:
-            return self._outcome(request.fetches, partial(self._respond_to_waiting, request))
-        return DeferredResponse(waited.addCallback(self._respond_after_wait), cancellable=True)
-
-    def _respond_after_wait(self, request: WaitingFetchRequest) -> Any:
-        return self._when_there_is_room(request.fetches, partial(self._respond_to_waiting, request))
+        return cancellable(then(request if waited is None else waited, self._respond_to_waiting))
 
     def _respond_to_waiting(self, request: WaitingFetchRequest) -> Any:
+        return self._when_there_is_room(request, self._fetch_with_high_watermarks)
+
+    def _fetch_with_high_watermarks(self, request: WaitingFetchRequest) -> Any:
         def join(sends: list[MessageSetSend]) -> bytes | WaitingFetchSend:
             if not _fits(sends):
                 return encode_error_response(ErrorCode.ANSWER_TOO_LARGE)

@@ -8,7 +8,7 @@ from typing import Any
 
 from twisted.internet.defer import Deferred, DeferredSemaphore
 
-from hermes.broker.outcomes import CloseConnection, DeferredResponse, Outcome
+from hermes.broker.outcomes import CloseConnection, Outcome, cancellable
 from hermes.broker.shared import Shared
 from hermes.errors import HermesError
 from hermes.protocol import (
@@ -102,7 +102,7 @@ class Lookups:
         encode_error: Callable[[ErrorCode], bytes] | None,
         function: Callable[..., Any],
         *args: Any,
-    ) -> DeferredResponse:
+    ) -> Outcome:
         """Call a function in a thread and encode what it finds.
 
         Args:
@@ -116,4 +116,4 @@ class Lookups:
             response.addCallback(encode)
         else:
             response.addCallbacks(encode, lambda failure: encode_error(code_for(failure.value)))
-        return DeferredResponse(response, cancellable=True)
+        return cancellable(response)

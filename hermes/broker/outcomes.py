@@ -13,7 +13,15 @@ from twisted.internet.defer import Deferred
 
 from hermes.broker.sends import FileSend
 
-__all__ = ["CloseConnection", "DeferredResponse", "Outcome", "Response", "settled", "then"]
+__all__ = [
+    "CloseConnection",
+    "DeferredResponse",
+    "Outcome",
+    "Response",
+    "cancellable",
+    "settled",
+    "then",
+]
 
 #: Bytes, or a send that reads from segments; None where nothing is answered.
 Response: TypeAlias = bytes | FileSend | None
@@ -43,6 +51,16 @@ class DeferredResponse:
 
 
 Outcome: TypeAlias = Response | DeferredResponse
+
+
+def cancellable(response: Any) -> Outcome:
+    """The outcome of a request that changes nothing.
+
+    Args:
+        response: a `Response`, or a Deferred of one, which may be cancelled.
+    """
+    deferred = isinstance(response, Deferred)
+    return DeferredResponse(response, cancellable=True) if deferred else response
 
 
 def then(found: Any, function: Callable[[Any], Any]) -> Any:

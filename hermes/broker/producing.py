@@ -12,7 +12,7 @@ flushes have threads of their own (flushing.py).
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from twisted.internet.defer import Deferred, DeferredSemaphore
 
@@ -53,6 +53,8 @@ DELETION_WAIT_SECONDS = 1.0
 #: A produce of very many entries waits for its flush while the next one is decoded, unless it has
 #: more entries than this: each of them holds memory until it is answered.
 MAX_FLUSHED_LATER = 1024
+
+_Result = TypeVar("_Result")
 
 
 class Produces:
@@ -105,17 +107,9 @@ class Produces:
         return DeferredResponse(appended, request_bytes=size_of(produces))
 
     def _append_unacknowledged(self, produces: Sequence[ProduceRequest]) -> "Deferred[None] | None":
-        """Check, then append in order: the first bad set closes, those before it stay."""
-
-        def append(checks: list[CheckResult]) -> Any:
-            self._metrics.produce_requests += 1
-            pairs = list(zip(produces, checks, strict=True))
-            return then(
-                cooperatively(self._scheduler, pairs, self._append_or_close), lambda _: None
-            )
-
-        appended: Deferred[None] | None = then(self._checker.check(produces), append)
-        return appended
+        """Append in order: the first bad set closes, those before it stay."""
+        appended = self._check_and_append(produces, self._append_or_close)
+        return appended.addCallback(lambda _: None) if isinstance(appended, Deferred) else None
 
     def _append_or_close(self, pair: tuple[ProduceRequest, CheckResult]) -> None:
         produce, check = pair
@@ -133,8 +127,8 @@ class Produces:
         if not _is_known(request.acks):
             return encode_error_response(ErrorCode.UNSUPPORTED_VERSION)
         deleted = self._deletion(request)
-        append = partial(self._append_entries, request)
-        appended = append() if deleted is None else self._after(deleted, append)
+        append = partial(self._check_and_append, request.produces, self._append_entry)
+        appended = append() if deleted is None else self._after_deletion(deleted, append)
         response: bytes | Deferred[bytes] = then(appended, partial(self._acknowledge, request))
         if not isinstance(response, Deferred):
             return response
@@ -145,7 +139,9 @@ class Produces:
     def _deletion(self, request: AcknowledgedProduceRequest) -> "Deferred[None] | None":
         return self._topics.deletion(produce.topic for produce in request.produces)
 
-    def _after(self, deleted: "Deferred[None]", append: Callable[[], Any]) -> "Deferred[Any]":
+    def _after_deletion(
+        self, deleted: "Deferred[None]", append: Callable[[], Any]
+    ) -> "Deferred[Any]":
         """Append once a topic is gone, so that clients that keep deleting it starve nobody."""
 
         def ended(_: None) -> Any:
@@ -157,21 +153,6 @@ class Produces:
             DELETION_WAIT_SECONDS, lambda: None if deleted.called else deleted.callback(None)
         )
         return deleted.addCallback(ended)
-
-    def _append_entries(
-        self, request: AcknowledgedProduceRequest
-    ) -> "list[Appended] | Deferred[list[Appended]]":
-        """Check and append; what became of each entry, in order."""
-
-        def append(checks: list[CheckResult]) -> Any:
-            self._metrics.produce_requests += 1
-            pairs = list(zip(request.produces, checks, strict=True))
-            return cooperatively(self._scheduler, pairs, self._append_entry)
-
-        appended: list[Appended] | Deferred[list[Appended]] = then(
-            self._checker.check(request.produces), append
-        )
-        return appended
 
     def _append_entry(self, pair: tuple[ProduceRequest, CheckResult]) -> Appended:
         produce, check = pair
@@ -217,7 +198,8 @@ class Produces:
                 return encode_error_response(ErrorCode.UNSUPPORTED_VERSION)
             deleted = self._deletion(decoded) if may_wait else None
             if deleted is None:
-                response = self._acknowledge(decoded, await settled(self._append_entries(decoded)))
+                appended = self._check_and_append(decoded.produces, self._append_entry)
+                response = self._acknowledge(decoded, await settled(appended))
                 if len(decoded.produces) > MAX_FLUSHED_LATER:
                     return await settled(response)
         # Whatever is waited for here (a flush, a delete) does not hold up the requests for others,
@@ -225,10 +207,31 @@ class Produces:
         del decoded
         if deleted is None:
             return await settled(response)
-        await self._after(deleted, lambda: None)
+        await self._after_deletion(deleted, lambda: None)
         return await self._append_long(request, may_wait=False)
 
-    # -- one set --------------------------------------------------------------------------------
+    # -- sets -----------------------------------------------------------------------------------
+
+    def _check_and_append(
+        self,
+        produces: Sequence[ProduceRequest],
+        append: Callable[[tuple[ProduceRequest, CheckResult]], _Result],
+    ) -> "list[_Result] | Deferred[list[_Result]]":
+        """Check the sets of one request, then append them in order.
+
+        Returns:
+            What `append` returned for each; a Deferred of it when that takes a thread, or more
+            than one quantum.
+        """
+
+        def append_all(checks: list[CheckResult]) -> Any:
+            self._metrics.produce_requests += 1
+            return cooperatively(self._scheduler, list(zip(produces, checks, strict=True)), append)
+
+        results: list[_Result] | Deferred[list[_Result]] = then(
+            self._checker.check(produces), append_all
+        )
+        return results
 
     def _append(self, produce: ProduceRequest, check: CheckResult) -> tuple[Log, int]:
         """Append one checked set. As in 0.7 the topic is created even when the set is bad."""
