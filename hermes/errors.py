@@ -1,15 +1,15 @@
 """Every public exception of Hermes, in one tree under `HermesError`. Imports nothing.
 
-The branches say whose fault it is and so what the caller can do: `ConfigError` (the operator's
+The branches say whose fault it is, and so what the caller can do: `ConfigError` (the operator's
 files), `PluginError` (an installed package), `ProtocolError` (bytes on a wire: ours or the
-peer's), `StorageError` (a disk), `BrokerError` (an answer of a broker; it carries the wire's code
-and whether trying again can help), `ClientError` (a broker that can't be reached or understood),
-`CoordinationError` (ZooKeeper: out of reach, or holding what can't be used).
+peer's), `StorageError` (a disk), `BrokerError` (a response of a broker; it has the code on the
+wire and says whether a retry can help), `ClientError` (a broker that can't be reached or
+understood), `CoordinationError` (ZooKeeper is unavailable, or holds something unusable).
 """
 
 
 class HermesError(Exception):
-    """The root: catching it catches whatever Hermes raises on purpose."""
+    """The root: catching it catches everything that Hermes raises on purpose."""
 
 
 # -- configuration and plugins ------------------------------------------------------------------
@@ -19,8 +19,8 @@ class ConfigError(HermesError):
     """A setting is unknown, of the wrong type or out of range; the text names the key.
 
     Attributes:
-        key: the dotted path of the setting, for instance `topics.clicks.partitions`; empty when
-            the file as a whole is meant.
+        key: the dotted path of the setting, for instance `topics.clicks.partitions`; empty for the
+            file as a whole.
         message: what is wrong and what was expected, without the key.
         source: the file's name as it was given; empty when there is none.
     """
@@ -40,24 +40,24 @@ class PluginError(HermesError):
 
 
 class ProtocolError(HermesError):
-    """Bytes that break the wire format, or a value that the format can't hold."""
+    """Bytes that violate the wire format, or a value that the format can't hold."""
 
 
 class LocalProtocolError(ProtocolError):
-    """Our side asked for something that can't be put on the wire: a fault of the caller."""
+    """Our side asked for something that can't be put on the wire: the caller's mistake."""
 
 
 class RemoteProtocolError(ProtocolError):
-    """The peer sent bytes that break the format. A broker closes the connection, as 0.7 does."""
+    """The peer violated the wire format. A broker closes the connection, as 0.7 does."""
 
 
 class InvalidMessageError(ProtocolError):
     """A stored or received message is damaged: CRC, magic, codec, length or compressed payload.
 
     Attributes:
-        offset: where the bad message starts: absolute in a partition's log when it was fetched,
-            relative to the message set when it was about to be appended; None when not known.
-        next_offset: where the next good message starts; None when none was found in what was read.
+        offset: where the bad message starts: absolute in a partition's log if it was fetched,
+            relative to the message set if it was to be appended; None if unknown.
+        next_offset: where the next valid message starts; None if none was found in what was read.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class InvalidMessageError(ProtocolError):
 
 
 class MessageTooLargeError(ProtocolError):
-    """A payload is larger than the limit in force; the whole set is dropped.
+    """A payload is larger than the limit; the whole set is dropped.
 
     Attributes:
         size_bytes: the payload's size.
@@ -85,7 +85,7 @@ class MessageTooLargeError(ProtocolError):
 
 
 class ExpandedTooLargeError(InvalidMessageError):
-    """A compressed set expands beyond the limit (a decompression bomb, or a limit too small)."""
+    """A compressed set expands beyond the limit (a decompression bomb, or the limit is too low)."""
 
 
 class InvalidTopicError(ProtocolError):
@@ -100,11 +100,11 @@ class StorageError(HermesError):
 
 
 class OffsetOutOfRangeError(StorageError):
-    """The offset is below the earliest or beyond the visible end of the partition's log.
+    """The offset is below the earliest one or above the high watermark of the partition's log.
 
     Attributes:
-        offset: the offset asked for.
-        earliest: the first offset there is.
+        offset: the requested offset.
+        earliest: the earliest offset.
         latest: the high watermark.
     """
 
@@ -116,37 +116,37 @@ class OffsetOutOfRangeError(StorageError):
 
 
 class CorruptLogError(StorageError):
-    """Files of one partition do not fit together (a missing segment, say). The others go on."""
+    """The files of one partition don't fit together (one may be missing). Others are served."""
 
 
 class LogOfflineError(StorageError):
-    """This one partition is out of service until it is re-opened and recovered.
+    """One partition is offline until it is re-opened and recovered.
 
-    An I/O error took it out, or its files are not those that were opened.
+    There was an I/O error, or its files are not those that were opened.
     """
 
 
 class UncertainAppendError(LogOfflineError):
-    """The disk failed in the middle of an append: its bytes may or may not be there later."""
+    """The disk failed in the middle of an append: its bytes may or may not be stored."""
 
 
 class DiskFullError(StorageError):
-    """No room was left; nothing of the append remains. Writes resume when there is room."""
+    """The disk is full; nothing of the append remains. Writes resume when there is space."""
 
 
 class DataDirectoryLockedError(StorageError):
-    """Another process holds the data directory; the text names it where known."""
+    """Another process is using the data directory; the text names it if possible."""
 
 
-# -- answers of a broker ------------------------------------------------------------------------
+# -- responses of a broker ----------------------------------------------------------------------
 
 
 class BrokerError(HermesError):
-    """A broker answered with an error code.
+    """A broker responded with an error code.
 
     Attributes:
         code: the int16 on the wire; -1 to 4 are Kafka 0.7's, 64 and above are Hermes' own.
-        retriable: whether the same request may succeed later without a change.
+        retriable: whether the same request may succeed later.
     """
 
     code: int = -1
@@ -154,13 +154,13 @@ class BrokerError(HermesError):
 
 
 class UnknownBrokerError(BrokerError):
-    """Code -1: the broker could not say more (an illegal topic name, or a fault of its own)."""
+    """Code -1: the broker can't say more (an invalid topic name, or an internal fault)."""
 
     code = -1
 
 
 class OffsetOutOfRangeBrokerError(BrokerError):
-    """Code 1: the offset is below the earliest or beyond the latest; ask for the valid ones."""
+    """Code 1: the offset is below the earliest or above the latest; ask for the valid ones."""
 
     code = 1
 
@@ -184,13 +184,13 @@ class InvalidFetchSizeError(BrokerError):
 
 
 class MessageTooLargeBrokerError(BrokerError):
-    """Code 64: a payload is above the broker's max_message_bytes; the set was dropped."""
+    """Code 64: a payload exceeds the broker's max_message_bytes; the set was dropped."""
 
     code = 64
 
 
 class UnknownTopicError(BrokerError):
-    """Code 65: the topic doesn't exist and the broker does not create topics on produce."""
+    """Code 65: the topic doesn't exist, and the broker doesn't create topics on produce."""
 
     code = 65
 
@@ -202,9 +202,9 @@ class InvalidTopicBrokerError(BrokerError):
 
 
 class StorageUnavailableError(BrokerError):
-    """Code 67: the broker can't store it now; nothing was written. Try again later.
+    """Code 67: the broker can't store it now; nothing was written. Retry later.
 
-    Its disk is full or failing, the partition is out of service, or it has no file descriptor left.
+    Its disk is full or failing, the partition is offline, or it has run out of file descriptors.
     """
 
     code = 67
@@ -212,7 +212,7 @@ class StorageUnavailableError(BrokerError):
 
 
 class UnsupportedRequestVersionError(BrokerError):
-    """Code 68: this broker does not know this version (or acks level) of the request."""
+    """Code 68: the broker doesn't support this version (or acks level) of the request."""
 
     code = 68
 
@@ -220,40 +220,40 @@ class UnsupportedRequestVersionError(BrokerError):
 class OutcomeUnknownError(BrokerError):
     """Code 69: the messages may or may not be stored.
 
-    They were appended, but were not on disk in time, or the flush failed, or the topic was deleted
-    meanwhile. Sending them again may store them twice.
+    They were appended, but weren't on disk in time, or the flush failed, or the topic was deleted
+    in between. Sending them again may store them twice.
     """
 
     code = 69
     retriable = True
 
 
-#: What it was called before it meant more than lateness.
+#: Its former name, from when timeouts were the only cause.
 RequestTimedOutError = OutcomeUnknownError
 
 
 class BrokerStoppingError(BrokerError):
-    """Code 70: the broker is shutting down; nothing was written. Go to another one, or wait."""
+    """Code 70: the broker is shutting down; nothing was written. Use another one, or wait."""
 
     code = 70
     retriable = True
 
 
 class TopicBeingDeletedError(BrokerError):
-    """Code 71: the topic is being deleted; nothing was written. Try again when that is over."""
+    """Code 71: the topic is being deleted; nothing was written. Retry when that is done."""
 
     code = 71
     retriable = True
 
 
 class TooManyTopicsError(BrokerError):
-    """Code 72: the broker has as many topics, or partitions, as it may; nothing was written."""
+    """Code 72: the broker's limit of topics or partitions is reached; nothing was written."""
 
     code = 72
 
 
 class AnswerTooLargeError(BrokerError):
-    """Code 73: the answer would be larger than the broker makes one; ask for less at a time."""
+    """Code 73: the response would exceed the broker's limit; ask for less at a time."""
 
     code = 73
 
@@ -266,27 +266,27 @@ class ClientError(HermesError):
 
 
 class ArgumentError(ClientError, TypeError):
-    """An argument is not what it should be; the text names it, and says what was expected."""
+    """An argument is invalid; the text names it, and says what was expected."""
 
 
 class BrokerUnavailableError(ClientError):
-    """No connection to the broker could be made, or it broke; the text says which address."""
+    """The broker can't be connected to, or the connection broke; the text names the address."""
 
 
 class BrokerNotReachedError(BrokerUnavailableError):
-    """There was no connection for the request, so nothing of it was sent."""
+    """There was no connection for the request, so none of it was sent."""
 
 
 class BrokerTimeoutError(ClientError):
-    """The broker did not answer within the configured time."""
+    """The broker did not respond within the configured time."""
 
 
 class MessageLargerThanFetchError(ClientError):
-    """A message is larger than the largest fetch allowed.
+    """A message is larger than the largest allowed fetch.
 
     Attributes:
         offset: where the message starts.
-        size_bytes: what the message needs, length prefix included, where known.
+        size_bytes: the message's size, including its length prefix; None if unknown.
     """
 
     def __init__(self, message: str, *, offset: int, size_bytes: int | None = None) -> None:
@@ -296,7 +296,7 @@ class MessageLargerThanFetchError(ClientError):
 
 
 class EncodingError(ClientError):
-    """A value can't be encoded, or a payload can't be decoded, by the plugin that was chosen."""
+    """The chosen plugin can't encode a value, or can't decode a payload."""
 
 
 class RoutingError(ClientError):
@@ -304,14 +304,14 @@ class RoutingError(ClientError):
 
 
 class QueueFullError(ClientError):
-    """The asynchronous producer's queue had no room in time; the message was not accepted."""
+    """The asynchronous producer's queue stayed full for too long; the message was not accepted."""
 
 
 class DeliveryError(ClientError):
-    """Messages that an asynchronous producer had accepted were not sent, and nobody had looked.
+    """Messages that an asynchronous producer had accepted were not sent.
 
-    `flush` and `close` raise it for what failed since the last time, unless a callback handler, or
-    a look at its handle, has told of it. Its cause is what one of the messages failed with.
+    `flush` and `close` raise it for failures since the last call that nobody has seen, neither a
+    callback handler nor by the message's handle. Its cause is the failure of one of the messages.
 
     Attributes:
         failed_count: how many messages.
@@ -323,14 +323,14 @@ class DeliveryError(ClientError):
 
 
 class ConsumerTimeoutError(ClientError):
-    """A stream had no message for as long as `consumer_timeout` says; it can be asked again."""
+    """A stream had no message for `consumer_timeout`; it can still be read."""
 
 
 class DataLossError(ClientError):
-    """Messages that were to be read are gone: by retention, or with a topic that was created again.
+    """Messages that were to be read are gone: by retention, or because the topic was re-created.
 
-    Nothing was skipped. Start from offsets that are there, or set failOnDataLoss to false to step
-    over what is gone.
+    Nothing was skipped. Start from offsets that exist, or set failOnDataLoss to false to skip what
+    is gone.
     """
 
 
@@ -342,39 +342,39 @@ class OffsetResetError(ClientError):
 
 
 class CoordinationError(HermesError):
-    """ZooKeeper, or what stands in it, kept something from being done."""
+    """ZooKeeper, or what it holds, prevented something."""
 
 
 class CoordinationUnavailableError(CoordinationError):
-    """ZooKeeper did not answer in time, or the session ended meanwhile. Try again."""
+    """ZooKeeper did not respond in time, or the session expired. Retry."""
 
 
 class InvalidNodeError(CoordinationError):
-    """A node in ZooKeeper holds what nobody can use; the text names its path and its value."""
+    """A node in ZooKeeper has an unusable value; the text has its path and its value."""
 
 
 class ConsumerIdError(InvalidNodeError):
-    """An owner is written without the number of its stream, as other clients do."""
+    """An owner is stored without the number of its stream, as other clients do."""
 
 
 class IdInUseError(CoordinationError):
-    """The id of a broker or of a consumer is registered by another that lives."""
+    """Another live broker or consumer has registered the same id."""
 
 
 class GroupActiveError(CoordinationError):
-    """The group has members; what was asked is only safe when it has none."""
+    """The group has members; the operation is only safe without any."""
 
 
 # -- loads --------------------------------------------------------------------------------------
 
 
 class LoadError(HermesError):
-    """A load did not come about. Nothing was committed; the same load can be run again."""
+    """A load failed. Nothing was committed; the same load can be run again."""
 
 
 class LoadConflictError(LoadError):
-    """Another run has committed the same load first; its data are the ones that count."""
+    """Another run committed the same load first; its data are valid."""
 
 
 class LoadTargetError(LoadError):
-    """A directory can't be loaded into or read: it is foreign, or a file in it is damaged."""
+    """A directory can't be loaded into or read: it isn't Hermes', or a file in it is damaged."""

@@ -1,7 +1,7 @@
-"""Every zope interface of Hermes: what a plugin must provide, and under which rules it is called.
+"""Every zope interface of Hermes: what a plugin must provide, and how it is called.
 
 A plugin package imports this module, `hermes.errors` and the values of `hermes.protocol`, and
-nothing else of Hermes. It is found through its entry points; docs/plugins.md shows a whole one.
+nothing else from Hermes. It is found through its entry points; docs/plugins.md has a complete one.
 """
 
 from collections.abc import Mapping
@@ -30,8 +30,8 @@ class SegmentInfo:
         base_offset: the offset of the segment's first byte in the partition's log.
         size_bytes: the size of the segment's file.
         last_append_ms: when the last message was appended, in ms since 1970: from the log's own
-            time index where there is one, else the modification time of the file.
-        active: True for the last segment only, the one that is appended to.
+            time index if there is one, otherwise the modification time of the file.
+        active: True for the last segment only, the one being appended to.
     """
 
     base_offset: int
@@ -42,7 +42,7 @@ class SegmentInfo:
 
 @dataclass(frozen=True, slots=True)
 class RetentionSettings:
-    """What broker.yaml says about one topic's retention, handed to the policy's factory.
+    """What broker.yaml says about one topic's retention; passed to the policy's factory.
 
     Attributes:
         time_ms: keep what was appended within this many ms; None for no limit.
@@ -64,24 +64,24 @@ class IRetentionPolicy(Interface):
     """
 
     def expired(segments: Any, now_ms: int) -> int:
-        """Say how many segments, counted from the oldest, may be deleted.
+        """Decide how many segments, counted from the oldest, may be deleted.
 
         Args:
             segments: a non-empty tuple of `SegmentInfo`, oldest first; the last one is active.
             now_ms: the broker's clock, in ms since 1970.
 
         Returns:
-            0 to len(segments). Deleting only a leading run keeps the log without holes. When the
-            active segment is included, an empty one named by the end offset takes its place.
+            0 to len(segments). Only the oldest are deleted, so that the log has no holes. If the
+            active segment is included, an empty one at the log end offset replaces it.
         """
 
 
 class IPartitioner(Interface):
-    """Chooses the partition of what a producer sends.
+    """Chooses the partition of the messages that a producer sends.
 
     Entry point group: `hermes.partitioners`. The entry names a factory that is called with the
-    producer's `partitioner_options` as keyword arguments. One object serves one producer; threads
-    call it at the same time and it must not block.
+    producer's `partitioner_options` as keyword arguments. One object serves one producer; several
+    threads may call it at the same time, and it must not block.
     """
 
     def partition(topic: str, key: Any, partition_count: int) -> int:
@@ -89,14 +89,14 @@ class IPartitioner(Interface):
 
         Args:
             topic: where the messages go.
-            key: what the application gave with them; None for messages without a key.
-            partition_count: how many partitions the topic has over all brokers, 1 or more.
+            key: the application's key for them; None for messages without one.
+            partition_count: how many partitions the topic has on all brokers, 1 or more.
 
         Returns:
-            0 to partition_count - 1; the producer refuses to send anything else.
+            0 to partition_count - 1; for anything else sending fails.
 
         Raises:
-            LocalProtocolError: this kind of key can't be used; the text says which can.
+            LocalProtocolError: this type of key can't be used; the text says which can.
         """
 
 
@@ -105,7 +105,7 @@ class IEncoder(Interface):
 
     Entry point group: `hermes.encoders`, whose objects may provide `IDecoder` as well. The entry
     names a factory that is called with the producer's `encoder_options` as keyword arguments.
-    Threads call one object at the same time.
+    Several threads may call one object at the same time.
     """
 
     def encode(topic: str, value: Any) -> bytes:
@@ -113,21 +113,21 @@ class IEncoder(Interface):
 
         Args:
             topic: where the message goes; some encodings depend on it.
-            value: what the application sent; not to be changed.
+            value: what the application sent; must not be modified.
 
         Returns:
             The payload.
 
         Raises:
-            EncodingError: the value can't be encoded; the text names its type and what was
-                expected. Other exceptions are wrapped into this one by the producer.
+            EncodingError: the value can't be encoded; the text has its type and what was
+                expected. The producer wraps other exceptions in this one.
         """
 
 
 class IDecoder(Interface):
-    """Turns a message's payload back into a value: what `IEncoder` does, the other way round.
+    """Turns a message's payload back into a value: the inverse of `IEncoder`.
 
-    Entry point group: `hermes.encoders`, as an encoder and its decoder are one plugin.
+    Entry point group: `hermes.encoders`: an encoder and its decoder are one plugin.
     """
 
     def decode(topic: str, payload: bytes) -> Any:
@@ -141,72 +141,72 @@ class IDecoder(Interface):
             The value, equal to the one that was encoded.
 
         Raises:
-            EncodingError: the payload is no encoding of this kind.
+            EncodingError: the payload doesn't have this encoding.
         """
 
 
 class ICallbackHandler(Interface):
-    """Watches, and may change, what passes through an asynchronous producer.
+    """Observes, and may change, what passes through an asynchronous producer.
 
     Entry point group: `hermes.callback_handlers`. The entry names a factory that is called with
     the producer's `callback_handler_options` as keyword arguments. `before_enqueue` and
     `after_enqueue` run in the application's threads, all others in the producer's sender thread;
-    a slow hook slows what it stands in. An exception from a hook is logged and counted; it costs
-    neither messages nor the sender.
+    a slow hook slows its thread down. An exception from a hook is logged and counted; no message
+    is lost by it, and the sender continues.
 
     Items are `hermes.client.ProducerData`; a batch is a sequence of them.
     """
 
     def before_enqueue(item: Any) -> Any:
-        """Return the item to put into the queue: this one, another one, or None to drop it."""
+        """Return the item to queue: this one, another one, or None to drop it."""
 
     def after_enqueue(item: Any, accepted: bool) -> None:
-        """Hear whether the queue took the item; not accepted means that it was full."""
+        """Called after queueing; an item that wasn't accepted found the queue full."""
 
     def after_dequeue(batch: Any) -> Any:
-        """Return the items to go on with, in order: the batch itself, or a list of items.
+        """Return the items to send, in order: the batch itself, or a list of items.
 
-        What stands in an item's place tells its handle the outcome: put None there to take it out
-        (its handle fails, and it counts as dropped), or another item to send that instead. An item
-        of the batch itself keeps its handle wherever it stands in the list; other items beyond the
-        batch's length are sent, counted and told to `after_send` and `on_failure`, and have no
-        handle.
+        The item at a position determines the outcome of the handle of the batch's item at that
+        position: None removes it (its handle fails, and it counts as dropped), another item is sent
+        instead. An item of the batch itself keeps its handle at any position; other items beyond
+        the batch's length are sent, counted and passed to `after_send` and `on_failure`, but have
+        no handle.
         """
 
     def before_send(batch: Any) -> None:
-        """Hear that the batch goes to its event handler now."""
+        """Called before the batch goes to its event handler."""
 
     def after_send(batch: Any, results: Any) -> None:
-        """Hear that the batch was sent; results hold a `SendResult` per item."""
+        """Called after the batch was sent; results has one `SendResult` per item."""
 
     def on_failure(batch: Any, error: Any) -> None:
-        """Hear that these items failed for good, and with which exception."""
+        """Called with items that failed for good, and the exception."""
 
     def on_close() -> None:
-        """Hear that the producer closes; nothing is called after this."""
+        """Called when the producer closes; the last call."""
 
 
 class IEventHandler(Interface):
-    """Replaces what a producer does with a batch: encode, partition and send.
+    """Replaces how a producer encodes, partitions and sends a batch.
 
     Entry point group: `hermes.event_handlers`. The entry names a factory that is called with the
     producer's `event_handler_options` as keyword arguments. One thread at a time calls it.
     """
 
     def handle(batch: Any, default: Any) -> Any:
-        """Deal with a batch.
+        """Handle a batch.
 
         Args:
             batch: a non-empty sequence of `hermes.client.ProducerData`.
-            default: the built-in treatment, a callable of one batch with the same results; call
-                it with what is left to send, or not at all.
+            default: the built-in handling: takes a batch, returns the same results; call it with
+                what is left to send, or not at all.
 
         Returns:
-            A `SendResult` or an exception per item of the batch, in order.
+            One `SendResult` or exception per item of the batch, in order.
 
         Raises:
             Exception: the whole batch failed; its items are reported as failed with it.
         """
 
     def close() -> None:
-        """Release what the handler holds; no call follows."""
+        """Release the handler's resources; the last call."""

@@ -1,9 +1,9 @@
-"""What of Avro could cost far more than the bytes that arrive: items of no bytes, and recursion.
+"""Avro that would cost far more than the bytes that arrive: items of no bytes, and recursion.
 
 An array of nulls says in five bytes how many millions of them there are, and readers make a list of
 that length: such schemas are refused. A record that holds records of its own kind is read by C code
-that calls itself for each, until the process has no stack left: such payloads are walked through
-before they are read. Knows Avro's binary encoding, as its specification gives it, and no library.
+that calls itself for each, until the process runs out of stack: such payloads are walked through
+before they are read. Knows Avro's binary encoding, from its specification, but no library.
 """
 
 from collections.abc import Iterator, Mapping
@@ -11,13 +11,13 @@ from typing import Any, Final
 
 __all__ = ["MAX_DEPTH", "check_depth", "check_items", "check_nesting", "is_recursive"]
 
-#: How deep values may stand within each other in a schema that recurs.
+#: How deep values may be nested in a recursive schema.
 MAX_DEPTH: Final = 200
 
 _RECORDS: Final = ("record", "error")
 _SIZES: Final = {"null": 0, "boolean": 1, "float": 4, "double": 8}
 _LONGEST_VARINT: Final = 10
-_MESSAGE: Final = f"values stand more than {MAX_DEPTH} deep within each other"
+_MESSAGE: Final = f"values are nested more than {MAX_DEPTH} deep"
 
 
 def check_items(schema: Any, named: Mapping[str, Any]) -> None:
@@ -28,7 +28,7 @@ def check_items(schema: Any, named: Mapping[str, Any]) -> None:
         named: its named types.
 
     Raises:
-        ValueError: there is one.
+        ValueError: the schema has one.
     """
     for each in _all_types(schema, named, set()):
         is_array = isinstance(each, dict) and each["type"] == "array"
@@ -43,7 +43,7 @@ def is_recursive(schema: Any, named: Mapping[str, Any]) -> bool:
         schema: a parsed schema.
         named: its named types.
     """
-    around: dict[str, bool] = {}  # the records that were met; True while one is looked into
+    around: dict[str, bool] = {}  # the records found so far; True inside of one
 
     def recurs(schema: Any) -> bool:
         schema = _looked_up(schema, named)
@@ -70,23 +70,23 @@ def check_depth(payload: bytes, position: int, schema: Any, named: Mapping[str, 
         named: its named types.
 
     Raises:
-        ValueError: it is too deep, or no value of the schema.
+        ValueError: it is nested too deep, or not a value of the schema.
     """
     _Walk(payload, position, named).value(schema, 0)
 
 
 def check_nesting(value: Any) -> None:
-    """Look how deep a value is before it is written.
+    """Check how deep a value is nested before it is written.
 
     Raises:
-        ValueError: it is too deep, or holds itself.
+        ValueError: it is nested too deep, or contains itself.
     """
     level, depth = [value], 0
     while level:
         depth += 1
         if depth > 2 * MAX_DEPTH:  # a union's tuples count here, and not in what is written
             raise ValueError(_MESSAGE)
-        # Each once, since a value may come again and again in what holds it.
+        # Each only once, since a value may contain another many times.
         level = list({id(inner): inner for each in level for inner in _members(each)}.values())
 
 
@@ -192,7 +192,7 @@ def _inner_types(schema: Any) -> Iterator[Any]:
 
 
 def _looked_up(schema: Any, named: Mapping[str, Any]) -> Any:
-    """A type as a list (a union), or as a mapping whose "type" is a word."""
+    """A type as a list (a union), or as a mapping whose "type" is a string."""
     while True:
         if isinstance(schema, str):
             schema = named.get(schema) or {"type": schema}

@@ -1,8 +1,8 @@
 """Finds plugins through entry points and checks them before they are used.
 
-Owns the errors: a wrong plugin fails when the program starts, with the group, the entry, the
-distribution that brought it and what is missing, not when its first method is called. Knows no
-kind of plugin in particular; what one must provide is in `hermes.interfaces`.
+An invalid plugin fails when the program starts, not when its first method is called; the error
+has the group, the entry, the distribution that it belongs to, and what is missing. Knows no kind of
+plugin in particular; what one must provide is in `hermes.interfaces`.
 """
 
 import difflib
@@ -42,7 +42,7 @@ def load_plugin(
 
     Args:
         group: the entry point group, for instance `hermes.retention`.
-        name: the entry's name, as configuration gives it.
+        name: the entry's name, as configured.
         interface: what the plugin must provide, of `hermes.interfaces`.
         *arguments: what the entry's factory is called with.
         **options: the same, by keyword.
@@ -51,8 +51,8 @@ def load_plugin(
         What the factory returned: a new object with each call, unless the factory shares one.
 
     Raises:
-        PluginError: no or several distributions have such an entry, it can't be imported, its
-            factory failed, or what it made does not provide the interface.
+        PluginError: no distribution, or more than one, has such an entry; it can't be imported;
+            its factory failed; or the object does not provide the interface.
     """
     entry = _find(group, name)
     label = _label(entry)
@@ -81,7 +81,7 @@ def verify_plugin(plugin: object, interface: type[Interface], label: str) -> Non
     Args:
         plugin: the object.
         interface: what it must provide.
-        label: what the error is to call it, for instance "the producer's partitioner".
+        label: its name in the error, for instance "the producer's partitioner".
 
     Raises:
         PluginError: it doesn't; the text says what is missing.
@@ -105,7 +105,7 @@ def _find(group: str, name: str) -> EntryPoint:
 
 
 def _extra(entry: EntryPoint, error: ImportError) -> str:
-    """Name the extra of the plugin's distribution that brings what is missing, if one does."""
+    """Name the extra of the plugin's distribution that installs what is missing, if any."""
     metadata = entry.dist.metadata if entry.dist else None
     if metadata is None or not error.name:
         return ""
@@ -134,13 +134,13 @@ def _verify(
     except Invalid as error:
         faults = "; ".join(_faults(error, interface))
         raise PluginError(
-            f"{label}: {plugin_name(candidate)} is no {interface.__name__}: {faults}"
+            f"{label}: {plugin_name(candidate)} is not an {interface.__name__}: {faults}"
         ) from error
 
 
 def _faults(error: Invalid, interface: type[Interface]) -> Iterator[str]:
-    """Say each thing that zope.interface found, in words that a plugin's author can act on."""
-    several = getattr(error, "exceptions", None)  # zope.interface found more than one
+    """Say what zope.interface found, in words that a plugin's author can act on."""
+    several = getattr(error, "exceptions", None)
     if several is not None:
         for each in several:
             yield from _faults(each, interface)
@@ -158,7 +158,7 @@ def _faults(error: Invalid, interface: type[Interface]) -> Iterator[str]:
 
 
 def plugin_name(candidate: object) -> str:
-    """What errors call a plugin: its class, with the module that it stands in."""
+    """A plugin's name in errors: its class, with the module."""
     described = candidate if isinstance(candidate, type) else type(candidate)
     return f"{described.__module__}.{described.__qualname__}"
 

@@ -14,7 +14,7 @@ __all__ = ["LogFailures"]
 
 @implementer(ICallbackHandler)
 class LogFailures:
-    """Logs one line for each failure: how much of which topics, and why. Else it lets all pass.
+    """Logs one line per failure: how many sends for which topics, and why. Changes nothing.
 
     Args:
         level: the level to log at, a name that `logging` knows.
@@ -24,7 +24,7 @@ class LogFailures:
     def __init__(self, level: str = "ERROR", logger: str = "hermes.producer") -> None:
         number = logging.getLevelNamesMapping().get(level)
         if number is None:
-            raise ConfigError("callback_handler_options.level", f"{level!r} is no logging level")
+            raise ConfigError("callback_handler_options.level", f"{level!r} is not a logging level")
         self._level = number
         self._log = logging.getLogger(logger)
 

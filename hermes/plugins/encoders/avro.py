@@ -1,12 +1,12 @@
 """Avro with the writer's schema named in each payload, through `fastavro` (the extra `avro`).
 
-The framing is the one that schema registries use, so that one can come later without a change:
+The framing is that of schema registries, so that one can be added later without a change:
 
     0  int8   0, the framing's version
     1  int32  the schema's id, big-endian
     5  ...    the value in Avro's binary encoding
 
-`hermes.plugins.avro_limits` says what is refused for what it would cost.
+`hermes.plugins.avro_limits` says what is refused because of its cost.
 """
 
 import io
@@ -40,11 +40,11 @@ class AvroEncoder:
     """Encodes with one schema; decodes what was written with it or with older ones.
 
     Args:
-        schema: the schema to write with, and into which older values are resolved: what
-            `json.load` gives, or the JSON text itself.
-        schema_id: 0 to 2^31 - 1; names the schema in every payload. One id never stands for two
-            schemas.
-        older_schemas: schemas by id that payloads in the log were written with.
+        schema: the schema to write with, to which older values are converted: what `json.load`
+            returns, or the JSON text itself.
+        schema_id: 0 to 2^31 - 1; identifies the schema in every payload. An id must never be used
+            for two schemas.
+        older_schemas: the schemas, by id, of older payloads in the log.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class AvroEncoder:
             fastavro.schemaless_writer(buffer, schema.parsed, value)
             if schema.recurs:
                 check_depth(buffer.getvalue(), _FRAME.size, schema.parsed, schema.named)
-        except Exception as error:  # whatever the value's own types raise, fastavro lets through
+        except Exception as error:  # fastavro lets everything through that the value's types raise
             raise EncodingError(
                 f"a {type(value).__name__} does not fit the schema: {type(error).__name__}: {error}"
             ) from error
@@ -89,7 +89,7 @@ class AvroEncoder:
     def decode(self, topic: str, payload: bytes) -> Any:
         """See `IDecoder`."""
         if len(payload) < _FRAME.size or payload[0] != 0:
-            raise EncodingError("the payload does not start with 0 and a schema id")
+            raise EncodingError("the payload doesn't start with 0 and a schema id")
         (_, schema_id) = _FRAME.unpack_from(payload)
         writer = self._by_id.get(schema_id)
         if writer is None:
@@ -105,7 +105,7 @@ class AvroEncoder:
             value = fastavro.schemaless_reader(body, writer.parsed, reader)
         except Exception as error:  # EOFError, IndexError, UnicodeDecodeError, MemoryError, ...
             raise EncodingError(
-                f"the payload is no value of schema {schema_id}: {type(error).__name__}: {error}"
+                f"the payload is not a value of schema {schema_id}: {type(error).__name__}: {error}"
             ) from error
         if body.tell() != len(payload):
             raise EncodingError(f"{len(payload) - body.tell()} bytes follow the value")
@@ -113,7 +113,7 @@ class AvroEncoder:
 
 
 def _parsed(schema: Any, key: str) -> _Schema:
-    # A name may come again in another version of the schema, so nothing is shared.
+    # Another version of the schema may use the same name, so nothing is shared.
     named: dict[str, Any] = {}
     try:
         given = json.loads(schema) if isinstance(schema, str) and schema[:1] in "{[" else schema
@@ -121,4 +121,4 @@ def _parsed(schema: Any, key: str) -> _Schema:
         check_items(parsed, named)
         return _Schema(parsed, named, is_recursive(parsed, named))
     except Exception as error:
-        raise ConfigError(key, f"no Avro schema: {error}") from error
+        raise ConfigError(key, f"not an Avro schema: {error}") from error

@@ -13,14 +13,14 @@ __all__ = ["MessagePackEncoder"]
 
 @implementer(IEncoder, IDecoder)
 class MessagePackEncoder:
-    """One MessagePack object a message; text and bytes stay apart, times keep their zone."""
+    """One MessagePack object per message; str and bytes stay distinct, times keep their zone."""
 
     def encode(self, topic: str, value: Any) -> bytes:
         """See `IEncoder`."""
         try:
             packed: bytes = msgpack.packb(value, datetime=True)
         except (TypeError, ValueError, OverflowError) as error:
-            raise EncodingError(f"no MessagePack for a {type(value).__name__}: {error}") from error
+            raise EncodingError(f"a {type(value).__name__} can't be packed: {error}") from error
         return packed
 
     def decode(self, topic: str, payload: bytes) -> Any:
@@ -28,4 +28,4 @@ class MessagePackEncoder:
         try:
             return msgpack.unpackb(payload, timestamp=3, strict_map_key=False)
         except Exception as error:  # its errors have no common root: ValueError, ExtraData, ...
-            raise EncodingError(f"the payload is no MessagePack: {error}") from error
+            raise EncodingError(f"the payload is not MessagePack: {error}") from error

@@ -36,7 +36,7 @@ class StringEncoder:
     """Text in a character set.
 
     Args:
-        encoding: a codec of Python's that turns text into bytes.
+        encoding: a Python codec that encodes text.
     """
 
     def __init__(self, encoding: str = "utf-8") -> None:
@@ -54,7 +54,7 @@ class StringEncoder:
             return value.encode(self._encoding)
         except UnicodeError as error:
             raise EncodingError(
-                f"the text can't be written in {self._encoding}: {error}"
+                f"the text can't be encoded in {self._encoding}: {error}"
             ) from error
 
     def decode(self, topic: str, payload: bytes) -> str:
@@ -67,7 +67,7 @@ class StringEncoder:
 
 @implementer(IEncoder, IDecoder)
 class JsonEncoder:
-    """JSON in UTF-8 without spaces. NaN and infinities are refused: they are no JSON."""
+    """JSON in UTF-8 without spaces. NaN and infinities are refused: they aren't JSON."""
 
     def encode(self, topic: str, value: Any) -> bytes:
         """See `IEncoder`."""
@@ -75,11 +75,13 @@ class JsonEncoder:
             text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
             return text.encode()
         except (TypeError, ValueError, RecursionError) as error:
-            raise EncodingError(f"no JSON for a {type(value).__name__}: {error}") from error
+            raise EncodingError(
+                f"a {type(value).__name__} can't be written as JSON: {error}"
+            ) from error
 
     def decode(self, topic: str, payload: bytes) -> Any:
         """See `IDecoder`."""
         try:
             return json.loads(payload)
         except (ValueError, RecursionError) as error:
-            raise EncodingError(f"the payload is no JSON: {error}") from error
+            raise EncodingError(f"the payload is not JSON: {error}") from error

@@ -1,8 +1,8 @@
-"""Consistent hashing: when a topic gets more partitions, only the keys that must move do.
+"""Consistent hashing: when a topic gets more partitions, as few keys as possible move.
 
 Source: Lamping and Veach, "A Fast, Minimal Memory, Consistent Hash Algorithm" (2014), which needs
-no ring in memory and moves 1/n of the keys to the n-th partition. Partitions are numbered without
-holes, so removing any but the last one is not its case.
+no ring in memory and moves 1/n of the keys to the n-th partition. It can remove the last partition
+only, which is all that is needed: partitions are numbered without holes.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ _MASK = 0xFFFFFFFFFFFFFFFF
 
 @implementer(IPartitioner)
 class ConsistentPartitioner:
-    """Keys (str, bytes, int) by consistent hashing, the same in every process; else random."""
+    """Consistent hashing of keys (str, bytes, int), stable everywhere; random without a key."""
 
     def partition(self, topic: str, key: Any, partition_count: int) -> int:
         """See `IPartitioner`."""
@@ -32,7 +32,7 @@ class ConsistentPartitioner:
 
 
 def _key_bytes(key: Any) -> bytes:
-    # The first byte keeps 7, "7" and b"7" apart.
+    # The first byte distinguishes 7, "7" and b"7".
     if isinstance(key, str):
         return b"s" + key.encode("utf-8", "surrogatepass")
     if isinstance(key, bytes):

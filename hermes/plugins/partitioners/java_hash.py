@@ -1,4 +1,4 @@
-"""The default partitioner: where the JVM's clients put a key, Hermes puts it too.
+"""The default partitioner: it puts a key where the JVM's clients put it.
 
 Source: Kafka 0.7's `math.abs(key.hashCode) % partitions`, with the 32-bit `hashCode` of Java. It
 can be negative for one hash out of 2^32, see `JavaHashPartitioner`.
@@ -19,7 +19,7 @@ __all__ = ["JavaHashPartitioner", "java_hash"]
 
 
 def java_hash(key: Any) -> int:
-    """Compute what Java's `hashCode` is for the same key.
+    """Compute Java's `hashCode` of the same key.
 
         >>> java_hash("user-7")
         -836031819
@@ -27,7 +27,7 @@ def java_hash(key: Any) -> int:
     Args:
         key: a str, as String; a bool, as Boolean; an int of 32 bits, as Integer, of 64 bits, as
             Long; a float, as Double; bytes, as `Arrays.hashCode(byte[])`, since a Java array's
-            own hash is another one in every process.
+            own hash differs between processes.
 
     Returns:
         A signed 32-bit number.
@@ -58,8 +58,8 @@ def java_hash(key: Any) -> int:
 class JavaHashPartitioner:
     """`abs(hash) % count` as the JVM computes it, and a random partition without a key.
 
-    Java's `abs` leaves -2^31 negative, so that for this one hash the JVM's remainder is no valid
-    partition unless it is 0. Here `abs` is that of mathematics: the same partition for every key
+    Java's `abs` leaves -2^31 negative, so that for this one hash the JVM's remainder isn't a valid
+    partition unless it is 0. Here `abs` is the mathematical one: the same partition for every key
     for which the JVM finds a valid one.
     """
 
@@ -94,7 +94,7 @@ def _fold(value: int) -> int:
 
 
 def _double_bits(value: float) -> int:
-    # Double.hashCode sees one NaN only.
+    # To Double.hashCode all NaNs are equal.
     canonical = math.nan if math.isnan(value) else value
     bits: int = struct.unpack(">q", struct.pack(">d", canonical))[0]
     return bits

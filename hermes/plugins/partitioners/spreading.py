@@ -1,4 +1,4 @@
-"""Partitioners that spread messages without regard to what they hold: evenly, or in long runs."""
+"""Partitioners that spread messages regardless of their contents: evenly, or in long runs."""
 
 import itertools
 import random
@@ -27,26 +27,26 @@ class RandomPartitioner:
 
 @implementer(IPartitioner)
 class RoundRobinPartitioner:
-    """One partition after the other, a turn for each topic; keys are ignored."""
+    """One partition after another, for each topic separately; keys are ignored."""
 
     def __init__(self) -> None:
-        # `next` on a count is atomic, so threads need no lock between them.
-        self._turns: defaultdict[str, Iterator[int]] = defaultdict(itertools.count)
+        # `next` on a count is atomic, so threads need no lock.
+        self._counts: defaultdict[str, Iterator[int]] = defaultdict(itertools.count)
 
     def partition(self, topic: str, key: Any, partition_count: int) -> int:
         """See `IPartitioner`."""
-        return next(self._turns[topic]) % partition_count
+        return next(self._counts[topic]) % partition_count
 
 
 @implementer(IPartitioner)
 class StickyPartitioner:
-    """Messages without a key stay with one random partition for a while; keys go by Java's hash.
+    """Messages without a key stay with one random partition for a while; keys use Java's hash.
 
-    Random partitions cut each batch of an asynchronous producer into many small sets. Staying
-    with one keeps sets large, which compresses better and costs the broker less.
+    Random partitions cut each batch of an asynchronous producer into many small sets. With one
+    partition sets stay large, which compresses better and costs the broker less.
 
     Args:
-        calls: how many choices a topic stays with a partition, 1 or more; a producer's
+        calls: how many times in a row a topic's partition is chosen, 1 or more; a producer's
             `batch_size` is a good value.
     """
 

@@ -1,4 +1,4 @@
-"""The retention policy `size`: the newest bytes are kept, at least so many."""
+"""The retention policy `size`: at least a number of the newest bytes is kept."""
 
 from zope.interface import implementer
 
@@ -8,7 +8,7 @@ from hermes.plugins.retention.counting import expired_by_size
 
 @implementer(IRetentionPolicy)
 class RetainBySize:
-    """Deletes the oldest segments while the rest holds at least `retention_bytes`.
+    """Deletes the oldest segments as long as the rest holds at least `retention_bytes`.
 
     Args:
         settings: the topic's retention settings; without a limit nothing is ever deleted.

@@ -1,4 +1,4 @@
-"""The retention policy `time`: what was appended lately is kept."""
+"""The retention policy `time`: what was appended recently is kept."""
 
 from zope.interface import implementer
 

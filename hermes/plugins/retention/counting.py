@@ -1,18 +1,18 @@
-"""What the built-in policies share: how many leading segments are too old, or too many bytes.
+"""What the built-in policies share: how many of the oldest segments are too old, or too much.
 
-Kafka 0.7's rules. Both answers count from the oldest segment, so the log never gets a hole; and
-an empty active segment is never counted, because deleting it would only put its like in its place.
+Kafka 0.7's rules. Segments are counted from the oldest, so the log never gets a hole; and an empty
+active segment is never counted, because deleting it would only create another one like it.
 """
 
 from hermes.interfaces import SegmentInfo
 
 
 def expired_by_time(segments: tuple[SegmentInfo, ...], now_ms: int, time_ms: int | None) -> int:
-    """Count the leading segments whose last append is older than a limit.
+    """Count the oldest segments whose last append is older than a limit.
 
-    A segment from another machine may carry a time in the future, which would keep everything
-    behind it for ever. Such a time can't be right: the next segment's, which is later than the
-    true one, stands in for it.
+    A segment from another machine may have a time in the future, which would keep everything
+    after it for ever. Such a time can't be right: it is replaced by the next segment's, which is
+    later than the true one.
 
     Args:
         segments: oldest first, the last one active.
@@ -37,7 +37,7 @@ def expired_by_time(segments: tuple[SegmentInfo, ...], now_ms: int, time_ms: int
 
 
 def expired_by_size(segments: tuple[SegmentInfo, ...], size_bytes: int | None) -> int:
-    """Count the leading segments without which the rest still holds at least a limit.
+    """Count the oldest segments without which the rest still holds at least a limit.
 
     Args:
         segments: oldest first, the last one active.

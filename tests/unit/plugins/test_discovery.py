@@ -125,15 +125,18 @@ def test_an_empty_group_says_so() -> None:
         ("acme_rules:Nothing", "can't be loaded from 'acme_rules:Nothing': AttributeError: "),
         ("acme_absent:Good", "can't be loaded from 'acme_absent:Good': ModuleNotFoundError: "),
         ("acme_rules:constant", "'acme_rules:constant' is a int, expected a class or function"),
-        ("acme_rules:make_bad", "builtins.object is no IRetentionPolicy: it isn't declared with "),
+        (
+            "acme_rules:make_bad",
+            "builtins.object is not an IRetentionPolicy: it isn't declared with ",
+        ),
         (
             "acme_rules:Undeclared",
-            "acme_rules.Undeclared is no IRetentionPolicy: it isn't declared with "
+            "acme_rules.Undeclared is not an IRetentionPolicy: it isn't declared with "
             "@implementer(IRetentionPolicy)",
         ),
         (
             "acme_rules:NoMethod",
-            "acme_rules.NoMethod is no IRetentionPolicy: expired(segments, now_ms) is missing",
+            "acme_rules.NoMethod is not an IRetentionPolicy: expired(segments, now_ms) is missing",
         ),
         (
             "acme_rules:TooFew",
@@ -167,7 +170,9 @@ def test_two_distributions_with_one_name_are_both_named(install: Install) -> Non
 
 
 def test_an_object_that_was_passed_is_checked_too() -> None:
-    with pytest.raises(HermesError, match=r"^the test's policy: builtins\.int is no IRetention"):
+    with pytest.raises(
+        HermesError, match=r"^the test's policy: builtins\.int is not an IRetention"
+    ):
         verify_plugin(3, IRetentionPolicy, "the test's policy")
 
 
