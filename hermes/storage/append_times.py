@@ -92,11 +92,11 @@ def _load(segment: Segment, end: int, descriptors: DescriptorCache, *, writable:
     """Get a segment's index, loaded; one that can't be read stays empty."""
     if not segment.index.is_loaded:
         with unreadable_is_empty():
-            descriptor = descriptors.acquire(segment, writable=writable)
+            descriptor = descriptors.acquire(segment.file, writable=writable)
             try:
                 segment.index.load(descriptor, end - segment.base_offset)
             finally:
-                descriptors.release(segment)
+                descriptors.release(segment.file)
     return segment.index
 
 

@@ -1,16 +1,16 @@
-"""Which segments are open: a bound on descriptors, and slices that outlive a deletion.
+"""Which files of segments are open: a bound on descriptors, and slices that outlive a deletion.
 
 A data directory may hold thousands of partitions with many segments each; few are in use at a
-time. `DescriptorCache` opens a segment when it is first needed and closes the one that has been
-idle longest when more than `max_open` are open. A segment that somebody uses is never closed:
-while a slice of it is being sent, or while it has unflushed bytes (an error that the kernel keeps
-for the descriptor must reach the flush). So the bound may be exceeded by what is in use at once.
+time. `DescriptorCache` opens a file when it is first needed and closes the one that has been idle
+longest when more than `max_open` are open. A file that somebody uses is never closed: while a
+slice of it is being sent, or while it has unflushed bytes (an error that the kernel keeps for the
+descriptor must reach the flush). So the bound may be exceeded by what is in use at once.
 
-A segment that was opened once is the same file whenever it is opened again: one that was put in its
+A file that was opened once is the same file whenever it is opened again: one that was put in its
 place is refused.
 
-A segment deleted by retention is *retired*: its file has no name any more, but its descriptor
-lives until the last `LogSlice` of it is released.
+The file of a segment that retention deletes is *retired*: it has no name any more, but its
+descriptor lives until the last `LogSlice` of it is released.
 
 Threads: all methods may be called from any thread. The one lock is held for a few instructions,
 never over an `open`.
@@ -25,10 +25,9 @@ from types import TracebackType
 from typing import TypeVar
 
 from hermes.errors import StorageError
-from hermes.storage.files import FileLayer, identity, is_no_descriptor
-from hermes.storage.segment import Segment
+from hermes.storage.files import FileLayer, Identity, identity, is_no_descriptor
 
-__all__ = ["DescriptorCache", "LogSlice", "SegmentRetiredError"]
+__all__ = ["CachedFile", "DescriptorCache", "LogSlice", "SegmentRetiredError"]
 
 _Result = TypeVar("_Result")
 
@@ -37,26 +36,45 @@ class SegmentRetiredError(StorageError):
     """The segment was deleted since it was looked up; look up again."""
 
 
-class DescriptorCache:
-    """Opens segments on demand and keeps at most `max_open` idle and busy ones together.
+class CachedFile:
+    """A file that a `DescriptorCache` opens when it is needed.
 
     Attributes:
-        open_count: how many segments are open now.
+        path: where the file is. Whoever renames it changes this afterwards.
+        identity: what file it is; None before it was opened for the first time.
+    """
+
+    __slots__ = ("descriptor", "identity", "is_retired", "path", "users")
+
+    def __init__(self, path: str, identity: Identity | None = None) -> None:
+        self.path = path
+        self.identity = identity
+        # These belong to the cache, and so does `identity` from now on: under its lock.
+        self.descriptor = -1
+        self.users = 0
+        self.is_retired = False
+
+
+class DescriptorCache:
+    """Opens files on demand and keeps at most `max_open` idle and busy ones together.
+
+    Attributes:
+        open_count: how many files are open now.
     """
 
     def __init__(self, files: FileLayer, max_open: int = 1024) -> None:
         self._files = files
         self._max_open = max_open
         self._lock = threading.Lock()
-        # Open segments without a user, the one idle longest first.
-        self._idle: OrderedDict[Segment, None] = OrderedDict()
+        # Open files without a user, the one idle longest first.
+        self._idle: OrderedDict[CachedFile, None] = OrderedDict()
         self.open_count = 0
 
-    def acquire(self, segment: Segment, *, writable: bool = False) -> int:
-        """Get a segment's descriptor and keep it open until the matching `release`.
+    def acquire(self, file: CachedFile, *, writable: bool = False) -> int:
+        """Get a file's descriptor and keep it open until the matching `release`.
 
         Args:
-            segment: the segment.
+            file: the file.
             writable: open it for writing too. A log passes this for every use of its active
                 segment, so that one descriptor serves both.
 
@@ -68,25 +86,25 @@ class DescriptorCache:
             OSError: it can't be opened.
         """
         with self._lock:
-            if segment.descriptor >= 0 and not segment.is_retired:
-                if not segment.users:
-                    del self._idle[segment]
-                segment.users += 1
-                return segment.descriptor
+            if file.descriptor >= 0 and not file.is_retired:
+                if not file.users:
+                    del self._idle[file]
+                file.users += 1
+                return file.descriptor
         opener = self._files.open_append if writable else self._files.open_read
         try:
-            descriptor = self.opening(opener, segment.path)
+            descriptor = self.opening(opener, file.path)
         except FileNotFoundError:
-            if segment.is_retired:
-                raise SegmentRetiredError(f"{segment.path} was deleted") from None
+            if file.is_retired:
+                raise SegmentRetiredError(f"{file.path} was deleted") from None
             raise
-        return self._adopt(segment, descriptor)
+        return self._adopt(file, descriptor)
 
-    def create(self, segment: Segment) -> int:
-        """Create a segment's file and acquire it.
+    def create(self, file: CachedFile) -> int:
+        """Create a file and acquire it.
 
         Args:
-            segment: a new one, in nobody else's hands yet.
+            file: a new one, in nobody else's hands yet.
 
         Returns:
             The descriptor, open for writing.
@@ -95,60 +113,59 @@ class DescriptorCache:
             FileExistsError: a file of that name is there; it was not touched.
             OSError: it can't be created.
         """
-        descriptor = self.opening(self._files.open_new, segment.path)
-        segment.index.begin()
-        return self._adopt(segment, descriptor)
+        descriptor = self.opening(self._files.open_new, file.path)
+        return self._adopt(file, descriptor)
 
-    def _adopt(self, segment: Segment, descriptor: int) -> int:
+    def _adopt(self, file: CachedFile, descriptor: int) -> int:
         """Take over a descriptor that was just opened; another thread may have been faster."""
         try:
             opened = identity(self._files.fstat(descriptor))
-            if segment.identity not in (None, opened):
-                raise OSError(ESTALE, f"{segment.path} was replaced by another file", segment.path)
+            if file.identity not in (None, opened):
+                raise OSError(ESTALE, f"{file.path} was replaced by another file", file.path)
         except BaseException:
             self._close([descriptor])
             raise
         with self._lock:
-            segment.identity = opened
-            if segment.is_retired:
+            file.identity = opened
+            if file.is_retired:
                 adopted, surplus = -1, [descriptor]
             else:
-                surplus = self._install(segment, descriptor)
-                adopted = segment.descriptor
+                surplus = self._install(file, descriptor)
+                adopted = file.descriptor
         self._close(surplus)
         if adopted < 0:
-            raise SegmentRetiredError(f"{segment.path} was deleted")
+            raise SegmentRetiredError(f"{file.path} was deleted")
         return adopted
 
-    def release(self, segment: Segment) -> None:
-        """Give back one `acquire`. The last one of a retired segment closes it.
+    def release(self, file: CachedFile) -> None:
+        """Give back one `acquire`. The last one of a retired file closes it.
 
         Args:
-            segment: what was acquired.
+            file: what was acquired.
         """
         with self._lock:
-            segment.users -= 1
-            if segment.users:
+            file.users -= 1
+            if file.users:
                 return
-            if segment.is_retired:
-                surplus = [self._detach(segment)]
+            if file.is_retired:
+                surplus = [self._detach(file)]
             else:
-                self._idle[segment] = None
+                self._idle[file] = None
                 surplus = self._evict()
         self._close(surplus)
 
-    def retire(self, segment: Segment) -> None:
-        """Let nobody acquire a segment again; close it now, or at its last release.
+    def retire(self, file: CachedFile) -> None:
+        """Let nobody acquire a file again; close it now, or at its last release.
 
         Args:
-            segment: one that no view holds any more. Retiring twice is harmless.
+            file: one whose segment no view holds any more. Retiring twice is harmless.
         """
         with self._lock:
-            segment.is_retired = True
-            if segment not in self._idle:
+            file.is_retired = True
+            if file not in self._idle:
                 return
-            del self._idle[segment]
-            surplus = [self._detach(segment)]
+            del self._idle[file]
+            surplus = [self._detach(file)]
         self._close(surplus)
 
     def opening(self, call: Callable[[str], _Result], path: str) -> _Result:
@@ -173,35 +190,35 @@ class DescriptorCache:
         return call(path)
 
     def close_idle(self) -> None:
-        """Close every segment that nobody uses; they open again when needed."""
+        """Close every file that nobody uses; they open again when needed."""
         with self._lock:
-            surplus = [self._detach(segment) for segment in self._idle]
+            surplus = [self._detach(file) for file in self._idle]
             self._idle.clear()
         self._close(surplus)
 
-    def _install(self, segment: Segment, descriptor: int) -> list[int]:
-        """Under the lock: make a descriptor the segment's, count a user, say what to close."""
-        if segment.descriptor < 0:
-            segment.descriptor = descriptor
+    def _install(self, file: CachedFile, descriptor: int) -> list[int]:
+        """Under the lock: make a descriptor the file's, count a user, say what to close."""
+        if file.descriptor < 0:
+            file.descriptor = descriptor
             self.open_count += 1
-            segment.users += 1
+            file.users += 1
             return self._evict()
-        if not segment.users:
-            del self._idle[segment]
-        segment.users += 1
+        if not file.users:
+            del self._idle[file]
+        file.users += 1
         return [descriptor]
 
     def _evict(self) -> list[int]:
-        """Under the lock: take idle segments away until the bound holds or none is idle."""
+        """Under the lock: take idle files away until the bound holds or none is idle."""
         surplus = []
         while self.open_count > self._max_open and self._idle:
-            segment, _ = self._idle.popitem(last=False)
-            surplus.append(self._detach(segment))
+            file, _ = self._idle.popitem(last=False)
+            surplus.append(self._detach(file))
         return surplus
 
-    def _detach(self, segment: Segment) -> int:
-        """Under the lock: forget a segment's descriptor, which the caller closes."""
-        descriptor, segment.descriptor = segment.descriptor, -1
+    def _detach(self, file: CachedFile) -> int:
+        """Under the lock: forget a file's descriptor, which the caller closes."""
+        descriptor, file.descriptor = file.descriptor, -1
         self.open_count -= 1
         return descriptor
 
@@ -225,18 +242,18 @@ class LogSlice:
         length: how many bytes; 0 at the visible end, and then there is no descriptor.
     """
 
-    __slots__ = ("_cache", "_descriptor", "_segment", "length", "position")
+    __slots__ = ("_cache", "_descriptor", "_file", "length", "position")
 
     def __init__(
         self,
         cache: DescriptorCache | None,
-        segment: Segment | None,
+        file: CachedFile | None,
         descriptor: int,
         position: int,
         length: int,
     ) -> None:
         self._cache = cache
-        self._segment = segment
+        self._file = file
         self._descriptor = descriptor
         self.position = position
         self.length = length
@@ -250,15 +267,15 @@ class LogSlice:
         Raises:
             ValueError: the slice is empty or was released.
         """
-        if self._segment is None:
+        if self._file is None:
             raise ValueError("an empty or released slice has no descriptor")
         return self._descriptor
 
     def release(self) -> None:
         """Say that the bytes are needed no more. Call it once; more often is harmless."""
-        segment, self._segment = self._segment, None
-        if segment is not None and self._cache is not None:
-            self._cache.release(segment)
+        file, self._file = self._file, None
+        if file is not None and self._cache is not None:
+            self._cache.release(file)
 
     def __enter__(self) -> "LogSlice":
         return self

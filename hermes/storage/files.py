@@ -23,6 +23,7 @@ __all__ = [
     "Buffer",
     "FileLayer",
     "Identity",
+    "exists",
     "identity",
     "is_no_descriptor",
     "is_no_room",
@@ -142,6 +143,23 @@ def _open_regular(path: str, flags: int) -> int:
 def _not_regular(path: str) -> OSError:
     text = f"{path} is not a regular file (links are not followed); remove it"
     return OSError(EINVAL, text, path)
+
+
+def exists(path: str, files: FileLayer) -> bool:
+    """Say whether something has this name, whatever it is.
+
+    Args:
+        path: the name.
+        files: the file layer.
+
+    Raises:
+        OSError: that can't be found out.
+    """
+    try:
+        files.lstat(path)
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def identity(status: os.stat_result) -> Identity:

@@ -46,11 +46,11 @@ def loaded_index(
     index = segment.index
     if not index.is_loaded:
         with suppress(OSError, SegmentRetiredError):
-            descriptor = descriptors.acquire(segment, writable=writable)
+            descriptor = descriptors.acquire(segment.file, writable=writable)
             try:
                 index.load(descriptor, end - segment.base_offset)
             finally:
-                descriptors.release(segment)
+                descriptors.release(segment.file)
     return index
 
 

@@ -15,7 +15,7 @@ from typing import Generic, TypeVar
 from hermes.errors import CorruptLogError
 from hermes.storage.files import FileLayer
 from hermes.storage.recovery import RecoveryReport
-from hermes.storage.segment import SEGMENT_SUFFIX, Segment, choose_names
+from hermes.storage.segment import Segment, choose_names
 from hermes.storage.segment_files import (
     Extent,
     Part,
@@ -110,8 +110,7 @@ def load(directory: str, files: FileLayer, recovery: TailRecovery, *, clean: boo
     """
     suffixes, others = choose_names(files.listdir(directory))
     parts = [
-        Part.of(Segment(files, directory, base, is_flushed_name=suffix == SEGMENT_SUFFIX), files)
-        for base, suffix in suffixes.items()
+        Part.of(Segment(files, directory, base, suffix), files) for base, suffix in suffixes.items()
     ]
     found = arrange(parts)
     strange = (*others, *(os.path.basename(part.segment.path) for part in found.leftovers))

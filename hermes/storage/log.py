@@ -26,6 +26,7 @@ from hermes.storage.recovery import RecoveryReport
 from hermes.storage.segment import (
     INDEX_SUFFIX,
     SEGMENT_SUFFIX,
+    UNFLUSHED_SUFFIX,
     Segment,
     SegmentView,
     parse_segment_name,
@@ -161,7 +162,7 @@ class Log(LogWriter, LogReader):
 
     def _retire(self, segments: Sequence[Segment]) -> None:
         for segment in segments:
-            self._descriptors.retire(segment)
+            self._descriptors.retire(segment.file)
 
     def close(self) -> None:
         """Stop serving, for good. Waits for a flush or delete under way, but does not flush.
@@ -177,7 +178,7 @@ class Log(LogWriter, LogReader):
             self._go_offline(reason)
             self._unpin()
             for segment in self._view.segments:
-                self._descriptors.retire(segment)
+                self._descriptors.retire(segment.file)
         with self._delete_lock:
             # Whatever has these names from now on may be another log's.
             self._doomed.clear()
@@ -265,7 +266,7 @@ class Log(LogWriter, LogReader):
                 return (), 0
             self._view = SegmentView.of(view.segments[count:])
         for segment in view.segments[:count]:
-            self._descriptors.retire(segment)
+            self._descriptors.retire(segment.file)
         self._doomed += view.segments[:count]
         return view.segments[:count], view.bases[count]
 
@@ -274,20 +275,21 @@ class Log(LogWriter, LogReader):
         end = self._flush()
         # Not `.kafka` from the start: should the log grow meanwhile and the process die, a file
         # that doesn't fit must not look like a part of the log. The flush below names it.
-        stand_in = Segment(self._files, self.directory, end, is_flushed_name=False)
+        stand_in = Segment(self._files, self.directory, end, UNFLUSHED_SUFFIX)
         try:
-            self._descriptors.create(stand_in)
+            self._descriptors.create(stand_in.file)
+            stand_in.index.begin()
             removed = self._exchange(stand_in, end)
             if not removed:
-                self._descriptors.retire(stand_in)
-                self._descriptors.release(stand_in)
+                self._descriptors.retire(stand_in.file)
+                self._descriptors.release(stand_in.file)
                 self._files.unlink(stand_in.path)
                 self._files.fsync_directory(self.directory)
                 return ()
         except OSError as error:
             raise storage_error(f"{self.name}: begin an empty segment", error) from error
         for segment in removed:
-            self._descriptors.retire(segment)
+            self._descriptors.retire(segment.file)
         self._doomed += removed
         self._flush()
         return removed

@@ -51,7 +51,7 @@ class LogReader(LogState):
         segment, descriptor, end = found
         length = min(end - offset, max_bytes)
         return LogSlice(
-            self._descriptors, segment, descriptor, offset - segment.base_offset, length
+            self._descriptors, segment.file, descriptor, offset - segment.base_offset, length
         )
 
     def _acquire(self, offset: int, max_bytes: int) -> tuple[Segment, int, int] | None:
@@ -75,7 +75,7 @@ class LogReader(LogState):
                 return None
             segment = view.segments[position]
             try:
-                return segment, self._descriptors.acquire(segment, writable=is_active), end
+                return segment, self._descriptors.acquire(segment.file, writable=is_active), end
             except SegmentRetiredError:
                 if self._view is view:
                     raise LogOfflineError(f"{self.name}: {self._offline_reason}") from None
@@ -145,7 +145,7 @@ class LogReader(LogState):
         except OSError as error:
             raise storage_error(f"{self.name}: find a boundary", error) from error
         finally:
-            self._descriptors.release(segment)
+            self._descriptors.release(segment.file)
 
     def append_times(
         self, start: int, end: int, interval_ms: int, max_runs: int = MAX_RUNS

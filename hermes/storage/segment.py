@@ -14,15 +14,17 @@ and renamed by the flush that covers what stands before it. After a crash such a
 it fits, and was never visible when it doesn't.
 
 A `Segment` holds no size: one that isn't the last ends where the next begins, and the last ends
-where its log says. Its descriptor belongs to `hermes.storage.descriptors`.
+where its log says.
 """
 
 import os
 import re
 from collections.abc import Iterable
+from errno import EEXIST
 from typing import NamedTuple
 
-from hermes.storage.files import FileLayer, Identity
+from hermes.storage.descriptors import CachedFile
+from hermes.storage.files import FileLayer, Identity, exists
 from hermes.storage.time_index import TimeIndex
 
 __all__ = [
@@ -97,51 +99,78 @@ def choose_names(names: Iterable[str]) -> tuple[dict[int, str], list[str]]:
 
 
 class Segment:
-    """A file of a log: where it starts, what it is called, and its open descriptor, if any.
+    """A part of a log: where it starts, its file, and what is known of it.
+
+    Args:
+        files: the file layer.
+        directory: the partition's directory.
+        base_offset: the offset of the first byte in the partition's log.
+        suffix: what its file is called, `.kafka` or `.unflushed`.
+        identity: what file it is, if that is known.
 
     Attributes:
-        base_offset: the offset of the first byte in the partition's log.
-        directory: the partition's directory.
-        is_flushed_name: True once the file is called `.kafka`.
-        index: the segment's time index.
+        base_offset, directory: as given.
+        file: its file, for the `DescriptorCache`.
+        index: its time index.
         boundaries: offsets of a few message boundaries inside, ascending, found by earlier
             searches; only `hermes.storage.boundary` touches it, under the log's lock for it.
-        identity: what file it is; None before it was opened for the first time.
-        descriptor, users, is_retired: owned by `DescriptorCache`, under its lock.
     """
 
-    __slots__ = (
-        "base_offset",
-        "boundaries",
-        "descriptor",
-        "directory",
-        "identity",
-        "index",
-        "is_flushed_name",
-        "is_retired",
-        "users",
-    )
+    __slots__ = ("_files", "base_offset", "boundaries", "directory", "file", "index")
 
     def __init__(
-        self, files: FileLayer, directory: str, base_offset: int, *, is_flushed_name: bool = True
+        self,
+        files: FileLayer,
+        directory: str,
+        base_offset: int,
+        suffix: str = SEGMENT_SUFFIX,
+        identity: Identity | None = None,
     ) -> None:
+        self._files = files
         self.base_offset = base_offset
         self.directory = directory
-        self.is_flushed_name = is_flushed_name
-        self.index = TimeIndex(
-            files, os.path.join(directory, segment_name(base_offset, INDEX_SUFFIX)), base_offset
-        )
+        self.file = CachedFile(self._named(suffix), identity)
+        self.index = TimeIndex(files, self._named(INDEX_SUFFIX), base_offset)
         self.boundaries: list[int] = []
-        self.identity: Identity | None = None
-        self.descriptor = -1
-        self.users = 0
-        self.is_retired = False
+
+    def _named(self, suffix: str) -> str:
+        return os.path.join(self.directory, segment_name(self.base_offset, suffix))
 
     @property
     def path(self) -> str:
-        """Where the file is now: a rename by a flush changes the answer."""
-        suffix = SEGMENT_SUFFIX if self.is_flushed_name else UNFLUSHED_SUFFIX
-        return os.path.join(self.directory, segment_name(self.base_offset, suffix))
+        """Where the file is now."""
+        return self.file.path
+
+    @property
+    def is_flushed_name(self) -> bool:
+        """Whether the file is called `.kafka`."""
+        return self.file.path.endswith(SEGMENT_SUFFIX)
+
+    def check_final_name(self) -> None:
+        """Make sure that nothing else has the name that an `.unflushed` file is to get.
+
+        Raises:
+            FileExistsError: something has; whatever it is, it must not be replaced.
+            OSError: that can't be found out.
+        """
+        final = self._named(SEGMENT_SUFFIX)
+        if exists(final, self._files):
+            raise FileExistsError(EEXIST, f"{final} exists already", final)
+
+    def rename_flushed(self) -> None:
+        """Call an `.unflushed` file `.kafka`: all that comes before it is on disk.
+
+        This is the only place where a name changes: on disk first, then here. The caller syncs
+        the directory afterwards.
+
+        Raises:
+            FileExistsError: something of that name exists; it was not touched.
+            OSError: the disk failed; the name on disk may have changed all the same.
+        """
+        self.check_final_name()
+        final = self._named(SEGMENT_SUFFIX)
+        self._files.rename(self.file.path, final)
+        self.file.path = final
 
     def __repr__(self) -> str:
         return f"<Segment {self.path}>"

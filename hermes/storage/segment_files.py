@@ -5,27 +5,23 @@ copy that was put back with what it replaces (`find_again`). What the bytes are 
 `hermes.storage.recovery` to say.
 """
 
-import os
 from bisect import bisect_right
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from errno import EEXIST
 from stat import S_ISREG
 from typing import Protocol
 
 from hermes.errors import CorruptLogError
 from hermes.storage.files import FileLayer, identity
 from hermes.storage.recovery import RecoveryReport
-from hermes.storage.segment import SEGMENT_SUFFIX, Segment, SegmentView, segment_name
+from hermes.storage.segment import SEGMENT_SUFFIX, UNFLUSHED_SUFFIX, Segment, SegmentView
 
 __all__ = [
     "Extent",
     "Part",
     "count_reached",
-    "exists",
     "find_again",
-    "promise",
     "remove_segment",
     "settle_names",
 ]
@@ -144,7 +140,7 @@ def find_again(
             least = high_watermark if number == first else limit
             _check_is_whole(old, segment, least, limit, files)
             found.append(segment)
-        elif segment is not None and segment.identity == old.identity:
+        elif segment is not None and segment.file.identity == old.file.identity:
             found.append(segment)
     return tuple(found)
 
@@ -152,13 +148,13 @@ def find_again(
 def _named_as_now(old: Segment, files: FileLayer) -> Segment | None:
     """Look which of its names a segment has, preferring the file that it was."""
     there = []
-    for is_flushed_name in (True, False):
-        segment = Segment(files, old.directory, old.base_offset, is_flushed_name=is_flushed_name)
+    for suffix in (SEGMENT_SUFFIX, UNFLUSHED_SUFFIX):
+        segment = Segment(files, old.directory, old.base_offset, suffix)
         try:
-            segment.identity = identity(files.lstat(segment.path))
+            segment.file.identity = identity(files.lstat(segment.path))
         except (FileNotFoundError, NotADirectoryError):
             continue
-        if segment.identity == old.identity:
+        if segment.file.identity == old.file.identity:
             return segment
         there.append(segment)
     return there[0] if there else None
@@ -171,7 +167,7 @@ def _check_is_whole(
     end = Part.of(segment, files).end
     if end < least:
         raise CorruptLogError(f"{segment.path} ends at offset {end}, not {least}, {_LOST}")
-    if old.identity in (None, segment.identity):
+    if old.file.identity in (None, segment.file.identity):
         return
     last = old.index.last
     descriptor = files.open_read(segment.path)
@@ -201,41 +197,6 @@ def remove_segment(segment: Segment, files: FileLayer) -> None:
         files.unlink(segment.path)
 
 
-def promise(segment: Segment, files: FileLayer) -> None:
-    """Call a segment `.kafka`, now that everything before it is on disk.
-
-    Args:
-        segment: one called `.unflushed`.
-        files: the file layer; the caller syncs the directory afterwards.
-
-    Raises:
-        FileExistsError: something of that name is there; it was not touched.
-        OSError: the disk failed; the name may have changed all the same.
-    """
-    final = os.path.join(segment.directory, segment_name(segment.base_offset, SEGMENT_SUFFIX))
-    if exists(final, files):
-        raise FileExistsError(EEXIST, f"{final} exists already", final)
-    files.rename(segment.path, final)
-    segment.is_flushed_name = True
-
-
-def exists(path: str, files: FileLayer) -> bool:
-    """Whether something of this name is there, whatever it is.
-
-    Args:
-        path: the name.
-        files: the file layer.
-
-    Raises:
-        OSError: that can't be found out.
-    """
-    try:
-        files.lstat(path)
-    except FileNotFoundError:
-        return False
-    return True
-
-
 def settle_names(segments: Sequence[Segment], files: FileLayer) -> None:
     """Call segments `.kafka` whose bytes are on disk, and put all names of their directory there.
 
@@ -248,6 +209,6 @@ def settle_names(segments: Sequence[Segment], files: FileLayer) -> None:
     """
     for segment in segments:
         if not segment.is_flushed_name:
-            promise(segment, files)
+            segment.rename_flushed()
     # Also when nothing changed here: the names that were found may be in memory only.
     files.fsync_directory(segments[0].directory)

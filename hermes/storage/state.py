@@ -188,6 +188,6 @@ class LogState:
     def _unpin(self) -> None:
         """Under the lock: let go of all dirty segments."""
         for segment in self._dirty:
-            self._descriptors.release(segment)
+            self._descriptors.release(segment.file)
         self._dirty.clear()
         self._descriptor = -1

@@ -114,11 +114,11 @@ class TailRecovery:
 
     @contextmanager
     def _opened(self, segment: Segment) -> Iterator[int]:
-        descriptor = self._descriptors.acquire(segment, writable=True)
+        descriptor = self._descriptors.acquire(segment.file, writable=True)
         try:
             yield descriptor
         finally:
-            self._descriptors.release(segment)
+            self._descriptors.release(segment.file)
 
     def _scan(self, part: Part, start: int | None) -> None:
         """Scan a segment from `start`, or from the last point that its index can prove."""

@@ -11,7 +11,7 @@ import os
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from errno import EEXIST, ESTALE
+from errno import ESTALE
 
 from hermes.errors import DiskFullError, LogOfflineError, StorageError, UncertainAppendError
 from hermes.storage.files import (
@@ -23,8 +23,7 @@ from hermes.storage.files import (
     storage_error,
     write_all,
 )
-from hermes.storage.segment import SEGMENT_SUFFIX, Segment, SegmentView, segment_name
-from hermes.storage.segment_files import exists, promise
+from hermes.storage.segment import SEGMENT_SUFFIX, UNFLUSHED_SUFFIX, Segment, SegmentView
 from hermes.storage.state import NEVER_MS, NO_ENTRY_MS, LogState
 
 __all__ = ["LogWriter"]
@@ -160,22 +159,23 @@ class LogWriter(LogState):
         """Open the active segment and keep it open until a flush has covered it."""
         active = self._view.segments[-1]
         if not self._dirty or self._dirty[-1] is not active:
-            self._descriptors.acquire(active, writable=True)
+            self._descriptors.acquire(active.file, writable=True)
             self._dirty.append(active)
             # An index that can't be read is done without.
             with suppress(OSError):
-                active.index.load(active.descriptor, self._end - self._base)
-        self._descriptor = active.descriptor
+                active.index.load(active.file.descriptor, self._end - self._base)
+        self._descriptor = active.file.descriptor
 
     def _roll(self) -> None:
         """Begin a new segment at the end of the log; it is created, never taken over."""
-        promised = self._high_watermark == self._end
-        segment = Segment(self._files, self.directory, self._end, is_flushed_name=promised)
-        final = os.path.join(self.directory, segment_name(self._end, SEGMENT_SUFFIX))
-        if not promised and exists(final, self._files):
-            raise FileExistsError(EEXIST, "exists already", final)
+        is_flushed = self._high_watermark == self._end
+        suffix = SEGMENT_SUFFIX if is_flushed else UNFLUSHED_SUFFIX
+        segment = Segment(self._files, self.directory, self._end, suffix)
+        if not is_flushed:
+            segment.check_final_name()
         self._check_place(())
-        self._descriptor = self._descriptors.create(segment)
+        self._descriptor = self._descriptors.create(segment.file)
+        segment.index.begin()
         self._dirty.append(segment)
         self._has_new_names = True
         self._view = SegmentView.of((*self._view.segments, segment))
@@ -260,9 +260,9 @@ class LogWriter(LogState):
     def _sync(self, work: _FlushWork) -> None:
         """Put data on disk, then names, then give `.unflushed` segments their final names."""
         for segment in work.dirty:
-            self._files.fdatasync(segment.descriptor)
+            self._files.fdatasync(segment.file.descriptor)
         # Before anything is promised, and after what takes long.
-        self._check_place([segment for segment in work.dirty if not segment.is_retired])
+        self._check_place([each for each in work.dirty if not each.file.is_retired])
         has_new_names = work.has_new_names
         for segment in work.dirty:
             if segment.index.last is None and segment.base_offset < work.end:
@@ -271,7 +271,7 @@ class LogWriter(LogState):
         self._sync_names(has_new_names=has_new_names)
         drafts = [segment for segment in work.dirty if not segment.is_flushed_name]
         for segment in drafts:
-            promise(segment, self._files)
+            segment.rename_flushed()
         if drafts:
             self._sync_directory(self.directory)
 
@@ -287,7 +287,7 @@ class LogWriter(LogState):
         try:
             is_same = bool(segments) or identity(files.stat(self.directory)) == self._place
             for segment in segments:
-                is_same &= identity(files.lstat(segment.path)) == segment.identity
+                is_same &= identity(files.lstat(segment.path)) == segment.file.identity
         except (FileNotFoundError, NotADirectoryError):
             is_same = False
         if not is_same:
@@ -317,8 +317,9 @@ class LogWriter(LogState):
             # The entries tell of what this flush covers: from the high watermark on.
             start = max(segment.base_offset, self._high_watermark)
             try:
-                segment.index.load(segment.descriptor, end - segment.base_offset)
-                segment.index.append(entries, segment.descriptor, start=start, complete=is_complete)
+                descriptor = segment.file.descriptor
+                segment.index.load(descriptor, end - segment.base_offset)
+                segment.index.append(entries, descriptor, start=start, complete=is_complete)
             except OSError:
                 self.index_failures += 1
 
@@ -334,6 +335,6 @@ class LogWriter(LogState):
             if end > work.end:
                 break
             self._dirty.remove(segment)
-            self._descriptors.release(segment)
+            self._descriptors.release(segment.file)
             if segment is self._view.segments[-1]:
                 self._descriptor = -1
