@@ -3,14 +3,16 @@
 A newcomer reads in this order:
 
     files        the operating system, as one object that tests replace
-    segment      a file of a log and its names; descriptors: which are open, and slices of them
-    time_index   what we keep beside a segment; recovery: which bytes are messages
-    segment_files
-                 which files of segments there are, and their names
-    tail         what a crash can damage, made whole; loading: from a directory's files to a log
-    state        what a log knows, and its locks; writer, reader, log: the log
-    history      times; append_times, index_reader: the times of ranges; boundary: message
-                 boundaries; retention: what may go
+    segment      a part of a log, its names, and the view that readers have of all of them;
+                 descriptors: which files are open, and slices of them
+    time_index   what we keep beside a segment; index_reader: its entries in order
+    log          the log: its rules, its locks, and the order of everything below
+    tail         what isn't flushed, and the flush; log_directory: where it lies
+    reader       reading through a view; append_times: the times of ranges; boundary: message
+                 boundaries
+    loading      from a directory's files to a log; segment_files: what they hold; recovery: which
+                 bytes are messages; tail_recovery: what a crash can damage, made whole
+    retention    what may go
     layout       the names in a data directory; directory: all logs of a broker; lock: only one
     inspection   a segment as the tools see it, read-only; verification: a whole data directory
 
@@ -20,13 +22,13 @@ docs/log-format.md has the byte tables.
 from hermes.storage.descriptors import DescriptorCache, LogSlice
 from hermes.storage.directory import DataDirectory, OpenReport
 from hermes.storage.files import FileLayer
-from hermes.storage.history import EARLIEST_TIME, LATEST_TIME
 from hermes.storage.layout import (
     CLEAN_SHUTDOWN_MARKER,
     parse_partition_directory,
     partition_directory,
 )
 from hermes.storage.log import Log
+from hermes.storage.reader import EARLIEST_TIME, LATEST_TIME
 from hermes.storage.recovery import RecoveryReport, scan
 from hermes.storage.retention import AppendAges, apply_retention
 from hermes.storage.segment import parse_segment_name, segment_name

@@ -15,15 +15,13 @@ to its last one, and costs the logarithm of a run's length for each run.
 Blocks on the disk, a little; for worker threads.
 """
 
-from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 
 from hermes.protocol import AppendRun
-from hermes.storage.descriptors import DescriptorCache
-from hermes.storage.files import FileLayer
-from hermes.storage.index_reader import IndexReader, opened_index, unreadable_is_empty
-from hermes.storage.segment import Segment, SegmentView
-from hermes.storage.time_index import IndexEntry, TimeIndex
+from hermes.storage.index_reader import IndexReader
+from hermes.storage.segment import LogView
+from hermes.storage.time_index import IndexEntry
 
 __all__ = ["MAX_RUNS", "append_runs"]
 
@@ -36,26 +34,22 @@ _TIME, _END = 0, 1
 
 
 def append_runs(
-    view: SegmentView,
-    high_watermark: int,
+    view: LogView,
     start: int,
     end: int,
     interval_ms: int,
-    files: FileLayer,
-    descriptors: DescriptorCache,
-    max_runs: int = MAX_RUNS,
+    max_runs: int,
+    index_of: Callable[[int], AbstractContextManager[IndexReader]],
 ) -> list[AppendRun]:
     """Find when a range of a log was appended.
 
     Args:
         view: the log's segments.
-        high_watermark: the visible end.
         start: the range's first offset, from the earliest to the high watermark.
         end: the offset after its last byte, up to the high watermark.
         interval_ms: what times are rounded down to multiples of, >= 1.
-        files: the file layer.
-        descriptors: opens segments, to check their indexes.
         max_runs: how many runs to find at most, >= 1.
+        index_of: opens the time index of the segment at a place in the view.
 
     Returns:
         Runs without holes: the first begins at `start`, each of the others where the one before
@@ -67,16 +61,13 @@ def append_runs(
         SegmentRetiredError: a segment was deleted meanwhile.
     """
     runs: list[AppendRun] = []
-    first = bisect_right(view.bases, start) - 1
+    first = view.position_of(start)
     for position in range(first, min(first + MAX_SEGMENTS, len(view.bases))):
-        segment = view.segments[position]
-        stop = min(view.end_of(position, high_watermark), high_watermark)
         if start >= end:
             break
-        is_active = position == len(view.bases) - 1
-        index = _load(segment, stop, descriptors, writable=is_active)
-        with opened_index(index, files) as reader:
-            for run in _runs_of_segment(reader, segment.base_offset, start, stop, interval_ms):
+        base, stop = view.bases[position], view.visible_end_of(position)
+        with index_of(position) as reader:
+            for run in _runs_of_segment(reader, base, start, stop, interval_ms):
                 start = min(run.end_offset, end)
                 if runs and runs[-1].time_ms == run.time_ms:
                     runs.pop()
@@ -86,18 +77,6 @@ def append_runs(
                 if start == end:
                     return runs
     return runs
-
-
-def _load(segment: Segment, end: int, descriptors: DescriptorCache, *, writable: bool) -> TimeIndex:
-    """Get a segment's index, loaded; one that can't be read stays empty."""
-    if not segment.index.is_loaded:
-        with unreadable_is_empty():
-            descriptor = descriptors.acquire(segment.file, writable=writable)
-            try:
-                segment.index.load(descriptor, end - segment.base_offset)
-            finally:
-                descriptors.release(segment.file)
-    return segment.index
 
 
 def _runs_of_segment(

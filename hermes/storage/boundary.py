@@ -5,9 +5,9 @@ walk begins at the nearest of: the segment's start, an entry of the time index (
 boundaries), a boundary that an earlier walk noted. Payloads are skipped, not read.
 
 A segment that Kafka wrote has no index: one of 1 GiB in 20-byte messages is five seconds of walking
-(one in 100-byte messages, one second). That is done in turns of `NOTE_EVERY_BYTES`, each under the
-log's lock for it, and each begins where the turns before came to, whoever had them. So it is done
-once, however many ask at once and however often. Every chunk that is read lets other threads run.
+(one in 100-byte messages, one second). That is done `NOTE_EVERY_BYTES` at a time, each time under
+the segment's lock for it, and from where the searches before have come to. So it is done once,
+however many ask at once and however often. Every chunk that is read lets other threads run.
 
 Blocks on the disk; for worker threads.
 """
@@ -17,9 +17,9 @@ from struct import Struct
 from threading import Lock
 
 from hermes.storage.recovery import SegmentReader, next_valid
-from hermes.storage.segment import Segment
+from hermes.storage.time_index import TimeIndex
 
-__all__ = ["boundary_in_segment"]
+__all__ = ["Boundaries"]
 
 #: A walk notes a boundary after so many bytes: what is kept is one int per 4 MiB of log, at most.
 NOTE_EVERY_BYTES = 4 * 1024 * 1024
@@ -29,39 +29,56 @@ _SIZE = Struct(">i")
 _SMALLEST_MESSAGE = 5
 
 
-def boundary_in_segment(
-    segment: Segment, reader: SegmentReader, offset: int, max_message_bytes: int, turn: Lock
-) -> int:
-    """Find the largest message boundary that is not after an offset.
+class Boundaries:
+    """The message boundaries of one segment that searches have found so far.
 
     Args:
-        segment: the segment that holds the offset, its time index loaded.
-        reader: reads it, up to the visible end.
-        offset: from the segment's base to the reader's end.
-        max_message_bytes: the largest payload to believe in where bytes are damaged.
-        turn: guards the segment's `boundaries`; held for a turn.
+        base_offset: where the segment starts: the first boundary.
 
-    Returns:
-        The boundary. Where bytes are damaged: where the damage begins.
-
-    Raises:
-        OSError: the segment can't be read.
+    Attributes:
+        noted: offsets of a few of the others, ascending.
     """
-    entry = segment.index.at_offset(offset)
-    start = segment.base_offset if entry is None else entry.end_offset
-    while True:
-        with turn:
-            place = bisect_right(segment.boundaries, offset)
-            if place:
-                start = max(start, segment.boundaries[place - 1])
-            position, is_found = _search(reader, start, offset, max_message_bytes)
-            if is_found:
-                return position
-            segment.boundaries.insert(place, position)
+
+    __slots__ = ("_base_offset", "_lock", "noted")
+
+    def __init__(self, base_offset: int) -> None:
+        self._base_offset = base_offset
+        # Held while some MiB are searched for more, so that searches share their work.
+        self._lock = Lock()
+        self.noted: list[int] = []
+
+    def last_before(
+        self, offset: int, index: TimeIndex, reader: SegmentReader, max_message_bytes: int
+    ) -> int:
+        """Find the largest message boundary that is not after an offset.
+
+        Args:
+            offset: from the segment's base to the reader's end.
+            index: the segment's time index, loaded.
+            reader: reads the segment, up to the visible end.
+            max_message_bytes: the largest payload to believe in where bytes are damaged.
+
+        Returns:
+            The boundary. Where bytes are damaged: where the damage begins.
+
+        Raises:
+            OSError: the segment can't be read.
+        """
+        entry = index.at_offset(offset)
+        start = self._base_offset if entry is None else entry.end_offset
+        while True:
+            with self._lock:
+                place = bisect_right(self.noted, offset)
+                if place:
+                    start = max(start, self.noted[place - 1])
+                position, is_found = _search(reader, start, offset, max_message_bytes)
+                if is_found:
+                    return position
+                self.noted.insert(place, position)
 
 
 def _search(reader: SegmentReader, start: int, offset: int, limit: int) -> tuple[int, bool]:
-    """Do a turn from a boundary on: (the boundary it came to, whether it is the one)."""
+    """Walk a while from a boundary on: (the boundary it came to, whether it is the one)."""
     position = start
     while position < offset and position - start < NOTE_EVERY_BYTES:
         following: int | None = _walk(reader, position, offset)

@@ -17,7 +17,6 @@ never over an `open`.
 """
 
 import threading
-from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
 from errno import ESTALE
@@ -67,7 +66,7 @@ class DescriptorCache:
         self._max_open = max_open
         self._lock = threading.Lock()
         # Open files without a user, the one idle longest first.
-        self._idle: OrderedDict[CachedFile, None] = OrderedDict()
+        self._idle: dict[CachedFile, None] = {}
         self.open_count = 0
 
     def acquire(self, file: CachedFile, *, writable: bool = False) -> int:
@@ -212,7 +211,8 @@ class DescriptorCache:
         """Under the lock: take idle files away until the bound holds or none is idle."""
         surplus = []
         while self.open_count > self._max_open and self._idle:
-            file, _ = self._idle.popitem(last=False)
+            file = next(iter(self._idle))
+            del self._idle[file]
             surplus.append(self._detach(file))
         return surplus
 

@@ -3,7 +3,7 @@
 `load` never deletes what it doesn't understand. Segments that don't fit together raise
 `CorruptLogError`, and the partition stays out of service until somebody has looked; files with
 other names are reported and left alone. What it does change, after an unclean stop only, is the
-tail: see `hermes.storage.tail`.
+tail: see `hermes.storage.tail_recovery`.
 """
 
 import os
@@ -23,7 +23,7 @@ from hermes.storage.segment_files import (
     remove_segment,
     settle_names,
 )
-from hermes.storage.tail import TailRecovery
+from hermes.storage.tail_recovery import TailRecovery
 
 __all__ = ["Arrangement", "LoadedLog", "arrange", "load"]
 

@@ -1,49 +1,97 @@
-"""One partition's log, whole: how it is opened, brought back, trimmed, closed and deleted.
+"""One partition's log: append, flush, read, delete, go offline and come back.
 
-`hermes.storage.writer` is its writing half, `hermes.storage.reader` its reading half,
-`hermes.storage.state` what they share, with the rules about locks. Which thread may call what:
+Life of an append: bytes go to the page cache at the log's end (`append`, in the reactor's thread);
+they are put on disk by a later `flush` in a worker thread; only then the *high watermark* moves
+over them and they become visible. What the disk confirmed is never taken back.
+
+A log is made of three objects. Its *view* is what readers see: immutable, and replaced as a whole,
+so that `hermes.storage.reader` takes no lock. Its *tail* is what isn't flushed:
+`hermes.storage.tail`. Its *directory* is where all that lies: `hermes.storage.log_directory`. What
+is here is their order, and the rules that all of them rest on:
+
+- `_lock` guards the view, the tail and what says whether the log is online. It is held for a few
+  instructions, or for one write into the page cache (and the creation of a file, when rolling),
+  never over a sync, a delete or a scan.
+- `_flush_lock` is held by whatever needs the tail to itself for long: flush, reopen, close, and the
+  exchange of segments in a delete. Always taken before `_lock`.
+- `_delete_lock` is held while files are deleted: those of `_doomed`, segments that are in no view
+  any more. It is taken alone.
+- An error while syncing says nothing about which bytes were lost, and the kernel reports it once.
+  So it is never tried again as if nothing had happened: the log goes offline and refuses appends
+  until `reopen` has read, rewritten and synced its tail.
+
+Which thread may call what:
 
 - `append`, `read` and the properties: the reactor's thread. `read` may open a file, never reads it.
-- `offsets_before`, `boundary_before`, `segment_infos`: any thread; they read a little (the
-  boundary sometimes more), so a worker thread is the better place.
-- `flush`, `delete_oldest`, `delete`, `reopen`, `open`, `close`: worker threads; they wait for the
-  disk, and for each other where they must.
+- `offsets_before`, `boundary_before`, `append_times`, `segment_infos`: any thread; they read a
+  little (the boundary sometimes more), so a worker thread is the better place.
+- `flush`, `delete_oldest`, `delete`, `look`, `reopen`, `open`, `close`: worker threads; they wait
+  for the disk, and for each other where they must.
 """
 
-import os
-from bisect import bisect_right
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
-from errno import ESTALE
-from stat import S_ISLNK
+from typing import Concatenate, ParamSpec, TypeVar
 
-from hermes.errors import LogOfflineError, StorageError
-from hermes.storage.descriptors import DescriptorCache
-from hermes.storage.files import FileLayer, identity, storage_error
+from hermes.errors import (
+    DiskFullError,
+    LogOfflineError,
+    OffsetOutOfRangeError,
+    StorageError,
+    UncertainAppendError,
+)
+from hermes.interfaces import SegmentInfo
+from hermes.protocol import AppendRun
+from hermes.storage.append_times import MAX_RUNS
+from hermes.storage.descriptors import DescriptorCache, LogSlice, SegmentRetiredError
+from hermes.storage.files import (
+    Buffer,
+    FileLayer,
+    is_no_descriptor,
+    is_no_room,
+    storage_error,
+)
 from hermes.storage.loading import LoadedLog, load
+from hermes.storage.log_directory import LogDirectory
 from hermes.storage.reader import LogReader
 from hermes.storage.recovery import RecoveryReport
-from hermes.storage.segment import (
-    INDEX_SUFFIX,
-    SEGMENT_SUFFIX,
-    UNFLUSHED_SUFFIX,
-    Segment,
-    SegmentView,
-    parse_segment_name,
-)
+from hermes.storage.segment import UNFLUSHED_SUFFIX, LogView, Segment
 from hermes.storage.segment_files import find_again, remove_segment
 from hermes.storage.settings import LogSettings
-from hermes.storage.tail import TailRecovery
-from hermes.storage.writer import LogWriter
+from hermes.storage.tail import Tail
+from hermes.storage.tail_recovery import TailRecovery
 
 __all__ = ["Log"]
 
+#: How often segments are looked at again when one was renamed or deleted at that moment.
+_LOOKS = 10
 
-class Log(LogWriter, LogReader):
+_Arguments = ParamSpec("_Arguments")
+_Result = TypeVar("_Result")
+
+
+class Log:
     """An append-only sequence of bytes (whole messages), addressed by offset.
 
     Made offline; `open` brings it into service. `DataDirectory` does that for all partitions.
-    The attributes are those of `LogState`.
+
+    Args:
+        topic: the topic's name.
+        partition: the partition's number.
+        directory: the partition's directory.
+        settings: the topic's settings.
+        files: the file layer; the operating system's unless given.
+        descriptors: opens segments; a cache of its own unless given.
+
+    Attributes:
+        topic, partition, directory, settings: as given.
+        strange_files: names in the directory that belong to no segment; they are left alone.
+        openings: how often it was brought into service: what was appended before the last time may
+            have been dropped then, if no flush had confirmed it.
+        index_failures: how often the time index could not be written: an answer by time may be
+            coarser, and a recovery may read more.
     """
 
     def __init__(
@@ -55,9 +103,348 @@ class Log(LogWriter, LogReader):
         files: FileLayer | None = None,
         descriptors: DescriptorCache | None = None,
     ) -> None:
-        files = FileLayer() if files is None else files
-        descriptors = DescriptorCache(files) if descriptors is None else descriptors
-        super().__init__(topic, partition, directory, settings, files, descriptors)
+        self.topic = topic
+        self.partition = partition
+        self.directory = directory
+        self.settings = settings
+        self.strange_files: tuple[str, ...] = ()
+        self.openings = 0
+        self.index_failures = 0
+        self._files = FileLayer() if files is None else files
+        self._descriptors = DescriptorCache(self._files) if descriptors is None else descriptors
+        self._directory = LogDirectory(directory, self._files, self._descriptors)
+        self._reader = LogReader(self._files, self._descriptors)
+        self._lock = threading.Lock()
+        self._flush_lock = threading.Lock()
+        self._delete_lock = threading.Lock()
+        self._view = LogView((), (), 0)
+        self._tail = Tail(self._files, self._descriptors, self._directory)
+        self._doomed: list[Segment] = []
+        self._offline_reason: str | None = "not opened yet"
+        self._is_closed = False
+
+    def __repr__(self) -> str:
+        return f"<Log {self.name}>"
+
+    # -- state ----------------------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        """The partition as people and directories write it: `clicks-0`."""
+        return f"{self.topic}-{self.partition}"
+
+    @property
+    def earliest(self) -> int:
+        """The first offset; 0 for a log that was never opened."""
+        return self._view.earliest
+
+    @property
+    def end_offset(self) -> int:
+        """The offset after the last byte appended; the next append starts there."""
+        return self._tail.end
+
+    @property
+    def high_watermark(self) -> int:
+        """The offset up to which the log is on disk, and therefore visible."""
+        return self._view.high_watermark
+
+    @property
+    def size_bytes(self) -> int:
+        """How many bytes of messages the log holds, visible or not."""
+        return self._tail.end - self._view.earliest
+
+    @property
+    def unflushed_bytes(self) -> int:
+        """How many bytes were appended and are not yet visible."""
+        return self._tail.end - self._view.high_watermark
+
+    @property
+    def unflushed_messages(self) -> int:
+        """How many messages were appended and are not yet visible."""
+        return self._tail.messages
+
+    @property
+    def first_unflushed_ms(self) -> int | None:
+        """When the oldest append that isn't visible yet was made; None when all is visible."""
+        return self._tail.first_ms
+
+    @property
+    def is_offline(self) -> bool:
+        """Whether appends are refused until `reopen`. What is visible can still be read."""
+        return self._offline_reason is not None
+
+    @property
+    def offline_reason(self) -> str | None:
+        """Why the log is offline, in words for an operator; None when it isn't."""
+        return self._offline_reason
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the log was closed, or deleted with its topic: it never comes back."""
+        return self._is_closed
+
+    def _check_online(self) -> None:
+        if self._offline_reason is not None:
+            raise self._offline()
+
+    def _offline(self) -> LogOfflineError:
+        return LogOfflineError(f"{self.name} is offline: {self._offline_reason}")
+
+    def _go_offline(self, reason: str) -> None:
+        """Under the lock: refuse appends from now on. The first reason stands."""
+        if self._offline_reason is None:
+            self._offline_reason = reason
+        self._tail.stop()
+
+    # -- append and flush -----------------------------------------------------------------------
+
+    def append(
+        self, buffers: Sequence[Buffer], byte_count: int, message_count: int, now_ms: int
+    ) -> int:
+        """Append whole messages at the end of the log. Fast: one write into the page cache.
+
+        Call it from one thread only (the reactor's). Nothing is visible before the next `flush`.
+
+        Args:
+            buffers: the bytes, in order: whole, valid messages. Not kept.
+            byte_count: the sum of their lengths, > 0.
+            message_count: how many messages they hold (inner ones of compressed sets counted).
+            now_ms: ms since 1970.
+
+        Returns:
+            The offset of the first byte.
+
+        Raises:
+            DiskFullError: nothing of it remains; the same append may succeed later.
+            UncertainAppendError: the disk failed on the way, and some of it may come back.
+            LogOfflineError: nothing was appended; `reopen` must come first.
+            StorageError: no descriptor could be had; nothing was appended, try again later.
+        """
+        with self._lock:
+            tail = self._tail
+            if (
+                tail.descriptor < 0
+                or tail.size_bytes > self.settings.segment_bytes
+                or now_ms > tail.roll_after_ms
+            ):
+                self._prepare(now_ms)
+            try:
+                return tail.append(buffers, byte_count, message_count, now_ms)
+            except OSError as error:
+                raise self._undo_append(error) from error
+
+    def _prepare(self, now_ms: int) -> None:
+        """Under the lock: let the tail get ready for an append, and show what it has begun."""
+        self._check_online()
+        view = self._view
+        try:
+            rolled = self._tail.prepare(view, self.settings, now_ms)
+        except FileExistsError as error:
+            # Never write over what is there, whatever it is.
+            self._go_offline(f"a segment can't be created: {error.filename} exists already")
+            raise LogOfflineError(f"{self.name}: {error.filename} exists already") from error
+        except OSError as error:
+            failure = storage_error(f"{self.name}: prepare an append", error)
+            if isinstance(failure, DiskFullError) or is_no_descriptor(error):
+                raise failure from error
+            self._go_offline(str(failure))
+            raise LogOfflineError(str(failure)) from error
+        if rolled is not None:
+            self._view = LogView.of((*view.segments, rolled), view.high_watermark)
+
+    def _undo_append(self, error: OSError) -> StorageError:
+        """Under the lock: cut a failed append off; say what to raise."""
+        reason = f"{self.name}: append at offset {self._tail.end}: {error.strerror or error}"
+        failure: type[LogOfflineError] = UncertainAppendError
+        # What was written of it may be whole messages, which a later start would take for good.
+        with suppress(OSError):
+            self._tail.cut()
+            if is_no_room(error):
+                return DiskFullError(reason)
+            failure = LogOfflineError
+        self._go_offline(reason)
+        return failure(reason)
+
+    def flush(self) -> int:
+        """Put on disk what was appended so far and make it visible. Blocks; any worker thread.
+
+        Appends go on meanwhile and wait for the next flush. Calls for one log run one after the
+        other.
+
+        Returns:
+            The high watermark.
+
+        Raises:
+            LogOfflineError: the disk failed (now or before); the high watermark has not moved
+                and nothing of what it covers is lost. `reopen` finds out what is left of the rest.
+            StorageError: no descriptor could be had, and nothing is lost: flush again later.
+        """
+        with self._flush_lock:
+            return self._flush()
+
+    def _flush(self) -> int:
+        """Under the flush lock: one flush."""
+        with self._lock:
+            self._check_online()
+            tail = self._tail
+            work = tail.take()
+        try:
+            tail.sync(work)
+        except OSError as error:
+            what = f"{self.name}: flush up to offset {work.end}"
+            with self._lock:
+                tail.put_back(work)
+                if is_no_descriptor(error):
+                    raise storage_error(what, error) from error
+                reason = f"{what}: {error.strerror or error}"
+                self._go_offline(reason)
+            raise LogOfflineError(reason) from error
+        self.index_failures += tail.write_indexes(work, self._view.high_watermark)
+        with self._lock:
+            tail.finish(work)
+            bases, segments, _ = self._view
+            self._view = LogView(bases, segments, work.end)
+        return work.end
+
+    # -- reading --------------------------------------------------------------------------------
+
+    def read(self, offset: int, max_bytes: int) -> LogSlice:
+        """Find visible bytes, without reading them.
+
+        Args:
+            offset: where to start; it needn't be a message boundary.
+            max_bytes: how many bytes at most, >= 0.
+
+        Returns:
+            A slice of one segment, which the caller releases: it ends where the segment or the
+            visible part ends, or after `max_bytes`. It is empty at the visible end.
+
+        Raises:
+            OffsetOutOfRangeError: the offset is before the earliest or beyond the visible end.
+            LogOfflineError: the log could not be opened at all, or was closed.
+            StorageError: the segment can't be opened now (no descriptor, say).
+        """
+        # What `_through_view` does, written out: this runs for every fetch.
+        view = self._view
+        try:
+            return self._reader.read(view, offset, max_bytes)
+        except (OffsetOutOfRangeError, SegmentRetiredError):
+            return self._through_view(self._reader.read, offset, max_bytes)
+        except OSError as error:
+            raise self._unreadable(error) from error
+
+    def _through_view(
+        self,
+        look: Callable[Concatenate[LogView, _Arguments], _Result],
+        *args: _Arguments.args,
+        **kwargs: _Arguments.kwargs,
+    ) -> _Result:
+        """Look at the current view; when a segment was deleted meanwhile, at the next one."""
+        while True:
+            view = self._view
+            if not view.bases:
+                self._check_online()
+            try:
+                return look(view, *args, **kwargs)
+            except SegmentRetiredError:
+                if self._view is view:
+                    raise self._offline() from None
+            except OSError as error:
+                raise self._unreadable(error) from error
+
+    def _unreadable(self, error: OSError) -> StorageError:
+        return storage_error(f"{self.name}: read {error.filename or 'a segment'}", error)
+
+    def offsets_before(self, time_ms: int, max_offsets: int, now_ms: int) -> list[int]:
+        """List offsets up to a time, newest first; `hermes.storage.reader` says what is exact.
+
+        Args:
+            time_ms: ms since 1970; -1 for the visible end and all segment starts; -2 for the
+                earliest offset only.
+            max_offsets: the length of the answer at most; 0 or less gives none.
+            now_ms: ms since 1970.
+
+        Returns:
+            A new list of descending offsets. The first is where the log had ended at that time
+            (bytes appended in that very ms included), or a segment's start where only that is
+            known.
+
+        Raises:
+            LogOfflineError: the log could not be opened at all, or was closed.
+            StorageError: a segment can't be looked at.
+        """
+        return self._through_view(self._reader.offsets_before, time_ms, max_offsets, now_ms)
+
+    def boundary_before(self, offset: int) -> int:
+        """Find the largest message boundary that is not after an offset. Blocks.
+
+        Args:
+            offset: any offset from the earliest on; beyond the visible end it means that end.
+
+        Returns:
+            An offset from the earliest to the visible end.
+
+        Raises:
+            OffsetOutOfRangeError: the offset is before the earliest.
+            LogOfflineError: the log could not be opened at all, or was closed.
+            StorageError: the segment can't be read.
+        """
+        limit = self.settings.max_message_bytes
+        return self._through_view(self._reader.boundary_before, offset, limit)
+
+    def append_times(
+        self, start: int, end: int, interval_ms: int, max_runs: int = MAX_RUNS
+    ) -> tuple[int, list[AppendRun]]:
+        """Find when a range was appended; `hermes.storage.append_times` says what is known.
+
+        Args:
+            start: the range's first offset, from the earliest to the visible end.
+            end: the offset after its last byte; beyond the visible end it means that end, and
+                not beyond `start` an empty range.
+            interval_ms: what times are rounded down to multiples of, >= 1.
+            max_runs: how many runs to answer with at most, >= 1.
+
+        Returns:
+            (the range's end, cut at the visible end; runs from `start` on without holes). When the
+            last run ends before the range's end, there is more to tell from there on.
+
+        Raises:
+            OffsetOutOfRangeError: the start is before the earliest or beyond the visible end.
+            LogOfflineError: the log could not be opened at all, or was closed.
+            StorageError: an index can't be opened now.
+        """
+        while True:
+            found = self._through_view(self._reader.append_times, start, end, interval_ms, max_runs)
+            if self._is_closed:
+                raise self._offline()
+            # Of a segment that was deleted meanwhile nothing that was found is to be believed.
+            if self.earliest <= start:
+                return found
+
+    def segment_infos(self) -> tuple[SegmentInfo, ...]:
+        """Describe the segments, for retention policies and people.
+
+        Returns:
+            A tuple, oldest first; the last one is active. Empty for a log never opened.
+
+        Raises:
+            StorageError: a segment can't be looked at.
+        """
+        tries = _LOOKS
+        while True:
+            with self._lock:
+                view, tail = self._view, self._tail
+                end, newest_ms = tail.end, tail.entries[-1][0] if tail.entries else None
+            try:
+                return self._reader.segment_infos(view, end, newest_ms)
+            except (OSError, SegmentRetiredError) as error:
+                # A flush renames and retention deletes meanwhile: then look again.
+                tries -= 1
+                if tries and isinstance(error, FileNotFoundError | SegmentRetiredError):
+                    continue
+                if isinstance(error, SegmentRetiredError):
+                    raise self._offline() from error
+                raise storage_error(f"{self.name}: describe the segments", error) from error
 
     # -- opening and closing --------------------------------------------------------------------
 
@@ -80,9 +467,9 @@ class Log(LogWriter, LogReader):
             StorageError: the disk failed; the log stays offline, `reopen` may be tried.
         """
         with self._flush_lock:
-            self._has_new_directory |= is_new_directory
+            self._directory.is_new |= is_new_directory
             try:
-                self._place = identity(self._files.stat(self.directory))
+                self._directory.identity = self._directory.look()
                 loaded = load(self.directory, self._files, self._recovery(now_ms), clean=clean)
             except OSError as error:
                 failure = storage_error(f"{self.name}: open", error)
@@ -95,6 +482,20 @@ class Log(LogWriter, LogReader):
             with self._lock:
                 self._install(loaded)
             return loaded.report
+
+    def _install(self, loaded: LoadedLog) -> None:
+        """Under the lock: start from what was loaded, all of it flushed."""
+        self.openings += 1
+        self._view = LogView.of(loaded.segments, loaded.end)
+        self._tail = Tail(
+            self._files,
+            self._descriptors,
+            self._directory,
+            loaded.end,
+            loaded.end - loaded.segments[-1].base_offset,
+            has_new_names=loaded.has_new_names,
+        )
+        self._offline_reason = None
 
     def reopen(self, now_ms: int) -> RecoveryReport:
         """Bring an offline log back: read its tail, keep what is valid, write and sync it again.
@@ -117,12 +518,12 @@ class Log(LogWriter, LogReader):
         if not self._view.segments and not self._is_closed:
             # Whoever made the directory may not have come to syncing its name.
             report = self.open(clean=False, now_ms=now_ms, is_new_directory=True)
-            return report or RecoveryReport(self._end, self._end)
+            return report or RecoveryReport(self.end_offset, self.end_offset)
         with self._flush_lock:
             if self._is_closed:
                 self._check_online()
             if self._offline_reason is None:
-                return RecoveryReport(self._high_watermark, self._high_watermark)
+                return RecoveryReport(self.high_watermark, self.high_watermark)
             try:
                 return self._recover(now_ms)
             except OSError as error:
@@ -139,26 +540,25 @@ class Log(LogWriter, LogReader):
         All segments are new objects. The old ones may be open in a file system that was taken away,
         or hold names that an earlier attempt has changed half.
         """
-        view = self._view
-        segments = find_again(view, self._high_watermark, self._end, self._files)
-        place = identity(self._files.stat(self.directory))
-        first = bisect_right(view.bases, self._high_watermark) - 1
-        self._sync_names(has_new_names=False)
+        view, tail = self._view, self._tail
+        segments = find_again(view, tail.end, self._files)
+        place = self._directory.look()
+        first = view.position_of(view.high_watermark)
+        self._directory.sync_parent()
         try:
-            tail, report = self._recovery(now_ms).after_failure(
-                segments[first:], self._high_watermark, self._end, self._pending
+            kept, report = self._recovery(now_ms).after_failure(
+                segments[first:], view.high_watermark, tail.end, tail.entries
             )
         except BaseException:
             self._retire(segments)
             raise
         with self._lock:
-            lost_bytes = self._end - report.valid_end
-            self._unpin()
-            self._place = place
-            loaded = (*segments[:first], *tail)
+            tail.release()
+            self._directory.identity = place
+            loaded = (*segments[:first], *kept)
             self._install(LoadedLog(loaded, report.valid_end, report, self.strange_files))
-        self._retire((*view.segments, *segments[first + len(tail) :]))
-        return replace(report, dropped_bytes=lost_bytes)
+        self._retire((*view.segments, *segments[first + len(kept) :]))
+        return replace(report, dropped_bytes=tail.end - report.valid_end)
 
     def _retire(self, segments: Sequence[Segment]) -> None:
         for segment in segments:
@@ -176,9 +576,8 @@ class Log(LogWriter, LogReader):
             self._is_closed = True
             self._offline_reason = None
             self._go_offline(reason)
-            self._unpin()
-            for segment in self._view.segments:
-                self._descriptors.retire(segment.file)
+            self._tail.release()
+            self._retire(self._view.segments)
         with self._delete_lock:
             # Whatever has these names from now on may be another log's.
             self._doomed.clear()
@@ -208,8 +607,9 @@ class Log(LogWriter, LogReader):
         """
         with self._flush_lock:
             self._check_online()
-            self._check_files_are_ours()
-            removed, end = self._take_out(count, expected_end)
+            self._check_directory()
+            removed = self._take_out(count, expected_end)
+            end = self.earliest
         with self._delete_lock:
             try:
                 self._delete_doomed()
@@ -227,12 +627,12 @@ class Log(LogWriter, LogReader):
         """
         with self._flush_lock:
             self._check_online()
-            self._check_files_are_ours()
+            self._check_directory()
 
-    def _check_files_are_ours(self) -> None:
+    def _check_directory(self) -> None:
         """Under the flush lock: go offline when the directory isn't the one that was opened."""
         try:
-            self._check_place(())
+            self._directory.check()
         except OSError as error:
             reason = f"{self.name}: {error.strerror}"
             with self._lock:
@@ -250,62 +650,48 @@ class Log(LogWriter, LogReader):
             self._files.fsync_directory(self.directory)
             del self._doomed[0]
 
-    def _take_out(self, count: int, expected_end: int | None) -> tuple[tuple[Segment, ...], int]:
-        """Under the flush lock: take segments out of the view: (they, where the last one ends)."""
-        total = len(self._view.bases)
-        if count >= total and expected_end in (None, self._end) and self._end > self._base:
+    def _take_out(self, count: int, expected_end: int | None) -> tuple[Segment, ...]:
+        """Under the flush lock: take segments out of the view; they are to be deleted now."""
+        total, tail = len(self._view.bases), self._tail
+        if count >= total and expected_end in (None, tail.end) and tail.size_bytes:
             removed = self._replace_all()
             if removed:
-                return removed, self.earliest
+                return removed
         with self._lock:
             view = self._view
             count = min(count, len(view.bases) - 1)
-            while count > 0 and view.bases[count] > self._high_watermark:
+            while count > 0 and view.bases[count] > view.high_watermark:
                 count -= 1
             if count <= 0:
-                return (), 0
-            self._view = SegmentView.of(view.segments[count:])
-        for segment in view.segments[:count]:
-            self._descriptors.retire(segment.file)
-        self._doomed += view.segments[:count]
-        return view.segments[:count], view.bases[count]
+                return ()
+            removed = view.segments[:count]
+            # An active one that was only opened, to see whether it was to be rolled, is among them.
+            tail.forget(removed)
+            self._view = LogView.of(view.segments[count:], view.high_watermark)
+        self._retire(removed)
+        self._doomed += removed
+        return removed
 
     def _replace_all(self) -> tuple[Segment, ...]:
         """Under the flush lock: let an empty segment stand in for all; () if the log grew."""
         end = self._flush()
-        # Not `.kafka` from the start: should the log grow meanwhile and the process die, a file
-        # that doesn't fit must not look like a part of the log. The flush below names it.
+        # Not `.kafka` from the start: nothing is deleted before its name is on disk for certain,
+        # and that is what the flush below will call it then.
         stand_in = Segment(self._files, self.directory, end, UNFLUSHED_SUFFIX)
-        try:
-            self._descriptors.create(stand_in.file)
-            stand_in.index.begin()
-            removed = self._exchange(stand_in, end)
-            if not removed:
-                self._descriptors.retire(stand_in.file)
-                self._descriptors.release(stand_in.file)
-                self._files.unlink(stand_in.path)
-                self._files.fsync_directory(self.directory)
-                return ()
-        except OSError as error:
-            raise storage_error(f"{self.name}: begin an empty segment", error) from error
-        for segment in removed:
-            self._descriptors.retire(segment.file)
-        self._doomed += removed
-        self._flush()
-        return removed
-
-    def _exchange(self, stand_in: Segment, end: int) -> tuple[Segment, ...]:
-        """Make an empty segment the only one, unless the log has grown; give those replaced."""
         with self._lock:
-            if self._end != end:
+            view, tail = self._view, self._tail
+            if tail.end != end or not tail.size_bytes:
                 return ()
-            removed = self._view.segments
-            self._view = SegmentView.of((stand_in,))
-            self._base = end
-            self._unpin()
-            self._dirty.append(stand_in)
-            self._has_new_names = True
-        return removed
+            try:
+                tail.begin_alone(stand_in)
+            except OSError as error:
+                what = f"{self.name}: begin an empty segment"
+                raise storage_error(what, error) from error
+            self._view = LogView.of((stand_in,), end)
+        self._retire(view.segments)
+        self._doomed += view.segments
+        self._flush()
+        return view.segments
 
     def delete(self) -> int:
         """Delete the log with its directory, oldest segment first: what a crash leaves is a log.
@@ -324,35 +710,8 @@ class Log(LogWriter, LogReader):
         self._shut("the topic was deleted")
         with self._delete_lock:
             try:
-                self._delete_files()
+                self._directory.delete()
             except OSError as error:
                 what = f"{self.name}: delete {error.filename or ''}"
                 raise storage_error(what, error) from error
         return self.size_bytes
-
-    def _delete_files(self) -> None:
-        try:
-            status = self._files.stat(self.directory)
-        except FileNotFoundError:
-            return
-        if self._place not in (None, identity(status)):
-            text = "it is not the directory that was opened; nothing was deleted"
-            raise OSError(ESTALE, text, self.directory)
-        for name in self._own_files():
-            self._files.unlink(os.path.join(self.directory, name))
-            if name.endswith(SEGMENT_SUFFIX):
-                self._files.fsync_directory(self.directory)
-        if S_ISLNK(self._files.lstat(self.directory).st_mode):
-            self._files.unlink(self.directory)
-        else:
-            self._files.rmdir(self.directory)
-
-    def _own_files(self) -> list[str]:
-        """The names of segments and indexes in the directory, in the order to delete them."""
-        parsed = [
-            (base, suffix != INDEX_SUFFIX, name)
-            for name in self._files.listdir(self.directory)
-            for base, suffix in [parse_segment_name(name) or (-1, "")]
-            if suffix
-        ]
-        return [name for _, _, name in sorted(parsed)]

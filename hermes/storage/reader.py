@@ -1,237 +1,211 @@
-"""The reading half of a log: bytes by offset, offsets by time, boundaries, what its segments are.
+"""Reading a log through a view of it: bytes by offset, offsets by time, boundaries, segments.
 
-Reads take no lock of the log: they take the high watermark first and the immutable view of the
-segments second, so that the view always holds the segments that the watermark speaks of. A slice
-keeps its segment's descriptor open, so deletes go on below it.
+A reader has no state and takes no lock of the log: whatever changes meanwhile, a view stays as it
+is. A slice keeps its segment's file open, so deletes go on below it; a segment that was deleted
+since the view was made raises `SegmentRetiredError`, and a newer view must be asked.
+
+Times come from our own time index where it reaches; a segment that Kafka wrote, or that was copied
+without its index, falls back to the file's modification time, as in 0.7. That answers "offsets
+before" from pairs (segment's start, segment's mtime) and (end of the log, now): the last pair whose
+time is not later than the one asked for, then all before it. Since that pairs a segment's *first*
+byte with its *last* time, the answer can be a whole segment early. With an index the first offset
+of the answer is exact instead: where the log ended at that time. The rest of the list is the same.
 """
 
 from bisect import bisect_right
+from collections.abc import Iterator
+from contextlib import contextmanager
 
-from hermes.errors import LogOfflineError, OffsetOutOfRangeError
+from hermes.errors import OffsetOutOfRangeError
 from hermes.interfaces import SegmentInfo
 from hermes.protocol import AppendRun
-from hermes.storage import history
-from hermes.storage.append_times import MAX_RUNS, append_runs
-from hermes.storage.boundary import boundary_in_segment
-from hermes.storage.descriptors import LogSlice, SegmentRetiredError
-from hermes.storage.files import storage_error
+from hermes.storage.append_times import append_runs
+from hermes.storage.descriptors import DescriptorCache, LogSlice
+from hermes.storage.files import FileLayer
+from hermes.storage.index_reader import IndexReader, opened_index, unreadable_is_empty
 from hermes.storage.recovery import SegmentReader
-from hermes.storage.segment import Segment, SegmentView
-from hermes.storage.state import LogState
+from hermes.storage.segment import LogView, Segment
+from hermes.storage.time_index import TimeIndex
 
-__all__ = ["LogReader"]
+__all__ = ["EARLIEST_TIME", "LATEST_TIME", "LogReader"]
+
+#: Instead of a time: the visible end and all segment starts.
+LATEST_TIME = -1
+#: Instead of a time: the earliest offset only.
+EARLIEST_TIME = -2
 
 
-#: How often segments are looked at again when one was renamed or deleted at that moment.
-_LOOKS = 10
+class LogReader:
+    """Reads logs; the arguments and results of its methods are those of `Log`'s.
 
+    All but `read` look at the disk a little, and are done best in a worker thread. All raise
+    `SegmentRetiredError`, and `OSError` for what can't be opened or read.
 
-class LogReader(LogState):
-    """The half of a `Log` that reads."""
+    Args:
+        files: the file layer.
+        descriptors: opens segments.
+    """
 
-    def read(self, offset: int, max_bytes: int) -> LogSlice:
+    __slots__ = ("_descriptors", "_files")
+
+    def __init__(self, files: FileLayer, descriptors: DescriptorCache) -> None:
+        self._files = files
+        self._descriptors = descriptors
+
+    # -- bytes ----------------------------------------------------------------------------------
+
+    def read(self, view: LogView, offset: int, max_bytes: int) -> LogSlice:
         """Find visible bytes, without reading them.
-
-        Args:
-            offset: where to start; it needs not be a message boundary.
-            max_bytes: how many bytes at most, >= 0.
-
-        Returns:
-            A slice of one segment, which the caller releases: it ends where the segment or the
-            visible part ends, or after `max_bytes`. It is empty at the visible end.
 
         Raises:
             OffsetOutOfRangeError: the offset is before the earliest or beyond the visible end.
-            LogOfflineError: the log could not be opened at all, or was closed.
-            StorageError: the segment can't be opened now (no descriptor, say).
         """
-        found = self._acquire(offset, max_bytes)
-        if found is None:
+        bases, segments, high_watermark = view
+        position = bisect_right(bases, offset)
+        if not position or offset > high_watermark:
+            raise OffsetOutOfRangeError(offset, view.earliest, high_watermark)
+        is_active = position == len(bases)
+        end = high_watermark
+        if not is_active and bases[position] < end:
+            end = bases[position]
+        length = end - offset
+        if length > max_bytes:
+            length = max_bytes
+        if length <= 0:
             return LogSlice(None, None, -1, 0, 0)
-        segment, descriptor, end = found
-        length = min(end - offset, max_bytes)
+        segment = segments[position - 1]
+        descriptor = self._descriptors.acquire(segment.file, writable=is_active)
         return LogSlice(
             self._descriptors, segment.file, descriptor, offset - segment.base_offset, length
         )
 
-    def _acquire(self, offset: int, max_bytes: int) -> tuple[Segment, int, int] | None:
-        """Open the segment that holds an offset: (it, its descriptor, where its visible part ends).
-
-        None when there is nothing to read. The caller releases the segment.
-        """
-        while True:
-            # In this order: a newer view holds every segment that an older watermark lies in.
-            high_watermark = self._high_watermark
-            view = self._view
-            bases = view.bases
-            position = bisect_right(bases, offset) - 1
-            if position < 0 or offset > high_watermark:
-                if not bases:
-                    self._check_online()
-                raise OffsetOutOfRangeError(offset, bases[0], high_watermark)
-            is_active = position + 1 == len(bases)
-            end = high_watermark if is_active else min(bases[position + 1], high_watermark)
-            if end == offset or max_bytes <= 0:
-                return None
-            segment = view.segments[position]
-            try:
-                return segment, self._descriptors.acquire(segment.file, writable=is_active), end
-            except SegmentRetiredError:
-                if self._view is view:
-                    raise LogOfflineError(f"{self.name}: {self._offline_reason}") from None
-            except OSError as error:
-                raise storage_error(f"{self.name}: open {segment.path}", error) from error
-
-    def offsets_before(self, time_ms: int, max_offsets: int, now_ms: int) -> list[int]:
-        """List offsets up to a time, newest first; `hermes.storage.history` tells what is exact.
-
-        Args:
-            time_ms: ms since 1970; -1 for the visible end and all segment starts; -2 for the
-                earliest offset only.
-            max_offsets: the length of the answer at most; 0 or less gives none.
-            now_ms: ms since 1970.
-
-        Returns:
-            A new list of descending offsets. The first is where the log had ended at that time
-            (bytes appended in that very ms included), or a segment's start where only that is
-            known.
-
-        Raises:
-            LogOfflineError: the log could not be opened at all.
-            StorageError: a segment can't be looked at.
-        """
-        high_watermark = self._high_watermark
-        view = self._view
-        if not view.bases:
-            self._check_online()
-        try:
-            return history.offsets_before(
-                view,
-                high_watermark,
-                time_ms,
-                max_offsets,
-                now_ms,
-                self._files,
-                self._descriptors,
-            )
-        except OSError as error:
-            raise storage_error(f"{self.name}: look up a time", error) from error
-
-    def boundary_before(self, offset: int) -> int:
-        """Find the largest message boundary that is not after an offset. Blocks.
-
-        Args:
-            offset: any offset from the earliest on; beyond the visible end it means that end.
-
-        Returns:
-            An offset from the earliest to the visible end.
+    def boundary_before(self, view: LogView, offset: int, max_message_bytes: int) -> int:
+        """Find the largest message boundary that is not after an offset.
 
         Raises:
             OffsetOutOfRangeError: the offset is before the earliest.
-            LogOfflineError: the log could not be opened at all, or was closed.
-            StorageError: the segment can't be read.
         """
-        offset = min(offset, self._high_watermark)
-        found = self._acquire(offset, 1)
-        if found is None:
+        offset = min(offset, view.high_watermark)
+        if offset < view.earliest:
+            raise OffsetOutOfRangeError(offset, view.earliest, view.high_watermark)
+        position = view.position_of(offset)
+        segment, end = view.segments[position], view.visible_end_of(position)
+        if offset == end:
             return offset
-        segment, descriptor, end = found
-        try:
+        index = self._index(view, position)
+        with self._opened(view, position) as descriptor:
             reader = SegmentReader(self._files, descriptor, segment.base_offset, end)
-            segment.index.load(descriptor, end - segment.base_offset)
-            return boundary_in_segment(
-                segment, reader, offset, self.settings.max_message_bytes, self._search_lock
-            )
-        except OSError as error:
-            raise storage_error(f"{self.name}: find a boundary", error) from error
+            return segment.boundaries.last_before(offset, index, reader, max_message_bytes)
+
+    @contextmanager
+    def _opened(self, view: LogView, position: int) -> Iterator[int]:
+        file = view.segments[position].file
+        is_active = position == len(view.segments) - 1
+        descriptor = self._descriptors.acquire(file, writable=is_active)
+        try:
+            yield descriptor
         finally:
-            self._descriptors.release(segment.file)
+            self._descriptors.release(file)
+
+    def _index(self, view: LogView, position: int) -> TimeIndex:
+        """A segment's time index, loaded; one that can't be read looks empty."""
+        segment = view.segments[position]
+        if not segment.index.is_loaded:
+            with unreadable_is_empty(), self._opened(view, position) as descriptor:
+                end = view.visible_end_of(position)
+                segment.index.load(descriptor, end - segment.base_offset)
+        return segment.index
+
+    # -- times ----------------------------------------------------------------------------------
 
     def append_times(
-        self, start: int, end: int, interval_ms: int, max_runs: int = MAX_RUNS
+        self, view: LogView, start: int, end: int, interval_ms: int, max_runs: int
     ) -> tuple[int, list[AppendRun]]:
-        """Find when a range was appended; `hermes.storage.append_times` tells what is known.
-
-        Args:
-            start: the range's first offset, from the earliest to the visible end.
-            end: the offset after its last byte; beyond the visible end it means that end, and
-                not beyond `start` an empty range.
-            interval_ms: what times are rounded down to multiples of, >= 1.
-            max_runs: how many runs to answer with at most, >= 1.
-
-        Returns:
-            (the range's end, cut at the visible end; runs from `start` on without holes). When the
-            last run ends before the range's end, there is more to tell from there on.
+        """Find when a range was appended; see `hermes.storage.append_times`.
 
         Raises:
             OffsetOutOfRangeError: the start is before the earliest or beyond the visible end.
-            LogOfflineError: the log could not be opened at all, or was closed.
-            StorageError: an index can't be opened now.
         """
-        while True:
-            high_watermark = self._high_watermark
-            view = self._view
-            if not view.bases:
-                self._check_online()
-            if not view.bases[0] <= start <= high_watermark:
-                raise OffsetOutOfRangeError(start, view.bases[0], high_watermark)
-            stop = max(start, min(end, high_watermark))
-            try:
-                runs = append_runs(
-                    view,
-                    high_watermark,
-                    start,
-                    stop,
-                    interval_ms,
-                    self._files,
-                    self._descriptors,
-                    max_runs,
-                )
-            except SegmentRetiredError:
-                runs = None
-            except OSError as error:
-                raise storage_error(f"{self.name}: look up append times", error) from error
-            if self._is_closed:
-                raise LogOfflineError(f"{self.name}: {self._offline_reason}")
-            # Of a segment that was deleted meanwhile nothing that was found is to be believed.
-            if runs is not None and self.earliest <= start:
-                return stop, runs
+        if not view.earliest <= start <= view.high_watermark:
+            raise OffsetOutOfRangeError(start, view.earliest, view.high_watermark)
+        stop = max(start, min(end, view.high_watermark))
 
-    def segment_infos(self) -> tuple[SegmentInfo, ...]:
-        """Describe the segments, for retention policies and people.
+        @contextmanager
+        def index_of(position: int) -> Iterator[IndexReader]:
+            with opened_index(self._index(view, position), self._files) as reader:
+                yield reader
 
-        Returns:
-            A tuple, oldest first; the last one is active. Empty for a log never opened.
+        return stop, append_runs(view, start, stop, interval_ms, max_runs, index_of)
 
-        Raises:
-            StorageError: a segment can't be looked at.
+    def offsets_before(
+        self, view: LogView, time_ms: int, max_offsets: int, now_ms: int
+    ) -> list[int]:
+        """List offsets up to a time, newest first; see the module for what is exact.
+
+        Negative times other than `LATEST_TIME` and `EARLIEST_TIME` are simply before everything.
         """
-        tries = _LOOKS
-        while True:
-            with self._lock:
-                view, end = self._view, self._end
-                newest_ms = self._pending[-1][0] if self._pending else None
-            try:
-                return tuple(
-                    self._info(view, position, end, newest_ms)
-                    for position in range(len(view.bases))
-                )
-            except OSError as error:
-                # A flush renames and retention deletes meanwhile: then look again.
-                tries -= 1
-                if not tries or not isinstance(error, FileNotFoundError):
-                    raise storage_error(f"{self.name}: describe the segments", error) from error
+        if max_offsets <= 0:
+            return []
+        if time_ms == EARLIEST_TIME:
+            return [view.earliest]
+        newest = view.position_of(view.high_watermark)
+        if time_ms == LATEST_TIME or time_ms >= now_ms:
+            return _descending(view, newest, view.high_watermark, max_offsets)
+        for position in range(newest, -1, -1):
+            found = self._end_at(view, position, time_ms)
+            if found is not None:
+                return _descending(view, position, found, max_offsets)
+        return []
+
+    def _end_at(self, view: LogView, position: int, time_ms: int) -> int | None:
+        """Where the log had ended at a time, if that is in this segment; None if before it."""
+        segment, end = view.segments[position], view.visible_end_of(position)
+        index = self._index(view, position)
+        last = index.last
+        if last is None:
+            # Not ours: 0.7's answer.
+            return segment.base_offset if self._modified_ms(segment) <= time_ms else None
+        if last.end_offset < end and last.time_ms <= self._modified_ms(segment) <= time_ms:
+            # Somebody else appended behind our last entry.
+            return end
+        entry = index.at_time(time_ms)
+        return None if entry is None else min(entry.end_offset, end)
+
+    def _modified_ms(self, segment: Segment) -> int:
+        return self._files.lstat(segment.path).st_mtime_ns // 1_000_000
+
+    # -- segments -------------------------------------------------------------------------------
+
+    def segment_infos(
+        self, view: LogView, end: int, newest_ms: int | None
+    ) -> tuple[SegmentInfo, ...]:
+        """Describe the segments, oldest first.
+
+        Args:
+            view: the log's segments.
+            end: where the log ends.
+            newest_ms: when it was appended to last, if that isn't flushed.
+        """
+        return tuple(
+            self._info(view, position, end, newest_ms) for position in range(len(view.bases))
+        )
 
     def _info(
-        self, view: SegmentView, position: int, log_end: int, newest_ms: int | None
+        self, view: LogView, position: int, log_end: int, newest_ms: int | None
     ) -> SegmentInfo:
-        segment = view.segments[position]
+        segment, end = view.segments[position], view.end_of(position, log_end)
         is_active = position == len(view.bases) - 1
-        end = view.end_of(position, log_end)
-        if is_active and newest_ms is not None:
-            last_ms = newest_ms
-        else:
-            last_ms = history.last_append_ms(
-                segment, end, self._files, self._descriptors, writable=is_active
-            )
+        last_ms = newest_ms if is_active else None
+        if last_ms is None:
+            last = self._index(view, position).last
+            # An index that doesn't reach to the end says nothing of the last append.
+            is_known = last is not None and last.end_offset == end
+            last_ms = last.time_ms if last and is_known else self._modified_ms(segment)
         return SegmentInfo(segment.base_offset, end - segment.base_offset, last_ms, is_active)
+
+
+def _descending(view: LogView, position: int, first: int, count: int) -> list[int]:
+    """An offset, then the starts of the segment at `position` and of those before it."""
+    starts = list(view.bases[position::-1])
+    offsets = starts if starts[0] == first else [first, *starts]
+    return offsets[:count]

@@ -19,10 +19,12 @@ where its log says.
 
 import os
 import re
+from bisect import bisect_right
 from collections.abc import Iterable
 from errno import EEXIST
 from typing import NamedTuple
 
+from hermes.storage.boundary import Boundaries
 from hermes.storage.descriptors import CachedFile
 from hermes.storage.files import FileLayer, Identity, exists
 from hermes.storage.time_index import TimeIndex
@@ -31,8 +33,8 @@ __all__ = [
     "INDEX_SUFFIX",
     "SEGMENT_SUFFIX",
     "UNFLUSHED_SUFFIX",
+    "LogView",
     "Segment",
-    "SegmentView",
     "choose_names",
     "parse_segment_name",
     "segment_name",
@@ -112,8 +114,7 @@ class Segment:
         base_offset, directory: as given.
         file: its file, for the `DescriptorCache`.
         index: its time index.
-        boundaries: offsets of a few message boundaries inside, ascending, found by earlier
-            searches; only `hermes.storage.boundary` touches it, under the log's lock for it.
+        boundaries: message boundaries inside that earlier searches have found.
     """
 
     __slots__ = ("_files", "base_offset", "boundaries", "directory", "file", "index")
@@ -131,7 +132,7 @@ class Segment:
         self.directory = directory
         self.file = CachedFile(self._named(suffix), identity)
         self.index = TimeIndex(files, self._named(INDEX_SUFFIX), base_offset)
-        self.boundaries: list[int] = []
+        self.boundaries = Boundaries(base_offset)
 
     def _named(self, suffix: str) -> str:
         return os.path.join(self.directory, segment_name(self.base_offset, suffix))
@@ -176,38 +177,68 @@ class Segment:
         return f"<Segment {self.path}>"
 
 
-class SegmentView(NamedTuple):
-    """The segments of a log at one moment: immutable, replaced as a whole (copy-on-write).
+class LogView(NamedTuple):
+    """What a log shows to readers at one moment: immutable, replaced as a whole (copy-on-write).
 
     Attributes:
         bases: the segments' base offsets, ascending: what a lookup bisects.
         segments: the segments, in the same order; the last one is active.
+        high_watermark: up to where the log is on disk, and therefore visible.
     """
 
     bases: tuple[int, ...]
     segments: tuple[Segment, ...]
+    high_watermark: int
 
     @classmethod
-    def of(cls, segments: tuple[Segment, ...]) -> "SegmentView":
-        """Make a view of segments.
+    def of(cls, segments: tuple[Segment, ...], high_watermark: int) -> "LogView":
+        """Make a view.
 
         Args:
             segments: oldest first.
+            high_watermark: up to where they are visible.
 
         Returns:
             The view.
         """
-        return cls(tuple(segment.base_offset for segment in segments), segments)
+        return cls(tuple(each.base_offset for each in segments), segments, high_watermark)
+
+    @property
+    def earliest(self) -> int:
+        """The first offset; 0 without segments."""
+        return self.bases[0] if self.bases else 0
+
+    def position_of(self, offset: int) -> int:
+        """Find the segment that holds an offset, or that it is the end of.
+
+        Args:
+            offset: from the earliest to the log's end.
+
+        Returns:
+            The segment's place in the view.
+        """
+        return bisect_right(self.bases, offset) - 1
 
     def end_of(self, position: int, log_end: int) -> int:
         """Say where a segment ends.
 
         Args:
             position: the segment's place in the view.
-            log_end: where the last segment ends (or is visible to).
+            log_end: where the last segment ends.
 
         Returns:
             The offset after its last byte: the next one's base, or `log_end`.
         """
         following = position + 1
         return self.bases[following] if following < len(self.bases) else log_end
+
+    def visible_end_of(self, position: int) -> int:
+        """Say up to where a segment is visible.
+
+        Args:
+            position: the segment's place in the view.
+
+        Returns:
+            Its end, or the high watermark if that comes first.
+        """
+        return min(self.end_of(position, self.high_watermark), self.high_watermark)

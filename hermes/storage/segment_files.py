@@ -5,7 +5,6 @@ copy that was put back with what it replaces (`find_again`). What the bytes are 
 `hermes.storage.recovery` to say.
 """
 
-from bisect import bisect_right
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -15,7 +14,7 @@ from typing import Protocol
 from hermes.errors import CorruptLogError
 from hermes.storage.files import FileLayer, identity
 from hermes.storage.recovery import RecoveryReport
-from hermes.storage.segment import SEGMENT_SUFFIX, UNFLUSHED_SUFFIX, Segment, SegmentView
+from hermes.storage.segment import SEGMENT_SUFFIX, UNFLUSHED_SUFFIX, LogView, Segment
 
 __all__ = [
     "Extent",
@@ -40,7 +39,7 @@ class Part:
         segment: the segment.
         end: the offset after its last byte.
         modified_ms: its file's modification time, in ms since 1970.
-        report: what the scan found; set by `hermes.storage.tail`.
+        report: what the scan found; set by `hermes.storage.tail_recovery`.
     """
 
     segment: Segment
@@ -108,17 +107,14 @@ def count_reached(parts: Sequence[Extent]) -> int:
     return len(parts)
 
 
-def find_again(
-    view: SegmentView, high_watermark: int, end: int, files: FileLayer
-) -> tuple[Segment, ...]:
+def find_again(view: LogView, end: int, files: FileLayer) -> tuple[Segment, ...]:
     """Find the files of a log that is in memory, under the names that they have now.
 
     What was visible must be there, whether it is in the same files (a disk that failed, or was away
     for a while) or in others (a copy that was put back): nobody's offset may come to nothing.
 
     Args:
-        view: the segments as they were.
-        high_watermark: where what was visible ended.
+        view: the segments as they were, and where what was visible ended.
         end: where the log ended.
         files: the file layer.
 
@@ -129,7 +125,7 @@ def find_again(
         CorruptLogError: something that was visible is missing.
         OSError: the disk still fails.
     """
-    first = bisect_right(view.bases, high_watermark) - 1
+    first = view.position_of(view.high_watermark)
     found = []
     for number, old in enumerate(view.segments):
         segment = _named_as_now(old, files)
@@ -137,7 +133,7 @@ def find_again(
             if segment is None:
                 raise CorruptLogError(f"{old.path} is missing, {_LOST}")
             limit = view.end_of(number, end)
-            least = high_watermark if number == first else limit
+            least = view.high_watermark if number == first else limit
             _check_is_whole(old, segment, least, limit, files)
             found.append(segment)
         elif segment is not None and segment.file.identity == old.file.identity:

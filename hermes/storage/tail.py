@@ -1,184 +1,376 @@
-"""Recovering the tail of a log: what is kept, what is cut off, and putting on disk what is kept.
+"""The tail of a log: what was appended and may not be on disk yet, and how a flush puts it there.
 
-The *tail* is what a crash may have damaged: the last `.kafka` segment and the `.unflushed` ones
-after it (see `hermes.storage.segment` for why nothing else can be).
+An append goes into the page cache at the log's end. A flush puts on disk what was appended until
+it began: first the bytes, then the names of new files, then the promise that all this is there
+(`.kafka`), and at last, what the time indexes are told. Only then may the log show it to readers.
 
-It is scanned from the last point that is known to be on disk. A bad end is cut off; a segment that
-holds something valid keeps all that stands before it, damaged or not. `.unflushed` files that can't
-be reached from there are removed: nothing in them was ever visible. What is kept is synced, names
-included, and its end is noted as the next recovery point. So the cost follows what was not flushed,
-not the size of the log, and doing it again finds nothing to do.
+The log's lock guards a tail; `sync` and `write_indexes` run without it, under the log's lock for
+flushes, so that appends go on meanwhile. A tail lives from one opening of its log to the next.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import NamedTuple
 
 from hermes.storage.descriptors import DescriptorCache
-from hermes.storage.files import FileLayer, read_exactly, write_all
-from hermes.storage.recovery import RecoveryReport, scan
-from hermes.storage.segment import Segment
-from hermes.storage.segment_files import Part, count_reached, remove_segment, settle_names
+from hermes.storage.files import IOV_MAX, Buffer, FileLayer, write_all
+from hermes.storage.log_directory import LogDirectory
+from hermes.storage.segment import SEGMENT_SUFFIX, UNFLUSHED_SUFFIX, LogView, Segment
 from hermes.storage.settings import LogSettings
 
-__all__ = ["TailRecovery"]
+__all__ = ["FlushWork", "Tail"]
 
-_COPY_BYTES = 1024 * 1024
+#: How many entries wait for a flush at most; beyond it every second one is dropped, which makes
+#: the index coarser and never wrong.
+MAX_PENDING_ENTRIES = 4096
+
+#: Later than every time.
+_NEVER_MS = 2**63
+#: Earlier than every time.
+_NO_ENTRY_MS = -(2**63)
 
 
-class TailRecovery:
-    """Recovers the tail of one log.
+class FlushWork(NamedTuple):
+    """What one flush has to do: a snapshot, so that appends go on meanwhile.
+
+    Attributes:
+        end: where the log ended.
+        messages: how many messages it covers.
+        dirty: the segments to sync, oldest first, with their descriptors.
+        entries: (time_ms, end_offset) for the time indexes.
+        has_new_names: whether the directory must be synced.
+    """
+
+    end: int
+    messages: int
+    dirty: tuple[tuple[Segment, int], ...]
+    entries: list[tuple[int, int]]
+    has_new_names: bool
+
+
+class Tail:
+    """What isn't flushed of one log.
 
     Args:
         files: the file layer.
-        descriptors: opens the segments.
-        settings: the topic's settings.
-        now_ms: ms since 1970.
+        descriptors: opens segments. Those with bytes (or names) that aren't on disk yet stay open
+            until a flush has covered them.
+        directory: the log's directory.
+        end: where the log ends.
+        size_bytes: how large the active segment is.
+        has_new_names: whether the directory must be synced already.
+
+    Attributes:
+        end: the offset after the last byte appended; the next append starts there.
+        size_bytes: how large the active segment is.
+        messages: how many messages were appended and not flushed.
+        entries: (time_ms, end_offset), one for each ms with appends that no flush has taken yet.
+        descriptor: the active segment's; -1 when `prepare` must come before the next append.
+        roll_after_ms: the time after which the active segment is too old to be appended to.
     """
 
+    __slots__ = (
+        "_descriptors",
+        "_directory",
+        "_dirty",
+        "_entry_ms",
+        "_files",
+        "_flushing",
+        "_has_new_names",
+        "_pwrite",
+        "descriptor",
+        "end",
+        "entries",
+        "messages",
+        "roll_after_ms",
+        "size_bytes",
+    )
+
     def __init__(
-        self, files: FileLayer, descriptors: DescriptorCache, settings: LogSettings, now_ms: int
+        self,
+        files: FileLayer,
+        descriptors: DescriptorCache,
+        directory: LogDirectory,
+        end: int = 0,
+        size_bytes: int = 0,
+        *,
+        has_new_names: bool = False,
     ) -> None:
         self._files = files
         self._descriptors = descriptors
-        self._settings = settings
-        self._now_ms = now_ms
+        self._directory = directory
+        self._pwrite = files.pwrite
+        self.end = end
+        self.size_bytes = size_bytes
+        self.messages = 0
+        self.entries: list[tuple[int, int]] = []
+        self.descriptor = -1
+        self.roll_after_ms = _NEVER_MS
+        # Oldest first, contiguous up to the active one.
+        self._dirty: list[tuple[Segment, int]] = []
+        self._flushing: Sequence[tuple[int, int]] = ()
+        self._has_new_names = has_new_names
+        self._entry_ms = _NO_ENTRY_MS
 
-    def after_stop(self, parts: Sequence[Part]) -> tuple[tuple[Segment, ...], RecoveryReport]:
-        """Recover the tail that an unclean stop has left.
+    @property
+    def first_ms(self) -> int | None:
+        """When the oldest append that isn't flushed was made; None when there is none."""
+        entries = self._flushing or self.entries
+        return entries[0][0] if entries else None
 
-        Args:
-            parts: the last `.kafka` segment and all `.unflushed` ones behind it, in order.
+    # -- append ---------------------------------------------------------------------------------
 
-        Returns:
-            (the segments that remain, what was found).
-
-        Raises:
-            OSError: the disk failed.
-        """
-        return self._recover(parts, None, None)
-
-    def after_failure(
-        self,
-        segments: Sequence[Segment],
-        start: int,
-        end: int,
-        entries: Sequence[tuple[int, int]],
-    ) -> tuple[tuple[Segment, ...], RecoveryReport]:
-        """Recover the tail of a log that is in memory, after its disk failed.
-
-        What is valid is written again before it is synced: a failed fsync may have marked pages
-        as clean that never reached the disk.
-
-        Args:
-            segments: the one that holds `start` and all later ones.
-            start: the high watermark: what is before it is on disk.
-            end: where the log ended; bytes beyond it belong to appends that were refused.
-            entries: (time_ms, end_offset) of appends after `start`, for the time index.
-
-        Returns:
-            (the segments that remain, what was found).
+    def append(
+        self, buffers: Sequence[Buffer], byte_count: int, message_count: int, now_ms: int
+    ) -> int:
+        """Write at the end of the active segment; see `Log.append`.
 
         Raises:
-            CorruptLogError: a file isn't what it was.
-            OSError: the disk still fails.
+            OSError: nothing of it counts; `cut` must take off what was written of it.
         """
-        parts = [Part.of(segment, self._files) for segment in segments]
-        parts[-1].end = min(parts[-1].end, end)
-        return self._recover(parts, start, entries)
+        position = self.size_bytes
+        if len(buffers) == 1:
+            written = self._pwrite(self.descriptor, buffers[0], position)
+        else:
+            written = self._files.pwritev(self.descriptor, buffers[:IOV_MAX], position)
+        if written != byte_count:
+            self._write_rest(buffers, byte_count, written)
+        start = self.end
+        self.size_bytes = position + byte_count
+        self.end = end = start + byte_count
+        self.messages += message_count
+        if now_ms > self._entry_ms:
+            self._begin_entry(now_ms, end)
+        else:
+            self.entries[-1] = (self._entry_ms, end)
+        return start
 
-    def _recover(
-        self,
-        parts: Sequence[Part],
-        start: int | None,
-        entries: Sequence[tuple[int, int]] | None,
-    ) -> tuple[tuple[Segment, ...], RecoveryReport]:
-        reached = parts[: count_reached(parts)]
-        for part in reached:
-            self._scan(part, start)
-            start = None if start is None else part.end
-        with_content = [
-            number
-            for number, part in enumerate(reached, start=1)
-            if part.report.valid_end > part.segment.base_offset
-        ]
-        keep = max(with_content, default=1)
-        kept, dropped = reached[:keep], parts[keep:]
-        report = _summary(kept, dropped)
-        for part in kept:
-            self._secure(part, report.valid_end if part is kept[-1] else part.end, entries)
-        for part in dropped:
-            remove_segment(part.segment, self._files)
-        segments = tuple(part.segment for part in kept)
-        settle_names(segments, self._files)
-        return segments, report
+    def _write_rest(self, buffers: Sequence[Buffer], byte_count: int, written: int) -> None:
+        """Go on after a short write (or one of `IOV_MAX` buffers) where it stopped."""
+        rest = list(buffers)
+        if sum(map(len, rest)) != byte_count:
+            self.cut()
+            raise ValueError(f"byte_count is {byte_count}, the buffers hold {sum(map(len, rest))}")
+        skipped = 0
+        while rest and skipped + len(rest[0]) <= written:
+            skipped += len(rest[0])
+            del rest[0]
+        if rest:
+            rest[0] = memoryview(rest[0])[written - skipped :]
+            write_all(self._files, self.descriptor, rest, self.size_bytes + written)
 
-    @contextmanager
-    def _opened(self, segment: Segment) -> Iterator[int]:
-        descriptor = self._descriptors.acquire(segment.file, writable=True)
-        try:
-            yield descriptor
-        finally:
-            self._descriptors.release(segment.file)
+    def _begin_entry(self, now_ms: int, end: int) -> None:
+        """Note the first append of a new ms for the time index."""
+        if len(self.entries) >= MAX_PENDING_ENTRIES:
+            del self.entries[1:-1:2]
+        self.entries.append((now_ms, end))
+        self._entry_ms = now_ms
 
-    def _scan(self, part: Part, start: int | None) -> None:
-        """Scan a segment from `start`, or from the last point that its index can prove."""
-        segment = part.segment
-        with self._opened(segment) as descriptor:
-            segment.index.load(descriptor, part.end - segment.base_offset)
-            if start is None:
-                with suppress(OSError):  # it is a comfort
-                    segment.index.mend()
-                last = segment.index.last
-                start = segment.base_offset if last is None else last.end_offset
-            part.report = scan(
-                self._files,
-                descriptor,
-                start,
-                part.end,
-                base_offset=segment.base_offset,
-                max_message_bytes=self._settings.max_message_bytes,
-            )
+    def cut(self) -> None:
+        """Take off what an append that failed has written: it may hold whole messages.
 
-    def _secure(self, part: Part, end: int, entries: Sequence[tuple[int, int]] | None) -> None:
-        """Cut a segment at `end`, put on disk what was scanned, and note the end in its index."""
-        start = told_from = part.report.start
-        with self._opened(part.segment) as descriptor:
-            if entries is not None:
-                self._write_again(part, end, descriptor)
-            size = end - part.segment.base_offset
-            is_longer = self._files.fstat(descriptor).st_size > size
-            if is_longer:
-                self._files.ftruncate(descriptor, size)
-            if is_longer or end > start:
-                self._files.fdatasync(descriptor)
-            if entries is None:
-                # When it was appended is not known, only by when: that makes a gap of all of it.
-                entries = [(min(part.modified_ms, self._now_ms), end)]
-                told_from = end
+        Raises:
+            OSError: that can't be done.
+        """
+        self._files.ftruncate(self.descriptor, self.size_bytes)
+
+    def prepare(self, view: LogView, settings: LogSettings, now_ms: int) -> Segment | None:
+        """Get ready to append: open the active segment, roll if that is due.
+
+        Args:
+            view: the log's segments and its high watermark.
+            settings: when to roll.
+            now_ms: ms since 1970.
+
+        Returns:
+            The new active segment after a roll, for the view; else None.
+
+        Raises:
+            FileExistsError: a segment can't be created, since something has its name.
+            OSError: the disk failed, or there is no room or descriptor.
+        """
+        active = view.segments[-1]
+        max_age_ms = settings.segment_age_ms
+        rolled = None
+        if self.descriptor < 0:
+            self._pin(active)
+        size = self.size_bytes
+        if size and self.roll_after_ms == _NEVER_MS:
+            first = active.index.first()
+            self.roll_after_ms = (now_ms if first is None else first.time_ms) + max_age_ms
+        if size and (size > settings.segment_bytes or now_ms > self.roll_after_ms):
+            rolled = self._roll(is_flushed=view.high_watermark == self.end)
+            size = 0
+        # The earlier limit holds: a clock that was ahead when the segment began, and is right
+        # again, must not keep it from ageing.
+        limit = now_ms + max_age_ms
+        self.roll_after_ms = min(self.roll_after_ms, limit) if size else limit
+        return rolled
+
+    def _pin(self, active: Segment) -> None:
+        """Open the active segment and keep it open until a flush has covered it."""
+        if not self._dirty or self._dirty[-1][0] is not active:
+            descriptor = self._descriptors.acquire(active.file, writable=True)
+            self._dirty.append((active, descriptor))
+            # An index that can't be read is done without.
             with suppress(OSError):
-                fitting = [entry for entry in entries if start < entry[1] <= end]
-                part.segment.index.append(fitting, descriptor, start=told_from)
+                active.index.load(descriptor, self.size_bytes)
+        self.descriptor = self._dirty[-1][1]
 
-    def _write_again(self, part: Part, end: int, descriptor: int) -> None:
-        base = part.segment.base_offset
-        for position in range(part.report.start - base, end - base, _COPY_BYTES):
-            length = min(_COPY_BYTES, end - base - position)
-            data = read_exactly(self._files, descriptor, length, position)
-            write_all(self._files, descriptor, [data], position)
+    def _roll(self, *, is_flushed: bool) -> Segment:
+        """Begin a new segment at the end of the log; it is created, never taken over."""
+        suffix = SEGMENT_SUFFIX if is_flushed else UNFLUSHED_SUFFIX
+        segment = Segment(self._files, self._directory.path, self.end, suffix)
+        if not is_flushed:
+            segment.check_final_name()
+        self._directory.check()
+        self.begin(segment)
+        return segment
 
+    def begin(self, segment: Segment) -> None:
+        """Create a segment at the end of the log, and append to it from now on.
 
-def _summary(kept: Sequence[Part], dropped: Sequence[Part]) -> RecoveryReport:
-    """Sum up: a bad tail that a kept segment follows is a bad range; what goes is counted."""
-    bad_ranges: list[tuple[int, int]] = []
-    for part in kept:
-        bad_ranges.extend(part.report.bad_ranges)
-        if part is not kept[-1] and part.report.dropped_bytes:
-            bad_ranges.append((part.report.valid_end, part.end))
-    lost = sum(part.end - part.segment.base_offset for part in dropped)
-    return RecoveryReport(
-        start=kept[0].report.start,
-        valid_end=kept[-1].report.valid_end,
-        messages=sum(part.report.messages for part in kept),
-        bad_ranges=tuple(bad_ranges),
-        dropped_bytes=kept[-1].report.dropped_bytes + lost,
-    )
+        Args:
+            segment: a new one.
+
+        Raises:
+            OSError: it can't be created; nothing was changed.
+        """
+        self.descriptor = self._descriptors.create(segment.file)
+        segment.index.begin()
+        self._dirty.append((segment, self.descriptor))
+        self._has_new_names = True
+        self._entry_ms = _NO_ENTRY_MS
+        self.size_bytes = 0
+
+    def begin_alone(self, segment: Segment) -> None:
+        """Create a segment that is to be all of the log.
+
+        Args:
+            segment: a new one.
+
+        Raises:
+            OSError: it can't be created; nothing was changed.
+        """
+        others = [each for each, _ in self._dirty]
+        self.begin(segment)
+        self.forget(others)
+        # `prepare` has more to do before it is appended to.
+        self.stop()
+
+    def stop(self) -> None:
+        """Append no more."""
+        self.descriptor = -1
+
+    def release(self) -> None:
+        """Append no more, and let go of all segments."""
+        self.descriptor = -1
+        self.forget([segment for segment, _ in self._dirty])
+
+    def forget(self, segments: Sequence[Segment]) -> None:
+        """Let go of segments that are flushed, or that no flush will find any more.
+
+        Args:
+            segments: some of the log's.
+        """
+        for segment, _ in self._dirty:
+            if segment in segments:
+                self._descriptors.release(segment.file)
+        self._dirty = [each for each in self._dirty if each[0] not in segments]
+
+    # -- flush ----------------------------------------------------------------------------------
+
+    def take(self) -> FlushWork:
+        """Say what must be flushed; what comes later is for the next flush."""
+        entries, dirty = self.entries, tuple(self._dirty)
+        work = FlushWork(self.end, self.messages, dirty, entries, self._has_new_names)
+        self._flushing = entries
+        self.entries = []
+        self._entry_ms = _NO_ENTRY_MS
+        self._has_new_names = False
+        return work
+
+    def put_back(self, work: FlushWork) -> None:
+        """After a flush that came to nothing, or not to its end: leave it all for another.
+
+        Args:
+            work: what that flush had to do.
+        """
+        self.entries[:0] = work.entries
+        self._flushing = ()
+        # It may have made and renamed files.
+        self._has_new_names = True
+
+    def sync(self, work: FlushWork) -> None:
+        """Put data on disk, then names, then give `.unflushed` segments their final names.
+
+        Args:
+            work: what is to be flushed.
+
+        Raises:
+            OSError: the disk failed, there is no descriptor, or the files aren't where they were.
+        """
+        for _, descriptor in work.dirty:
+            self._files.fdatasync(descriptor)
+        segments = [segment for segment, _ in work.dirty]
+        # Before anything is promised, and after what takes long.
+        self._directory.check(segments)
+        has_new_names = work.has_new_names
+        for segment in segments:
+            if segment.index.last is None and segment.base_offset < work.end:
+                with suppress(OSError):
+                    has_new_names |= segment.index.ensure_file()
+        if has_new_names:
+            self._directory.sync()
+        self._directory.sync_parent()
+        drafts = [segment for segment in segments if not segment.is_flushed_name]
+        for segment in drafts:
+            segment.rename_flushed()
+        if drafts:
+            self._directory.sync()
+
+    def write_indexes(self, work: FlushWork, start: int) -> int:
+        """Write what has become true into the time indexes.
+
+        Args:
+            work: what was flushed.
+            start: where it began: the high watermark before this flush.
+
+        Returns:
+            How many indexes could not be written. That costs accuracy, and no message.
+        """
+        failures = 0
+        ends = [*(segment.base_offset for segment, _ in work.dirty[1:]), work.end]
+        for (segment, descriptor), end in zip(work.dirty, ends, strict=False):
+            base = segment.base_offset
+            entries = [each for each in work.entries if base < each[1] <= end]
+            is_complete = segment is not work.dirty[-1][0]
+            try:
+                segment.index.load(descriptor, end - base)
+                segment.index.append(
+                    entries, descriptor, start=max(base, start), complete=is_complete
+                )
+            except OSError:
+                failures += 1
+        return failures
+
+    def finish(self, work: FlushWork) -> None:
+        """After a flush: let go of what has become clean.
+
+        Args:
+            work: what was flushed.
+        """
+        self.messages -= work.messages
+        self._flushing = ()
+        # Clean is what ends where the flush did, active or not: while the last segment was being
+        # synced it may have grown, and the log have rolled to another one.
+        ends = [*(segment.base_offset for segment, _ in self._dirty[1:]), self.end]
+        clean = 0
+        for (segment, _), end in zip(work.dirty, ends, strict=False):
+            if end > work.end:
+                break
+            self._descriptors.release(segment.file)
+            clean += 1
+        del self._dirty[:clean]
+        if not self._dirty:
+            self.descriptor = -1

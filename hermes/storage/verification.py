@@ -168,7 +168,7 @@ class DirectoryCheck:
         if not found.settled:
             yield self._notice(directory, "holds no segment; the broker starts it at 0")
         segments = [*found.settled, *found.reached]
-        # Up to here the next start recovers nothing: see `hermes.storage.tail`.
+        # Up to here the next start recovers nothing: see `hermes.storage.tail_recovery`.
         sound = len(segments)
         if _is_unclean(directory):
             sound -= len(found.reached) + 1

@@ -370,6 +370,28 @@ def test_a_flush_without_a_descriptor_is_tried_again(tmp_path: Path, number: int
     assert not list((tmp_path / "clicks-0").glob("*.unflushed"))
 
 
+def test_an_append_during_a_flush_of_nothing_that_fails_still_has_a_time(tmp_path: Path) -> None:
+    """A flush that is due by the age of the oldest append would never come."""
+
+    class Meanwhile(FaultyFiles):
+        def before(self, name, arguments):  # type: ignore[no-untyped-def]
+            if name == "fsync_directory" and not log.end_offset:
+                append(log, message("meanwhile"), now_ms=NOW_MS + 5)
+            return super().before(name, arguments)
+
+    files = Meanwhile(error=EMFILE, only=("fsync_directory",), stays=True)
+    log = Log("clicks", 0, str(tmp_path / "clicks-0"), settings(), files)
+    (tmp_path / "clicks-0").mkdir()
+    log.open(clean=False, now_ms=NOW_MS, is_new_directory=True)
+    files.fail_at = files.counted
+    with pytest.raises(StorageError, match="Too many open files"):
+        log.flush()
+    assert log.first_unflushed_ms == NOW_MS + 5
+    files.fail_at = None
+    log.flush()
+    assert log.first_unflushed_ms is None
+
+
 def test_a_read_without_a_descriptor_is_an_error_of_ours(tmp_path: Path) -> None:
     files = FaultyFiles(error=EMFILE, only=("open_append", "open_read"), stays=True)
     log = open_log(tmp_path / "clicks-0", files)

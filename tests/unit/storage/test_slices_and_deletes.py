@@ -172,12 +172,12 @@ def test_a_log_that_has_grown_since_the_decision_keeps_its_active_segment(tmp_pa
     assert read_all(log) == PARTS[0] + PARTS[1]
 
 
-def test_an_append_while_the_stand_in_is_made_keeps_the_active_segment(tmp_path: Path) -> None:
+def test_an_append_before_a_stand_in_is_made_keeps_the_active_segment(tmp_path: Path) -> None:
     class RacingFiles(WatchedFiles):
-        """Appends just when the stand-in has been created."""
+        """Appends when the flush before the exchange has taken what it takes."""
 
         def after(self, name, arguments, result):  # type: ignore[no-untyped-def]
-            if name == "open_new" and log.is_ready:
+            if name == "fdatasync" and log.is_ready:
                 log.is_ready = False
                 append(log, PARTS[1])
 
@@ -189,10 +189,10 @@ def test_an_append_while_the_stand_in_is_made_keeps_the_active_segment(tmp_path:
     log = ReadyLog("clicks", 0, str(tmp_path / "clicks-0"), settings(1000), files)
     log.open(clean=True, now_ms=NOW_MS)
     append(log, PARTS[0])
-    log.flush()
     log.is_ready = True
 
     assert log.delete_oldest(1) == 0
+    assert not log.is_ready
 
     log.flush()
     assert read_all(log) == PARTS[0] + PARTS[1]

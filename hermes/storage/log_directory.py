@@ -1,0 +1,123 @@
+"""The directory of one log: whether it is still the one that was opened, its syncs, its deletion.
+
+A broker that goes on writing into files whose names are gone acknowledges what nobody will find
+again. So the directory's identity, and those of the files in it, are checked with every flush and
+roll, and before anything is deleted.
+"""
+
+import os
+from collections.abc import Sequence
+from errno import ESTALE
+from stat import S_ISLNK
+
+from hermes.storage.descriptors import DescriptorCache
+from hermes.storage.files import FileLayer, Identity, identity
+from hermes.storage.segment import INDEX_SUFFIX, SEGMENT_SUFFIX, Segment, parse_segment_name
+
+__all__ = ["LogDirectory"]
+
+
+class LogDirectory:
+    """A partition's directory; all calls block, and belong into worker threads (but for `check`).
+
+    Args:
+        path: the directory.
+        files: the file layer.
+        descriptors: gives idle descriptors up when there is none for a sync.
+
+    Attributes:
+        path: as given.
+        identity: which directory was opened; None before that.
+        is_new: whether its own name may be in memory only, so that the next sync of its names
+            must cover its parent as well.
+    """
+
+    def __init__(self, path: str, files: FileLayer, descriptors: DescriptorCache) -> None:
+        self.path = path
+        self.identity: Identity | None = None
+        self.is_new = False
+        self._files = files
+        self._descriptors = descriptors
+
+    def look(self) -> Identity:
+        """Find out which directory has the path now.
+
+        Raises:
+            OSError: there is none, or it can't be looked at.
+        """
+        return identity(self._files.stat(self.path))
+
+    def check(self, segments: Sequence[Segment] = ()) -> None:
+        """Make sure that the names still lead to what was opened.
+
+        Args:
+            segments: the ones to look for. That they are where they were shows that their
+                directory is; without any, the directory itself is looked at.
+
+        Raises:
+            OSError: they don't: what is written goes where nobody will find it.
+        """
+        try:
+            is_same = bool(segments) or self.look() == self.identity
+            for segment in segments:
+                is_same &= identity(self._files.lstat(segment.path)) == segment.file.identity
+        except (FileNotFoundError, NotADirectoryError):
+            is_same = False
+        if not is_same:
+            raise OSError(
+                ESTALE,
+                f"{self.path} or a file in it was removed, replaced or unmounted; put back "
+                "what was there, or restart the broker to go on with what is there now",
+            )
+
+    def sync(self) -> None:
+        """Put on disk which files the directory has.
+
+        Raises:
+            OSError: the disk failed, or there is no descriptor.
+        """
+        self._descriptors.opening(self._files.fsync_directory, self.path)
+
+    def sync_parent(self) -> None:
+        """Put on disk that the directory exists, unless that is known to be.
+
+        Raises:
+            OSError: as for `sync`.
+        """
+        if self.is_new:
+            self._descriptors.opening(self._files.fsync_directory, os.path.dirname(self.path))
+            self.is_new = False
+
+    def delete(self) -> None:
+        """Delete the log's files, oldest segment first, and the directory: a crash leaves a log.
+
+        Files that aren't ours are left alone, and with them the directory.
+
+        Raises:
+            OSError: something can't be deleted, or it isn't the directory that was opened.
+        """
+        try:
+            current = self.look()
+        except FileNotFoundError:
+            return
+        if self.identity not in (None, current):
+            text = "it is not the directory that was opened; nothing was deleted"
+            raise OSError(ESTALE, text, self.path)
+        for name in self._own_files():
+            self._files.unlink(os.path.join(self.path, name))
+            if name.endswith(SEGMENT_SUFFIX):
+                self._files.fsync_directory(self.path)
+        if S_ISLNK(self._files.lstat(self.path).st_mode):
+            self._files.unlink(self.path)
+        else:
+            self._files.rmdir(self.path)
+
+    def _own_files(self) -> list[str]:
+        """The names of segments and indexes in the directory, in the order to delete them."""
+        parsed = [
+            (base, suffix != INDEX_SUFFIX, name)
+            for name in self._files.listdir(self.path)
+            for base, suffix in [parse_segment_name(name) or (-1, "")]
+            if suffix
+        ]
+        return [name for _, _, name in sorted(parsed)]
