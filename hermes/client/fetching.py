@@ -8,7 +8,7 @@ than the client wants to hold (an error), or damaged (find the next good one).
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeVar
 
 from hermes.client.arguments import check_fetch, check_fetches, check_number
 from hermes.client.conversations import Conversation, Exchange, Pause, named
@@ -45,6 +45,9 @@ __all__ = [
     "polling_fetch",
     "waiting_fetch",
 ]
+
+_T = TypeVar("_T")
+_R = TypeVar("_R", bound=tuple[Any, ...])
 
 DEFAULT_MAX_FETCH_BYTES: Final = 64 * 1024 * 1024
 
@@ -87,8 +90,14 @@ class _CountingMessageSet(MessageSet):
     tell: Callable[[int], None] | None
 
     def iterate(self, *, deep: bool = True) -> Iterator[MessageAndOffset]:
+        return self._counted(super().iterate(deep=deep))
+
+    def rows(self, make: type[_R], source: tuple[str, int, int], most: int) -> Iterator[list[_R]]:
+        return self._counted(super().rows(make, source, most))
+
+    def _counted(self, iteration: Iterator[_T]) -> Iterator[_T]:
         try:
-            yield from super().iterate(deep=deep)
+            yield from iteration
         finally:
             if self.tell is not None and self.skipped_count:
                 self.tell(self.skipped_count)

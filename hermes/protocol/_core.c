@@ -267,6 +267,25 @@ count_uncompressed(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_
     return Py_BuildValue("nn", count, position);
 }
 
+static PyObject *
+whole_bytes(PyObject *Py_UNUSED(module), PyObject *data)
+{
+    Py_buffer view;
+    if (PyObject_GetBuffer(data, &view, PyBUF_SIMPLE) < 0) {
+        return NULL;
+    }
+    Py_ssize_t position = 0;
+    while (view.len - position >= 4) {
+        uint32_t size = read_uint32((const uint8_t *)view.buf + position);
+        if (size > INT32_MAX || (size_t)(view.len - position) - 4 < size) {
+            break;
+        }
+        position += 4 + (Py_ssize_t)size;
+    }
+    PyBuffer_Release(&view);
+    return PyLong_FromSsize_t(position);
+}
+
 /* -- the encoder ------------------------------------------------------------------------------ */
 
 /* How many bytes payloads take in a set; -1 if one of them isn't plain bytes, or too large. */
@@ -333,6 +352,55 @@ encode_plain(PyObject *module, PyObject *sequence)
     return encoded;
 }
 
+/* -- what messages become --------------------------------------------------------------------- */
+
+/* How tuple makes a tuple of a subtype. It is asked rather than imitated: since 3.14 tuples hold
+ * their hash, and allocating one is no longer all that it takes. */
+static newfunc make_tuple;
+
+/* Not tuple itself: it would hand out the fields, which are ours, instead of a copy. */
+static int
+is_tuple_type(PyObject *make)
+{
+    if ((PyTypeObject *)make == &PyTuple_Type
+        || !PyType_IsSubtype((PyTypeObject *)make, &PyTuple_Type)) {
+        PyErr_SetString(PyExc_TypeError, "expected a type derived from tuple");
+        return 0;
+    }
+    return 1;
+}
+
+typedef struct {
+    PyObject *offset; /* of the data; borrowed */
+    long long small;  /* the same if all offsets of the data fit, else -1 */
+} Base;
+
+static Base
+base_of(PyObject *offset, Py_ssize_t data_bytes)
+{
+    int overflow;
+    Base base = {offset, PyLong_AsLongLongAndOverflow(offset, &overflow)};
+    if (overflow || base.small > LLONG_MAX - data_bytes) {
+        base.small = -1;
+    }
+    return base;
+}
+
+static PyObject *
+offset_of(const Base *base, Py_ssize_t position)
+{
+    if (base->small >= 0) {
+        return PyLong_FromLongLong(base->small + position);
+    }
+    PyObject *number = PyLong_FromSsize_t(position);
+    if (number == NULL) {
+        return NULL;
+    }
+    PyObject *offset = PyNumber_Add(base->offset, number);
+    Py_DECREF(number);
+    return offset;
+}
+
 /* -- payloads --------------------------------------------------------------------------------- */
 
 static PyObject *
@@ -357,6 +425,64 @@ collect_plain(PyObject *Py_UNUSED(module), PyObject *args)
     return failed ? NULL : PyLong_FromSsize_t(position);
 }
 
+/* -- rows ------------------------------------------------------------------------------------- */
+
+/* Append the row of a message: `fields` with payload, offset and next offset in their places. The
+ * row before it has this one's offset already. */
+static int
+append_row(PyObject *rows, PyObject *make, PyObject *arguments, const Message *message,
+           PyObject *offset, PyObject *next_offset)
+{
+    PyObject *fields = PyTuple_GetItem(arguments, 0); /* only `arguments` has it: it may be set */
+    PyObject *payload = payload_of(message);
+    if (payload == NULL || PyTuple_SetItem(fields, 0, payload) < 0
+        || PyTuple_SetItem(fields, 3, Py_NewRef(offset)) < 0
+        || PyTuple_SetItem(fields, 4, Py_NewRef(next_offset)) < 0) {
+        return -1;
+    }
+    PyObject *row = make_tuple((PyTypeObject *)make, arguments, NULL);
+    int failed = row == NULL ? -1 : PyList_Append(rows, row);
+    Py_XDECREF(row);
+    return failed;
+}
+
+static PyObject *
+collect_rows(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    PyObject *make, *base_offset, *topic, *partition, *broker;
+    Py_buffer view;
+    Py_ssize_t position, most, count = 0;
+    Message message;
+    if (!PyArg_ParseTuple(args, "O!y*nO!(OOO)n", &PyType_Type, &make, &view, &position,
+                          &PyLong_Type, &base_offset, &topic, &partition, &broker, &most)) {
+        return NULL;
+    }
+    const Base base = base_of(base_offset, view.len);
+    PyObject *rows = is_tuple_type(make) ? PyList_New(0) : NULL;
+    PyObject *arguments = Py_BuildValue("((OOOOOO))", Py_None, topic, partition, Py_None, Py_None,
+                                        broker);
+    PyObject *offset = offset_of(&base, position);
+    int failed = rows == NULL || arguments == NULL || offset == NULL;
+    while (!failed && count < most && find_message(view.buf, position, view.len, 1, &message)
+           && crc32_of_any(message.payload, message.payload_bytes) == message.crc) {
+        PyObject *next_offset = offset_of(&base, message.following);
+        failed = next_offset == NULL
+                 || append_row(rows, make, arguments, &message, offset, next_offset) < 0;
+        Py_DECREF(offset);
+        offset = next_offset;
+        position = message.following;
+        count++;
+    }
+    PyBuffer_Release(&view);
+    Py_XDECREF(arguments);
+    Py_XDECREF(offset);
+    if (failed) {
+        Py_XDECREF(rows);
+        return NULL;
+    }
+    return Py_BuildValue("Nn", rows, position);
+}
+
 /* -- the iterator ----------------------------------------------------------------------------- */
 
 /* Stands for the generator in Python, and behaves as one: an error is its end, and it can't be
@@ -366,33 +492,13 @@ typedef struct {
     PyTypeObject *make;  /* a type of tuples: (payload, magic, attributes, crc) */
     PyObject *unusual;   /* asked what to do at a position; NULL after the end */
     PyObject *unwound;   /* an iterator over what it gave, or NULL */
-    PyObject *base;      /* the offset of the data */
-    long long small_base; /* the same if all offsets fit, else -1 */
+    Base base;           /* its offset is owned */
     Py_buffer view;
     Py_ssize_t position;
     PyObject *arguments; /* (fields,) */
     PyObject *fields;    /* of the message under way; borrowed, as only its one owner may set items */
     int is_running;
 } Messages;
-
-/* How tuple makes a tuple of a subtype. It is asked rather than imitated: since 3.14 tuples hold
- * their hash, and allocating one is no longer all that it takes. */
-static newfunc make_tuple;
-
-static PyObject *
-offset_of(Messages *self, Py_ssize_t position)
-{
-    if (self->small_base >= 0) {
-        return PyLong_FromLongLong(self->small_base + position);
-    }
-    PyObject *number = PyLong_FromSsize_t(position);
-    if (number == NULL) {
-        return NULL;
-    }
-    PyObject *offset = PyNumber_Add(self->base, number);
-    Py_DECREF(number);
-    return offset;
-}
 
 static PyObject *
 message_and_offset(Messages *self, const Message *message)
@@ -406,7 +512,7 @@ message_and_offset(Messages *self, const Message *message)
         return NULL;
     }
     PyObject *made = make_tuple(self->make, self->arguments, NULL);
-    PyObject *offset = made == NULL ? NULL : offset_of(self, message->following);
+    PyObject *offset = made == NULL ? NULL : offset_of(&self->base, message->following);
     PyObject *pair = offset == NULL ? NULL : PyTuple_New(2);
     if (pair == NULL) {
         Py_XDECREF(made);
@@ -469,7 +575,7 @@ messages_clear(Messages *self)
     Py_CLEAR(self->make);
     Py_CLEAR(self->unusual);
     Py_CLEAR(self->unwound);
-    Py_CLEAR(self->base);
+    Py_CLEAR(self->base.offset);
     Py_CLEAR(self->arguments);
     PyBuffer_Release(&self->view);
     return 0;
@@ -501,7 +607,7 @@ messages_traverse(Messages *self, visitproc visit, void *arg)
     Py_VISIT(self->make);
     Py_VISIT(self->unusual);
     Py_VISIT(self->unwound);
-    Py_VISIT(self->base);
+    Py_VISIT(self->base.offset);
     Py_VISIT(self->arguments);
     Py_VISIT(self->view.obj);
     return 0;
@@ -542,10 +648,7 @@ iterate(PyObject *module, PyObject *args)
                           &unusual)) {
         return NULL;
     }
-    /* Not tuple itself: it would hand out the fields, which are ours, instead of a copy. */
-    if ((PyTypeObject *)make == &PyTuple_Type
-        || !PyType_IsSubtype((PyTypeObject *)make, &PyTuple_Type)) {
-        PyErr_SetString(PyExc_TypeError, "expected a type derived from tuple");
+    if (!is_tuple_type(make)) {
         return NULL;
     }
     State *state = PyModule_GetState(module);
@@ -555,18 +658,14 @@ iterate(PyObject *module, PyObject *args)
     }
     self->make = (PyTypeObject *)Py_NewRef(make);
     self->unusual = Py_NewRef(unusual);
-    self->base = Py_NewRef(base);
+    self->base.offset = Py_NewRef(base);
     self->arguments = Py_BuildValue("((Oiii))", Py_None, 1, 0, 0);
     if (self->arguments == NULL || PyObject_GetBuffer(data, &self->view, PyBUF_SIMPLE) < 0) {
         Py_DECREF(self);
         return NULL;
     }
     self->fields = PyTuple_GetItem(self->arguments, 0);
-    int overflow;
-    self->small_base = PyLong_AsLongLongAndOverflow(base, &overflow);
-    if (overflow || self->small_base > LLONG_MAX - self->view.len) {
-        self->small_base = -1;
-    }
+    self->base = base_of(base, self->view.len);
     return (PyObject *)self;
 }
 
@@ -606,11 +705,13 @@ module_clear(PyObject *module)
 
 static PyMethodDef functions[] = {
     {"collect_plain", collect_plain, METH_VARARGS, NULL},
+    {"collect_rows", collect_rows, METH_VARARGS, NULL},
     {"count_plain", (PyCFunction)(void (*)(void))count_plain, METH_FASTCALL,
      NULL},
     {"count_uncompressed", (PyCFunction)(void (*)(void))count_uncompressed, METH_FASTCALL, NULL},
     {"encode_plain", encode_plain, METH_O, NULL},
     {"iterate", iterate, METH_VARARGS, NULL},
+    {"whole_bytes", whole_bytes, METH_O, NULL},
     {NULL, NULL, 0, NULL},
 };
 

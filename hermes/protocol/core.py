@@ -13,10 +13,12 @@ from hermes.protocol import loops
 __all__ = [
     "KIND",
     "collect_plain",
+    "collect_rows",
     "count_plain",
     "count_uncompressed",
     "encode_plain",
     "iterate",
+    "whole_bytes",
 ]
 
 
@@ -37,14 +39,18 @@ KIND: Final = "pure" if _loops is loops else "compiled"
 if TYPE_CHECKING:
     from hermes.protocol.loops import (
         collect_plain,
+        collect_rows,
         count_plain,
         count_uncompressed,
         encode_plain,
         iterate,
+        whole_bytes,
     )
 else:
     collect_plain = _loops.collect_plain
+    collect_rows = _loops.collect_rows
     count_plain = _loops.count_plain
     count_uncompressed = _loops.count_uncompressed
     encode_plain = _loops.encode_plain
     iterate = _loops.iterate
+    whole_bytes = _loops.whole_bytes

@@ -20,10 +20,12 @@ __all__ = [
     "PLAIN_FLAGS",
     "Unusual",
     "collect_plain",
+    "collect_rows",
     "count_plain",
     "count_uncompressed",
     "encode_plain",
     "iterate",
+    "whole_bytes",
 ]
 
 #: uint32 length | uint16 magic and attributes | uint32 crc. A negative length is too large when
@@ -33,10 +35,13 @@ PLAIN: Final = struct.Struct(">IHI")
 #: What magic and attributes, read as one uint16, are in a plain message. Free attribute bits that
 #: are set are allowed as well, but so rare that they don't count as plain.
 PLAIN_FLAGS: Final = 0x0100
+# int32 length
+_SIZE: Final = struct.Struct(">i")
 # The bits of these flags that make a message of magic 1 an uncompressed one.
 _MAGIC_AND_CODEC: Final = 0xFF03
 
 _M = TypeVar("_M")
+_R = TypeVar("_R", bound=tuple[Any, ...])
 
 #: Takes what stands at a position: what to yield and the position behind it; None ends the set.
 Unusual: TypeAlias = Callable[[int], tuple[Iterable[tuple[_M, int]], int] | None]
@@ -102,6 +107,48 @@ def collect_plain(data: bytes, position: int, payloads: list[bytes]) -> int:
         append(payload)
         position = following
     return position
+
+
+def collect_rows(
+    make: type[_R],
+    data: bytes,
+    position: int,
+    base_offset: int,
+    source: tuple[str, int, int],
+    most: int,
+) -> tuple[list[_R], int]:
+    """Make rows of the plain messages from a position on.
+
+    A row is `(payload, topic, partition, offset, next offset, broker)`. Rows take less than
+    messages with their offsets, and less still when many are made at once.
+
+    Args:
+        make: the type of the rows: a type of tuples, whose own `__new__` is not called.
+        data: holds the messages.
+        position: where the first one starts; within the data.
+        base_offset: the offset of the data's first byte.
+        source: topic, partition and broker, which stand in each row.
+        most: how many rows to make at most.
+
+    Returns:
+        The rows, whose payloads are copies, and the position behind the last of them.
+    """
+    unpack, new = PLAIN.unpack_from, tuple.__new__
+    topic, partition, broker = source
+    rows: list[_R] = []
+    append = rows.append
+    last = len(data) - PLAIN.size
+    offset = base_offset + position
+    while position <= last and len(rows) < most:
+        size, flags, crc = unpack(data, position)
+        end = position + 4 + size
+        payload = data[position + 10 : end]
+        if flags != PLAIN_FLAGS or end > len(data) or crc32(payload) != crc or size < 6:
+            break
+        next_offset = base_offset + end
+        append(new(make, (payload, topic, partition, offset, next_offset, broker)))
+        position, offset = end, next_offset
+    return rows, position
 
 
 def count_plain(data: Buffer, start: int, end: int) -> int:
@@ -188,3 +235,25 @@ def encode_plain(payloads: list[bytes]) -> bytes:
     parts[::2] = [pack(len(each) + 6, PLAIN_FLAGS, crc32(each)) for each in payloads]
     parts[1::2] = payloads
     return b"".join(parts)
+
+
+def whole_bytes(data: bytes) -> int:
+    """Measure the whole messages at the beginning of a set, by their lengths alone.
+
+    Args:
+        data: the set.
+
+    Returns:
+        Where a message that is not all there, or has a negative length, starts; or the end.
+    """
+    unpack = _SIZE.unpack_from
+    end = len(data)
+    position, following = 0, 4
+    while following <= end:
+        size = unpack(data, position)[0]
+        following = position + 4 + size
+        if size < 0 or following > end:
+            break
+        position = following
+        following += 4
+    return position

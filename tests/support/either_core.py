@@ -17,6 +17,7 @@ __all__ = [
     "using",
     "what_a_broker_sees",
     "what_a_consumer_sees",
+    "what_a_consumer_sees_in_rows",
     "what_is_counted",
     "what_is_encoded",
 ]
@@ -58,6 +59,30 @@ def what_a_consumer_sees(data: bytes, base: int, on_corrupt: Any, deep: bool) ->
     return seen, message_set.valid_bytes, message_set.next_offset, message_set.skipped_count
 
 
+class _Row(tuple[Any, ...]):
+    __slots__ = ()
+
+
+def what_a_consumer_sees_in_rows(
+    data: bytes, base: int, on_corrupt: Any, most: int
+) -> tuple[Any, ...]:
+    """The same of the messages in all compressed ones, payloads and offsets only."""
+    message_set = MessageSet(data, base, on_corrupt=on_corrupt, max_expanded_bytes=2_000)
+    seen: list[object] = []
+    end = base
+    try:
+        for rows in message_set.rows(_Row, ("t", 2, 3), most):
+            for row in rows:
+                payload, topic, partition, offset, next_offset, broker = row
+                assert (type(row), topic, partition, broker) == (_Row, "t", 2, 3)
+                assert offset >= end  # more behind what was skipped, or an empty compressed set
+                seen.append((payload, next_offset))
+                end = next_offset
+    except HermesError as error:
+        seen.append(_told(error))
+    return seen, message_set.valid_bytes, message_set.next_offset, message_set.skipped_count
+
+
 def what_a_broker_sees(data: bytes, max_message_bytes: int) -> tuple[Any, ...]:
     """What may be appended of a set, or why nothing may."""
     try:
@@ -77,6 +102,7 @@ def what_is_counted(data: bytes, start: int, end: int) -> tuple[Any, ...]:
         core.count_uncompressed(data, start, end),
         core.collect_plain(data, start, collected),
         collected,
+        core.whole_bytes(data),
     )
 
 

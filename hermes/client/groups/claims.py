@@ -16,13 +16,11 @@ that the reader takes at the moment when the run is closed is noticed later, but
 import threading
 from collections import deque
 from collections.abc import Iterator
-from itertools import islice
 from operator import length_hint
 from typing import Any, Final, NamedTuple
 
 from hermes.coordination.layout import BrokerPartition
 from hermes.coordination.sessions import Lease
-from hermes.errors import HermesError
 from hermes.protocol import MessageSet
 
 __all__ = ["Claim", "StreamMessage"]
@@ -187,29 +185,11 @@ class Claim:
                 self.fetch_offset = following
             else:
                 self.needs_iteration = True
-            chunk = _Chunk(messages, self._runs(messages))
+            source = (self.topic, self.partition.partition, self.partition.broker_id)
+            chunk = _Chunk(messages, messages.rows(StreamMessage, source, _RUN_MESSAGES))
             self._chunks.append(chunk)
             self._buffered_bytes += chunk.size_bytes
             self.lock.notify_all()
-
-    def _runs(self, messages: MessageSet) -> Iterator[list[StreamMessage]]:
-        """Iterate over messages in runs; what stands before a damaged message is one, too."""
-        broker_id, partition = self.partition
-        topic, offset, damage = self.topic, messages.base_offset, None
-        pairs = iter(messages)
-        while damage is None:
-            run: list[StreamMessage] = []
-            try:
-                for (payload, *_), end in islice(pairs, _RUN_MESSAGES):
-                    run.append(StreamMessage(payload, topic, partition, offset, end, broker_id))
-                    offset = end
-            except HermesError as error:
-                damage = error
-            if run:
-                yield run
-            elif damage is None:
-                return
-        raise damage
 
     # -- handing out ----------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from either_core import (
     using,
     what_a_broker_sees,
     what_a_consumer_sees,
+    what_a_consumer_sees_in_rows,
     what_is_counted,
     what_is_encoded,
 )
@@ -85,6 +86,19 @@ def with_each(what: Callable[..., object], *arguments: object) -> None:
 )
 def test_a_consumer_sees_the_same(data: bytes, base: int, on_corrupt: str, deep: bool) -> None:
     with_each(what_a_consumer_sees, data, base, on_corrupt, deep)
+
+
+@settings(max_examples=400)
+@given(sets(), st.sampled_from([0, (1 << 63) - 100]), st.sampled_from(["raise", "skip"]))
+def test_rows_say_what_messages_say(data: bytes, base: int, on_corrupt: str) -> None:
+    def rows() -> object:
+        messages, *ends = what_a_consumer_sees(data, base, on_corrupt, deep=True)
+        seen = [(m[1][0], m[2]) if isinstance(m[1], tuple) else m for m in messages]
+        for most in (1, 3, 1000):
+            assert what_a_consumer_sees_in_rows(data, base, on_corrupt, most) == (seen, *ends)
+        return seen
+
+    with_each(rows)
 
 
 @settings(max_examples=400)

@@ -144,6 +144,8 @@ def everything_once(sets, payloads):
         core.count_plain(each, 0, len(each))
         core.count_uncompressed(memoryview(each), 0, len(each))
         core.collect_plain(each, 0, [])
+        core.whole_bytes(each)
+        list(message_set.rows(Message, ("t", 0, 1), 2))
     encode_message_set(payloads)
     for wrong in ([b"a", 5], ["text"], [bytearray(2)]):
         with contextlib.suppress(TypeError):
@@ -173,6 +175,39 @@ def test_nothing_is_leaked():
     assert grown < 16 * rounds  # as much as the smallest object, lost once per round
     grown_counts = [sys.getrefcount(each) - was for each, was in zip(watched, counts, strict=True)]
     assert max(grown_counts) < rounds / 2
+
+
+def test_rows_end_where_they_should_and_own_their_payloads():
+    class Row(tuple):
+        __slots__ = ()
+
+    data = HELLO + WORLD + WORLD[:-1]
+    rows, position = core.collect_rows(Row, data, 0, 7, ("t", 1, 2), 1)
+    assert (rows, position) == ([(b"hello", "t", 1, 7, 22, 2)], 15)
+    rows, position = core.collect_rows(Row, data, position, 7, ("t", 1, 2), 9)
+    assert (rows, position) == ([(b"world!", "t", 1, 22, 38, 2)], 31)
+    assert [type(row) for row in rows] == [Row]
+    assert core.collect_rows(Row, data, position, 7, ("t", 1, 2), 9) == ([], 31)
+    assert core.collect_rows(Row, data, 0, 2**80, ("t", 1, 2), 1)[0][0][3:5] == (
+        2**80,
+        2**80 + 15,
+    )
+
+
+@pytest.mark.parametrize(
+    ("data", "whole"),
+    [
+        (b"", 0),
+        (HELLO[:3], 0),
+        (HELLO[:-1], 0),
+        (HELLO, 15),
+        (HELLO + WORLD + HELLO[:9], 31),
+        (HELLO + b"\xff" * 8, 15),
+        (bytes(10), 8),
+    ],
+)
+def test_whole_messages_are_found_by_their_lengths(data, whole):
+    assert core.whole_bytes(data) == whole
 
 
 def test_a_buffer_is_let_go_of():
