@@ -1,8 +1,8 @@
 """One connection to one broker, for asyncio."""
 
 import asyncio
+import select
 import struct
-from contextlib import suppress
 from typing import Final
 
 from hermes.client.arguments import check_address
@@ -17,7 +17,104 @@ from hermes.forks import FORKED, watch_forks
 __all__ = ["AsyncioConnection"]
 
 _SIZE: Final = struct.Struct(">i")
-_READ_LIMIT_BYTES: Final = 1024 * 1024
+# An answer's size prefix is only a claim: memory is taken as its bytes arrive, from this size on.
+_FIRST_READ_BYTES: Final = 1024 * 1024
+
+
+class _Answers(asyncio.BufferedProtocol):
+    """One connection: answers in request order, one request at a time.
+
+    Args:
+        address: for messages to people.
+        max_response_bytes: an answer that claims more is refused.
+
+    Attributes:
+        closed: done when the connection is.
+    """
+
+    def __init__(self, address: str, max_response_bytes: int) -> None:
+        self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._address = address
+        self._max_response_bytes = max_response_bytes
+        self._waiting: asyncio.Future[bytearray] | None = None
+        self._is_open = True
+        self._poll = select.poll()
+        self._await_size()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it may be used for another request: nothing may have come unasked for."""
+        return self._is_open and not self._poll.poll(0)
+
+    def call(self, request: bytes) -> "asyncio.Future[bytearray]":
+        """Send a request; the future has the answer's body."""
+        self._waiting = asyncio.get_running_loop().create_future()
+        self._transport.write(request)
+        return self._waiting
+
+    def drop(self) -> None:
+        """Give the connection up."""
+        self._is_open = False
+        self._transport.abort()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._poll.register(transport.get_extra_info("socket"), select.POLLIN)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        if self._received == len(self._buffer):
+            self._buffer.extend(bytes(min(self._wanted, 2 * self._received) - self._received))
+        return memoryview(self._buffer)[self._received :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if self._waiting is None:
+            self.drop()  # bytes that nobody asked for: whatever follows can't be trusted
+            return
+        self._received += nbytes
+        if self._received < self._wanted:
+            return
+        if not self._has_size:
+            self._await_body(*_SIZE.unpack(self._buffer))
+        if self._has_size and self._received == self._wanted:
+            body = self._buffer
+            self._await_size()
+            self._answer(body)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._is_open = False
+        self.closed.set_result(None)
+        if exc is None:
+            text = f"{self._address} closed the connection before it had answered"
+        else:
+            text = f"{self._address}: the connection broke: {exc}"
+        self._fail(BrokerUnavailableError(text))
+
+    def _await_size(self) -> None:
+        self._has_size, self._buffer, self._received, self._wanted = False, bytearray(4), 0, 4
+
+    def _await_body(self, size: int) -> None:
+        if not 0 <= size <= self._max_response_bytes:
+            self._fail(
+                RemoteProtocolError(
+                    f"{self._address} sent an answer of {size} bytes; up to "
+                    f"{self._max_response_bytes} are allowed. Is this the port of a broker?"
+                )
+            )
+            self.drop()
+            return
+        self._has_size, self._received, self._wanted = True, 0, size
+        self._buffer = bytearray(min(size, _FIRST_READ_BYTES))
+
+    def _answer(self, body: bytearray) -> None:
+        waiting, self._waiting = self._waiting, None
+        if waiting is not None and not waiting.done():
+            waiting.set_result(body)
+
+    def _fail(self, error: ClientError | RemoteProtocolError) -> None:
+        waiting, self._waiting = self._waiting, None
+        if waiting is not None and not waiting.done():
+            waiting.set_exception(error)
 
 
 class AsyncioConnection:
@@ -47,7 +144,7 @@ class AsyncioConnection:
         self._connect_timeout_seconds = connect_timeout_seconds
         self._max_response_bytes = max_response_bytes
         self._turn = asyncio.Lock()
-        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+        self._answers: _Answers | None = None
         self._closed = self._is_forked = False
         watch_forks(self)
 
@@ -56,7 +153,7 @@ class AsyncioConnection:
         """`host:port`."""
         return f"{self._host}:{self._port}"
 
-    async def call(self, request: bytes, timeout_seconds: float) -> bytes:
+    async def call(self, request: bytes, timeout_seconds: float) -> bytearray:
         """See `AsyncConnection`. Cancelling it costs the connection, nothing else."""
         if self._is_forked:
             raise ClientError(f"this connection to {self.address} {FORKED}")
@@ -72,14 +169,6 @@ class AsyncioConnection:
                 f"{self.address} did not answer within {timeout_seconds:g} s; "
                 "the request may or may not have been carried out"
             ) from error
-        except asyncio.IncompleteReadError as error:
-            raise BrokerUnavailableError(
-                f"{self.address} closed the connection before it had answered"
-            ) from error
-        except OSError as error:
-            raise BrokerUnavailableError(
-                f"{self.address}: the connection broke: {error}"
-            ) from error
 
     async def sleep(self, seconds: float) -> None:
         """See `AsyncConnection`."""
@@ -87,49 +176,38 @@ class AsyncioConnection:
 
     def disconnect(self) -> None:
         """See `AsyncConnection`."""
-        streams, self._streams = self._streams, None
+        answers, self._answers = self._answers, None
         # In a forked process the event loop shares the parent's selector: nothing may be removed.
-        if streams is not None and not self._is_forked:
-            streams[1].transport.abort()
+        if answers is not None and not self._is_forked:
+            answers.drop()
 
     async def close(self) -> None:
         """See `AsyncConnection`; calls under way fail."""
         self._closed = True
-        streams = self._streams
+        answers = self._answers
         self.disconnect()
-        if streams is not None and not self._is_forked:
-            with suppress(OSError):  # it is closed all the same
-                await streams[1].wait_closed()
+        if answers is not None and not self._is_forked:
+            await answers.closed
 
     def forked(self) -> None:
         """See `hermes.forks.Forkable`."""
         self._is_forked = True
 
-    async def _exchange(self, request: bytes) -> bytes:
+    async def _exchange(self, request: bytes) -> bytearray:
         if self._closed:
             raise ClientError(f"the connection to {self.address} was closed")
-        if self._streams is not None and _is_readable(self._streams[0]):
-            # The broker closed an idle connection; or there are bytes that nobody asked for, and
-            # whatever follows can't be trusted.
+        if self._answers is not None and not self._answers.is_idle:
             self.disconnect()
-        if self._streams is None:
-            self._streams = await self._connect()
-        reader, writer = self._streams
-        writer.write(request)
-        await writer.drain()
-        (size,) = _SIZE.unpack(await reader.readexactly(_SIZE.size))
-        if not 0 <= size <= self._max_response_bytes:
-            raise RemoteProtocolError(
-                f"{self.address} sent an answer of {size} bytes; up to "
-                f"{self._max_response_bytes} are allowed. Is this the port of a broker?"
-            )
-        return await reader.readexactly(size)
+        if self._answers is None:
+            self._answers = await self._connect()
+        return await self._answers.call(request)
 
-    async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    async def _connect(self) -> _Answers:
+        loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(self._connect_timeout_seconds):
-                return await asyncio.open_connection(
-                    self._host, self._port, limit=_READ_LIMIT_BYTES
+                _, answers = await loop.create_connection(
+                    lambda: _Answers(self.address, self._max_response_bytes), self._host, self._port
                 )
         except TimeoutError as error:
             raise BrokerUnavailableError(
@@ -140,15 +218,4 @@ class AsyncioConnection:
             raise BrokerUnavailableError(
                 f"no connection to {self.address}: {error}; is the broker running there?"
             ) from error
-
-
-def _is_readable(reader: asyncio.StreamReader) -> bool:
-    """Whether there are bytes, or the end; takes one, and doesn't wait."""
-    reading = reader.read(1)
-    try:
-        reading.send(None)
-    except (StopIteration, OSError):
-        return True
-    finally:
-        reading.close()
-    return False
+        return answers

@@ -117,8 +117,8 @@ class ConsumerTwin:
             if not len(result.messages) and result.error is None and left > 0:
                 # A broker that says so at once is not asked again at once.
                 await self._channel.connection.sleep(left)
-            for message, following in result:
-                yield message, following
+            for each in result:
+                yield each
             offset = result.messages.next_offset
 
     async def get_offsets_before(
