@@ -67,21 +67,18 @@ class Batch:
         items: per item a payload, or a list of two payloads or more; with handlers the
             `ProducerData`. Empty again when all outcomes are known.
         keys: the keys of the items; None as long as none has one.
-        message_count: how many messages the items hold.
-        size_bytes: how many bytes of payload.
     """
 
     __slots__ = (
         "_callbacks",
         "_done",
+        "_further_count",
         "_on_observed",
         "_outcomes",
         "_unobserved",
         "_watched",
         "items",
         "keys",
-        "message_count",
-        "size_bytes",
         "started",
         "topic",
     )
@@ -91,8 +88,7 @@ class Batch:
         self.started = started
         self.items: list[Any] = []
         self.keys: list[Any] | None = None
-        self.message_count = 0
-        self.size_bytes = 0
+        self._further_count = 0  # of the messages in lists all but the first of each
         self._done = threading.Condition()
         self._outcomes: Sequence[Outcome] | None = None
         self._callbacks: list[tuple[Callable[[SendHandle], None], SendHandle]] = []
@@ -102,25 +98,29 @@ class Batch:
         self._unobserved: dict[int, int] = {}
         self._on_observed: Callable[[int], None] | None = None
 
-    def add(self, item: Any, key: Any, count: int, size_bytes: int) -> "SendHandle":
+    def add(self, item: Any, key: Any, count: int) -> "SendHandle":
         """Add an item. One thread at a time.
 
         Args:
             item: see `items`.
             key: its key, or None.
             count: how many messages it holds.
-            size_bytes: how many bytes of payload; 0 when that isn't known yet.
         """
         index = len(self.items)
         self.items.append(item)
-        self.message_count += count
-        self.size_bytes += size_bytes
+        if count > 1:
+            self._further_count += count - 1
         if self.keys is not None:
             self.keys.append(key)
         elif key is not None:
             self.keys = [None] * index
             self.keys.append(key)
         return SendHandle((self, index))
+
+    @property
+    def message_count(self) -> int:
+        """How many messages the items hold."""
+        return len(self.items) + self._further_count
 
     @property
     def is_done(self) -> bool:

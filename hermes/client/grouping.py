@@ -274,7 +274,7 @@ class Delivery(Sequence[Outcome]):
     def _cuts(self, lengths: list[int]) -> Iterator[tuple[int, int]]:
         """Cut payloads of these lengths into sets of bounded size: the first and last index + 1."""
         count, limit = len(lengths), self._rules.max_set_bytes
-        if self._batch.size_bytes + _OVERHEAD_BYTES * count <= limit:
+        if sum(lengths) + _OVERHEAD_BYTES * count <= limit:
             yield 0, count
             return
         totals = _totals(lengths)

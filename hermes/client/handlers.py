@@ -103,13 +103,13 @@ class Handlers:
         handles: list[SendHandle | HermesError] = []
         for topic, messages, key in items:
             try:
-                payloads, count, size_bytes = self._payloads.of(topic, messages)
+                payloads, count, _ = self._payloads.of(topic, messages)
             except HermesError as error:
                 handles.append(error)
                 continue
             if topic not in batches:
                 batches[topic] = Batch(topic, time.monotonic())
-            handles.append(batches[topic].add(payloads, key, count, size_bytes))
+            handles.append(batches[topic].add(payloads, key, count))
         sending = list(batches.values())
         for batch, delivery in zip(sending, self._sender.send(sending), strict=True):
             batch.finish(delivery)

@@ -35,7 +35,7 @@ __all__ = ["Producer"]
 
 _log = logging.getLogger(__name__)
 
-# The arguments of `Batch.add`, and the topic of the batch before them.
+# The arguments of `SendingQueue.put`.
 _Item: TypeAlias = tuple[str, Any, Any, int, int]
 
 # For how long a broker that did not accept a connection in time doesn't hold up messages for the
@@ -356,9 +356,9 @@ class Producer:
         return _settled(error)
 
     def _send_now(self, item: _Item) -> SendHandle:
-        topic, messages, key, count, size_bytes = item
+        topic, messages, key, count, _ = item
         batch = Batch(topic, time.monotonic())
-        handle = batch.add(messages, key, count, size_bytes)
+        handle = batch.add(messages, key, count)
         self._settle((batch,))
         handle.result()
         return handle

@@ -105,7 +105,7 @@ class SendingQueue:
                 self._work.notify()
             if total >= self._full_count:
                 self._work.notify()
-            return batch.add(item, key, count, size_bytes)
+            return batch.add(item, key, count)
         finally:
             lock.release()
 

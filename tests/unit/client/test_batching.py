@@ -41,8 +41,7 @@ def batch_of(*items: object) -> Batch:
     batch = Batch("a", started=0.0)
     for item in items:
         messages, key = item if isinstance(item, tuple) else (item, None)
-        parts = messages if isinstance(messages, list) else [messages]
-        batch.add(messages, key, len(parts), sum(map(len, parts)))
+        batch.add(messages, key, len(messages) if isinstance(messages, list) else 1)
     return batch
 
 

@@ -92,7 +92,7 @@ def test_looking_later_counts_as_long_as_nobody_has_raised_it() -> None:
 def failed_batch(count: int) -> Batch:
     batch = Batch("clicks", started=0.0)
     for _ in range(count):
-        batch.add(b"x", None, 1, 1)
+        batch.add(b"x", None, 1)
     return batch
 
 
