@@ -2,6 +2,7 @@
 
 import difflib
 import importlib
+import io
 import logging
 import os
 import sys
@@ -84,7 +85,7 @@ class _Program(click.Group):
         **extra: Any,
     ) -> Any:
         """Run a command line and exit; as click's, which would word the errors differently."""
-        _open_closed_streams()
+        _prepare_streams()
         try:
             code = super().main(args, "hermes", complete_var, standalone_mode=False, **extra)
             sys.stdout.flush()
@@ -132,11 +133,14 @@ def program() -> None:
     )
 
 
-def _open_closed_streams() -> None:
-    """Replace standard streams that the caller has closed: empty input, discarded output."""
+def _prepare_streams() -> None:
+    """Replace standard streams that the caller has closed, and let stdout pass any file name."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - open as long as we run
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # The bytes of a name that aren't UTF-8 are lone surrogates in a str.
+        sys.stdout.reconfigure(errors="surrogateescape")
 
 
 def main() -> None:

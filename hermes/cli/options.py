@@ -44,12 +44,7 @@ Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 class BrokerAddress(NamedTuple):
-    """Where a broker listens.
-
-    Attributes:
-        host: a name, an IPv4 or an IPv6 address (without brackets).
-        port: 1 to 65535.
-    """
+    """Where a broker listens; the host is a name or an address, IPv6 without brackets."""
 
     host: str
     port: int

@@ -46,12 +46,7 @@ def note(text: str, max_length: int | None = None) -> None:
 
 
 def status(text: str, *, quiet: bool = False) -> None:
-    """Write to stderr what is going on, if that is a terminal.
-
-    Args:
-        text: one line, without the program's name.
-        quiet: whether the user asked for silence.
-    """
+    """Write to stderr what is going on, if that is a terminal and `quiet` isn't set."""
     if not quiet and sys.stderr.isatty():
         note(text)
 
@@ -65,7 +60,7 @@ def progress(
     Args:
         length: the number of steps (bytes, messages) to come; None when it can't be known.
         label: what is going on.
-        quiet: whether the user asked for silence.
+        quiet: whether to show nothing.
 
     Yields:
         A function to call with the number of steps done since the last call.
@@ -78,11 +73,7 @@ def progress(
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Ask on stderr before something is done that can't be undone.
-
-    Args:
-        question: ends with a question mark.
-        yes: whether the answer was given on the command line.
+    """Ask on stderr before something is done that can't be undone, unless the answer is known.
 
     Raises:
         click.Abort: the answer was no, or there was none.
@@ -92,20 +83,12 @@ def confirm(question: str, *, yes: bool) -> None:
 
 
 def write_line(text: str) -> None:
-    """Write a line to stdout. Buffered, since some commands write millions.
-
-    Args:
-        text: without its newline; escaped for a terminal.
-    """
+    """Write a line to stdout, escaped for a terminal. Buffered: some commands write millions."""
     sys.stdout.write(_shown(text) + "\n")
 
 
 def write_json(value: Any) -> None:
-    """Write one value as one line of JSON to stdout.
-
-    Args:
-        value: what `json.dumps` takes.
-    """
+    """Write one value as one line of JSON to stdout."""
     write_line(json.dumps(value))
 
 
@@ -125,12 +108,7 @@ def write_rows(names: Sequence[str], rows: Sequence[Mapping[str, object]], as_js
 
 
 def write_deleted(name: str, as_json: bool) -> None:
-    """Write that something was deleted.
-
-    Args:
-        name: what it was.
-        as_json: whether JSON is wanted.
-    """
+    """Write that something was deleted."""
     if as_json:
         write_json({"deleted": name})
     else:
@@ -161,11 +139,7 @@ def write_table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> No
 
 
 def harmless(data: bytes) -> bytes:
-    """Make bytes safe for a terminal: text stays, with its lines and tabs; all else is escaped.
-
-    Args:
-        data: any bytes, UTF-8 where they are text.
-    """
+    """Make bytes safe for a terminal: UTF-8 stays, with its lines and tabs; all else is escaped."""
     lines = data.decode("utf-8", "backslashreplace").split("\n")
     return "\n".join("\t".join(map(printable, line.split("\t"))) for line in lines).encode()
 
@@ -191,11 +165,7 @@ def format_time_ms(time_ms: int) -> str:
 
 
 def format_bytes(count: int) -> str:
-    """A number of bytes as people read it: `512 B`, `1.4 MiB`.
-
-    Args:
-        count: 0 or more.
-    """
+    """A number of bytes, 0 or more, as people read it: `512 B`, `1.4 MiB`."""
     if count < 1024:
         return f"{count} B"
     size = float(count)

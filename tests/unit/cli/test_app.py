@@ -1,3 +1,4 @@
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -76,6 +77,24 @@ def test_closed_standard_streams_are_no_fault(closed: str) -> None:
     assert ended.returncode == 1
     assert "Traceback" not in ended.stderr
     assert "fault of Hermes" not in ended.stderr
+
+
+@pytest.mark.parametrize("command", ["check-log", "dump-log"])
+def test_a_file_name_that_is_not_utf_8_comes_through(command: str, tmp_path: Path) -> None:
+    path = os.fsencode(tmp_path) + b"/caf\xe9"
+    Path(os.fsdecode(path)).touch()
+    ended = subprocess.run(
+        [
+            Path(sys.executable).with_name("hermes"),
+            command,
+            path if command == "dump-log" else tmp_path,
+        ],
+        capture_output=True,
+        env={**os.environ, "PYTHONIOENCODING": "utf-8:strict"},  # as in most locales
+        timeout=60,
+    )
+    assert (ended.returncode, ended.stderr) == (0, b"")
+    assert b"caf\xe9: " in ended.stdout
 
 
 @pytest.mark.parametrize(
