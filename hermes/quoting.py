@@ -49,4 +49,6 @@ def quoted(value: object, max_length: int = QUOTED_LENGTH) -> str:
 
 
 def _escape(character: str) -> str:
+    if "\udc80" <= character <= "\udcff":  # a byte of a file's name that isn't UTF-8
+        return f"\\x{ord(character) - 0xDC00:02x}"
     return character.encode("unicode_escape").decode()

@@ -32,7 +32,6 @@ from hermes.storage.layout import (
     TopicPartition,
     list_partitions,
     partition_directory,
-    printable,
 )
 from hermes.storage.lock import DirectoryLock
 from hermes.storage.log import Log
@@ -50,8 +49,8 @@ class OpenReport:
         was_clean: whether the last stop was clean; nothing was recovered then.
         recovered: what recovery found, by (topic, partition).
         offline: why partitions could not be opened, by (topic, partition); the error names files.
-        strange: paths relative to log_dir that are no part of a log, made printable; they were
-            left alone.
+        strange: paths relative to log_dir that belong to no log, as `os.listdir` gives them; they
+            were left alone.
     """
 
     was_clean: bool
@@ -283,7 +282,7 @@ class DataDirectory:
             was_clean=was_clean,
             recovered={key: each for key, each in outcomes if isinstance(each, RecoveryReport)},
             offline={key: each for key, each in outcomes if isinstance(each, str)},
-            strange=tuple(map(printable, strange)),
+            strange=tuple(strange),
         )
 
     def _is_file(self, name: str) -> bool:

@@ -26,7 +26,6 @@ __all__ = [
     "list_partitions",
     "parse_partition_directory",
     "partition_directory",
-    "printable",
 ]
 
 #: Kafka 0.7's name for the sign of a clean stop.
@@ -117,15 +116,3 @@ def _may_be_log(path: str, files: FileLayer) -> bool:
     except OSError:
         return True
     return not names or any(map(parse_segment_name, names))
-
-
-def printable(name: str) -> str:
-    r"""Write a name so that it can be printed, whatever bytes it is made of.
-
-    Args:
-        name: as `os.listdir` gives it: bytes that aren't UTF-8 are lone surrogates in it.
-
-    Returns:
-        The name with such bytes written as `\xe9`.
-    """
-    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")

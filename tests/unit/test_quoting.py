@@ -1,5 +1,7 @@
 """Foreign text as people see it."""
 
+import os
+
 import pytest
 
 from hermes.errors import InvalidTopicError, LocalProtocolError
@@ -19,6 +21,7 @@ from hermes.quoting import printable, quoted
         ("\u202egnp.exe", r"\u202egnp.exe"),
         ("a\u200bb\u2066c\ufeff", r"a\u200bb\u2066c\ufeff"),
         ("\ud800", r"\ud800"),
+        (os.fsdecode(b"caf\xe9"), r"caf\xe9"),
         ("\u2028", r"\u2028"),
         ("", ""),
     ],
