@@ -64,7 +64,7 @@ class Broker:
         waiting: the fetches that wait for more.
         scheduler: shares the reactor among connections.
         large_responses: those under way.
-        tell_coordination: gives where clients find coordination; see `Coordination.told`.
+        coordination_address: where clients find it; see `Coordination.address_for_clients`.
     """
 
     def __init__(self, shared: Shared) -> None:
@@ -74,7 +74,7 @@ class Broker:
         self.metrics = shared.metrics
         self.scheduler = shared.scheduler
         self.large_responses = shared.large_responses
-        self.tell_coordination: Callable[[], str] = lambda: ""
+        self.coordination_address: Callable[[], str] = lambda: ""
         self.produces = Produces(shared)
         self.append_run = self.produces.append_run
         self.fetches = Fetches(shared)
@@ -96,7 +96,7 @@ class Broker:
             MetadataRequest: self._descriptions.metadata,
             LongRequest: self._long,
             DeleteTopicRequest: self._delete_topic,
-            CoordinationRequest: lambda _: encode_coordination_response(self.tell_coordination()),
+            CoordinationRequest: self._coordination,
             UnsupportedRequest: lambda _: encode_error_response(ErrorCode.UNSUPPORTED_VERSION),
         }
 
@@ -113,6 +113,9 @@ class Broker:
             CloseConnection: close the connection without a response; nothing more was done.
         """
         return self._serve[type(request)](request)
+
+    def _coordination(self, _: CoordinationRequest) -> bytes:
+        return encode_coordination_response(self.coordination_address())
 
     def _long(self, request: LongRequest) -> DeferredResponse:
         """Serve a request of very many entries that appends nothing.

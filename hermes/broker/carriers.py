@@ -6,7 +6,7 @@ there is room again. It knows nothing of requests, logs or the order of response
 On plain TCP the carrier writes to the socket itself and never through `transport.write`: the
 transport's own buffer stays empty, so a header can't be overtaken by the range that follows it,
 and no large string of bytes is ever copied into Python. `MSG_MORE` keeps a header and the range
-behind it in one train of segments; without it every fetch waits for a delayed ACK.
+after it in one train of segments; without it every fetch waits for a delayed ACK.
 """
 
 import fcntl

@@ -1,4 +1,4 @@
-"""What can be said against a configuration before anything starts: by the start, and by a check.
+"""What is wrong with a configuration, found before anything starts: at the start, and by a check.
 
 Reads the machine (directories, plugins, what Twisted knows of endpoints) and changes nothing. What
 needs the settings alone is refused when they are read, by `hermes.config`.
@@ -82,7 +82,7 @@ def _check_endpoint(setting: str, description: str) -> None:
     try:
         serverFromString(None, description)  # type: ignore[no-untyped-call]
     except Exception as error:  # whatever the endpoint's parser, maybe a plugin's, raises
-        text = f"{description!r} is no endpoint that Twisted knows: {error}"
+        text = f"{description!r} is not an endpoint that Twisted knows: {error}"
         raise ConfigError(setting, text) from error
     kind, first, *_ = re.split(r"(?<!\\):", description)
     if kind == "unix":
@@ -92,14 +92,14 @@ def _check_endpoint(setting: str, description: str) -> None:
 
 
 def _check_coordination_listen(config: BrokerConfig) -> None:
-    """Its clients are told a host and a port."""
+    """Its clients are given a host and a port."""
     if config.coordination == "embedded" and config.coordination_listen.startswith("unix:"):
-        text = f"{config.coordination_listen!r} is no TCP port, and its clients need one"
+        text = f"{config.coordination_listen!r} is not a TCP port, and its clients need one"
         raise ConfigError("coordination_listen", text)
 
 
 def _check_advertised(config: BrokerConfig) -> None:
-    """Registering needs a TCP port: clients in ZooKeeper are told a host and a port."""
+    """Registering needs a TCP port: clients find a host and a port in ZooKeeper."""
     listens_on_tcp = any(not each.startswith("unix:") for each in config.listen)
     if config.coordination != "none" and not listens_on_tcp and config.advertised_port is None:
         raise ConfigError(
@@ -114,6 +114,6 @@ def _check_directory(setting: str, path: Path) -> None:
     while not os.path.lexists(nearest):
         nearest = nearest.parent
     if not nearest.is_dir():
-        raise ConfigError(setting, f"{nearest} is no directory")
+        raise ConfigError(setting, f"{nearest} is not a directory")
     if not os.access(nearest, os.R_OK | os.W_OK | os.X_OK):
         raise ConfigError(setting, f"the directory {nearest} can't be read and written")

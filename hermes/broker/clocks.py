@@ -1,7 +1,7 @@
 """Which clock says what: a monotonic one says when, the wall clock only stamps.
 
 The wall clock may be set, by people and by NTP. Whatever is scheduled, has an age or a time limit
-goes by the reactor's time, so that must not be the wall clock, which it is unless told otherwise:
+goes by the reactor's time, so that must not be the wall clock, which is Twisted's default:
 set back by an hour, it would freeze every timer of the broker for an hour. Stamps on messages and
 on log lines don't come from the reactor and stay wall time.
 """
@@ -12,7 +12,7 @@ from typing import Any, Final
 
 __all__ = ["BELIEVE_AFTER_SECONDS", "BelievedClock", "use_monotonic_clock"]
 
-#: A wall clock that jumped ahead is believed when that has lasted for so long.
+#: A wall clock that jumped ahead is believed when that has lasted for this long.
 BELIEVE_AFTER_SECONDS: Final = 3600.0
 
 #: Steps up to this are none worth a word.
@@ -32,7 +32,7 @@ def use_monotonic_clock(reactor: Any) -> None:
 class BelievedClock:
     """The wall clock for what can't be undone: a jump ahead is believed after an hour.
 
-    Until then time goes on from before the jump. A clock that is set back is believed at once,
+    Until then time continues from before the jump. A clock that is set back is believed at once,
     since that only keeps data for longer. A clock that is wrong at the start can't be told from
     one that is right. Lives in the reactor's thread.
     """
@@ -51,7 +51,7 @@ class BelievedClock:
         return self._seconds()
 
     def now_ms(self) -> int:
-        """Tell the time, in ms since 1970; what isn't looked at regularly can't be judged."""
+        """Tell the time, in ms since 1970; jumps are found only if this is called regularly."""
         wall_ms, seconds = self._wall_ms(), self._seconds()
         expected_ms = self._believed_ms + int((seconds - self._believed_at) * 1000)
         ahead_ms = wall_ms - expected_ms

@@ -22,7 +22,7 @@ The bounds:
   ordered outcome is awaited, none is taken; and once more than `READ_AHEAD_BYTES` of further
   requests have arrived, the socket isn't read either. So a client that pipelines and never reads
   costs one response's worth of descriptors and a little buffer.
-- Acknowledged produces that wait for their flush do not hold up the produces behind them, up to
+- Acknowledged produces that wait for their flush do not hold up the produces after them, up to
   `MAX_UNANSWERED`. Anything else waits for them, so that responses and effects keep their order.
 """
 
@@ -111,7 +111,7 @@ class BrokerConnection(Protocol):
     # -- events: Twisted ------------------------------------------------------------------------
 
     def connectionMade(self) -> None:
-        """The connection is there: set its options and count it."""
+        """The connection is made: set its options and count it."""
         _set_socket_options(self.transport, self._connections.config)
         self._carrier = carrier_for(self.transport)  # type: ignore[arg-type]
         self._responses.open(self.transport, self._carrier, self, self._sent)
@@ -336,7 +336,7 @@ class BrokerConnection(Protocol):
     # -- the end --------------------------------------------------------------------------------
 
     def _sending_failed(self, error: Exception) -> None:
-        """A peer that left is no news; a segment that can't be read is."""
+        """A peer that left is not worth a line; a segment that can't be read is."""
         if not isinstance(error, ConnectionError):
             self._connections.lines.error(
                 "sending", "sending to {peer} failed: {error}", peer=self._peer(), error=error

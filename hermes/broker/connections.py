@@ -1,7 +1,7 @@
 """All connections of one broker: what they share, how many there are, the sweep for idle ones.
 
-A connection knows this table and tells it what becomes of itself; the table knows a connection as a
-`Connection`, which it may end. Neither knows the factory (connection.py), which knows both.
+A connection knows this table and reports to it; the table knows a connection as a `Connection`,
+which it may end. Neither knows the factory (connection.py), which knows both.
 """
 
 from typing import Protocol

@@ -50,7 +50,7 @@ class Coordination:
             now_ms: the wall clock, in ms since 1970.
 
         Raises:
-            ConfigError: `coordination_listen` is no endpoint.
+            ConfigError: `coordination_listen` is not an endpoint.
         """
         self._config = config
         self._reactor = reactor
@@ -78,10 +78,10 @@ class Coordination:
             return self._server.connect_string
         return self._config.zookeeper_connect if self._config.coordination == "zookeeper" else None
 
-    def told(self) -> str:
-        """What clients are told of where coordination is; empty where there is none.
+    def address_for_clients(self) -> str:
+        """Where clients find coordination; empty where there is none.
 
-        An embedded server that listens on every address is told as `:port`: a client reaches it by
+        An embedded server that listens on every address is given as `:port`: a client reaches it by
         the host by which it has reached the broker.
         """
         if self._server is not None and self._server.running:
@@ -94,7 +94,7 @@ class Coordination:
         """Open the embedded server's port, if there is one to run.
 
         Raises:
-            HermesError: it can't be had.
+            HermesError: it can't be opened.
         """
         if self._server is None:
             return
@@ -124,7 +124,7 @@ class Coordination:
             HermesError: the id is in use, or ZooKeeper can't be reached.
         """
         if self._server is None and self.connect_string is not None:
-            registration = self._made(self.connect_string, addresses, topics)
+            registration = self._registration_for(self.connect_string, addresses, topics)
             registration.start()
             self._registration = registration
 
@@ -145,7 +145,9 @@ class Coordination:
             self._server.on_serving = lambda: self._register_late(addresses, topics)
             return succeed(None)
         try:
-            self._registration = self._made(self._server.connect_string, addresses, topics)
+            self._registration = self._registration_for(
+                self._server.connect_string, addresses, topics
+            )
         except HermesError as error:
             failed: Deferred[None] = Deferred()
             failed.errback(error)
@@ -162,7 +164,7 @@ class Coordination:
             )
         )
 
-    def _made(
+    def _registration_for(
         self, connect: str, addresses: list[Address], topics: TopicRegistry
     ) -> BrokerRegistration:
         config = self._config
@@ -185,7 +187,7 @@ class Coordination:
             self._reactor.callFromThread(self._server.mark_own, session_id)
 
     def topic_created(self, topic: str, partitions: int) -> None:
-        """A topic has come to be: announce it."""
+        """A topic was created: announce it."""
         if self._registration is not None:
             self._registration.topic_created(topic, partitions)
 
@@ -195,7 +197,7 @@ class Coordination:
             self._registration.topic_deleted(topic)
 
     def unregister(self) -> "Deferred[None]":
-        """Take the broker out of sight.
+        """Take the registration back.
 
         Returns:
             A Deferred that fires when that is done, or ZooKeeper will do it by itself.
@@ -215,7 +217,7 @@ class Coordination:
 
 
 def advertised(config: BrokerConfig, addresses: list[Address]) -> tuple[str, int]:
-    """The address that clients are told: what is configured, else where the broker listens.
+    """The address that clients are given: what is configured, else where the broker listens.
 
     Raises:
         ConfigError: nothing is configured, and nothing fit for others can be found out.

@@ -1,4 +1,4 @@
-"""When logs are flushed, and who is told: group commit over worker threads.
+"""When logs are flushed, and who is notified: group commit over worker threads.
 
 A log's flush is due after `flush_messages` messages or `flush_interval_ms`, or at once when an
 acknowledgement waits for it. At most one flush of a log runs at a time: what is appended
@@ -10,8 +10,8 @@ A log's first flush takes longest, since it puts names on disk as well, and one 
 thousands of logs. So first flushes run one at a time, and the other threads are there for everybody
 else.
 
-A flush for which there was no file descriptor has done nothing: it is tried again, and who waits
-for it goes on waiting. Any other failure has taken the log offline, and fails them.
+A flush for which there was no file descriptor has done nothing: it is retried, and those that
+wait for it continue to wait. Any other failure has taken the log offline, and fails them.
 
 Invariant: `flushed` observers and acknowledgements hear of an offset only after `Log.flush` has
 returned a high watermark at or above it.
@@ -109,7 +109,7 @@ class FlushScheduler:
         self._flushed.append(observer)
 
     def reopened(self, log: Log) -> None:
-        """A log is back in service: what recovery has kept of it became visible."""
+        """A log is back online: what recovery has kept of it became visible."""
         for observer in self._flushed:
             observer(log)
 
@@ -136,7 +136,7 @@ class FlushScheduler:
             flushed.callback(log.high_watermark)
             return flushed
         if log.is_offline:
-            flushed.errback(LogOfflineError(f"{log.topic}-{log.partition} is out of service"))
+            flushed.errback(LogOfflineError(f"{log.topic}-{log.partition} is offline"))
             return flushed
         state = self._states.get(log) or self._state(log)
         state.waiting.append((log.end_offset, flushed))
@@ -242,7 +242,7 @@ class FlushScheduler:
         self._tell_idle()
 
     def _retry(self, error: StorageError, state: _FlushState) -> None:
-        """Nothing failed but the attempt: have it tried again, unless the broker stops."""
+        """Nothing failed but the attempt: retry it, unless the broker stops."""
         if self._idle:
             self._fail_waiting(state, error)
             return

@@ -5,7 +5,7 @@ everybody reads freely. Above it a connection that holds part of a request may c
 only as one of these:
 
 - *small*: what its request still lacks fits into a reserve of a quarter of the budget, shared by
-  all small ones. So ordinary requests go on while large ones wait;
+  all small ones. So ordinary requests proceed while large ones wait;
 - *longest waiter*: one of those that have waited longest. There are `LONGEST_WAITERS` of them, one
   when the budget is overrun, and none while what overruns it is being checked, since that ends by
   itself. So there is always progress.
@@ -43,7 +43,7 @@ LONGEST_WAITERS = 32
 #: What a longest waiter must at least receive between two sweeps.
 LEAST_PROGRESS_BYTES = 256 * 1024
 
-#: Reading goes on for everybody when the total has fallen to this share of the limit.
+#: Everybody reads again when the total has fallen to this share of the limit.
 _RELIEF = 0.75
 
 #: Above this share of the limit only one of them reads.
@@ -234,7 +234,7 @@ class RequestMemory:
             connection.hold_reading(False)
 
     def _admit_small(self, usage: _Usage) -> None:
-        """Let a request go on that lacks little, as long as the reserve lasts."""
+        """Let a request that lacks little proceed, as long as the reserve lasts."""
         missing = usage.missing_bytes
         fits = self._reserved_bytes + missing <= self.limit_bytes / 4
         if 0 < missing <= SMALL_BYTES and fits:

@@ -19,7 +19,7 @@ __all__ = ["Maintenance"]
 
 
 class Maintenance:
-    """The regular passes over all logs; lives in the reactor's thread."""
+    """The periodic passes over all logs; lives in the reactor's thread."""
 
     _logger = ModuleLogger()
 
@@ -40,7 +40,7 @@ class Maintenance:
             now_ms: the wall clock, in ms since 1970.
             seconds: a clock that can't be set.
             in_thread: calls a function in a worker thread and returns its Deferred.
-            on_reopened: called with each log that is back in service.
+            on_reopened: called with each log that is online again.
         """
         self._directory = directory
         self._policy_for = policy_for
@@ -76,7 +76,7 @@ class Maintenance:
             except LogOfflineError as error:
                 if not log.is_closed:  # closed: its topic was deleted meanwhile
                     self._logger.error(
-                        "{log} is out of service: {reason}",
+                        "{log} is offline: {reason}",
                         log=log.name,
                         reason=error,
                     )
@@ -94,7 +94,7 @@ class Maintenance:
 
     @inlineCallbacks
     def reopen_offline(self) -> "Any":
-        """Try to recover the logs that an I/O error took out of service."""
+        """Try to recover the logs that an I/O error took offline."""
         for log in list(self._directory.logs.values()):
             if not log.is_offline:
                 continue
@@ -106,7 +106,7 @@ class Maintenance:
             self._failed_reopens.pop(log, None)
             self._on_reopened(log)
             self._logger.info(
-                "{log} is back in service; recovery dropped {dropped} bytes",
+                "{log} is back online; recovery dropped {dropped} bytes",
                 log=log.name,
                 dropped=report.dropped_bytes,
             )

@@ -3,7 +3,7 @@
 `sendfile` on pages that are not in memory blocks the whole reactor for milliseconds. One byte
 read with `RWF_NOWAIT` tells whether its page is there (1.5 us); residency is patchy, so a range
 is probed every `PROBE_STEP_BYTES`. On a miss a worker thread reads a bounded window of the file,
-which costs the reactor nothing, and the send goes on when the window is warm.
+which costs the reactor nothing, and the send continues when the window is warm.
 """
 
 import errno
@@ -46,7 +46,7 @@ class PageCache:
         Args:
             fd: the segment.
             start: first byte of the range.
-            end: first byte behind it; greater than `start`.
+            end: first byte after it; greater than `start`.
 
         Returns:
             `end` when every probe hit; else the position of the first miss. Where the file system

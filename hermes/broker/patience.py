@@ -1,4 +1,4 @@
-"""How long a stop waits, and for what: clients get a time, a disk as long as it gets on."""
+"""How long a stop waits: for clients a fixed time, for a disk as long as it makes progress."""
 
 from collections.abc import Callable
 from typing import Any
@@ -88,15 +88,15 @@ class Patience:
         """
         wait = _Wait()
 
-        def look(before: object) -> None:
+        def check(before: object) -> None:
             now = progress()
             if now == before:
                 self.is_exhausted = True
                 wait.end(False)
             else:
-                wait.timer = self._clock.callLater(self._disk_seconds, look, now)
+                wait.timer = self._clock.callLater(self._disk_seconds, check, now)
 
-        wait.timer = self._clock.callLater(self._disk_seconds, look, progress())
+        wait.timer = self._clock.callLater(self._disk_seconds, check, progress())
         self._end_with(awaited, wait)
         return wait.over
 

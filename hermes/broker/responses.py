@@ -1,6 +1,6 @@
 """The responses of one connection on their way out: in the order of the requests, one at a time.
 
-A response that isn't known yet has a `Slot`; those behind it wait until it is filled. Small ones
+A response that isn't known yet has a `Slot`; those after it wait until it is filled. Small ones
 are collected, so that many leave with one system call. What the socket can't take at once is the
 transport's producer until it has left, and nothing else is sent meanwhile.
 
@@ -44,10 +44,10 @@ class Slot:
 
 
 class Responses:
-    """What a connection has to say, and hasn't said yet.
+    """The responses of a connection that have not left yet.
 
     Attributes:
-        slots: of the responses that aren't known yet, or wait behind one that isn't; in order.
+        slots: of the responses that aren't known yet, or wait for one that isn't; in order.
         sending: what is the transport's producer now.
         moved_bytes: how much was given to the kernel since the connection's quantum began; the
             connection resets it.
@@ -64,7 +64,7 @@ class Responses:
         Args:
             pages: keeps cold pages off the reactor.
             scheduler: says how much may be sent at once.
-            large_responses: is told what a response holds in memory until it has left.
+            large_responses: counts what a response holds in memory until it has left.
         """
         self.slots: deque[Slot] = deque()
         self.sending: FileSend | None = None
@@ -101,7 +101,7 @@ class Responses:
     def close(self) -> None:
         """Nobody reads them any more: let go of them, of those that come, and of the reader."""
         self._carrier = None
-        self.sending = None  # the transport tells it with stopProducing
+        self.sending = None  # the transport calls its stopProducing
         self._let_go()
         # Else the connection and its responses would keep each other in memory.
         self._reader, self._sent = None, _unheard
@@ -119,7 +119,7 @@ class Responses:
         return place
 
     def add(self, response: bytes | FileSend) -> None:
-        """Take a response, behind all those before it."""
+        """Take a response, to be sent after all those before it."""
         if self.slots:
             self.reserve().fill(response)
         else:
@@ -181,4 +181,4 @@ class Responses:
 
 
 def _unheard(error: Exception | None) -> None:
-    """Nobody is there to be told."""
+    """Nobody needs to be notified."""

@@ -50,7 +50,7 @@ class BrokerService(Service):
             reactor: serves the sockets and the timers.
             ready_file: written once all ports are open, whatever the configuration says.
             on_ready: called once every port is open and the broker is registered.
-            on_fatal: called with a reason when the broker can't go on after it has started; stops
+            on_fatal: called with a reason when the broker can't continue after its start; stops
                 the reactor unless given.
             now_ms: the wall clock, in ms since 1970.
         """
@@ -79,7 +79,7 @@ class BrokerService(Service):
         """Open the data directory, then the ports.
 
         Raises:
-            HermesError: the data directory, a port or the registration can't be had; everything
+            HermesError: the data directory, a port or the registration can't be acquired; all of it
                 is undone.
         """
         raise_descriptor_limit()
@@ -172,7 +172,7 @@ def _text(address: Address) -> str:
 
 
 def _write_ready_file(path: Path, config: BrokerConfig, run: ServingBroker) -> None:
-    """Write the ready file at once: whoever sees it sees all of it."""
+    """Write the ready file atomically: a reader sees all of it or none."""
     listen = [
         {"path": address} if isinstance(address, str) else {"host": address[0], "port": address[1]}
         for address in run.addresses

@@ -1,15 +1,15 @@
 """A broker between its start and its stop: what it consists of, in which order it comes and goes.
 
-A `ServingBroker` is there when everything was had: threads, the data directory (lock, load,
-recover), coordination, the ports, so that nobody is served before everything is readable, then the
-registration in ZooKeeper, where there is one. Otherwise all of it is given back. The stop goes the
-other way: the registration taken back, so that clients go elsewhere, ports closed, answers under
-way finished, logs flushed, the clean-shutdown marker written, the lock released. Nothing
+A `ServingBroker` exists once everything was acquired: threads, the data directory (lock, load,
+recover), coordination, the ports (so nobody is served before everything is readable), then the
+registration in ZooKeeper, if there is one. If anything fails, all of it is released. The stop goes
+the other way: the registration taken back, so that clients go elsewhere, ports closed, responses
+under way finished, logs flushed, the clean-shutdown marker written, the lock released. Nothing
 acknowledged is lost at any point; what a stop cuts off was not acknowledged.
 
-A stop always ends. Clients and the registration may take `stop_timeout` together. What worker
-threads do is waited for as long as it gets on: a disk that hangs, so that nothing ends for three
-times `stop_timeout`, is named and left behind, and the marker isn't written.
+A stop always ends. Clients and the registration may take `stop_timeout` together. Worker threads
+are waited for as long as they make progress: a disk that hangs, so that nothing finishes for three
+times `stop_timeout`, is reported and left behind, and the marker isn't written.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -47,14 +47,14 @@ __all__ = ["ServingBroker"]
 #: Retention passes begin this long after the start, as in 0.7.
 FIRST_RETENTION_SECONDS = 60.0
 
-#: How often offline logs are tried again.
+#: How often reopening offline logs is retried.
 _REOPEN_SECONDS = 5.0
 
-#: How often the wall clock is looked at, whether it was set.
+#: How often to check whether the wall clock was set.
 _WATCH_SECONDS = 60.0
 
-#: How often requests that make no progress are looked for while memory is short.
-_LOOK_SECONDS = 1.0
+#: How often connections that hold memory are swept for those that make no progress.
+_SWEEP_SECONDS = 1.0
 
 #: Recovery takes any smaller message for one, whatever the limit of today.
 _BELIEVED_MESSAGE_BYTES = 1_000_000
@@ -62,7 +62,7 @@ _BELIEVED_MESSAGE_BYTES = 1_000_000
 #: How much of the names of created topics a line shows, in characters.
 _NAMES_LENGTH = 200
 
-#: A disk hangs when nothing has ended on it for so many times `stop_timeout`.
+#: A disk hangs when nothing has finished on it for this many times `stop_timeout`.
 _DISK_PATIENCE = 3
 
 
@@ -103,7 +103,7 @@ class ServingBroker:
             files: the file layer; the operating system's unless given.
 
         Raises:
-            HermesError: the data directory, a port or the registration can't be had; everything
+            HermesError: the data directory, a port or the registration can't be acquired; all of it
                 is undone.
         """
         self.addresses: list[Address] = []
@@ -141,7 +141,7 @@ class ServingBroker:
             self.broker = Broker(
                 Shared(config, self._directory, topics, self._flusher, reactor, now_ms, in_thread)
             )
-            self.broker.tell_coordination = self.coordination.told
+            self.broker.coordination_address = self.coordination.address_for_clients
             self._connections = Connections(self.broker, config, reactor, PageCache(in_thread))
             factory = BrokerFactory(self._connections)
             self._maintenance = Maintenance(
@@ -199,7 +199,7 @@ class ServingBroker:
         drained = self._connections.drain()
         if not (yield self._patience.for_clients(drained)):
             self._connections.abort_all()
-            # What threads look at for them may still be appended.
+            # What threads check for them may still be appended.
             if not (yield self._patience.for_disk(drained, lambda: None)):
                 self._log.critical("requests that were under way do not end; they are left behind")
 
@@ -256,8 +256,8 @@ class ServingBroker:
         first = min(retention, FIRST_RETENTION_SECONDS)
         for function, interval, delay in (
             (self._connections.sweep_idle, config.idle_timeout_ms / 1000, None),
-            (self._connections.memory.sweep, _LOOK_SECONDS, None),
-            (self.broker.large_responses.sweep, _LOOK_SECONDS, None),
+            (self._connections.memory.sweep, _SWEEP_SECONDS, None),
+            (self.broker.large_responses.sweep, _SWEEP_SECONDS, None),
             (self._maintenance.reopen_offline, _REOPEN_SECONDS, None),
             (self._maintenance.watch_clock, _WATCH_SECONDS, None),
             (self._maintenance.apply_retention, retention, first),
@@ -327,21 +327,26 @@ class ServingBroker:
         """Log what opening found that an operator should know."""
         for (topic, partition), reason in report.offline.items():
             self._log.error(
-                "{topic}-{partition} is out of service: {reason}",
+                "{topic}-{partition} is offline: {reason}",
                 topic=topic,
                 partition=partition,
                 reason=reason,
             )
         for (topic, partition), recovery in report.recovered.items():
-            if recovery.dropped_bytes or recovery.bad_ranges:
+            if recovery.dropped_bytes:
                 self._log.warn(
-                    "recovered {topic}-{partition}: dropped {dropped} bytes behind offset {end}; "
-                    "damaged messages kept at {bad}",
+                    "recovered {topic}-{partition}: dropped {dropped} bytes after offset {end}",
                     topic=topic,
                     partition=partition,
                     dropped=recovery.dropped_bytes,
                     end=recovery.valid_end,
+                )
+            if recovery.bad_ranges:
+                self._log.warn(
+                    "recovered {topic}-{partition}: kept damaged messages at {bad}",
+                    topic=topic,
+                    partition=partition,
                     bad=list(recovery.bad_ranges),
                 )
         for name in report.strange:
-            self._log.warn("{name} is no part of a log; it is left alone", name=name)
+            self._log.warn("{name} is not part of a log; it is left alone", name=name)

@@ -50,8 +50,8 @@ class TopicRegistry:
             directory: the opened data directory.
             config: the broker's settings.
             on_created: called with the name and the number of partitions of each topic that a
-                produce creates, for whoever announces topics to others.
-            on_deleted: called with the name of each topic that is no more.
+                produce creates, so that they can be announced.
+            on_deleted: called with the name of each topic that no longer exists.
         """
         self._directory = directory
         self._config = config
@@ -59,13 +59,13 @@ class TopicRegistry:
         self._on_deleted = on_deleted
         self._counts: dict[str, int] = {}
         self._written: dict[str, list[int]] = {}  # the partitions that have a log, ascending
-        self._deleting: dict[str, list[Deferred[None]]] = {}  # who waits for each to be gone
+        self._deleting: dict[str, list[Deferred[None]]] = {}  # waiting for each to be gone
         self.stopping = False
         for topic, partition in directory.logs:
             self._note(topic, partition)
 
     def create_declared(self) -> tuple[list[str], dict[str, HermesError]]:
-        """Create the topics that broker.yaml declares and that aren't there; tells nobody of them.
+        """Create the declared topics that don't exist; `on_created` isn't called.
 
         Returns:
             The names of those created, and why others could not be; their first produce tries
@@ -155,7 +155,7 @@ class TopicRegistry:
         return self._create(topic, partition)
 
     def begin_delete(self, topic: str) -> list[Log]:
-        """Take a topic out of sight before its files are deleted; see `end_delete`.
+        """Hide a topic before its files are deleted; see `end_delete`.
 
         Returns:
             Its logs.
@@ -175,7 +175,7 @@ class TopicRegistry:
     def end_delete(self, topic: str) -> None:
         """The files are gone (or the attempt failed): the name may be used again.
 
-        Who waited for that comes first, before anybody can begin the next delete.
+        Those that waited for that come first, before anybody can begin the next delete.
         """
         waiting = self._deleting.pop(topic)
         del self._counts[topic], self._written[topic]
@@ -189,14 +189,14 @@ class TopicRegistry:
                 deleted.callback(None)
 
     def deletion(self, topics: Iterable[str]) -> "Deferred[None] | None":
-        """Find a delete that runs, for somebody who wants to write.
+        """Find a delete under way, for a produce that has to wait for it.
 
         Args:
             topics: their names.
 
         Returns:
             A Deferred that fires when the first of them that is being deleted is gone, and may be
-            fired by the caller who doesn't want to wait any longer; None when none is.
+            fired by a caller that doesn't want to wait any longer; None when none is.
         """
         if self._deleting:
             for topic in topics:
@@ -207,7 +207,7 @@ class TopicRegistry:
         return None
 
     def _create(self, topic: str, partition: int) -> Log:
-        """Create a partition, and tell of the topic if it is new."""
+        """Create a partition, and announce the topic if it is new."""
         new = topic not in self._counts
         log = self._make(topic, partition)
         if new:

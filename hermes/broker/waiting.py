@@ -1,6 +1,6 @@
 """Fetches that wait until there is enough to respond with.
 
-A waiting fetch is answered when its partitions together hold `min_bytes` behind the offsets it
+A waiting fetch is answered when its partitions together hold `min_bytes` after the offsets it
 asks for, when one of its fetches is an error, or after `max_wait_ms` with whatever there is. It
 costs nothing while it waits: when one of its partitions was flushed, that one alone is looked at.
 

@@ -1,7 +1,7 @@
 """The brokers and their partitions, as clients see them in ZooKeeper.
 
 What others have written there is data, not truth. An entry that can't be understood costs what it
-is about, one broker or one broker's part of a topic; it is told, and the others are read.
+is about, one broker or one broker's part of a topic; it is reported, and the others are read.
 """
 
 import logging
@@ -73,7 +73,7 @@ def read_brokers(
     Args:
         session: where to read.
         on_fault: hears of each entry that is left out.
-        watch: whether the session's `on_change` tells when a broker comes, goes or moves.
+        watch: whether the session's `on_change` is called when a broker comes, goes or moves.
 
     Raises:
         CoordinationUnavailableError: ZooKeeper does not answer.
@@ -105,7 +105,7 @@ def read_partition_counts(
         session: where to read.
         topic: the topic's name.
         on_fault: hears of each entry that is left out.
-        watch: whether the session's `on_change` tells of changes.
+        watch: whether the session's `on_change` is called for changes.
 
     Raises:
         CoordinationUnavailableError: ZooKeeper does not answer.

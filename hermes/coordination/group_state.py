@@ -41,7 +41,7 @@ class GroupState(NamedTuple):
     Attributes:
         members: what each wants, by consumer id; the error where that can't be understood.
         owners: the stream that owns a partition, by topic and partition.
-        offsets: the stored offset, by topic and partition; the error where it is no number.
+        offsets: the stored offset, by topic and partition; the error where it is not a number.
         faults: what else can't be understood, and is left out.
     """
 
@@ -134,7 +134,7 @@ def store_offsets(
 def _places(
     session: Session, parent: str, faults: list[InvalidNodeError]
 ) -> Iterator[tuple[str, BrokerPartition]]:
-    """The topics and partitions below a node; names that are none are told."""
+    """The topics and partitions below a node; invalid names are reported."""
     for topic in session.children(parent):
         try:
             names = session.children(f"{parent}/{topic}")

@@ -1,6 +1,6 @@
 """kazoo's connection, bounded in time and memory whatever a server answers.
 
-kazoo takes a server at its word: it allocates any length, waits for as long as it was told, ends
+kazoo takes a server at its word: it allocates any length, waits for as long as it says, ends
 its thread for good at an answer that it can't read, and drops a silent server only when nothing is
 asked of it. What is overridden here is internal to kazoo, so `tests/integration/groups` tries each
 of it against servers that misbehave.
@@ -69,7 +69,7 @@ class BoundedConnection(ConnectionHandler):  # type: ignore[misc]
     Args:
         client: whose connection it becomes.
         connect_seconds: how long a server may take to answer when it is connected to.
-        on_granted: told the session's timeout in seconds, whenever a server grants one.
+        on_granted: called with the session's timeout in seconds, whenever a server grants one.
     """
 
     def __init__(

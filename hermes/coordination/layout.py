@@ -234,7 +234,7 @@ def parse_broker_id(path: str, name: str) -> int:
     """Read a broker's id from the name of its node.
 
     Raises:
-        InvalidNodeError: it is no number >= 0.
+        InvalidNodeError: it is not a number >= 0.
     """
     if not _is_name(name):
         raise _invalid(path, "a broker id", name)
@@ -253,7 +253,7 @@ def parse_partition_count(path: str, value: bytes) -> int:
     """Read a number of partitions.
 
     Raises:
-        InvalidNodeError: it is no decimal number, or none that can be meant.
+        InvalidNodeError: it is not a decimal number, or none that can be meant.
     """
     count = parse_number(path, value)
     if not 0 <= count <= MAX_PARTITIONS:
@@ -265,7 +265,7 @@ def parse_number(path: str, value: bytes) -> int:
     """Read an offset.
 
     Raises:
-        InvalidNodeError: it is no decimal number of 64 bits; the text names the path.
+        InvalidNodeError: it is not a decimal number of 64 bits; the text names the path.
     """
     text = _text(path, value).strip()
     number = int(text) if _NUMBER.fullmatch(text) else None

@@ -1,7 +1,7 @@
 """A broker's own entries in ZooKeeper: itself, and the topics that it has.
 
 A thread keeps them as they should be: it is woken by new topics and by whatever happens to the
-session, looks at what is there, and sets it right. So there is one way only, be it the start, a
+session, reads what exists, and corrects it. So there is one way only, be it the start, a
 new topic, a connection that came back, or a session that expired.
 """
 
@@ -128,7 +128,7 @@ class BrokerRegistration:
             self._session.stop()
 
     def stop(self) -> None:
-        """Take the broker and its topics out of sight. Idempotent."""
+        """Deregister the broker and its topics. Idempotent."""
         self.stop_soon()
         if self._thread.is_alive():
             self._thread.join(_RETRY_SECONDS)

@@ -7,11 +7,11 @@ kazoo keeps the connection; this adds what its users must not have to think abou
   while all are out of reach. The lease counts from when an answered request was *sent*, and ends
   well before the session can.
 - calls that end. A call of kazoo's waits as long as there is no connection; here it waits for one
-  request's time and then raises. Whoever calls does so again, by looking at how things are: so a
+  request's time and then raises. The caller retries, by reading the current state: so a
   create whose answer was lost is found done.
 - one callback, `on_change`, for everything that may have changed: a connection made or lost, a
   watch. It runs in kazoo's threads and may only wake somebody up. Watches don't survive a
-  connection reliably, so whoever is woken reads everything again.
+  connection reliably, so a caller that is woken reads everything again.
 """
 
 import atexit
@@ -54,7 +54,7 @@ _GOODBYE_SECONDS: Final[float] = 5.0
 _RECONNECT: Final = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_delay": 1.0}
 
 
-#: A clock that goes on while the machine sleeps, as the server's does. Streams read it once per
+#: A clock that continues while the machine sleeps, as the server's does. Streams read it once per
 #: message, hence no function around it.
 boot_seconds: Final[Callable[[], float]] = partial(
     time.clock_gettime, getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
@@ -199,7 +199,7 @@ class Session:
         watch_forks(self)
 
     def forked(self) -> None:
-        """See `hermes.forks.Forkable`: the session is the parent's, and goes on there."""
+        """See `hermes.forks.Forkable`: the session is the parent's, and continues there."""
         self._is_forked = True
         # kazoo would stop threads that don't run here.
         atexit.unregister(self._client.handler.stop)
@@ -402,7 +402,7 @@ class Session:
         return int(self.call(self._client.set_async, path, value, version).version)
 
     def put(self, path: str, value: bytes) -> None:
-        """Give a persistent node a value; parents are made. It never is there without its value."""
+        """Give a persistent node a value; parents are made. It never exists without its value."""
         while True:
             try:
                 self._call(self._client.set_async, path, value)

@@ -28,7 +28,7 @@ class Client(Protocol):
 
     @property
     def report(self) -> ClientReport:
-        """What `stat` tells of it."""
+        """What `stat` reports of it."""
 
     @property
     def received_bytes(self) -> int:

@@ -103,7 +103,7 @@ def read(database: sqlite3.Connection) -> tuple[Stored, int]:
     """Read everything, and check that it is what was written.
 
     Returns:
-        What there is, and the sum of its rows' digests, which `apply_changes` goes on from.
+        What there is, and the sum of its rows' digests, which `apply_changes` continues from.
 
     Raises:
         DamagedError: it is not; or `sqlite3.Error`, which mostly says the same.
@@ -182,10 +182,10 @@ def apply_changes(
 
 
 def write_new(path: Path, stored: Stored) -> None:
-    """Write a database file; whoever sees it sees all of it, and it is on disk then.
+    """Write a database file atomically; it is on disk afterwards.
 
     Args:
-        path: of the file, replaced if it is there.
+        path: of the file, replaced if it exists.
         stored: what it will hold.
     """
     temporary = path.with_name(f"{path.name}.new")

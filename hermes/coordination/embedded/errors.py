@@ -34,7 +34,7 @@ class RequestRefusedError(HermesError):
     """A request can't be carried out; nothing of it was. It never leaves the server as itself.
 
     Attributes:
-        code: what the client is told.
+        code: what the client is answered with.
     """
 
     def __init__(self, code: ZooKeeperCode, detail: str = "") -> None:

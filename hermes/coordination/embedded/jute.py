@@ -44,7 +44,7 @@ class JuteReader(Reader):
         return None if length == -1 else str(self.take(length), "utf-8", "replace")
 
     def string(self) -> str:
-        """Read a string; null is read as the empty one, which is no path and no scheme either."""
+        """Read a string; null is read as the empty one, which is neither a path nor a scheme."""
         return self.string_or_none() or ""
 
     def vector(

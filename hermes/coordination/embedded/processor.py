@@ -282,7 +282,7 @@ class RequestProcessor:
             body: the frame, header included.
 
         Raises:
-            RemoteProtocolError: there is no whole header; close the connection.
+            RemoteProtocolError: the header is incomplete; close the connection.
         """
         reader = JuteReader(body)
         xid, code = reader.int32(), reader.int32()
@@ -422,9 +422,9 @@ class RequestProcessor:
         self.queue.call_after(function, data)
 
     def _fire(self, happened: NodeEvent) -> None:
-        frames: dict[tuple[EventType, str], bytes] = {}  # each encoded once, for whomever it is
+        frames: dict[tuple[EventType, str], bytes] = {}  # each encoded once
         for peer, kind, path in self.state.watches.fire(happened.kind, happened.path):
-            # `exists` lets anyone set a watch; what it would tell is for those who may read.
+            # `exists` lets anyone set a watch; its event is for those who may read.
             acl = happened.acl if path == happened.path else happened.parent_acl
             if is_permitted(acl, Permission.READ, peer.identities):
                 frame = frames.get((kind, path)) or encode_event(kind, path)

@@ -1,6 +1,6 @@
 """The receiving half of a client's connection: bytes -> a four-letter word, or frames.
 
-Whoever sends a known word of four letters first, instead of a frame, wants that word answered and
+A client that sends a known word of four letters first, not a frame, wants it answered and
 the connection closed. As the length of a frame each would be far above the limit. The first frame
 is a connect request.
 

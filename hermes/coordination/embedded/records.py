@@ -84,7 +84,7 @@ READ_ACL: Final = (Acl(Permission.READ, _ANYONE),)
 
 
 class Stat(NamedTuple):
-    """What a client is told about a node beside its data; named as ZooKeeper names it.
+    """What a client is given about a node besides its data; named as ZooKeeper names it.
 
     Attributes:
         czxid: the transaction that created the node.

@@ -84,17 +84,17 @@ class OpCode(IntEnum):
     CLOSE = -11
 
 
-_RECONFIGURE: Final = 16  # known to ZooKeeper, and disabled there unless told otherwise
+_RECONFIGURE: Final = 16  # known to ZooKeeper, and disabled there by default
 
-#: What ZooKeeper 3.8 knows. Whoever sends anything else speaks another protocol. Not served: 17 and
-#: 18 (checking and removing watches), 19 to 21 (containers, time to live), 22 (reads in one), 102
-#: (SASL), 103 and 104 (ephemerals, counting), 105 and 106 (persistent watches), 107 (who am I).
+#: What ZooKeeper 3.8 knows. A client that sends anything else speaks another protocol. Not served:
+#: 17 and 18 (checking and removing watches), 19 to 21 (containers, time to live), 22 (multi-read),
+#: 102 (SASL), 103 and 104 (ephemerals, counting), 105 and 106 (persistent watches), 107 (who am I).
 KNOWN_TYPES: Final = frozenset({*OpCode, _RECONFIGURE, *range(17, 23), *range(102, 108)})
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectRequest:
-    """A client asks for a session, or to go on with one.
+    """A client asks for a session, or to resume one.
 
     Attributes:
         last_zxid: the newest transaction that the client has seen.
@@ -257,7 +257,7 @@ def decode_connect(body: memoryview) -> ConnectRequest:
     """Decode the first frame of a connection.
 
     Raises:
-        RemoteProtocolError: it is no connect request; close the connection.
+        RemoteProtocolError: it is not a connect request; close the connection.
     """
     reader = JuteReader(body)
     reader.int32()  # the protocol's version, 0 ever since
@@ -272,11 +272,11 @@ def decode_request(code: int, reader: JuteReader) -> Request:
 
     Args:
         code: the type in the request's header.
-        reader: stands behind the header. Nothing of what it reads is kept as a view.
+        reader: positioned after the header. Nothing of what it reads is kept as a view.
 
     Raises:
         RequestRefusedError: with UNIMPLEMENTED for a type that is not served, with
-            RECONFIGURATION_DISABLED as every ZooKeeper does unless told otherwise, with
+            RECONFIGURATION_DISABLED as ZooKeeper does by default, with
             MARSHALLING_ERROR for a body that can't be read, INVALID_ACL or BAD_ARGUMENTS for one
             that holds more than is let in.
     """

@@ -1,4 +1,4 @@
-"""What the server says: responses, results of transactions, watch events.
+"""What the server sends: responses, results of transactions, watch events.
 
     frame     int length | ...
     connect   int version (0) | int timeout | long session | buffer password [| boolean read only]
@@ -93,7 +93,7 @@ def encode_results(results: Iterable[tuple[OpCode, bytes]]) -> bytes:
 def encode_failed_results(failed: int, count: int, code: ZooKeeperCode) -> bytes:
     """Encode the results of a transaction of which nothing was carried out.
 
-    The operations before the one that failed count as rolled back (0), those behind it as not
+    The operations before the one that failed count as rolled back (0), those after it as not
     tried (RUNTIME_INCONSISTENCY).
 
     Args:

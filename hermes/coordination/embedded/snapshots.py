@@ -63,7 +63,7 @@ def condition_of(path: Path) -> Condition:
 def restore(path: Path, source: Path) -> Condition:
     """Put a copy in the place of the embedded server's file; blocks.
 
-    The file that is there is kept beside it, its name ending in `.damaged`.
+    The present file is kept beside it, its name ending in `.damaged`.
 
     Args:
         path: of the server's file.

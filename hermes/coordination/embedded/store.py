@@ -84,7 +84,7 @@ class Store:
 
         Raises:
             DamagedError: it is not what was written, or it is gone and can't have been deleted to
-                begin without: its snapshot is there.
+                start without: its snapshot exists.
             OutOfServiceError: the disk is full or fails.
             StorageError: it can't be used for another reason; the text says why.
         """
@@ -207,7 +207,7 @@ class Store:
         if found is None:
             for path in (*beside, snapshot_path(self.path)):
                 if path.exists():
-                    raise DamagedError(f"it is gone, though {path.name} is there")
+                    raise DamagedError(f"it is gone, though {path.name} exists")
             return False
         if found.st_size == 0:
             raise DamagedError("it is empty")
@@ -283,5 +283,5 @@ def _check_kind(path: Path) -> os.stat_result | None:
     except FileNotFoundError:
         return None
     if not stat.S_ISREG(found.st_mode):
-        raise DamagedError(f"{path.name} is no regular file; it is not followed and not used")
+        raise DamagedError(f"{path.name} is not a regular file; it is not followed and not used")
     return found

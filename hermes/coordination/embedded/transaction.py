@@ -47,7 +47,7 @@ class NodeEvent(NamedTuple):
     Attributes:
         kind: CREATED, DELETED or DATA_CHANGED.
         path: of the node.
-        acl: of the node; only whoever may read it is told.
+        acl: of the node; only clients that may read it are notified.
         parent_acl: of its parent; the same for those who watch the parent's children.
     """
 

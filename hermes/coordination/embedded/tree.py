@@ -41,7 +41,7 @@ __all__ = [
 
 ROOT: Final = "/"
 
-# Surrogates and what follows up to U+F8FF are no characters to ZooKeeper; nor is a path above
+# Surrogates and what follows up to U+F8FF are not characters to ZooKeeper; nor is a path above
 # U+FFFF, which Java sees as two surrogates.
 _ILLEGAL: Final = re.compile("[\0-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\U0010ffff]")
 
@@ -101,17 +101,17 @@ class ZNode:
         return cls(data, acl, zxid, zxid, zxid, now_ms, now_ms, owner=owner)
 
     def add_child(self, name: str) -> None:
-        """Note a child; `name` is not there yet."""
+        """Add a child; `name` is new."""
         encoded = self.children[name] = encode_string(name)
         self.children_bytes += len(encoded)
 
     def remove_child(self, name: str) -> None:
-        """Forget a child that is there."""
+        """Remove a child that exists."""
         self.children_bytes -= len(self.children.pop(name))
 
     @property
     def stat(self) -> Stat:
-        """What a client is told."""
+        """What a client is given."""
         count = len(self.children)
         # Every child that is gone counts once more for its going.
         changes = _int32(self.created_children * 2 - count)
@@ -273,7 +273,7 @@ def parent_path(path: str) -> str:
     """
     parent, slash, _ = path.rpartition("/")
     if not slash or "\0" in path:
-        raise RequestRefusedError(ZooKeeperCode.BAD_ARGUMENTS, f"{path!r} is no path")
+        raise RequestRefusedError(ZooKeeperCode.BAD_ARGUMENTS, f"{path!r} is not a path")
     return parent or ROOT
 
 

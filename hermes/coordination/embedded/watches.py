@@ -144,5 +144,5 @@ class Watches(Generic[_Watcher]):
 
 
 def watch_bytes(path: str) -> int:
-    """What a watch takes in memory, roughly; its path is told to whoever set it."""
+    """What a watch takes in memory, roughly; its path is sent to the client that set it."""
     return _WATCH_BYTES + len(path)

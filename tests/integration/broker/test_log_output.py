@@ -130,7 +130,7 @@ def test_lines_below_the_level_are_left_out(twistd: Twistd, log_format: str) -> 
     twistd.start("-n", "--pidfile=", log_format=log_format, log_level="warn")
     twistd.stop()
     (line,) = (twistd.directory / "output").read_text(encoding="utf-8").splitlines()
-    assert "strange is no part of a log" in line
+    assert "strange is not part of a log" in line
 
 
 def test_a_daemon_cant_log_to_standard_output(tmp_path: Path) -> None:

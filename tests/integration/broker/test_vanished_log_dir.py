@@ -59,7 +59,7 @@ def test_a_directory_that_is_put_back_is_served_again(start_broker: StartBroker)
     with broker.connect() as client:
         assert produced(client) == (ErrorCode.OUTCOME_UNKNOWN, -1)
         away.rename(broker.log_dir)
-        broker.wait_for_line("t-0 is back in service")
+        broker.wait_for_line("t-0 is back online")
         end = 4 * len(HELLO)  # what was appended meanwhile went into the same file
         assert produced(client) == (0, end)
         assert client.call(fetch("t", 0, 0)).endswith(HELLO * 5)

@@ -240,7 +240,7 @@ def test_retention_notices_an_idle_partition_that_is_gone_in_one_line(
     else:
         assert log.is_offline
         (line,) = lines
-        assert "t-0 is out of service: " in line
+        assert "t-0 is offline: " in line
         assert "removed, replaced or unmounted" in line
 
 

@@ -17,9 +17,11 @@ def coordination(**settings: Any) -> Coordination:
 
 
 def test_an_ensemble_is_told_as_it_is_configured() -> None:
-    told = coordination(coordination="zookeeper", zookeeper_connect="zk1:2181/h").told()
+    told = coordination(
+        coordination="zookeeper", zookeeper_connect="zk1:2181/h"
+    ).address_for_clients()
     assert told == "zk1:2181/h"
-    assert coordination(coordination="none").told() == ""
+    assert coordination(coordination="none").address_for_clients() == ""
 
 
 @pytest.mark.parametrize(
@@ -32,4 +34,4 @@ def test_an_embedded_server_on_every_address_leaves_the_host_to_the_client(
     made = coordination(coordination="none")
     server: Any = SimpleNamespace(running=True, addresses=[(host, 7)], connect_string=f"{host}:7")
     made._server = server
-    assert made.told() == told
+    assert made.address_for_clients() == told

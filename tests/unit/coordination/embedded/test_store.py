@@ -265,7 +265,7 @@ def test_a_link_is_not_followed(store: Store, tmp_path: Path, suffix: str) -> No
     foreign = tmp_path / "foreign"
     foreign.write_bytes(b"")
     store.path.with_name(store.path.name + suffix).symlink_to(foreign)
-    with pytest.raises(StorageError, match="no regular file"):
+    with pytest.raises(StorageError, match="not a regular file"):
         store.open()
     assert foreign.read_bytes() == b""
 
