@@ -69,7 +69,7 @@ def test_a_commit_that_comes_in_between_is_seen(tmp_path, monkeypatch, app, vers
         "open_table",
         lambda path, opened=[late]: opened.pop() if opened else DeltaTable(str(path)),
     )
-    other = tables._action(written(tmp_path, "b", [2])[0])
+    other = tables._action(tmp_path, written(tmp_path, "b", [2])[0])
     DeltaTable(str(tmp_path)).create_write_transaction(
         [other],
         "append",
@@ -95,7 +95,7 @@ def test_other_columns_are_refused(tmp_path) -> None:
 def test_nulls_are_kept_out_of_columns_that_take_none(tmp_path) -> None:
     required = pa.schema([pa.field("number", pa.int64(), nullable=False), ("day", pa.string())])
     add_files(tmp_path, written(tmp_path, "a", [1]), required, ["day"], "app", 0, {})
-    with pytest.raises(LoadError, match="the table takes no null in number: "):
+    with pytest.raises(LoadError, match="the table allows no null in number: "):
         add_files(tmp_path, written(tmp_path, "b", [2]), SCHEMA, ["day"], "app", 1, {})
     assert numbers_in(tmp_path) == [1]
     required = pa.schema([("number", pa.int64()), pa.field("day", pa.string(), nullable=False)])
