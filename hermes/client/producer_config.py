@@ -41,65 +41,65 @@ class BrokerAddress(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerConfig:
-    """What a `Producer` does. `broker_list` or `zookeeper_connect` is needed, the rest optional.
+    """What a `Producer` does. `broker_list` or `zookeeper_connect` is required, the rest optional.
 
-    Durations are texts ("500ms", "2s") or numbers of milliseconds, as in Kafka 0.7; only what is
-    named `..._seconds` is a number of seconds.
+    Durations are strings ("500ms", "2s") or numbers of milliseconds, as in Kafka 0.7; only settings
+    named `..._seconds` are numbers of seconds.
 
     Example:
         ProducerConfig(broker_list="0:localhost:9092", producer_type="async", acks="flushed")
         ProducerConfig(zookeeper_connect="zk1:2181,zk2:2181/hermes")
 
     Attributes:
-        broker_list: `ID:HOST:PORT`, several separated by commas. The ids order the partitions:
-            every producer of a topic must use the same.
+        broker_list: `ID:HOST:PORT`, separated by commas. The ids order the partitions: every
+            producer of a topic must use the same.
         zookeeper_connect: `HOST:PORT,HOST:PORT/CHROOT` of the ZooKeeper where brokers register,
             instead of a list of them.
-        zookeeper_session_timeout: after how long without an answer ZooKeeper is connected to
-            again.
-        zookeeper_connection_timeout: how long to wait for ZooKeeper at first.
+        zookeeper_session_timeout: how long ZooKeeper may be silent before the producer reconnects.
+        zookeeper_connection_timeout: how long to wait for the first connection to ZooKeeper.
         producer_type: "sync": `send` returns when the messages have reached what `acks` says.
-            "async": it returns at once, a thread sends in batches.
-        acks: "none": as Kafka 0.7, nothing comes back. "written": the broker has them.
+            "async": it returns at once, and a thread sends in batches.
+        acks: "none": no response, as in Kafka 0.7. "written": the broker has written the messages.
             "flushed": they are on its disk. None: "flushed", but "none" with a broker of Kafka 0.7,
             which can't acknowledge.
-        delivery_timeout: how long an attempt to send and all its retries may take together, above
-            0. What was sent may arrive twice, when only its answer was lost.
-        num_retries: how often a failed message set is sent again at most, 0 or more; None for as
-            often as `delivery_timeout` allows.
-        retry_backoff: how long to wait before the first of these tries. Each further wait is twice
-            as long, up to a second; all are longer by up to a half, by chance.
+        delivery_timeout: how long the first attempt to send and all retries may take together,
+            above 0. A message whose response was lost may be stored twice.
+        num_retries: the largest number of retries of a message set, 0 or more; None for as many as
+            `delivery_timeout` allows.
+        retry_backoff: how long to wait before the first retry. Each further wait is twice as long,
+            up to a second; all are extended at random by up to a half.
         partitioner: a name among the entry points `hermes.partitioners`, or an object that
             provides `IPartitioner`.
         partitioner_options: keyword arguments for the partitioner's factory.
-        partition_counts: partitions that a topic has on each broker, for brokers of Kafka 0.7,
-            which don't tell; the topic "*" stands for all others.
+        partition_counts: the number of partitions of each topic on each broker, for brokers of
+            Kafka 0.7, which don't report it; the topic "*" stands for all others.
         encoder: a name among `hermes.encoders`, or an object that provides `IEncoder`.
         encoder_options: keyword arguments for the encoder's factory.
         callback_handler: a name among `hermes.callback_handlers`, or an object that provides
             `ICallbackHandler`; for asynchronous producers.
-        callback_handler_options: keyword arguments for its factory.
+        callback_handler_options: keyword arguments for the callback handler's factory.
         event_handler: a name among `hermes.event_handlers`, or an object that provides
             `IEventHandler`.
-        event_handler_options: keyword arguments for its factory.
-        compression: "none", "gzip" or "snappy".
+        event_handler_options: keyword arguments for the event handler's factory.
+        compression: how message sets are compressed: "none", "gzip" or "snappy".
         compressed_topics: the topics to compress; empty for all.
-        max_message_bytes: larger payloads are refused, 1 or more; the broker has a limit of its
-            own (by default the same).
-        timeout_seconds: the longest that one request may take, above 0 (in seconds, as the name
-            says); each retry has as long, within `delivery_timeout`.
+        max_message_bytes: larger payloads are refused, 1 or more; the broker has a limit of its own
+            (the same by default).
+        timeout_seconds: the longest that one request may take, above 0; each retry may take as
+            long, within `delivery_timeout`.
         connect_timeout_seconds: the longest that connecting may take, above 0.
         supports_hermes_requests: whether the brokers answer Hermes' own requests; None finds out.
-        metadata_max_age: after how long a topic's partitions are asked for again.
-        queue_time: None: the messages that wait are sent together as soon as those before them are
-            no longer on their way, so at once when nothing is. A duration: as Kafka 0.7, a batch
-            leaves when it is full, or its first message has waited for this long.
-        queue_size: how many messages may wait, 1 or more.
-        queue_bytes: how many bytes of payload may wait, 1 or more.
-        batch_size: with `queue_time`: how many messages fill a batch, 1 or more.
-        queue_full: what `send` does then: "block" up to `enqueue_timeout` and raise
-            QueueFullError, "raise" it at once, or "drop" and count.
-        enqueue_timeout: how long to block.
+        metadata_max_age: how old what is known of a topic's partitions may be before it is asked
+            for again.
+        queue_time: None: queued messages are sent together as soon as nothing is in flight. A
+            duration: as in Kafka 0.7, a batch leaves when it is full, or when its first message has
+            waited for this long.
+        queue_size: how many messages may be queued, 1 or more.
+        queue_bytes: how many bytes of payload may be queued, 1 or more.
+        batch_size: how many messages fill a batch, 1 or more; only with `queue_time`.
+        queue_full: what `send` does when the queue is full: "block" for up to `enqueue_timeout` and
+            then raise QueueFullError, "raise" it at once, or "drop" the messages and count them.
+        enqueue_timeout: how long `send` blocks when the queue is full.
 
     Raises:
         ConfigError: a setting is out of range; the text names it.

@@ -18,22 +18,22 @@ from hermes.client.producer_config import ProducerConfig
 __all__ = ["reference"]
 
 _INTRODUCTION: Final = """\
-# The settings of clients
+# Client settings
 
 <!-- Written by `python -m hermes.client.reference > docs/client-settings.md`. -->
 
-Both are dataclasses with keywords only, checked when they are made: a wrong one raises
-`ConfigError`, which names it. Durations are texts (`"500ms"`, `"2s"`, `"1m"`) or numbers of
-milliseconds, as in Kafka 0.7; only what is named `..._seconds` is a number of seconds. Sizes are
+Both are dataclasses with keyword arguments, checked when they are created: a wrong setting raises
+`ConfigError`, which names it. Durations are strings (`"500ms"`, `"2s"`, `"1m"`) or numbers of
+milliseconds, as in Kafka 0.7; only settings named `..._seconds` are numbers of seconds. Sizes are
 numbers of bytes.
 """
 
 _WORDS: Final[Mapping[Any, str]] = {
-    str: "text",
+    str: "string",
     int: "whole number",
     float: "seconds",
     bool: "`True` or `False`",
-    Any: "name, or object",
+    Any: "name or object",
     NoneType: "`None`",
 }
 

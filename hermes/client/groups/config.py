@@ -31,37 +31,40 @@ class ConsumerConfig:
         ConsumerConfig(group="search", zookeeper_connect="zk1:2181,zk2:2181/hermes")
 
     Attributes:
-        group: the group's name. Consumers of one name share the messages of a topic; groups of
-            different names get all of them each.
-        zookeeper_connect: `HOST:PORT,HOST:PORT/CHROOT`.
-        consumer_id: this consumer's id; empty for one of the host, the time and chance.
-        auto_commit: whether offsets are committed at intervals, and when partitions are released.
-        auto_commit_interval: how often.
-        auto_offset_reset: where to start without an offset, or with one out of range:
-            "smallest", "largest", or "fail": an OffsetResetError from the stream.
+        group: the group's name. Consumers in one group share the messages of a topic; different
+            groups each get all of them.
+        zookeeper_connect: `HOST:PORT,HOST:PORT/CHROOT` of the ZooKeeper, or of a broker's embedded
+            coordination.
+        consumer_id: this consumer's id; empty for one made of host name, time and a random number.
+        auto_commit: whether offsets are committed periodically, and when partitions are released.
+        auto_commit_interval: how often offsets are committed.
+        auto_offset_reset: where to start without an offset, or with one out of range: "smallest",
+            "largest", or "fail", which raises OffsetResetError from the stream.
         consumer_timeout: how long a stream waits for a message before it raises
-            ConsumerTimeoutError; None for ever.
+            ConsumerTimeoutError; None: forever.
         decoder: a name among the entry points `hermes.encoders`, or an object that provides
             `IDecoder`.
-        decoder_options: keyword arguments for its factory.
-        prefetch_bytes: how much is fetched ahead of the application, over all partitions. Each
-            has an equal share; a message larger than that is fetched all the same.
-        fetch_bytes: how much one fetch asks of a partition at most, 1 or more.
+        decoder_options: keyword arguments for the decoder's factory.
+        prefetch_bytes: how much is fetched ahead of the application, over all partitions, in equal
+            shares. A message larger than a share is fetched anyway.
+        fetch_bytes: the most that one fetch asks of a partition, 1 or more.
         max_fetch_bytes: how far a fetch may grow to hold one message.
-        on_corrupt: what to do at a damaged message: "raise", or "skip" to the next good one.
-        fetch_wait: how long a broker may hold a fetch back when there is nothing new.
-        fetch_backoff: how long to wait after a broker failed.
-        rebalance_backoff: how long to wait before trying again to get partitions that another
+        on_corrupt: what to do with a damaged message: "raise" an error, or "skip" to the next good
+            one.
+        fetch_wait: how long a broker may hold a fetch if there is nothing new.
+        fetch_backoff: how long to wait after a broker has failed.
+        rebalance_backoff: how long to wait before trying again to take partitions that another
             consumer hasn't released. (A watch usually ends the wait.)
-        release_wait: how long a rebalance waits for the application to finish the message in its
-            hands. Beyond that, the next owner gets it once more.
+        release_wait: how long a rebalance waits for the application to finish the message that it
+            is processing. After that, the next owner gets it again.
         timeout: the longest that one request to a broker may take.
         connect_timeout: the longest that connecting may take.
-        zookeeper_session_timeout: after how long without a sign of life others take over.
-        zookeeper_connection_timeout: how long to wait for ZooKeeper at first.
+        zookeeper_session_timeout: how long a member may be out of contact before others take over
+            its partitions.
+        zookeeper_connection_timeout: how long to wait for the first connection to ZooKeeper.
         supports_hermes_requests: whether brokers answer Hermes' own requests; None finds out.
 
-    Durations are texts ("500ms", "2s") or numbers of milliseconds, as in Kafka 0.7.
+    Durations are strings ("500ms", "2s") or numbers of milliseconds, as in Kafka 0.7.
 
     Raises:
         ConfigError: a setting is out of range; the text names it.
