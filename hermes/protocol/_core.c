@@ -461,14 +461,17 @@ collect_rows(PyObject *Py_UNUSED(module), PyObject *args)
     PyObject *rows = is_tuple_type(make) ? PyList_New(0) : NULL;
     PyObject *arguments = Py_BuildValue("((OOOOOO))", Py_None, topic, partition, Py_None, Py_None,
                                         broker);
-    PyObject *offset = offset_of(&base, position);
-    int failed = rows == NULL || arguments == NULL || offset == NULL;
+    PyObject *offset = NULL;
+    int failed = rows == NULL || arguments == NULL;
     while (!failed && count < most && find_message(view.buf, position, view.len, 1, &message)
            && crc32_of_any(message.payload, message.payload_bytes) == message.crc) {
+        if (offset == NULL) { /* not before the position is known to be one */
+            offset = offset_of(&base, position);
+        }
         PyObject *next_offset = offset_of(&base, message.following);
-        failed = next_offset == NULL
+        failed = offset == NULL || next_offset == NULL
                  || append_row(rows, make, arguments, &message, offset, next_offset) < 0;
-        Py_DECREF(offset);
+        Py_XDECREF(offset);
         offset = next_offset;
         position = message.following;
         count++;

@@ -45,7 +45,7 @@ PLANTED = {
         "        Py_XDECREF(payload); Py_XDECREF(payload);",
         "heap-use-after-free",
     ),
-    "a number overflows": ("|| self->small_base > LLONG_MAX - self->view.len", "", "runtime error"),
+    "a number overflows": ("|| base.small > LLONG_MAX - data_bytes", "", "runtime error"),
 }
 
 

@@ -18,6 +18,7 @@ from either_core import (
     using,
     what_a_broker_sees,
     what_a_consumer_sees,
+    what_a_consumer_sees_in_rows,
     what_is_counted,
     what_is_encoded,
 )
@@ -86,13 +87,15 @@ def attack(compiled: ModuleType, rng: random.Random, data: bytes) -> None:
     """Give arguments that no caller has reason to give."""
     exact = (c_ubyte * len(data)).from_buffer_copy(data)  # bytes have one more behind their end
     places = [*POSITIONS, len(data), len(data) + 1, rng.randrange(-5, len(data) + 5)]
+    base = rng.choice([0, (1 << 63) - 1, 1 << 70])
     for start in places:
         compiled.collect_plain(exact, start, [])
+        compiled.collect_rows(Message, exact, start, base, ("t", 1, 2), 9)
         for end in places:
             compiled.count_plain(exact, start, end)
             compiled.count_uncompressed(exact, start, end)
+    compiled.whole_bytes(exact)
     steps = iter([([], rng.choice(places)) for _ in range(5)])
-    base = rng.choice([0, 1 << 70])
     for _ in compiled.iterate(Message, exact, base, lambda _: next(steps, None)):
         pass
 
@@ -108,6 +111,7 @@ def main(path: str, seed: str, count: str) -> None:
         undamaged += data == whole
         base, deep = rng.choice([0, 5, (1 << 63) - 50]), rng.random() < 0.5
         agree(compiled, what_a_consumer_sees, data, base, rng.choice(["raise", "skip"]), deep)
+        agree(compiled, what_a_consumer_sees_in_rows, data, base, "skip", rng.choice([1, 3, 100]))
         agree(compiled, what_a_broker_sees, data, rng.randrange(300))
         start = rng.randrange(len(data) + 1)
         agree(compiled, what_is_counted, data, start, rng.randrange(start, len(data) + 1))
