@@ -55,6 +55,9 @@ __all__ = ["Broker"]
 class Broker:
     """Decides what requests do.
 
+    Args:
+        shared: the broker's logs, and what bounds the work on them.
+
     Attributes:
         metrics: what was done so far.
         topics: which topics there are.
@@ -68,7 +71,6 @@ class Broker:
     """
 
     def __init__(self, shared: Shared) -> None:
-        """Args: shared: the broker's logs, and what bounds the work on them."""
         self._shared = shared
         self.topics = shared.topics
         self.metrics = shared.metrics

@@ -35,10 +35,13 @@ class BelievedClock:
     Until then time continues from before the jump. A clock that is set back is believed at once,
     since that only keeps data for longer. A clock that is wrong at the start can't be told from
     one that is right. Lives in the reactor's thread.
+
+    Args:
+        now_ms: the wall clock, in ms since 1970.
+        seconds: a clock that can't be set.
     """
 
     def __init__(self, now_ms: Callable[[], int], seconds: Callable[[], float]) -> None:
-        """Args: now_ms: the wall clock, in ms since 1970; seconds: a clock that can't be set."""
         self._wall_ms = now_ms
         self._seconds = seconds
         self._believed_ms = now_ms()

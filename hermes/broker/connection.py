@@ -442,12 +442,15 @@ class BrokerConnection(Protocol):
 
 
 class BrokerFactory(ServerFactory):
-    """Makes the connections of one broker."""
+    """Makes the connections of one broker.
+
+    Args:
+        connections: what they share.
+    """
 
     noisy = False
 
     def __init__(self, connections: Connections) -> None:
-        """Args: connections: what they share."""
         self._connections = connections
 
     def buildProtocol(self, addr: IAddress | None) -> BrokerConnection | None:

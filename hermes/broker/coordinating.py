@@ -30,7 +30,17 @@ __all__ = ["Coordination"]
 
 
 class Coordination:
-    """Starts and stops what `coordination` says. Lives in the reactor's thread."""
+    """Starts and stops what `coordination` says. Lives in the reactor's thread.
+
+    Args:
+        config: the broker's settings.
+        reactor: serves the embedded server.
+        in_thread: calls a function in a worker thread and returns its Deferred.
+        now_ms: the wall clock, in ms since 1970.
+
+    Raises:
+        ConfigError: `coordination_listen` is not an endpoint.
+    """
 
     _log = ModuleLogger()
 
@@ -41,17 +51,6 @@ class Coordination:
         in_thread: Callable[..., "Deferred[Any]"],
         now_ms: Callable[[], int],
     ) -> None:
-        """Prepare.
-
-        Args:
-            config: the broker's settings.
-            reactor: serves the embedded server.
-            in_thread: calls a function in a worker thread and returns its Deferred.
-            now_ms: the wall clock, in ms since 1970.
-
-        Raises:
-            ConfigError: `coordination_listen` is not an endpoint.
-        """
         self._config = config
         self._reactor = reactor
         self._in_thread = in_thread

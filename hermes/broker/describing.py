@@ -44,10 +44,13 @@ _PARTITION_BYTES = 28
 
 
 class Descriptions:
-    """Responses metadata requests. Lives in the reactor's thread."""
+    """Answers metadata requests. Lives in the reactor's thread.
+
+    Args:
+        shared: the broker's logs, and what bounds the work on them.
+    """
 
     def __init__(self, shared: Shared) -> None:
-        """Args: shared: the broker's logs, and what bounds the work on them."""
         config = shared.config
         self._broker = BrokerMetadata(
             broker_id=config.broker_id,

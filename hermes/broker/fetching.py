@@ -58,12 +58,14 @@ _Fetches = TypeVar("_Fetches", MultiFetchRequest, WaitingFetchRequest)
 class Fetches:
     """Carries out fetch requests.
 
+    Args:
+        shared: the broker's logs, and what bounds the work on them.
+
     Attributes:
         waiting: the fetches that wait for more.
     """
 
     def __init__(self, shared: Shared) -> None:
-        """Args: shared: the broker's logs, and what bounds the work on them."""
         self._find = shared.directory.get
         self._topics = shared.topics
         self._large_responses = shared.large_responses

@@ -70,7 +70,13 @@ class _FlushState:
 
 
 class FlushScheduler:
-    """Schedules the flushes of all logs of one broker; lives in the reactor's thread."""
+    """Schedules the flushes of all logs of one broker; lives in the reactor's thread.
+
+    Args:
+        clock: the reactor, or a test's `Clock`.
+        in_thread: calls a function in a flush thread and returns its Deferred.
+        policy_for: the policy of a topic.
+    """
 
     _log = ModuleLogger()
 
@@ -80,13 +86,6 @@ class FlushScheduler:
         in_thread: Callable[..., "Deferred[Any]"],
         policy_for: Callable[[str], FlushPolicy],
     ) -> None:
-        """Prepare, without starting anything.
-
-        Args:
-            clock: the reactor, or a test's `Clock`.
-            in_thread: calls a function in a flush thread and returns its Deferred.
-            policy_for: the policy of a topic.
-        """
         self._clock = clock
         self._in_thread = in_thread
         self._policy_for = policy_for

@@ -35,10 +35,13 @@ _LATEST, _EARLIEST = -1, -2
 
 
 class Lookups:
-    """Responses questions about partitions. Lives in the reactor's thread."""
+    """Answers questions about partitions. Lives in the reactor's thread.
+
+    Args:
+        shared: the broker's logs, and what bounds the work on them.
+    """
 
     def __init__(self, shared: Shared) -> None:
-        """Args: shared: the broker's logs, and what bounds the work on them."""
         self._topics = shared.topics
         self._now_ms = shared.now_ms
         self._in_thread = shared.in_thread

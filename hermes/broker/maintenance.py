@@ -19,7 +19,16 @@ __all__ = ["Maintenance"]
 
 
 class Maintenance:
-    """The periodic passes over all logs; lives in the reactor's thread."""
+    """The periodic passes over all logs; lives in the reactor's thread.
+
+    Args:
+        directory: the opened data directory.
+        policy_for: the retention policy of a topic.
+        now_ms: the wall clock, in ms since 1970.
+        seconds: a clock that can't be set.
+        in_thread: calls a function in a worker thread and returns its Deferred.
+        on_reopened: called with each log that is online again.
+    """
 
     _logger = ModuleLogger()
 
@@ -32,16 +41,6 @@ class Maintenance:
         in_thread: Callable[..., "Deferred[Any]"],
         on_reopened: Callable[[Log], None] = lambda log: None,
     ) -> None:
-        """Prepare.
-
-        Args:
-            directory: the opened data directory.
-            policy_for: the retention policy of a topic.
-            now_ms: the wall clock, in ms since 1970.
-            seconds: a clock that can't be set.
-            in_thread: calls a function in a worker thread and returns its Deferred.
-            on_reopened: called with each log that is online again.
-        """
         self._directory = directory
         self._policy_for = policy_for
         self._now_ms = now_ms

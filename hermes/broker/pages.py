@@ -29,12 +29,14 @@ _NOWAIT = getattr(os, "RWF_NOWAIT", 0)
 class PageCache:
     """Asks for residency and warms ranges; one per broker.
 
+    Args:
+        in_thread: calls a function in a worker thread and returns its Deferred.
+
     Attributes:
         warmed: how many windows were warmed in threads since the start.
     """
 
     def __init__(self, in_thread: Callable[..., "Deferred[Any]"]) -> None:
-        """Args: in_thread: calls a function in a worker thread and returns its Deferred."""
         self._in_thread = in_thread
         self._can_probe = bool(_NOWAIT) and hasattr(os, "preadv")
         self._probe = bytearray(1)

@@ -29,6 +29,11 @@ class _Wait:
 class Patience:
     """The waits of one stop, one after the other. Lives in the reactor's thread.
 
+    Args:
+        clock: the reactor, or a test's `Clock`.
+        client_seconds: how long to wait for all that isn't ours, in sum, from `begin` on.
+        disk_seconds: how long to wait for a disk that doesn't get on.
+
     Attributes:
         is_exhausted: whether something was given up that worker threads do.
     """
@@ -36,13 +41,6 @@ class Patience:
     _log = ModuleLogger()
 
     def __init__(self, clock: IReactorTime, client_seconds: float, disk_seconds: float) -> None:
-        """Prepare.
-
-        Args:
-            clock: the reactor, or a test's `Clock`.
-            client_seconds: how long to wait for all that isn't ours, in sum, from `begin` on.
-            disk_seconds: how long to wait for a disk that doesn't get on.
-        """
         self.is_exhausted = False
         self._clock = clock
         self._client_seconds = client_seconds

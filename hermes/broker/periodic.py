@@ -17,6 +17,12 @@ class PeriodicTask:
 
     Twisted's `LoopingCall` would import the global reactor, which an embedded broker, with a
     reactor of its own, must not. A call that fails is logged, and the next one comes all the same.
+
+    Args:
+        clock: the reactor, or a test's `Clock`.
+        function: called without arguments; may return a Deferred.
+        interval: seconds from the end of a call to the next one.
+        first: seconds until the first call.
     """
 
     _log = ModuleLogger()
@@ -24,14 +30,6 @@ class PeriodicTask:
     def __init__(
         self, clock: IReactorTime, function: Callable[[], Any], interval: float, first: float
     ) -> None:
-        """Start.
-
-        Args:
-            clock: the reactor, or a test's `Clock`.
-            function: called without arguments; may return a Deferred.
-            interval: seconds from the end of a call to the next one.
-            first: seconds until the first call.
-        """
         self._clock = clock
         self._function = function
         self._interval = interval

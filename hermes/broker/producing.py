@@ -58,10 +58,13 @@ _Result = TypeVar("_Result")
 
 
 class Produces:
-    """Carries out produce requests."""
+    """Carries out produce requests.
+
+    Args:
+        shared: the broker's logs, and what bounds the work on them.
+    """
 
     def __init__(self, shared: Shared) -> None:
-        """Args: shared: the broker's logs, and what bounds the work on them."""
         self._shared = shared
         self._find = shared.directory.get
         self._topics = shared.topics

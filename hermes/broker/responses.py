@@ -46,6 +46,13 @@ class Slot:
 class Responses:
     """The responses of a connection that have not left yet.
 
+    `open` must be called first.
+
+    Args:
+        pages: keeps cold pages off the reactor.
+        scheduler: says how much may be sent at once.
+        large_responses: counts what a response holds in memory until it has left.
+
     Attributes:
         slots: of the responses that aren't known yet, or wait for one that isn't; in order.
         sending: what is the transport's producer now.
@@ -59,13 +66,6 @@ class Responses:
         scheduler: FairScheduler,
         large_responses: LargeResponses,
     ) -> None:
-        """Prepare; `open` comes first.
-
-        Args:
-            pages: keeps cold pages off the reactor.
-            scheduler: says how much may be sent at once.
-            large_responses: counts what a response holds in memory until it has left.
-        """
         self.slots: deque[Slot] = deque()
         self.sending: FileSend | None = None
         self.moved_bytes = 0

@@ -41,6 +41,9 @@ _SLICE_BYTES = 256
 class FileSend:
     """One response: parts that leave in order.
 
+    Args:
+        parts: in the order of the wire; slices belong to the send from now on.
+
     Attributes:
         size_bytes: how many bytes the whole response has.
         sent_bytes: how many of them have left.
@@ -64,7 +67,6 @@ class FileSend:
     )
 
     def __init__(self, parts: Iterable[bytes | LogSlice]) -> None:
-        """Args: parts: in the order of the wire; slices belong to the send from now on."""
         self._parts: list[bytes | LogSlice] = []
         self.size_bytes = 0
         for part in parts:
@@ -251,12 +253,16 @@ class FileSend:
 
 
 class MessageSetSend(FileSend):
-    """The response to a fetch: `int32 size | int16 error | messages`."""
+    """The response to a fetch: `int32 size | int16 error | messages`.
+
+    Args:
+        error: 0 or why there is nothing.
+        messages: a slice of one segment, or None.
+    """
 
     __slots__ = ("error", "messages")
 
     def __init__(self, error: ErrorCode, messages: LogSlice | None = None) -> None:
-        """Args: error: 0 or why there is nothing; messages: a slice of one segment, or None."""
         self.error = error
         self.messages = messages
         header = fetch_response_header(messages.length if messages is not None else 0, error)
@@ -301,23 +307,29 @@ class MessageSetSend(FileSend):
 
 
 class MultiMessageSetSend(FileSend):
-    """The response to a multifetch: `int32 size | int16 0 |` then a `MessageSetSend` per fetch."""
+    """The response to a multifetch: `int32 size | int16 0 |` then a `MessageSetSend` per fetch.
+
+    Args:
+        sends: the responses to the single fetches, in their order.
+    """
 
     __slots__ = ()
 
     def __init__(self, sends: Sequence[MessageSetSend]) -> None:
-        """Args: sends: the responses to the single fetches, in their order."""
         header = multifetch_response_header(sum(send.size_bytes for send in sends))
         super().__init__(_joined([header, *(part for send in sends for part in send._parts)]))
 
 
 class WaitingFetchSend(FileSend):
-    """The response to a waiting fetch: as a multifetch, each entry with its high watermark."""
+    """The response to a waiting fetch: as a multifetch, each entry with its high watermark.
+
+    Args:
+        entries: each fetch's response and partition's high watermark (-1: none).
+    """
 
     __slots__ = ()
 
     def __init__(self, entries: Sequence[tuple[MessageSetSend, int]]) -> None:
-        """Args: entries: each fetch's response and partition's high watermark (-1: none)."""
         parts: list[bytes | LogSlice] = []
         for send, high_watermark in entries:
             messages = send.messages

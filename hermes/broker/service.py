@@ -26,6 +26,17 @@ __all__ = ["BrokerService", "raise_descriptor_limit"]
 class BrokerService(Service):
     """One broker, from its configuration to its sockets.
 
+    Nothing is opened before `startService`.
+
+    Args:
+        config: the broker's settings.
+        reactor: serves the sockets and the timers.
+        ready_file: written once all ports are open, whatever the configuration says.
+        on_ready: called once every port is open and the broker is registered.
+        on_fatal: called with a reason when the broker can't continue after its start; stops
+            the reactor unless given.
+        now_ms: the wall clock, in ms since 1970.
+
     Attributes:
         config: its settings.
     """
@@ -43,17 +54,6 @@ class BrokerService(Service):
         on_fatal: Callable[[str], None] | None = None,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
-        """Prepare, without touching anything.
-
-        Args:
-            config: the broker's settings.
-            reactor: serves the sockets and the timers.
-            ready_file: written once all ports are open, whatever the configuration says.
-            on_ready: called once every port is open and the broker is registered.
-            on_fatal: called with a reason when the broker can't continue after its start; stops
-                the reactor unless given.
-            now_ms: the wall clock, in ms since 1970.
-        """
         self.config = config
         self.on_ready = on_ready
         self.on_fatal = on_fatal or (lambda _: reactor.stop())

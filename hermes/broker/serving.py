@@ -75,6 +75,20 @@ class _Threads(ThreadPool):
 class ServingBroker:
     """One broker that serves. Lives in the reactor's thread.
 
+    Creating one starts it, and blocks for as long as recovery takes.
+
+    Args:
+        config: the broker's settings.
+        reactor: serves the sockets and the timers.
+        now_ms: the wall clock, in ms since 1970.
+        listeners: the ports to open.
+        retention_policy: makes the policy of a topic.
+        files: the file layer; the operating system's unless given.
+
+    Raises:
+        HermesError: the data directory, a port or the registration can't be acquired; all of it
+            is undone.
+
     Attributes:
         addresses: what the ports are bound to, as (host, port) or a UNIX socket's path.
         broker: what decides.
@@ -92,20 +106,6 @@ class ServingBroker:
         retention_policy: Callable[[str], IRetentionPolicy],
         files: FileLayer | None = None,
     ) -> None:
-        """Start. Blocks, for as long as recovery takes.
-
-        Args:
-            config: the broker's settings.
-            reactor: serves the sockets and the timers.
-            now_ms: the wall clock, in ms since 1970.
-            listeners: the ports to open.
-            retention_policy: makes the policy of a topic.
-            files: the file layer; the operating system's unless given.
-
-        Raises:
-            HermesError: the data directory, a port or the registration can't be acquired; all of it
-                is undone.
-        """
         self.addresses: list[Address] = []
         self._config = config
         self._reactor = reactor

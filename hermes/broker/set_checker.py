@@ -41,10 +41,14 @@ CheckResult: TypeAlias = SetCheck | ProtocolError
 
 
 class SetChecker:
-    """Checks message sets as 0.7 does."""
+    """Checks message sets as 0.7 does.
+
+    Args:
+        config: has the limits.
+        in_thread: calls a function in a worker thread.
+    """
 
     def __init__(self, config: BrokerConfig, in_thread: Callable[..., "Deferred[Any]"]) -> None:
-        """Args: config: has the limits; in_thread: calls a function in a worker thread."""
         self._max_message_bytes = config.max_message_bytes
         self._max_expanded_bytes = config.max_expanded_bytes
         self._in_thread = in_thread

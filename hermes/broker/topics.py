@@ -33,6 +33,13 @@ __all__ = ["TopicRegistry"]
 class TopicRegistry:
     """The topics of one broker; lives in the reactor's thread.
 
+    Args:
+        directory: the opened data directory.
+        config: the broker's settings.
+        on_created: called with the name and the number of partitions of each topic that a
+            produce creates, so that they can be announced.
+        on_deleted: called with the name of each topic that no longer exists.
+
     Attributes:
         stopping: set when the broker stops: nothing is created from then on.
     """
@@ -44,15 +51,6 @@ class TopicRegistry:
         on_created: Callable[[str, int], None] = lambda topic, partitions: None,
         on_deleted: Callable[[str], None] = lambda topic: None,
     ) -> None:
-        """Read what is on disk.
-
-        Args:
-            directory: the opened data directory.
-            config: the broker's settings.
-            on_created: called with the name and the number of partitions of each topic that a
-                produce creates, so that they can be announced.
-            on_deleted: called with the name of each topic that no longer exists.
-        """
         self._directory = directory
         self._config = config
         self._on_created = on_created

@@ -68,6 +68,12 @@ class _Waiter:
 class WaitingFetches:
     """All fetches that wait at one broker; lives in the reactor's thread.
 
+    Args:
+        clock: the reactor, or a test's `Clock`.
+        scheduler: shares the reactor among connections.
+        available: how many bytes there are for a fetch now; None when its response is an error.
+        limit_bytes: beyond it the oldest are answered early.
+
     Attributes:
         limit_bytes: what they may hold together.
         used_bytes: what they do hold, about.
@@ -80,14 +86,6 @@ class WaitingFetches:
         available: Callable[[FetchRequest], int | None],
         limit_bytes: int,
     ) -> None:
-        """Prepare.
-
-        Args:
-            clock: the reactor, or a test's `Clock`.
-            scheduler: shares the reactor among connections.
-            available: how many bytes there are for a fetch now; None when its response is an error.
-            limit_bytes: beyond it the oldest are answered early.
-        """
         self.limit_bytes = limit_bytes
         self.used_bytes = 0
         self._clock = clock

@@ -30,10 +30,12 @@ class AppendAges:
     before the end at the first look has no age here.
 
     One thread at a time may use it.
+
+    Args:
+        end_offset: where the log ended when its watch began.
     """
 
     def __init__(self, end_offset: int) -> None:
-        """Args: end_offset: where the log ended when its watch began."""
         self._end_offset = end_offset
         self._seen: dict[int, tuple[int, int]] = {}  # base -> (end, when it was first seen so), ms
 

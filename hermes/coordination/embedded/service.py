@@ -43,6 +43,23 @@ DEFAULT_TICK_MS: Final = 2000
 class EmbeddedCoordination(Service):
     """A small ZooKeeper for one machine.
 
+    Nothing is opened before it is started.
+
+    Args:
+        reactor: serves the socket and the timers.
+        path: the SQLite file that holds everything; created when it is missing.
+        listen: an endpoint string of Twisted's.
+        tick_ms: at least 1; the unit of the two that follow.
+        min_session_timeout_ms: the shortest that a client can get; 2 ticks unless given.
+        max_session_timeout_ms: the longest that a client can get; 20 ticks unless given.
+        max_connections: further clients are turned away.
+        max_bytes: what the nodes may take in memory.
+        is_new: asked at the start whether it is normal that there is no file yet.
+        now_ms: the wall clock, in ms since 1970.
+
+    Raises:
+        ConfigError: `listen` is not an endpoint.
+
     Attributes:
         addresses: what the port is bound to, as (host, port) or a UNIX socket's path, while the
             service runs.
@@ -66,23 +83,6 @@ class EmbeddedCoordination(Service):
         is_new: Callable[[], bool] = lambda: True,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
-        """Prepare, without touching anything.
-
-        Args:
-            reactor: serves the socket and the timers.
-            path: the SQLite file that holds everything; created when it is missing.
-            listen: an endpoint string of Twisted's.
-            tick_ms: at least 1; the unit of the two that follow.
-            min_session_timeout_ms: the shortest that a client can get; 2 ticks unless given.
-            max_session_timeout_ms: the longest that a client can get; 20 ticks unless given.
-            max_connections: further clients are turned away.
-            max_bytes: what the nodes may take in memory.
-            is_new: asked at the start whether it is normal that there is no file yet.
-            now_ms: the wall clock, in ms since 1970.
-
-        Raises:
-            ConfigError: `listen` is not an endpoint.
-        """
         self.addresses: list[Address] = []
         self.on_serving: Callable[[], None] = lambda: None
         self._reactor = reactor
