@@ -20,10 +20,9 @@ Source: ZooKeeper's `zookeeper.jute` and `ZooDefs.OpCode`.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import IntEnum
 from functools import partial
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from hermes.coordination.embedded.errors import RequestRefusedError, ZooKeeperCode
 from hermes.coordination.embedded.jute import JuteReader
@@ -92,8 +91,7 @@ _RECONFIGURE: Final = 16  # known to ZooKeeper, and disabled there by default
 KNOWN_TYPES: Final = frozenset({*OpCode, _RECONFIGURE, *range(17, 23), *range(102, 108)})
 
 
-@dataclass(frozen=True, slots=True)
-class ConnectRequest:
+class ConnectRequest(NamedTuple):
     """A client asks for a session, or to resume one.
 
     Attributes:
@@ -112,8 +110,7 @@ class ConnectRequest:
     read_only: bool | None
 
 
-@dataclass(frozen=True, slots=True)
-class CreateRequest:
+class CreateRequest(NamedTuple):
     """Create a node; `flags` 1 makes it ephemeral, 2 sequential; `with_stat` is create2."""
 
     path: str
@@ -123,24 +120,21 @@ class CreateRequest:
     with_stat: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteRequest:
+class DeleteRequest(NamedTuple):
     """Delete a node, whose version must match unless it is -1."""
 
     path: str
     version: int
 
 
-@dataclass(frozen=True, slots=True)
-class CheckRequest:
+class CheckRequest(NamedTuple):
     """Check a node's version, within a transaction."""
 
     path: str
     version: int
 
 
-@dataclass(frozen=True, slots=True)
-class SetDataRequest:
+class SetDataRequest(NamedTuple):
     """Set a node's data; its version must match unless it is -1."""
 
     path: str
@@ -148,8 +142,7 @@ class SetDataRequest:
     version: int
 
 
-@dataclass(frozen=True, slots=True)
-class SetAclRequest:
+class SetAclRequest(NamedTuple):
     """Set a node's ACL; its ACL's version must match unless it is -1."""
 
     path: str
@@ -157,24 +150,21 @@ class SetAclRequest:
     version: int
 
 
-@dataclass(frozen=True, slots=True)
-class ExistsRequest:
+class ExistsRequest(NamedTuple):
     """Ask for a node's stat; the watch is set whether or not there is a node."""
 
     path: str
     watch: bool
 
 
-@dataclass(frozen=True, slots=True)
-class GetDataRequest:
+class GetDataRequest(NamedTuple):
     """Ask for a node's data and stat."""
 
     path: str
     watch: bool
 
 
-@dataclass(frozen=True, slots=True)
-class GetChildrenRequest:
+class GetChildrenRequest(NamedTuple):
     """Ask for the names of a node's children; `with_stat` is getChildren2."""
 
     path: str
@@ -182,30 +172,26 @@ class GetChildrenRequest:
     with_stat: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class GetAclRequest:
+class GetAclRequest(NamedTuple):
     """Ask for a node's ACL and stat."""
 
     path: str
 
 
-@dataclass(frozen=True, slots=True)
-class SyncRequest:
+class SyncRequest(NamedTuple):
     """Wait for everything before; the path is only given back."""
 
     path: str
 
 
-@dataclass(frozen=True, slots=True)
-class AuthRequest:
+class AuthRequest(NamedTuple):
     """Say who one is, for the rest of the connection."""
 
     scheme: str
     credential: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class SetWatchesRequest:
+class SetWatchesRequest(NamedTuple):
     """Set the watches of a former connection again; what was missed since `zxid` fires at once."""
 
     zxid: int
@@ -214,13 +200,11 @@ class SetWatchesRequest:
     children: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class PingRequest:
+class PingRequest(NamedTuple):
     """A sign of life."""
 
 
-@dataclass(frozen=True, slots=True)
-class CloseRequest:
+class CloseRequest(NamedTuple):
     """End the session."""
 
 
@@ -228,8 +212,7 @@ class CloseRequest:
 Operation: TypeAlias = CreateRequest | DeleteRequest | SetDataRequest | CheckRequest
 
 
-@dataclass(frozen=True, slots=True)
-class MultiRequest:
+class MultiRequest(NamedTuple):
     """Carry out all operations or none."""
 
     operations: tuple[Operation, ...]
