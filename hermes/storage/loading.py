@@ -124,6 +124,7 @@ def load(directory: str, files: FileLayer, recovery: TailRecovery, *, clean: boo
     tail = [found.settled[-1], *found.reached, *found.unreached]
     if clean and len(tail) == 1:
         return LoadedLog((*before, tail[0].segment), tail[0].end, None, strange)
+    recovery.mend_indexes(found.settled[:-1])
     kept, report = recovery.after_stop(tail)
     return LoadedLog((*before, *kept), report.valid_end, report, strange)
 

@@ -57,6 +57,24 @@ class TailRecovery:
         """
         return self._recover(parts, None, None)
 
+    def mend_indexes(self, parts: Sequence[Part]) -> None:
+        """Put right the time indexes of complete segments that a loss of power has torn.
+
+        An index is synced when its segment is complete, the oldest first and each before anything
+        is written into the next. So those before a whole one are whole.
+
+        Args:
+            parts: the segments before the tail, in order.
+        """
+        for part in reversed(parts):
+            segment = part.segment
+            with suppress(OSError), self._opened(segment) as descriptor:  # it is a comfort
+                segment.index.load(descriptor, part.end - segment.base_offset)
+                segment.index.mend()
+                last = segment.index.last
+                if last is not None and last.end_offset == part.end:
+                    return
+
     def after_failure(
         self,
         segments: Sequence[Segment],

@@ -195,7 +195,7 @@ class TimeIndex:
         return entry.tail_crc == self.tail_crc(log_descriptor, entry.end_offset)
 
     def mend(self) -> None:
-        """Leave out what a power loss has torn between entries that count.
+        """Leave out what a power loss has torn, between entries that count and after them.
 
         For recovery; looks no further back than to what was synced. What follows a hole becomes a
         gap entry, as nothing tells any more when the bytes before it were appended.
@@ -207,6 +207,7 @@ class TimeIndex:
             first, found = self._unsynced()
             kept, holes = _without_torn(found)
             if not holes:
+                self._cut_rest()
                 return
             descriptor = self._files.open_append(self.path, create=False)
             try:
@@ -222,6 +223,18 @@ class TimeIndex:
             self._count = first + len(kept)
             self._last = kept[-1]
             self._file_may_be_longer = False
+
+    def _cut_rest(self) -> None:
+        """Cut off what follows the last entry that counts."""
+        size = self._count * ENTRY_BYTES
+        with suppress(FileNotFoundError):
+            if self._files.lstat(self.path).st_size <= size:
+                return
+            descriptor = self._files.open_append(self.path, create=False)
+            try:
+                self._files.ftruncate(descriptor, size)
+            finally:
+                self._files.close(descriptor)
 
     def _unsynced(self) -> tuple[int, list[IndexEntry | None]]:
         """The entries that may never have been synced: the number of the first, and all of them."""
@@ -380,12 +393,15 @@ class TimeIndex:
             start: the offset from which on the entries tell: where it lies behind the last entry
                 (or the base), a gap entry is written first. Entries that don't end behind it are
                 left out: start = end_offset makes a gap of all. None: there is no gap.
-            complete: the segment will not grow any more: sync the index as well.
+            complete: the segment will not grow any more: sync the index as well, also when there
+                are no entries.
 
         Raises:
             OSError: nothing of it counts as written; the same entries may be appended again.
         """
         if not entries:
+            if complete:
+                self._sync()
             return
         descriptor = self._files.open_append(self.path, create=True)
         try:
@@ -394,12 +410,24 @@ class TimeIndex:
                 last_end = entries[-1][1]
                 due = complete or last_end - self._synced_end >= SYNC_EVERY_BYTES
             if due:
-                # An entry that is lost costs recovery a longer look, no more.
-                with suppress(OSError):
-                    self._files.fdatasync(descriptor)
-                    self._synced_end = last_end
+                self._sync_entries(descriptor, last_end)
         finally:
             self._files.close(descriptor)
+
+    def _sync(self) -> None:
+        """Put on disk what earlier calls have written."""
+        if self._last is not None:  # who wrote them may have been another process
+            descriptor = self._files.open_append(self.path, create=True)
+            try:
+                self._sync_entries(descriptor, self._last.end_offset)
+            finally:
+                self._files.close(descriptor)
+
+    def _sync_entries(self, descriptor: int, end: int) -> None:
+        # An entry that is lost costs recovery a longer look, no more.
+        with suppress(OSError):
+            self._files.fdatasync(descriptor)
+            self._synced_end = end
 
     def _with_gap(
         self, entries: Sequence[tuple[int, int]], start: int | None

@@ -214,3 +214,24 @@ def test_segments_that_vanish_under_us_are_errors_of_ours(tmp_path: Path) -> Non
         log.boundary_before(5)
     with pytest.raises(StorageError):
         append(log, Z)
+
+
+def test_torn_indexes_of_complete_segments_are_mended_after_a_loss_of_power(tmp_path: Path) -> None:
+    """Those before a whole one are whole: they were synced before it was written."""
+    directory = tmp_path / "clicks-0"
+    log = open_log(directory, log_settings=settings(1))
+    for number, data in enumerate((X, Y, Z, X, Y)):
+        append(log, data, now_ms=NOW_MS + number)
+        log.flush()
+    log.close()
+    indexes = sorted(directory.glob("*.timeindex"))
+    assert len(indexes) == 5
+    before = [path.read_bytes() for path in indexes]
+    indexes[0].write_bytes(before[0] + bytes(48))
+    indexes[2].write_bytes(before[2] + bytes(48))
+    indexes[3].write_bytes(bytes(72))
+    opened(directory, clean=True)[0].close()
+    assert indexes[3].read_bytes() == bytes(72)
+    opened(directory)[0].close()
+    assert [path.read_bytes() for path in indexes[1:4]] == [before[1], before[2], b""]
+    assert indexes[0].read_bytes() == before[0] + bytes(48), "nobody has torn that"

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from storage_fakes import FaultyFiles, WatchedFiles
-from storage_logs import append, message, open_log
+from storage_logs import append, message, open_log, settings
 
 from hermes.storage import FileLayer
 from hermes.storage.time_index import (
@@ -254,9 +254,38 @@ def test_it_is_synced_when_complete_and_once_in_a_while(tmp_path: Path, segment:
     assert files.calls.count("fdatasync") == 1
     index.append([(3, 1200 + SYNC_EVERY_BYTES)], segment)
     assert files.calls.count("fdatasync") == 2
+    index.append([], segment)
+    assert files.calls.count("fdatasync") == 2
+    index.append([], segment, complete=True)
+    assert files.calls.count("fdatasync") == 3
 
 
 # -- in a log -----------------------------------------------------------------------------------
+
+
+class SyncedFiles(WatchedFiles):
+    """Knows the names of the files that were synced."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.synced: list[str] = []
+
+    def fdatasync(self, descriptor: int) -> None:
+        self.synced.append(os.path.basename(os.readlink(f"/proc/self/fd/{descriptor}")))
+
+
+def test_the_index_of_a_segment_that_was_flushed_before_the_log_rolled_is_synced(
+    tmp_path: Path,
+) -> None:
+    files = SyncedFiles()
+    log = open_log(tmp_path / "clicks-0", files, log_settings=settings(1000))
+    append(log, message("x" * 2000), now_ms=5)
+    log.flush()
+    assert not [name for name in files.synced if name.endswith(".timeindex")]
+    append(log, message("y"), now_ms=6)
+    log.flush()
+    assert len(list((tmp_path / "clicks-0").glob("*.kafka"))) == 2
+    assert f"{0:020d}.timeindex" in files.synced
 
 
 def test_a_log_writes_one_entry_per_ms_with_appends_after_the_sync(tmp_path: Path) -> None:
@@ -361,6 +390,26 @@ def test_recovery_leaves_out_what_was_torn_between_good_entries(
     found = [decode_entry(data, at) for at in range(0, len(data), ENTRY_BYTES)]
     assert [each and each.end_offset for each in found] == [*kept, 1900]
     assert [each.end_offset for each in found if each and each.is_gap] == gaps
+
+
+@pytest.mark.parametrize("rest", [bytes(24 * 22), b"x" * 30, b"torn"])
+def test_recovery_cuts_off_what_was_torn_at_the_end(
+    tmp_path: Path, segment: int, rest: bytes
+) -> None:
+    written(tmp_path, segment, *ENTRIES)
+    path = tmp_path / f"{BASE:020d}.timeindex"
+    whole = path.read_bytes()
+    path.write_bytes(whole + rest)
+    index = loaded(tmp_path, segment)
+    index.mend()
+    assert path.read_bytes() == whole
+    path.write_bytes(rest)
+    index = loaded(tmp_path, segment)
+    index.mend()
+    assert path.read_bytes() == b""
+    path.unlink()
+    loaded(tmp_path, segment).mend()
+    assert not path.exists()
 
 
 def test_an_index_that_cannot_be_mended_counts_up_to_the_hole(tmp_path: Path, segment: int) -> None:
