@@ -212,6 +212,15 @@ def test_links_lead_somewhere(document: Path) -> None:
             assert anchor in anchors, f"{document.name}: {target}"
 
 
+def test_pages_that_the_code_names_exist() -> None:
+    places = ("hermes", "bench", "examples", "scripts", "tests")
+    files = [path for place in places for path in (ROOT / place).rglob("*") if path.is_file()]
+    readable = [path for path in files if path.suffix in {".py", ".md", ".yaml", ".c", ""}]
+    for path in readable:
+        for page in re.findall(r"\bdocs/[\w-]+\.md\b", path.read_text(errors="replace")):
+            assert (ROOT / page).exists(), f"{path.relative_to(ROOT)}: {page}"
+
+
 def test_the_readme_lists_every_page() -> None:
     listed = re.findall(r"^\| \[(docs/[^]]+)\]", (ROOT / "README.md").read_text(), re.MULTILINE)
     package_only = {"docs/description.md"}
