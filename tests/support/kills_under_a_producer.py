@@ -5,8 +5,8 @@ import threading
 import yaml
 from hermes_testkit import BrokerProcess
 
-from hermes import FetchRequest, HermesError, Producer, ProducerConfig, SimpleConsumer
-from hermes.client import SendHandle
+from hermes import FetchRequest, Producer, ProducerConfig, SimpleConsumer
+from hermes.client import ProducerMetrics, SendHandle
 
 __all__ = ["RestartableBroker", "check_no_loss", "check_outlived"]
 
@@ -65,13 +65,32 @@ def check_no_loss(broker: RestartableBroker, kills: int) -> None:
     Each message must be at the offset that was reported for it, in the order of sending; all the
     others must have been reported as failed.
     """
+    settings = {"acks": "flushed", "queue_size": 500, "num_retries": 2, "retry_backoff": "20ms"}
+    handles, metrics = _send_under_kills(broker, kills, **settings)
+    sent = _sent(handles)
+    assert len(sent) >= _OUTCOMES_BETWEEN
+    assert len(sent) + metrics.failed == len(handles)
+    assert list(sent) == sorted(sent)
+    assert sent.items() <= _stored(broker.port).items()
+
+
+def check_outlived(broker: RestartableBroker, kills: int) -> None:
+    """Kill and restart a broker under a producer with defaults: every message is sent."""
+    handles, metrics = _send_under_kills(broker, kills)
+    sent = _sent(handles)
+    assert (len(sent), metrics.sent, metrics.failed) == (len(handles), len(handles), 0)
+    assert list(sent) == sorted(sent)
+    assert sent.items() <= _stored(broker.port).items()
+
+
+def _send_under_kills(
+    broker: RestartableBroker, kills: int, **settings: object
+) -> tuple[list[SendHandle], ProducerMetrics]:
+    """Send numbered messages while a broker is killed and restarted; their handles, all done."""
     config = ProducerConfig(
         broker_list=f"0:127.0.0.1:{broker.port}",
         producer_type="async",
-        acks="flushed",
-        queue_size=500,
-        num_retries=2,
-        retry_backoff="20ms",
+        **settings,
     )
     with Producer(config) as producer:
         load = _Load(producer)
@@ -82,43 +101,23 @@ def check_no_loss(broker: RestartableBroker, kills: int) -> None:
             load.wait_for_more(_OUTCOMES_BETWEEN)
         finally:
             load.stop()
-    sent = {}
-    for number, handle in enumerate(load.handles):
-        assert handle.done
-        try:
-            offset = handle.result(0).offset
-        except HermesError:
-            continue
-        sent[offset] = b"message %d" % number
-    assert len(sent) >= _OUTCOMES_BETWEEN
-    assert len(sent) + producer.metrics().failed == len(load.handles)
-    assert list(sent) == sorted(sent)
-    assert sent.items() <= _stored(broker.port).items()
+    assert all(each.done for each in load.handles)
+    return load.handles, producer.metrics()
 
 
-def check_outlived(broker: RestartableBroker, kills: int) -> None:
-    """Kill and restart a broker under a producer with defaults: every message is sent."""
-    config = ProducerConfig(broker_list=f"0:127.0.0.1:{broker.port}", producer_type="async")
-    with Producer(config) as producer:
-        load = _Load(producer)
-        try:
-            for _ in range(kills):
-                load.wait_for_more(_OUTCOMES_BETWEEN)
-                broker.kill_and_restart()
-            load.wait_for_more(_OUTCOMES_BETWEEN)
-        finally:
-            load.stop()
-    sent = {handle.result(0).offset: number for number, handle in enumerate(load.handles)}
-    assert len(sent) == producer.metrics().sent
-    assert producer.metrics().failed == 0
-    assert list(sent) == sorted(sent)
-    stored = _stored(broker.port)
-    assert all(stored[offset] == b"message %d" % number for offset, number in sent.items())
+def _sent(handles: list[SendHandle]) -> dict[int | None, bytes]:
+    """The messages that were reported as sent, in the order of sending, by their offsets."""
+    return {
+        handle.result(0).offset: b"message %d" % number
+        for number, handle in enumerate(handles)
+        if handle.exception(0) is None
+    }
 
 
-def _stored(port: int) -> dict[int, bytes]:
+def _stored(port: int) -> dict[int | None, bytes]:
     """Every message of the log by its own offset."""
-    messages, offset = {}, 0
+    messages: dict[int | None, bytes] = {}
+    offset = 0
     with SimpleConsumer("127.0.0.1", port) as consumer:
         while fetched := list(consumer.fetch(FetchRequest("clicks", 0, offset, 1 << 20))):
             for message, following in fetched:
