@@ -1,7 +1,7 @@
 """Callback and event handlers around the sender: what they see, and what survives them.
 
-Handlers see the application's values, so items are encoded only when they have. Whatever a handler
-does, every item of a batch gets its outcome.
+Handlers see the application's values, so items are encoded after them. Whatever a handler does,
+every item of a batch gets its outcome.
 """
 
 import logging
@@ -19,7 +19,7 @@ from hermes.errors import ClientError, HermesError
 from hermes.plugins import plugin_name
 from hermes.quoting import quoted
 
-__all__ = ["Handlers", "Hooks", "Sent"]
+__all__ = ["Handlers", "Sent"]
 
 _log = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ class Sent(NamedTuple):
         outcomes: one per item of the batch, in order.
         sent: how many messages were sent, of all items that left.
         failed: how many of them were not.
-        dropped: how many messages of the batch a hook took out.
+        dropped: how many messages of the batch the callback handler took out.
     """
 
     outcomes: Sequence[Outcome]
@@ -41,23 +41,50 @@ class Sent(NamedTuple):
 
 
 class Handlers:
-    """Sends batches of values, between the hooks and through the event handler.
+    """The handlers of a producer; at least one of both.
 
     Args:
+        callback_handler: an `ICallbackHandler`; None for none.
+        event_handler: an `IEventHandler`; None for none.
         payloads: encodes what handlers have seen.
         sender: sends it.
-        hooks: the callback handler; None for none.
-        event_handler: an `IEventHandler`; None for none.
+        counters: where the exceptions of hooks are counted.
     """
 
     def __init__(
-        self, payloads: Payloads, sender: Sender, hooks: "Hooks | None", event_handler: Any
+        self,
+        callback_handler: Any,
+        event_handler: Any,
+        payloads: Payloads,
+        sender: Sender,
+        counters: ProducerCounters,
     ) -> None:
+        self._hooks = None if callback_handler is None else _Hooks(callback_handler, counters)
+        self._event_handler = event_handler
         self._payloads = payloads
         self._sender = sender
-        self._hooks = hooks
-        self._event_handler = event_handler
         self._lock = threading.Lock()
+
+    @property
+    def report_failures(self) -> bool:
+        """Whether the application learns of failures through them."""
+        return self._hooks is not None
+
+    def before_enqueue(self, item: ProducerData) -> ProducerData | None:
+        """The item to accept in place of this one; None if it is to be dropped."""
+        return item if self._hooks is None else self._hooks.before_enqueue(item)
+
+    def after_enqueue(self, item: ProducerData, accepted: bool) -> None:
+        """Notify them whether the queue accepted an item."""
+        if self._hooks is not None:
+            self._hooks.after_enqueue(item, accepted)
+
+    def close(self) -> None:
+        """Notify them that nothing more is sent."""
+        if self._event_handler is not None:
+            self._event_handler.close()
+        if self._hooks is not None:
+            self._hooks.on_close()
 
     def send(self, items: Sequence[ProducerData]) -> Sent:
         """Send items, between the hooks."""
@@ -75,7 +102,7 @@ class Handlers:
         return counted._replace(outcomes=outcomes, dropped=dropped)
 
     def _handled(self, items: Sequence[ProducerData]) -> list[Outcome]:
-        """Send items as the event handler does, or in the built-in way."""
+        """Send items through the event handler, or as the producer does without one."""
         if self._event_handler is None:
             return self._encode_and_send(items)
         try:
@@ -159,7 +186,7 @@ def _by_place(
     return [gone if each is None else each for each in outcomes], dropped
 
 
-class Hooks:
+class _Hooks:
     """A callback handler whose exceptions are logged and counted instead of passed on.
 
     Args:
@@ -179,20 +206,20 @@ class Hooks:
         return self._checked([changed], [item])[0]
 
     def after_enqueue(self, item: ProducerData, accepted: bool) -> None:
-        """Tell whether the queue took it."""
+        """Notify it whether the queue accepted an item."""
         self._call(self._handler.after_enqueue, item, accepted)
 
     def after_dequeue(self, items: Sequence[ProducerData]) -> Sequence[ProducerData | None]:
-        """The items to go on with, None for one taken out; those given when the hook fails."""
+        """The items to continue with, None for one taken out; those given when the hook fails."""
         taken = self._call(self._handler.after_dequeue, items, default=items)
         return self._checked(taken, items, may_drop=True)
 
     def before_send(self, items: Sequence[ProducerData]) -> None:
-        """Tell that they are sent now."""
+        """Notify it that they are sent now."""
         self._call(self._handler.before_send, items)
 
     def after(self, items: Sequence[ProducerData], results: Sequence[Outcome]) -> None:
-        """Tell what was sent, and for each error what failed with it."""
+        """Notify it of what was sent, and for each error of what failed with it."""
         pairs = list(zip(items, results, strict=True))
         sent = [pair for pair in pairs if isinstance(pair[1], SendResult)]
         if sent:
@@ -205,7 +232,7 @@ class Hooks:
             self._call(self._handler.on_failure, of_it, error)
 
     def on_close(self) -> None:
-        """Tell that nothing is called any more."""
+        """Notify it that no hook is called any more."""
         self._call(self._handler.on_close)
 
     def _checked(

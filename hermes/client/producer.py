@@ -16,7 +16,7 @@ from hermes.client.batching import Batch, Outcome, ProducerData, SendHandle, mes
 from hermes.client.discovery import ZooKeeperDirectory
 from hermes.client.failures import Failures
 from hermes.client.grouping import SetRules
-from hermes.client.handlers import Handlers, Hooks
+from hermes.client.handlers import Handlers
 from hermes.client.metrics import ProducerCounters, ProducerMetrics
 from hermes.client.payloads import Payloads, check_messages
 from hermes.client.producer_config import ProducerConfig
@@ -62,28 +62,17 @@ class Producer:
     def __init__(self, config: ProducerConfig) -> None:
         check_instance("config", config, ProducerConfig)
         self.config = config
-        encoder = _plugin("encoder", IEncoder, config.encoder, config.encoder_options)
-        partitioner = _plugin(
-            "partitioner", IPartitioner, config.partitioner, config.partitioner_options
-        )
-        callbacks = _plugin(
-            "callback_handler",
-            ICallbackHandler,
-            config.callback_handler,
-            config.callback_handler_options,
-        )
-        self._event_handler = _plugin(
-            "event_handler", IEventHandler, config.event_handler, config.event_handler_options
-        )
+        self._brokers = Brokers(partial(_broker_producer, config))
+        encoder = _plugin(config, "encoder", IEncoder)
+        partitioner = _plugin(config, "partitioner", IPartitioner)
+        callback_handler = _plugin(config, "callback_handler", ICallbackHandler)
+        event_handler = _plugin(config, "event_handler", IEventHandler)
         self._counters = ProducerCounters()
-        self._hooks = Hooks(callbacks, self._counters) if callbacks is not None else None
+        self._failures = Failures()
         self._payloads = Payloads(
             encoder, config.max_message_bytes, passes_bytes=config.encoder == "bytes"
         )
-        # Handlers see the application's values, so encoding waits until they have.
-        self._encodes_late = self._hooks is not None or self._event_handler is not None
-        self._brokers = Brokers(self._make_broker)
-        self._directory = self._make_directory()
+        self._directory = _directory(config, self._brokers)
         self._sender = Sender(
             self._brokers,
             Router(self._directory, partitioner),
@@ -96,20 +85,19 @@ class Producer:
             ),
             may_go_without=config.acks is None,
         )
-        self._failures = Failures()
         self._handlers: Handlers | None = None
-        if self._encodes_late:
+        if callback_handler is not None or event_handler is not None:
             self._handlers = Handlers(
-                self._payloads, self._sender, self._hooks, self._event_handler
+                callback_handler, event_handler, self._payloads, self._sender, self._counters
             )
-        self._checked_topics: set[str] = set()
+        self._known_topics: set[str] = set()
         self._closed = False
         self._queue: SendingQueue | None = None
         # Up to which size `send` puts payloads straight into the queue; -1 for none.
         self._quick_bytes = -1
         if config.producer_type == "async":
             self._queue = SendingQueue(config, self._settle)
-            if config.encoder == "bytes" and not self._encodes_late:
+            if config.encoder == "bytes" and self._handlers is None:
                 self._quick_bytes = config.max_message_bytes
         self._is_forked = False
         self._at_exit = _close_at_exit(self)
@@ -153,7 +141,7 @@ class Producer:
             type(messages) is bytes
             and type(topic) is str
             and len(messages) <= self._quick_bytes
-            and topic in self._checked_topics
+            and topic in self._known_topics
         ):
             # What nearly every call of an asynchronous producer is, with one more call only.
             assert self._queue is not None
@@ -242,10 +230,8 @@ class Producer:
         finally:
             self._brokers.close()
             self._directory.close()
-            if self._event_handler is not None:
-                self._event_handler.close()
-            if self._hooks is not None:
-                self._hooks.on_close()
+            if self._handlers is not None:
+                self._handlers.close()
 
     def metrics(self) -> ProducerMetrics:
         """What was counted so far."""
@@ -277,35 +263,6 @@ class Producer:
             # What made the block end matters more, and must not be hidden.
             _log.exception("closing the producer after another error failed as well")
 
-    # -- parts ----------------------------------------------------------------------------------
-
-    def _make_broker(self, host: str, port: int) -> SyncProducer:
-        return SyncProducer(
-            host,
-            port,
-            timeout_seconds=min(
-                self.config.timeout_seconds, self.config.seconds("delivery_timeout")
-            ),
-            connect_timeout_seconds=self.config.connect_timeout_seconds,
-            hold_off_seconds=0.0 if len(self.config.brokers()) == 1 else _HOLD_OFF_SECONDS,
-            supports_hermes_requests=self.config.supports_hermes_requests,
-        )
-
-    def _make_directory(self) -> Directory:
-        config = self.config
-        for broker_id, host, port in config.brokers():
-            self._brokers.place(broker_id, host, port)
-        if not config.zookeeper_connect:
-            return StaticDirectory(
-                self._brokers, config.partition_counts, config.seconds("metadata_max_age")
-            )
-        return ZooKeeperDirectory(
-            config.zookeeper_connect,
-            self._brokers,
-            session_timeout_seconds=config.seconds("zookeeper_session_timeout"),
-            connection_timeout_seconds=config.seconds("zookeeper_connection_timeout"),
-        )
-
     def _why_closed(self) -> ClientError:
         return ClientError(
             f"this producer {FORKED}" if self._is_forked else "the producer is closed"
@@ -314,39 +271,37 @@ class Producer:
     # -- accepting ------------------------------------------------------------------------------
 
     def _item(self, topic: Any, messages: Any, key: Any) -> _Item | SendHandle:
-        """What to put into a batch, checked; or the outcome, when a hook dropped it."""
+        """What to put into a batch, checked; or the outcome, when a handler dropped it."""
         if self._closed:
             raise self._why_closed()
         if isinstance(topic, ProducerData):
             topic, messages, key = topic
         check_topic(topic)
-        if topic not in self._checked_topics:
+        if topic not in self._known_topics:
             check_topic_name(topic)
-            if len(self._checked_topics) < 10_000:  # names may come from data: bounded
-                self._checked_topics.add(topic)
-        if not self._encodes_late:
+            if len(self._known_topics) < 10_000:  # names may come from data: bounded
+                self._known_topics.add(topic)
+        if self._handlers is None:
             payloads, count, size_bytes = self._payloads.of(topic, messages)
             return topic, payloads, key, count, size_bytes
         check_messages(messages)
-        item: ProducerData | None = ProducerData(topic, messages, key)
-        if self._hooks is not None:
-            item = self._hooks.before_enqueue(ProducerData(topic, messages, key))
+        item = self._handlers.before_enqueue(ProducerData(topic, messages, key))
         if item is None:
             self._counters.count_dropped(message_count(messages))
             return _settled(ClientError("the callback handler dropped the message"))
         return "", item, None, message_count(item), 0
 
     def _enqueue(self, item: _Item, *, may_wait: bool = True) -> SendHandle:
-        """Put an item into the queue, and notify the hook."""
+        """Put an item into the queue, and notify the handlers."""
         assert self._queue is not None
         try:
             handle = self._queue.put(*item, may_wait)
         except QueueFullError as error:
-            if self._hooks is not None:
-                self._hooks.after_enqueue(item[1], False)
+            if self._handlers is not None:
+                self._handlers.after_enqueue(item[1], False)
             return self._refused(error, item[3])
-        if self._hooks is not None:
-            self._hooks.after_enqueue(item[1], True)
+        if self._handlers is not None:
+            self._handlers.after_enqueue(item[1], True)
         return handle
 
     def _refused(self, error: QueueFullError, count: int) -> SendHandle:
@@ -381,8 +336,9 @@ class Producer:
             for each in deliveries:
                 each.forget_messages()
         self._counters.count_batch(sent, failed, time.monotonic() - batches[0].started)
-        # Callers of a synchronous producer learn of failures, and callback handlers do.
-        if self._queue is not None and self._hooks is None:
+        # Callers of a synchronous producer learn of failures anyway.
+        reports = self._handlers is not None and self._handlers.report_failures
+        if self._queue is not None and not reports:
             if sent:
                 self._failures.end_burst()
             if failed:
@@ -424,14 +380,40 @@ class Producer:
         queue.join(self.config.connect_timeout_seconds + 1)
 
 
-def _plugin(setting: str, interface: type[Interface], given: Any, options: Any) -> Any:
-    """Load a plugin by its name, or check the object that was given instead."""
+def _plugin(config: ProducerConfig, setting: str, interface: type[Interface]) -> Any:
+    """Load a plugin by its name, or check the object that was given instead; None for none."""
+    given = getattr(config, setting)
     if given is None:
         return None
     if isinstance(given, str):
+        options = getattr(config, f"{setting}_options")
         return load_plugin(f"hermes.{setting}s", given, interface, **options)
     verify_plugin(given, interface, f"the producer's {setting}")
     return given
+
+
+def _broker_producer(config: ProducerConfig, host: str, port: int) -> SyncProducer:
+    return SyncProducer(
+        host,
+        port,
+        timeout_seconds=min(config.timeout_seconds, config.seconds("delivery_timeout")),
+        connect_timeout_seconds=config.connect_timeout_seconds,
+        hold_off_seconds=0.0 if len(config.brokers()) == 1 else _HOLD_OFF_SECONDS,
+        supports_hermes_requests=config.supports_hermes_requests,
+    )
+
+
+def _directory(config: ProducerConfig, brokers: Brokers) -> Directory:
+    for broker_id, host, port in config.brokers():
+        brokers.place(broker_id, host, port)
+    if not config.zookeeper_connect:
+        return StaticDirectory(brokers, config.partition_counts, config.seconds("metadata_max_age"))
+    return ZooKeeperDirectory(
+        config.zookeeper_connect,
+        brokers,
+        session_timeout_seconds=config.seconds("zookeeper_session_timeout"),
+        connection_timeout_seconds=config.seconds("zookeeper_connection_timeout"),
+    )
 
 
 def _max_set_bytes(config: ProducerConfig) -> int:
