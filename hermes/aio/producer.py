@@ -57,7 +57,7 @@ class BaseAsyncProducer(ABC):
 
     @abstractmethod
     def _make_lock(self) -> Any:
-        """An asynchronous context manager that lets in one after the other, in their order."""
+        """An asynchronous context manager that admits one after the other, in their order."""
 
     @abstractmethod
     def _in_thread(self, function: Callable[..., R], *arguments: Any) -> Awaitable[R]:
@@ -96,7 +96,7 @@ class BaseAsyncProducer(ABC):
     async def enqueue(self, topic: str, messages: Any, key: Any = None) -> SendHandle:
         """Accept messages without waiting for their outcome; only for room in the queue.
 
-        Messages stand in the queue in the order of the calls, also when they have to wait for room.
+        Messages are queued in the order of the calls, also when they have to wait for room.
 
         Returns:
             The outcome, for `outcome`. Its own `result` would block the event loop.
@@ -147,12 +147,12 @@ class BaseAsyncProducer(ABC):
         await self.close()
 
     async def _connected(self) -> BlockingProducer:
-        """What sends; made first unless it is there. For whoever is first in the line."""
+        """The blocking producer; made first if necessary. For whoever is first in the line."""
         producer = self._producer
         return await self._in_thread(self._make) if producer is None else producer
 
     def _make(self) -> BlockingProducer:
-        """Make what sends, unless it is there; blocks, and goes on when nobody waits any more."""
+        """Make the blocking producer if necessary; blocks, also when nobody waits any longer."""
         with self._making:
             if self._producer is None:
                 if self._closed:

@@ -66,7 +66,7 @@ class Batch:
         started: when the first item came, on the monotonic clock.
         items: per item a payload, or a list of two payloads or more; with handlers the
             `ProducerData`. Empty again when all outcomes are known.
-        keys: the keys of the items; None as long as none has one.
+        keys: the keys of the items; None while none has one.
     """
 
     __slots__ = (

@@ -89,7 +89,7 @@ class BrokerConnection:
         # now, nobody knows which of them it had read.
         self._unanswered = False
         # Whether a request that changes something waits for its answer now; and the connection on
-        # which one did so in vain, with the time until which its end is waited for.
+        # which one got none in time.
         self._is_changing = False
         self._retired: RetiredConnection | None = None
         self._is_forked = False
@@ -132,7 +132,7 @@ class BrokerConnection:
             BrokerUnavailableError: the connection broke; the request may have been carried out, so
                 repeat it only if that does no harm.
             BrokerTimeoutError: no answer in time; as above.
-            RemoteProtocolError: the answer is no Kafka answer; is this the right port?
+            RemoteProtocolError: the answer is not Kafka's; is this the right port?
             ClientError: the connection was closed by `close`, or this is a forked process.
         """
         with self._turn(timeout_seconds) as deadline:
@@ -282,7 +282,7 @@ class BrokerConnection:
         if not self._retired.wait(deadline):
             raise BrokerNotReachedError(
                 f"{self.address} has not dealt with an earlier request yet, whose answer did not "
-                "come in time; nothing was sent behind it"
+                "come in time; nothing was sent after it"
             )
         self._drop_retired()
 
@@ -310,7 +310,7 @@ class BrokerConnection:
             raise BrokerNotReachedError(
                 f"{self.address} did not accept a connection within {timeout:g} s"
             ) from error
-        except (OSError, UnicodeError) as error:  # UnicodeError: a host that is no host name
+        except (OSError, UnicodeError) as error:  # UnicodeError: an invalid host name
             raise BrokerNotReachedError(
                 f"no connection to {self.address}: {error}; is the broker running there?"
             ) from error

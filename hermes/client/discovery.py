@@ -3,24 +3,24 @@
 import logging
 import threading
 
-from hermes.client.routing import Brokers, Layout, Target
+from hermes.client.routing import Brokers, Target, TopicPartitions
 from hermes.coordination.cluster import NodeFaults, read_brokers, read_partition_counts
 from hermes.coordination.sessions import Session
 from hermes.errors import BrokerUnavailableError, CoordinationError
 
-__all__ = ["ZooKeeperDirectory"]
+__all__ = ["ZooKeeperMetadata"]
 
 _log = logging.getLogger(__name__)
 
 
-class ZooKeeperDirectory:
-    """The partitions that ZooKeeper tells; see `hermes.client.routing.Directory`.
+class ZooKeeperMetadata:
+    """The partitions registered in ZooKeeper; see `hermes.client.routing.MetadataProvider`.
 
     As in Kafka 0.7, a topic that no broker has yet is sent to partition 0 of any of them.
 
     Args:
         connect: see `Session`.
-        brokers: told where the brokers are.
+        brokers: notified of the brokers' addresses.
         session_timeout_seconds: see `Session`.
         connection_timeout_seconds: see `Session`.
 
@@ -37,8 +37,8 @@ class ZooKeeperDirectory:
         connection_timeout_seconds: float,
     ) -> None:
         self._brokers = brokers
-        self._known: dict[str, Layout] = {}
-        self._stale: dict[str, Layout] = {}
+        self._known: dict[str, TopicPartitions] = {}
+        self._stale: dict[str, TopicPartitions] = {}
         self._changes = 0
         self._lock = threading.Lock()
         self._faults = NodeFaults(_log, "the producer's view of the brokers")
@@ -50,8 +50,8 @@ class ZooKeeperDirectory:
         )
         self._session.start()
 
-    def layout(self, topic: str) -> Layout:
-        """See `Directory`; what was known stays in use while ZooKeeper doesn't answer."""
+    def partitions(self, topic: str) -> TopicPartitions:
+        """See `MetadataProvider`; what was known stays in use while ZooKeeper doesn't answer."""
         known = self._known.get(topic)
         if known is not None:
             return known
@@ -60,7 +60,7 @@ class ZooKeeperDirectory:
             return known if known is not None else self._learn(topic)
 
     def forget(self, topic: str) -> None:
-        """See `Directory`."""
+        """See `MetadataProvider`."""
         known = self._known.pop(topic, None)
         if known is not None:
             self._stale[topic] = known
@@ -75,23 +75,23 @@ class ZooKeeperDirectory:
         for topic in list(self._known):
             self.forget(topic)
 
-    def _learn(self, topic: str) -> Layout:
+    def _learn(self, topic: str) -> TopicPartitions:
         changes, before = self._changes, self._stale.get(topic)
         if before is not None and self._session.session_id is None:
-            return before  # when the connection is back, `_changed` says so
+            return before  # when the connection is back, `_changed` is called
         try:
-            layout = self._read(topic)
+            partitions = self._read(topic)
         except (CoordinationError, BrokerUnavailableError) as error:  # a broker may be restarting
             if before is None:
                 raise
             _log.warning("using the known partitions of topic %r: %s", topic, error)
             return before
-        self._stale[topic] = layout
+        self._stale[topic] = partitions
         if changes == self._changes:
-            self._known[topic] = layout
-        return layout
+            self._known[topic] = partitions
+        return partitions
 
-    def _read(self, topic: str) -> Layout:
+    def _read(self, topic: str) -> TopicPartitions:
         note = self._faults.note
         brokers = read_brokers(self._session, note, watch=True)
         counts = read_partition_counts(self._session, topic, note, watch=True)
@@ -109,4 +109,4 @@ class ZooKeeperDirectory:
             raise BrokerUnavailableError(
                 f"no broker is registered in ZooKeeper, for topic {topic!r}"
             )
-        return Layout(tuple(targets), is_counted=True)
+        return TopicPartitions(tuple(targets), is_counted=True)

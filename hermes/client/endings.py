@@ -35,7 +35,7 @@ def closed_when_idle(connection: socket.socket, seconds: float) -> bool:
         seconds: how long after the last byte is long.
 
     Returns:
-        False also when nobody can tell: elsewhere than on Linux.
+        False also when that can't be known: on anything but Linux.
     """
     try:
         if connection.recv(1, socket.MSG_PEEK):
@@ -45,8 +45,8 @@ def closed_when_idle(connection: socket.socket, seconds: float) -> bool:
         return False
     if info is None:
         return False
-    sent_ms, _, _, heard_ms = _TIMES.unpack_from(info, _TIMES_AT)
-    return bool(sent_ms - heard_ms >= seconds * 1000)
+    sent_ms, _, _, acknowledged_ms = _TIMES.unpack_from(info, _TIMES_AT)
+    return bool(sent_ms - acknowledged_ms >= seconds * 1000)
 
 
 class RetiredConnection:

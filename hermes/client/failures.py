@@ -1,4 +1,4 @@
-"""Messages that failed behind the application's back: logged, and kept for `flush` and `close`.
+"""Messages that failed unnoticed by the application: logged, and kept for `flush` and `close`.
 
 An asynchronous `send` returns before its outcome is known, so a failure must reach somebody by
 another way: a callback handler, or a look at the handle. What went neither way is counted here.
@@ -19,14 +19,14 @@ _log = logging.getLogger(__name__)
 
 
 class Failures:
-    """Counts failed messages that nobody has heard of. Threads may share it.
+    """Counts failed messages that nobody has noticed. Threads may share it.
 
     Args:
         clock: monotonic seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._lines = RateLimit(clock, allowed=1)  # while sending goes on to fail
+        self._lines = RateLimit(clock, allowed=1)  # while sending keeps failing
         self._lock = threading.Lock()
         self._unobserved_count = 0
         self._last_error: Exception | None = None
@@ -65,7 +65,7 @@ class Failures:
         _log.warning("messages are sent again; %d were not sent before", burst)
 
     def take(self) -> DeliveryError | None:
-        """What failed since the last time and is still unheard of, as an error to raise."""
+        """What failed since the last time and is still unnoticed, as an error to raise."""
         with self._lock:
             count, self._unobserved_count = self._unobserved_count, 0
             unsaid, self._unsaid_count = self._unsaid_count, 0

@@ -47,7 +47,7 @@ class OutgoingSet:
         payloads: the messages, in order.
         size_bytes: what they take in the log, before compression.
         encoded: the set as bytes.
-        outcome: where it went, or why it didn't; None as long as that is open.
+        outcome: where it went, or why it didn't; None while that is open.
     """
 
     __slots__ = (
@@ -76,7 +76,7 @@ class OutgoingSet:
         self._parts: tuple[OutgoingSet, OutgoingSet] | None = None
 
     def encode(self, codec: Codec, rules: SetRules) -> "Iterator[OutgoingSet]":
-        """Encode the set, in halves as long as it is too large.
+        """Encode the set, in halves while it is too large.
 
         Yields:
             What is to be sent in its place, in order: itself, or its parts.
@@ -91,7 +91,7 @@ class OutgoingSet:
             yield from part.encode(codec, rules)
 
     def outcome_at(self, position: int) -> Outcome:
-        """What became of an item, from where in the set its first message stands, in bytes."""
+        """What became of an item whose first message has this position in the set, in bytes."""
         outcome: Outcome | None
         if self._parts is None:
             outcome = self.outcome
@@ -162,7 +162,7 @@ class Delivery(Sequence[Outcome]):
 
     @property
     def unplaced(self) -> list[int]:
-        """The items that no target could be chosen for so far, but perhaps later."""
+        """The items for which no target could be chosen so far, but perhaps later."""
         if not isinstance(self._places, list):
             return []  # all have the same target
         return [

@@ -162,8 +162,8 @@ def _by_place(
 ) -> tuple[list[Outcome], int]:
     """Give every item the outcome of what the hook put in its place.
 
-    An item that the hook gave back keeps its own outcome wherever it stands, a new one stands for
-    the item at its position. One for which there is none, or whose item has its own, has no handle.
+    An item that the hook gave back keeps its own outcome wherever it is; a new one takes the place
+    of the item at its position. If there is none, or that one has its own, it has no handle.
 
     Returns:
         The outcomes, and how many messages were taken out.

@@ -8,7 +8,7 @@ __all__ = ["Payloads", "check_messages"]
 
 
 def check_messages(messages: Any) -> None:
-    """Refuse a list without messages: nothing would be sent, and nothing could be said of it."""
+    """Refuse a list without messages: nothing would be sent, so it could have no outcome."""
     if type(messages) is list and not messages:
         raise ArgumentError("messages: expected one at least, got an empty list")
 
@@ -50,7 +50,7 @@ class Payloads:
             return payload, 1, size_bytes
         check_messages(messages)
         if self._passes_bytes and set(map(type, messages)) <= {bytes}:
-            payloads = messages.copy()  # the caller may go on using its own
+            payloads = messages.copy()  # the caller may continue to use its own
         else:
             payloads = [self._encoded(topic, each) for each in messages]
         sizes = list(map(len, payloads))

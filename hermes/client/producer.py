@@ -13,7 +13,7 @@ from zope.interface import Interface
 
 from hermes.client.arguments import check_instance, check_topic
 from hermes.client.batching import Batch, Outcome, ProducerData, SendHandle, message_count
-from hermes.client.discovery import ZooKeeperDirectory
+from hermes.client.discovery import ZooKeeperMetadata
 from hermes.client.failures import Failures
 from hermes.client.grouping import SetRules
 from hermes.client.handlers import Handlers
@@ -21,7 +21,7 @@ from hermes.client.metrics import ProducerCounters, ProducerMetrics
 from hermes.client.payloads import Payloads, check_messages
 from hermes.client.producer_config import ProducerConfig
 from hermes.client.retries import RetryRules
-from hermes.client.routing import Brokers, Directory, Router, StaticDirectory
+from hermes.client.routing import BrokerListMetadata, Brokers, MetadataProvider, Router
 from hermes.client.sending import MAX_ACKNOWLEDGED_SET_BYTES, MAX_SET_BYTES, Sender
 from hermes.client.sending_queue import NoRoomNowError, SendingQueue
 from hermes.client.sync_producer import SyncProducer
@@ -72,10 +72,10 @@ class Producer:
         self._payloads = Payloads(
             encoder, config.max_message_bytes, passes_bytes=config.encoder == "bytes"
         )
-        self._directory = _directory(config, self._brokers)
+        self._metadata = _metadata_provider(config, self._brokers)
         self._sender = Sender(
             self._brokers,
-            Router(self._directory, partitioner),
+            Router(self._metadata, partitioner),
             SetRules(config.codec_of, _max_set_bytes(config), config.max_message_bytes),
             config.required_acks(),
             RetryRules(
@@ -127,7 +127,7 @@ class Producer:
             ask `result`, or leave it to the callback handler.
 
         Raises:
-            ArgumentError: the topic is no text, or the list of messages is empty.
+            ArgumentError: the topic is not a string, or the list of messages is empty.
             EncodingError: a value is not of that kind. (With handlers, `result` raises it.)
             MessageTooLargeError: a payload is larger than `max_message_bytes`. (Likewise.)
             InvalidTopicError: no topic can have this name.
@@ -168,7 +168,7 @@ class Producer:
 
         Returns:
             As `send`. When the queue has no room and `queue_full` is "block", a function instead
-            that goes on where this one stopped: it waits, as `send` does, in another thread.
+            that continues where this one stopped: it waits, as `send` does, in another thread.
 
         Raises:
             HermesError: as `send`.
@@ -192,8 +192,8 @@ class Producer:
 
         Raises:
             DeliveryError: messages of an asynchronous producer failed since the last flush. Those
-                count that no callback handler and no look at their handle has told of.
-            BrokerTimeoutError: it takes longer; sending goes on.
+                count that no callback handler and no look at their handle has reported.
+            BrokerTimeoutError: it takes longer; sending continues.
             BrokerUnavailableError: a broker closed the connection: unacknowledged messages may be
                 lost.
         """
@@ -207,10 +207,10 @@ class Producer:
     def close(self, timeout_seconds: float | None = None) -> None:
         """Send what was accepted, then close the connections. Idempotent.
 
-        Whatever can't be sent in time fails: handles and hooks hear of it, nothing vanishes.
+        Whatever can't be sent in time fails: handles and handlers report it, nothing vanishes.
 
         Args:
-            timeout_seconds: how long to go on sending; None for `delivery_timeout`.
+            timeout_seconds: how long to continue sending; None for `delivery_timeout`.
 
         Raises:
             DeliveryError: as for `flush`. The producer is closed all the same.
@@ -229,7 +229,7 @@ class Producer:
             self.flush(0)
         finally:
             self._brokers.close()
-            self._directory.close()
+            self._metadata.close()
             if self._handlers is not None:
                 self._handlers.close()
 
@@ -362,7 +362,7 @@ class Producer:
     def _patience(self, timeout_seconds: float | None) -> float:
         if timeout_seconds is not None:
             return timeout_seconds
-        # The batch that is being sent and the one behind it; the last request of each may end late.
+        # For what is being sent and for what waits; the last request of each may end late.
         return 2 * (self.config.seconds("delivery_timeout") + self.config.timeout_seconds)
 
     def _raise_failures(self) -> None:
@@ -403,12 +403,14 @@ def _broker_producer(config: ProducerConfig, host: str, port: int) -> SyncProduc
     )
 
 
-def _directory(config: ProducerConfig, brokers: Brokers) -> Directory:
+def _metadata_provider(config: ProducerConfig, brokers: Brokers) -> MetadataProvider:
     for broker_id, host, port in config.brokers():
         brokers.place(broker_id, host, port)
     if not config.zookeeper_connect:
-        return StaticDirectory(brokers, config.partition_counts, config.seconds("metadata_max_age"))
-    return ZooKeeperDirectory(
+        return BrokerListMetadata(
+            brokers, config.partition_counts, config.seconds("metadata_max_age")
+        )
+    return ZooKeeperMetadata(
         config.zookeeper_connect,
         brokers,
         session_timeout_seconds=config.seconds("zookeeper_session_timeout"),

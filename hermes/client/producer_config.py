@@ -102,7 +102,7 @@ class ProducerConfig:
         enqueue_timeout: how long `send` blocks when the queue is full.
 
     Raises:
-        ConfigError: a setting is out of range; the text names it.
+        ConfigError: a setting is out of range; the message names it.
     """
 
     broker_list: str = ""
@@ -154,7 +154,7 @@ class ProducerConfig:
         check_seconds("connect_timeout_seconds", self.connect_timeout_seconds)
         for key in ("broker_list", "zookeeper_connect"):
             if not isinstance(getattr(self, key), str):
-                raise ConfigError(key, f"expected a text, got {quoted(getattr(self, key))}")
+                raise ConfigError(key, f"expected a string, got {quoted(getattr(self, key))}")
         above_0 = ("delivery_timeout", "zookeeper_session_timeout", "zookeeper_connection_timeout")
         for key in above_0:
             if self.seconds(key) <= 0:
@@ -165,7 +165,7 @@ class ProducerConfig:
                     f"partition_counts.{topic}", f"expected 1 or more, got {quoted(count)}"
                 )
         if isinstance(self.compressed_topics, str):
-            raise ConfigError("compressed_topics", "expected a sequence of names, got one text")
+            raise ConfigError("compressed_topics", "expected a sequence of names, got one string")
         if self.callback_handler is not None and self.producer_type != "async":
             raise ConfigError("callback_handler", "needs producer_type='async'")
         if bool(self.broker_list) == bool(self.zookeeper_connect):
@@ -193,7 +193,7 @@ class ProducerConfig:
                     "broker_list", f"the port of {quoted(text.strip())} is not 1 to 65535"
                 )
             if int(broker_id) in found:
-                raise ConfigError("broker_list", f"the broker id {broker_id} is there twice")
+                raise ConfigError("broker_list", f"the broker id {broker_id} is listed twice")
             entry = BrokerAddress(int(broker_id), host.strip("[]"), int(port))
             found[entry.broker_id] = entry
         return tuple(found[number] for number in sorted(found))

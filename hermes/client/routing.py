@@ -1,8 +1,8 @@
 """Which partition of which broker a message goes to, and who sends to that broker.
 
 Partitions of a topic are counted over all brokers, ordered by (broker id, partition), as Kafka
-0.7's producers do; the partitioner chooses by that count. A directory says which partitions there
-are: here from a static list of brokers, asked for their metadata; discovery has the same shape.
+0.7's producers do; the partitioner chooses by that count. A `MetadataProvider` knows the
+partitions: here by asking a static list of brokers; `discovery` has the one that asks ZooKeeper.
 """
 
 import logging
@@ -23,12 +23,19 @@ from hermes.errors import (
 from hermes.protocol import ErrorCode, MetadataRequest, error_for
 from hermes.quoting import quoted
 
-__all__ = ["Brokers", "Directory", "Layout", "Router", "StaticDirectory", "Target"]
+__all__ = [
+    "BrokerListMetadata",
+    "Brokers",
+    "MetadataProvider",
+    "Router",
+    "Target",
+    "TopicPartitions",
+]
 
 _log = logging.getLogger(__name__)
 
 # How long messages without a key keep away from a broker that failed, and how long an incomplete
-# layout is used before the brokers are asked again.
+# answer is used before the brokers are asked again.
 _AVOID_SECONDS: Final = 1.0
 
 
@@ -93,7 +100,7 @@ class Brokers:
             broker.close()
 
 
-class Layout(NamedTuple):
+class TopicPartitions(NamedTuple):
     """The partitions of a topic.
 
     Attributes:
@@ -108,10 +115,10 @@ class Layout(NamedTuple):
     why_not: Exception | None = None
 
 
-class Directory(Protocol):
+class MetadataProvider(Protocol):
     """Knows the brokers and the partitions of topics. Threads call it at the same time."""
 
-    def layout(self, topic: str) -> Layout:
+    def partitions(self, topic: str) -> TopicPartitions:
         """The topic's partitions now; never empty. Raises HermesError when none can be known."""
 
     def forget(self, topic: str) -> None:
@@ -121,7 +128,7 @@ class Directory(Protocol):
         """Release what it holds. Idempotent."""
 
 
-class StaticDirectory:
+class BrokerListMetadata:
     """A fixed list of brokers, each asked how many partitions it has for a topic.
 
     Args:
@@ -144,10 +151,10 @@ class StaticDirectory:
         self._max_age_seconds = max_age_seconds
         self._clock = clock
         self._lock = threading.Lock()
-        self._known: dict[str, tuple[Layout, float]] = {}
+        self._known: dict[str, tuple[TopicPartitions, float]] = {}
 
-    def layout(self, topic: str) -> Layout:
-        """See `Directory`."""
+    def partitions(self, topic: str) -> TopicPartitions:
+        """See `MetadataProvider`."""
         known = self._known.get(topic)
         if known is None or self._clock() >= known[1]:
             with self._lock:
@@ -158,16 +165,16 @@ class StaticDirectory:
         return known[0]
 
     def forget(self, topic: str) -> None:
-        """See `Directory`; what was known stays in use for as long as brokers don't answer."""
+        """See `MetadataProvider`; what was known stays in use while brokers don't answer."""
         with self._lock:
             known = self._known.get(topic)
             if known is not None:
                 self._known[topic] = (known[0], self._clock())
 
     def close(self) -> None:
-        """See `Directory`: the brokers are not its own."""
+        """See `MetadataProvider`: the brokers belong to the producer."""
 
-    def _ask(self, topic: str, before: Layout | None) -> tuple[Layout, float]:
+    def _ask(self, topic: str, before: TopicPartitions | None) -> tuple[TopicPartitions, float]:
         targets: list[Target] = []
         why_not: Exception | None = None
         for broker_id, broker in self._brokers:
@@ -179,24 +186,24 @@ class StaticDirectory:
             if count is None:
                 targets.append(Target(broker_id, -1))
                 why_not = RoutingError(
-                    f"broker {broker_id} at {broker.address} does not tell its partitions, so a "
+                    f"broker {broker_id} at {broker.address} does not report its partitions, so a "
                     f"key can't choose one: set partition_counts for topic {topic!r}"
                 )
             else:
                 targets += (Target(broker_id, number) for number in range(count))
         now = self._clock()
         if why_not is None:
-            return Layout(tuple(targets), is_counted=True), now + self._max_age_seconds
+            return TopicPartitions(tuple(targets), is_counted=True), now + self._max_age_seconds
         if before is not None and before.is_counted:
             _log.warning("using the known partitions of topic %r: %s", topic, why_not)
             return before, now + _AVOID_SECONDS
         if not targets:
             raise why_not
         if isinstance(why_not, RoutingError):
-            # Random choice must treat brokers alike, whether they tell their partitions or not.
+            # Random choice must treat brokers alike, whether they report their partitions or not.
             targets = [Target(number, -1) for number in dict(targets)]
-            return Layout(tuple(targets), False, why_not), now + self._max_age_seconds
-        return Layout(tuple(targets), False, why_not), now + _AVOID_SECONDS
+            return TopicPartitions(tuple(targets), False, why_not), now + self._max_age_seconds
+        return TopicPartitions(tuple(targets), False, why_not), now + _AVOID_SECONDS
 
     def _partition_count(self, topic: str, broker: SyncProducer) -> int | None:
         """How many partitions a broker has for a topic; None when it can't be known."""
@@ -216,18 +223,18 @@ class Router:
     """Chooses targets: the partitioner where partitions can be counted, else the broker.
 
     Args:
-        directory: knows the partitions.
+        metadata: knows the partitions.
         partitioner: an `IPartitioner`.
         clock: monotonic seconds.
     """
 
     def __init__(
         self,
-        directory: Directory,
+        metadata: MetadataProvider,
         partitioner: Any,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._directory = directory
+        self._metadata = metadata
         self._partition = partitioner.partition
         self._partitioner_name = type(partitioner).__name__
         self._clock = clock
@@ -245,7 +252,7 @@ class Router:
                 partitioner chose one that isn't there.
             HermesError: no broker answers, or the topic is not there and can't be created.
         """
-        targets, is_counted, why_not = self._directory.layout(topic)
+        targets, is_counted, why_not = self._metadata.partitions(topic)
         if key is None and self._avoided:
             targets = self._preferred(targets)
         if not is_counted:
@@ -272,7 +279,7 @@ class Router:
     def only_target(self, topic: str) -> Target | None:
         """The target that every message of a topic without key goes to now; None for several."""
         try:
-            targets = self._directory.layout(topic).targets
+            targets = self._metadata.partitions(topic).targets
         except HermesError:
             return None  # `choose` will say why
         if self._avoided:
@@ -282,7 +289,7 @@ class Router:
     def has(self, topic: str, target: Target) -> bool:
         """Whether a target is still there, as far as one can know."""
         try:
-            return target in self._directory.layout(topic).targets
+            return target in self._metadata.partitions(topic).targets
         except HermesError:
             return True
 
@@ -292,7 +299,7 @@ class Router:
 
     def forget(self, topic: str) -> None:
         """Have the topic's partitions asked for again."""
-        self._directory.forget(topic)
+        self._metadata.forget(topic)
 
     def _preferred(self, targets: tuple[Target, ...]) -> tuple[Target, ...]:
         now = self._clock()

@@ -1,7 +1,7 @@
 """The sender: deals items into sets, gets these to their brokers, and tries again within bounds.
 
 The only loop of retries. Order within a partition is kept: while a set of a partition may still be
-tried again, none behind it is sent.
+tried again, none after it is sent.
 """
 
 import logging
@@ -46,8 +46,8 @@ class Sender:
 
     Args:
         brokers: where to.
-        router: chooses targets, is told about failures, and chooses again for sets without a key
-            and for those whose partition has gone with its broker.
+        router: chooses targets, is notified of failures, and chooses again for sets without a key
+            and for those whose partition is gone with its broker.
         rules: how sets are made.
         acks: the acknowledgement to wait for; None for none.
         retry_rules: what bounds the tries of every call of `send`.
@@ -104,7 +104,7 @@ class Sender:
                     if not isinstance(each.outcome, SendResult):
                         each.outcome = error
                 return deliveries
-            self._say_what_failed(pending, unplaced, retries)
+            self._log_what_failed(pending, unplaced, retries)
             self._choose_again(pending)
             for delivery in deliveries:
                 pending += delivery.place_again()
@@ -113,7 +113,7 @@ class Sender:
         """Let sends end without further tries."""
         self._abandoned.set()
 
-    def _say_what_failed(
+    def _log_what_failed(
         self, sets: Sequence[OutgoingSet], refused: Sequence[object], retries: Retries
     ) -> None:
         if self._lines.allow("failed") is None:
@@ -133,7 +133,7 @@ class Sender:
                 try:
                     each.target = self._router.choose(each.topic, each.key)
                 except HermesError as failure:
-                    # The target of before is as good as any while nothing better is known.
+                    # The former target is as good as any while nothing better is known.
                     _log.debug("no other partition for topic %r: %s", each.topic, failure)
 
     def _attempt(self, sets: Sequence[OutgoingSet], retries: Retries) -> None:
@@ -188,7 +188,7 @@ class Sender:
                     else:
                         broker.multi_send(_produces(request))
                 except HermesError as error:
-                    failure = error  # what comes behind must not overtake
+                    failure = error  # what follows must not overtake
             for each in request:
                 each.outcome = failure or SendResult(each.topic, each.target.partition, None)
 
@@ -248,7 +248,7 @@ def _requests(sets: Sequence[OutgoingSet], max_bytes: int) -> Iterator[Sequence[
 def _rounds(sets: Sequence[OutgoingSet]) -> Iterator[Sequence[OutgoingSet]]:
     """Yield the sets such that each round has one of a partition, the next only if that is settled.
 
-    A set behind one that may be tried again inherits its error, and so is tried again behind it.
+    A set after one that may be tried again inherits its error, and so is tried again after it.
     """
     if len(sets) == 1:
         yield sets
@@ -261,8 +261,8 @@ def _rounds(sets: Sequence[OutgoingSet]) -> Iterator[Sequence[OutgoingSet]]:
         yield one_each
         for place, sent in zip(list(queues), one_each, strict=True):
             if is_retriable(sent.outcome if isinstance(sent.outcome, Exception) else None):
-                for behind in queues.pop(place):
-                    behind.outcome = sent.outcome
+                for following in queues.pop(place):
+                    following.outcome = sent.outcome
             elif not queues[place]:
                 del queues[place]
 
@@ -270,7 +270,7 @@ def _rounds(sets: Sequence[OutgoingSet]) -> Iterator[Sequence[OutgoingSet]]:
 def count_of(sets: int, refused: int) -> str:
     """Begin a sentence about what failed: message sets, and sends that no partition is known for.
 
-    One of the two is above 0; the sentence goes on behind its verb.
+    One of the two is above 0; the sentence continues after its verb.
     """
     parts = [
         f"{count} {what if count == 1 else what + 's'}{more}"

@@ -124,7 +124,7 @@ class SendingQueue:
             self._work.notify()
         for batch in batches:
             if not batch.wait_for_all(max(deadline - self._clock(), 0)):
-                raise BrokerTimeoutError("not everything could be sent in time; sending goes on")
+                raise BrokerTimeoutError("not everything could be sent in time; sending continues")
 
     def refuse(self) -> None:
         """Accept nothing more; what was accepted leaves at once."""

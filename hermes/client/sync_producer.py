@@ -39,7 +39,7 @@ class SendResult(NamedTuple):
 
     Attributes:
         topic: the topic.
-        partition: the partition; -1 when the broker chose it and did not say.
+        partition: the partition; -1 when the broker chose it and did not report it.
         offset: the offset of the first message in the partition's log; None without
             acknowledgement. Messages of one compressed set share the offset of the set.
     """
@@ -189,7 +189,7 @@ class SyncProducer:
 def _produce(
     produces: Sequence[ProduceRequest], acks: Acks, timeout_seconds: float
 ) -> Conversation[list[SendResult | BrokerError]]:
-    """Say what `SyncProducer.send_acknowledged` says."""
+    """The conversation of `SyncProducer.send_acknowledged`."""
     timeout_ms = max(int(timeout_seconds * 1000 * _BROKERS_SHARE), 1)
     entries: list[ProducedEntry] = yield Exchange(
         AcknowledgedProduceRequest(acks, timeout_ms, tuple(produces)).encode(),
@@ -201,7 +201,7 @@ def _produce(
 
 
 def _check(produces: Sequence[ProduceRequest]) -> None:
-    if type(produces) is not list:  # what it nearly always is, and cheaper to tell
+    if type(produces) is not list:  # what it nearly always is, and cheaper to check
         check_instance("produces", produces, Sequence, "give a list, also of one")
     for each in produces:
         check_instance("produces", each, ProduceRequest)

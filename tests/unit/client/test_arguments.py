@@ -120,7 +120,7 @@ def test_mistakes_of_the_producer_of_one_broker(unused_port, method, arguments, 
         ("producer_type", "asynch", "did you mean 'async'"),
         ("timeout_seconds", "30s", "expected a number of seconds above 0, got '30s'"),
         ("connect_timeout_seconds", 0, "above 0"),
-        ("broker_list", ["0:a:1"], "expected a text"),
+        ("broker_list", ["0:a:1"], "expected a string"),
     ],
 )
 def test_settings_of_producers(setting: str, value: object, said: str) -> None:

@@ -311,7 +311,7 @@ def test_nothing_overtakes_a_change_whose_answer_is_late(memory_broker) -> None:
         broker.paused.clear()
         with pytest.raises(BrokerTimeoutError):
             connection.call(frame_of(b"first"), timeout_seconds=0.05, changes=True)
-        with pytest.raises(BrokerUnavailableError, match="nothing was sent behind it"):
+        with pytest.raises(BrokerUnavailableError, match="nothing was sent after it"):
             connection.call(frame_of(b"second"), timeout_seconds=0.05, changes=True)
         broker.paused.set()
         connection.call(frame_of(b"third"), changes=True)

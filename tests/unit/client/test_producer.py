@@ -642,7 +642,7 @@ def test_what_close_can_not_send_fails_and_nothing_vanishes(memory_broker) -> No
 def test_flush_ends_at_its_timeout(memory_broker) -> None:
     broker = memory_broker()
     producer = filled(broker)
-    with pytest.raises(BrokerTimeoutError, match="sending goes on"):
+    with pytest.raises(BrokerTimeoutError, match="sending continues"):
         producer.flush(0.01)
     broker.paused.set()
     producer.close()
