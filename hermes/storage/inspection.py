@@ -263,8 +263,8 @@ def index_faults(
         data: the index file's bytes, read before the segment was opened, so that every entry
             is about bytes that the segment has.
         segment: the segment it belongs to.
-        will_be_recovered: whether the broker's next start recovers the segment, and so drops from
-            its index what a power loss has torn.
+        will_be_recovered: whether the broker's next start mends the index: drops from it what a
+            power loss has torn.
 
     Yields:
         At most one fault per kind and cause, with the number of entries affected.

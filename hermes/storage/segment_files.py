@@ -5,11 +5,11 @@ copy that was put back with what it replaces (`find_again`). What the bytes are 
 `hermes.storage.recovery` to say.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from stat import S_ISREG
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from hermes.errors import CorruptLogError
 from hermes.storage.files import FileLayer, identity
@@ -23,7 +23,10 @@ __all__ = [
     "find_again",
     "remove_segment",
     "settle_names",
+    "with_torn_index",
 ]
+
+_E = TypeVar("_E", bound="Extent")
 
 _LOST = (
     "so consumers would miss what they have been told of; put back what was there, or restart the "
@@ -105,6 +108,25 @@ def count_reached(parts: Sequence[Extent]) -> int:
         if parts[number].base_offset != parts[number - 1].end:
             return number
     return len(parts)
+
+
+def with_torn_index(parts: Sequence[_E], ends_whole: Callable[[_E], bool]) -> Iterator[_E]:
+    """Name the segments before the tail whose time index a loss of power may have torn.
+
+    An index is synced when its segment is complete, the oldest first, and each before anything is
+    written into the next one. So those before one that is written to its end are whole.
+
+    Args:
+        parts: the segments, in order.
+        ends_whole: whether the last entry of a segment's index is about the segment's end.
+
+    Yields:
+        The last of them, and others before it.
+    """
+    for part in reversed(parts):
+        yield part
+        if ends_whole(part):
+            return
 
 
 def find_again(view: LogView, end: int, files: FileLayer) -> tuple[Segment, ...]:

@@ -17,7 +17,13 @@ from hermes.storage.descriptors import DescriptorCache
 from hermes.storage.files import FileLayer, read_exactly, write_all
 from hermes.storage.recovery import RecoveryReport, scan
 from hermes.storage.segment import Segment
-from hermes.storage.segment_files import Part, count_reached, remove_segment, settle_names
+from hermes.storage.segment_files import (
+    Part,
+    count_reached,
+    remove_segment,
+    settle_names,
+    with_torn_index,
+)
 from hermes.storage.settings import LogSettings
 
 __all__ = ["TailRecovery"]
@@ -60,20 +66,14 @@ class TailRecovery:
     def mend_indexes(self, parts: Sequence[Part]) -> None:
         """Put right the time indexes of complete segments that a loss of power has torn.
 
-        An index is synced when its segment is complete, the oldest first and each before anything
-        is written into the next. So those before a whole one are whole.
-
         Args:
             parts: the segments before the tail, in order.
         """
-        for part in reversed(parts):
+        for part in with_torn_index(parts, lambda part: part.segment.index.ends_at(part.end)):
             segment = part.segment
             with suppress(OSError), self._opened(segment) as descriptor:  # it is a comfort
                 segment.index.load(descriptor, part.end - segment.base_offset)
                 segment.index.mend()
-                last = segment.index.last
-                if last is not None and last.end_offset == part.end:
-                    return
 
     def after_failure(
         self,

@@ -279,6 +279,10 @@ class TimeIndex:
         """The last entry: the recovery point and the time of the last append; None when empty."""
         return self._last
 
+    def ends_at(self, end_offset: int) -> bool:
+        """Whether the last entry is about this end."""
+        return self._last is not None and self._last.end_offset == end_offset
+
     def first(self) -> IndexEntry | None:
         """Read the first entry, which tells about when the segment was begun.
 

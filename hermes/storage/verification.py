@@ -37,6 +37,8 @@ from hermes.storage.segment import (
     parse_segment_name,
     segment_name,
 )
+from hermes.storage.segment_files import with_torn_index
+from hermes.storage.time_index import TimeIndex
 
 __all__ = ["DirectoryCheck", "Finding", "Totals", "data_bytes"]
 
@@ -168,10 +170,11 @@ class DirectoryCheck:
         if not found.settled:
             yield self._notice(directory, "holds no segment; the broker starts it at 0")
         segments = [*found.settled, *found.reached]
-        # Up to here the next start recovers nothing: see `hermes.storage.tail_recovery`.
+        # Up to here the next start mends nothing: see `hermes.storage.tail_recovery`.
         sound = len(segments)
-        if _is_unclean(directory):
-            sound -= len(found.reached) + 1
+        if segments and _is_unclean(directory):
+            before = with_torn_index(found.settled[:-1], self._index_ends_whole)
+            sound -= len(found.reached) + 1 + sum(1 for _ in before)
         for number, entry in enumerate(segments, 1):
             following = segments[number].base_offset if number < len(segments) else None
             yield from self._check_segment(
@@ -241,6 +244,12 @@ class DirectoryCheck:
             with suppress(FileNotFoundError):
                 return SegmentFile(directory / segment_name(base, suffix), self._limits)
         return None
+
+    def _index_ends_whole(self, entry: "_ListedSegment") -> bool:
+        index = TimeIndex(self._files, f"{entry.path.with_suffix(INDEX_SUFFIX)}", entry.base_offset)
+        with suppress(OSError), open(entry.path, "rb") as file:
+            index.load(file.fileno(), entry.end - entry.base_offset)
+        return index.ends_at(entry.end)
 
     def _read_index(self, path: Path) -> bytes:
         """The bytes of a time index; none when it doesn't exist."""

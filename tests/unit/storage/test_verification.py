@@ -302,18 +302,22 @@ def test_the_time_index_is_compared_with_its_segment(check, make_segment, tmp_pa
 def test_what_a_power_loss_tore_is_a_problem_only_where_no_recovery_comes(
     check, make_segment, tmp_path, index
 ):
-    """Recovery looks at the last `.kafka` and what follows it, and only after an unclean stop."""
+    """Only after an unclean stop, and not before an index that is written to its end."""
+    size = len(DATA)
     make_segment(DATA)
-    make_segment(DATA, base=len(DATA))
-    make_segment(DATA, base=2 * len(DATA), suffix=".unflushed")
-    shifted = encode_entry(IndexEntry(1, 17 + len(DATA), crc32(DATA[:17])))
+    make_segment(DATA, base=size)
+    make_segment(DATA, base=2 * size)
+    make_segment(DATA, base=3 * size, suffix=".unflushed")
+    for base, end in ((size, size), (2 * size, 17)):
+        shifted = encode_entry(IndexEntry(1, base + end, crc32(DATA[:end][-64:])))
+        make_segment(shifted + bytes(24) + shifted, base=base, suffix=".timeindex")
     make_segment(index, suffix=".timeindex")
-    make_segment(shifted + bytes(24) + shifted, base=len(DATA), suffix=".timeindex")
-    findings, totals = check()
+    found, totals = check()
     assert totals.problems
-    assert [(each.kind, each.path) for each in findings] == [
+    assert [(each.kind, each.path) for each in found] == [
         ("problem", f"clicks-0/{0:020d}.timeindex"),
-        ("notice", f"clicks-0/{len(DATA):020d}.timeindex"),
+        ("notice", f"clicks-0/{size:020d}.timeindex"),
+        ("notice", f"clicks-0/{2 * size:020d}.timeindex"),
     ]
     directory = DataDirectory(tmp_path / "data", lambda topic: LogSettings())
     directory.open(0)
