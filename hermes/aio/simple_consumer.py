@@ -1,12 +1,12 @@
 """The asynchronous twin of `hermes.SimpleConsumer`: the same conversations, awaited.
 
-What a consumer does is in `ConsumerTwin`, which awaits nothing but its connection; the consumer
+What a consumer does is in `BaseConsumer`, which awaits nothing but its connection; the consumer
 for asyncio is here, the one for Twisted in `hermes.aio.twisted`.
 """
 
 import time
-from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Literal, Self
 
@@ -35,12 +35,13 @@ from hermes.protocol import (
     MessageSet,
     MetadataRequest,
     WaitingFetchRequest,
+    core,
 )
 
-__all__ = ["ConsumerOptions", "ConsumerTwin", "SimpleConsumer"]
+__all__ = ["BaseConsumer", "ConsumerOptions", "SimpleConsumer"]
 
 
-class ConsumerTwin:
+class BaseConsumer:
     """Reads partitions of one broker over any asynchronous connection.
 
     Args:
@@ -85,7 +86,7 @@ class ConsumerTwin:
             polling_fetch(requests, max_wait_ms, min_bytes, rules, self._poll_interval_ms)
         )
 
-    async def follow(
+    def follow(
         self,
         topic: str,
         partition: int,
@@ -94,7 +95,7 @@ class ConsumerTwin:
         max_size: int = 1024 * 1024,
         max_wait_ms: int = 1000,
     ) -> AsyncIterator[MessageAndOffset]:
-        """Iterate over a partition, waiting at its end for what comes; it never ends by itself.
+        """Iterate over a partition, waiting at its end for new messages; it never ends by itself.
 
         Args:
             topic: the topic's name.
@@ -104,22 +105,13 @@ class ConsumerTwin:
             max_wait_ms: how long one request waits at the end.
 
         Yields:
-            Messages, each with the offset to go on from behind it.
+            Messages, each with the offset to resume from after it.
 
         Raises:
             HermesError: as `fetch`. What was yielded stays valid: start again at the last offset.
         """
-        while True:
-            request = FetchRequest(topic, partition, offset, max_size)
-            asked = time.monotonic()
-            (result,) = await self.fetch_waiting([request], max_wait_ms)
-            left = asked + max_wait_ms / 1000 - time.monotonic()
-            if not len(result.messages) and result.error is None and left > 0:
-                # A broker that says so at once is not asked again at once.
-                await self._channel.connection.sleep(left)
-            for each in result:
-                yield each
-            offset = result.messages.next_offset
+        first = FetchRequest(topic, partition, offset, max_size)
+        return _Following(self.fetch_waiting, self._channel.connection.sleep, first, max_wait_ms)
 
     async def get_offsets_before(
         self, topic: str, partition: int, time: int, max_offsets: int = 1
@@ -167,6 +159,61 @@ class ConsumerTwin:
         self._skipped_count += count
 
 
+class _Following(core.AsyncSupply[MessageAndOffset]):
+    """See `BaseConsumer.follow`. An error ends it, as it does a generator.
+
+    Args:
+        fetch: a consumer's `fetch_waiting`.
+        sleep: lets time pass.
+        first: the first fetch.
+        max_wait_ms: how long one request waits at the end.
+    """
+
+    def __init__(
+        self,
+        fetch: Callable[[Sequence[FetchRequest], int], Awaitable[list[FetchResult]]],
+        sleep: Callable[[float], Awaitable[None]],
+        first: FetchRequest,
+        max_wait_ms: int,
+    ) -> None:
+        self._fetch = fetch
+        self._sleep = sleep
+        self._request = first
+        self._max_wait_ms = max_wait_ms
+        self._messages: MessageSet | None = None
+        self._is_over = False
+
+    async def aclose(self) -> None:
+        """End the iteration."""
+        self._is_over, self._items = True, None
+
+    async def _refill(self) -> MessageAndOffset:
+        read = self._messages
+        if self._is_over or (read is not None and not read.is_read):
+            raise StopAsyncIteration
+        self._is_over = True  # unless all goes well
+        if read is not None:
+            self._request = replace(self._request, offset=read.next_offset)
+        found = await self._next_set()
+        self._is_over = False
+        return found
+
+    async def _next_set(self) -> MessageAndOffset:
+        """Fetch until there is a message; returns the first, and keeps the others."""
+        wait_seconds = self._max_wait_ms / 1000
+        while True:
+            asked = time.monotonic()
+            (result,) = await self._fetch([self._request], self._max_wait_ms)
+            self._messages, self._items = result.messages, iter(result)
+            for found in self._items:
+                return found
+            left = asked + wait_seconds - time.monotonic()
+            if not len(result.messages) and left > 0:
+                # A broker that says so at once is not asked again at once.
+                await self._sleep(left)
+            self._request = replace(self._request, offset=result.messages.next_offset)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerOptions:
     """What the twins take beside the address; the meaning is that of `hermes.SimpleConsumer`.
@@ -205,7 +252,7 @@ class ConsumerOptions:
         return max(2 * self.max_fetch_bytes, DEFAULT_MAX_RESPONSE_BYTES)
 
 
-class SimpleConsumer(ConsumerTwin):
+class SimpleConsumer(BaseConsumer):
     """Reads partitions of one broker, for asyncio.
 
     Methods and errors are those of `hermes.SimpleConsumer`. Tasks may share a consumer; their

@@ -26,7 +26,7 @@ from twisted.python.failure import Failure
 from hermes.aio.event_loops import EventLoop, Signal
 from hermes.aio.groups import AsyncRebalanceListener, BaseConnector
 from hermes.aio.producer import BaseAsyncProducer
-from hermes.aio.simple_consumer import ConsumerOptions, ConsumerTwin
+from hermes.aio.simple_consumer import BaseConsumer, ConsumerOptions
 from hermes.client.arguments import check_address
 from hermes.client.batching import Outcome
 from hermes.client.groups.config import ConsumerConfig
@@ -176,7 +176,7 @@ class _TwistedConnection:
         return answers
 
 
-class SimpleConsumer(ConsumerTwin):
+class SimpleConsumer(BaseConsumer):
     """Reads partitions of one broker, for Twisted; see `hermes.aio.SimpleConsumer`.
 
     Args:

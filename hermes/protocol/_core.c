@@ -12,6 +12,7 @@
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
+#include <structmember.h>
 
 #include <stdint.h>
 #include <string.h>
@@ -672,6 +673,256 @@ iterate(PyObject *module, PyObject *args)
     return (PyObject *)self;
 }
 
+/* -- handing out ------------------------------------------------------------------------------ */
+
+/* Awaiting it gives an item at once. */
+typedef struct {
+    PyObject_HEAD
+    PyObject *item;
+} Ready;
+
+static PySendResult
+ready_send(Ready *self, PyObject *Py_UNUSED(sent), PyObject **result)
+{
+    *result = self->item;
+    self->item = NULL;
+    if (*result == NULL) {
+        PyErr_SetString(PyExc_RuntimeError, "cannot reuse already awaited item");
+        return PYGEN_ERROR;
+    }
+    return PYGEN_RETURN;
+}
+
+/* For those who await by hand. */
+static PyObject *
+ready_next(Ready *self)
+{
+    PyObject *item;
+    if (ready_send(self, Py_None, &item) == PYGEN_RETURN) {
+        /* An instance, since a tuple would be taken for its arguments. */
+        PyObject *stop = PyObject_CallFunctionObjArgs(PyExc_StopIteration, item, NULL);
+        Py_DECREF(item);
+        if (stop != NULL) {
+            PyErr_SetObject(PyExc_StopIteration, stop);
+            Py_DECREF(stop);
+        }
+    }
+    return NULL;
+}
+
+static int
+ready_traverse(Ready *self, visitproc visit, void *arg)
+{
+    Py_VISIT(Py_TYPE((PyObject *)self));
+    Py_VISIT(self->item);
+    return 0;
+}
+
+static int
+ready_clear(Ready *self)
+{
+    Py_CLEAR(self->item);
+    return 0;
+}
+
+static void
+ready_dealloc(Ready *self)
+{
+    PyTypeObject *type = Py_TYPE((PyObject *)self);
+    PyObject_GC_UnTrack(self);
+    ready_clear(self);
+    PyObject_GC_Del(self);
+    Py_DECREF(type);
+}
+
+static PyType_Slot ready_slots[] = {
+    {Py_tp_iter, PyObject_SelfIter},
+    {Py_tp_iternext, ready_next},
+    {Py_am_await, PyObject_SelfIter},
+    {Py_am_send, ready_send},
+    {Py_tp_traverse, ready_traverse},
+    {Py_tp_clear, ready_clear},
+    {Py_tp_dealloc, ready_dealloc},
+    {0, NULL},
+};
+
+static PyType_Spec ready_spec = {
+    .name = "hermes.protocol._core.Ready",
+    .basicsize = sizeof(Ready),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .slots = ready_slots,
+};
+
+/* Of both base classes. */
+typedef struct {
+    PyObject_HEAD
+    PyObject *items; /* an iterator, or NULL */
+    PyObject *lease; /* has `clock` and `until`; NULL or None for no limit */
+    unsigned long thread;
+} Supply;
+
+static PyObject *clock_name, *until_name;
+static PyTypeObject *ready_type;
+
+/* Whether the lease lasts; -1 with an error. */
+static int
+is_held(PyObject *lease)
+{
+    if (lease == NULL || lease == Py_None) {
+        return 1;
+    }
+    PyObject *clock = PyObject_GetAttr(lease, clock_name);
+    PyObject *now = clock == NULL ? NULL : PyObject_CallNoArgs(clock);
+    /* Read after the clock: it may have been put back meanwhile. */
+    PyObject *until = now == NULL ? NULL : PyObject_GetAttr(lease, until_name);
+    int held = until == NULL ? -1 : PyObject_RichCompareBool(now, until, Py_LT);
+    Py_XDECREF(clock);
+    Py_XDECREF(now);
+    Py_XDECREF(until);
+    return held;
+}
+
+/* The next item; NULL, perhaps with an error, if there is none. */
+static PyObject *
+supply_take(Supply *self)
+{
+    self->thread = PyThread_get_thread_ident();
+    if (self->items == NULL) {
+        return NULL;
+    }
+    PyObject *lease = Py_XNewRef(self->lease);
+    int held = is_held(lease);
+    Py_XDECREF(lease);
+    if (held <= 0 || self->items == NULL) {
+        return NULL;
+    }
+    PyObject *items = Py_NewRef(self->items); /* it may be exchanged meanwhile */
+    PyObject *item = PyIter_Check(items) ? PyIter_Next(items) : NULL;
+    Py_DECREF(items);
+    return item;
+}
+
+static PyObject *
+supply_next(Supply *self)
+{
+    PyObject *item = supply_take(self);
+    if (item != NULL || PyErr_Occurred()) {
+        return item;
+    }
+    return PyObject_CallMethod((PyObject *)self, "_refill", NULL);
+}
+
+static PyObject *
+supply_anext(Supply *self)
+{
+    PyObject *item = supply_take(self);
+    if (item == NULL) {
+        return PyErr_Occurred() ? NULL : PyObject_CallMethod((PyObject *)self, "_refill", NULL);
+    }
+    Ready *ready = (Ready *)PyType_GenericAlloc(ready_type, 0);
+    if (ready == NULL) {
+        Py_DECREF(item);
+        return NULL;
+    }
+    ready->item = item;
+    return (PyObject *)ready;
+}
+
+static PyObject *
+supply_take_method(Supply *self, PyObject *Py_UNUSED(nothing))
+{
+    PyObject *item = supply_take(self);
+    if (item == NULL && !PyErr_Occurred()) {
+        Py_RETURN_NONE;
+    }
+    return item;
+}
+
+static int
+supply_traverse(Supply *self, visitproc visit, void *arg)
+{
+    Py_VISIT(Py_TYPE((PyObject *)self));
+    Py_VISIT(self->items);
+    Py_VISIT(self->lease);
+    return 0;
+}
+
+static int
+supply_clear(Supply *self)
+{
+    Py_CLEAR(self->items);
+    Py_CLEAR(self->lease);
+    return 0;
+}
+
+static void
+supply_dealloc(Supply *self)
+{
+    PyTypeObject *type = Py_TYPE((PyObject *)self);
+    PyObject_GC_UnTrack(self);
+    supply_clear(self);
+    ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
+    Py_DECREF(type);
+}
+
+static PyMemberDef supply_members[] = {
+    {"_items", T_OBJECT, offsetof(Supply, items), 0, NULL},
+    {"_lease", T_OBJECT, offsetof(Supply, lease), 0, NULL},
+    {"_thread", T_ULONG, offsetof(Supply, thread), READONLY, NULL},
+    {NULL, 0, 0, 0, NULL},
+};
+
+static PyMethodDef supply_methods[] = {
+    {"_take", (PyCFunction)supply_take_method, METH_NOARGS, NULL},
+    {"__class_getitem__", Py_GenericAlias, METH_O | METH_CLASS, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+#define SUPPLY_SLOTS                          \
+    {Py_tp_members, supply_members},          \
+    {Py_tp_methods, supply_methods},          \
+    {Py_tp_traverse, supply_traverse},        \
+    {Py_tp_clear, supply_clear},              \
+    {Py_tp_dealloc, supply_dealloc},          \
+    {0, NULL},
+
+static PyType_Slot supply_slots[] = {
+    {Py_tp_iter, PyObject_SelfIter},
+    {Py_tp_iternext, supply_next},
+    SUPPLY_SLOTS
+};
+
+static PyType_Slot async_supply_slots[] = {
+    {Py_am_aiter, PyObject_SelfIter},
+    {Py_am_anext, supply_anext},
+    SUPPLY_SLOTS
+};
+
+#define SUPPLY_FLAGS Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_BASETYPE
+
+static PyType_Spec supply_spec = {
+    .name = "hermes.protocol._core.Supply",
+    .basicsize = sizeof(Supply),
+    .flags = SUPPLY_FLAGS,
+    .slots = supply_slots,
+};
+
+static PyType_Spec async_supply_spec = {
+    .name = "hermes.protocol._core.AsyncSupply",
+    .basicsize = sizeof(Supply),
+    .flags = SUPPLY_FLAGS,
+    .slots = async_supply_slots,
+};
+
+static int
+add_type(PyObject *module, const char *name, PyType_Spec *spec)
+{
+    PyObject *type = PyType_FromModuleAndSpec(module, spec, NULL);
+    int failed = type == NULL ? -1 : PyModule_AddObjectRef(module, name, type);
+    Py_XDECREF(type);
+    return failed;
+}
+
 /* -- the module ------------------------------------------------------------------------------- */
 
 static int
@@ -685,7 +936,17 @@ module_exec(PyObject *module)
     make_tuple = (newfunc)PyType_GetSlot(&PyTuple_Type, Py_tp_new);
     state->messages_type = (PyTypeObject *)PyType_FromModuleAndSpec(module, &messages_spec, NULL);
     state->loops = PyImport_ImportModule("hermes.protocol.loops");
-    return make_tuple == NULL || state->messages_type == NULL || state->loops == NULL ? -1 : 0;
+    if (make_tuple == NULL || state->messages_type == NULL || state->loops == NULL) {
+        return -1;
+    }
+    clock_name = PyUnicode_InternFromString("clock");
+    until_name = PyUnicode_InternFromString("until");
+    ready_type = (PyTypeObject *)PyType_FromModuleAndSpec(module, &ready_spec, NULL);
+    if (clock_name == NULL || until_name == NULL || ready_type == NULL
+        || add_type(module, "Supply", &supply_spec) < 0) {
+        return -1;
+    }
+    return add_type(module, "AsyncSupply", &async_supply_spec);
 }
 
 static int

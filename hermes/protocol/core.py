@@ -12,6 +12,8 @@ from hermes.protocol import loops
 
 __all__ = [
     "KIND",
+    "AsyncSupply",
+    "Supply",
     "collect_plain",
     "collect_rows",
     "count_plain",
@@ -38,6 +40,8 @@ KIND: Final = "pure" if _loops is loops else "compiled"
 
 if TYPE_CHECKING:
     from hermes.protocol.loops import (
+        AsyncSupply,
+        Supply,
         collect_plain,
         collect_rows,
         count_plain,
@@ -47,6 +51,8 @@ if TYPE_CHECKING:
         whole_bytes,
     )
 else:
+    AsyncSupply = _loops.AsyncSupply
+    Supply = _loops.Supply
     collect_plain = _loops.collect_plain
     collect_rows = _loops.collect_rows
     count_plain = _loops.count_plain

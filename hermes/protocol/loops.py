@@ -10,7 +10,8 @@ Source of the layout: Kafka 0.7; `messages` has the table.
 
 import struct
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final, TypeAlias, TypeVar
+from threading import get_ident
+from typing import Any, Final, Generic, Self, TypeAlias, TypeVar
 from zlib import crc32
 
 from hermes.protocol.wire import Buffer
@@ -18,6 +19,8 @@ from hermes.protocol.wire import Buffer
 __all__ = [
     "PLAIN",
     "PLAIN_FLAGS",
+    "AsyncSupply",
+    "Supply",
     "Unusual",
     "collect_plain",
     "collect_rows",
@@ -41,6 +44,7 @@ _SIZE: Final = struct.Struct(">i")
 _MAGIC_AND_CODEC: Final = 0xFF03
 
 _M = TypeVar("_M")
+_I = TypeVar("_I")
 _R = TypeVar("_R", bound=tuple[Any, ...])
 
 #: Takes what stands at a position: what to yield and the position behind it; None ends the set.
@@ -257,3 +261,60 @@ def whole_bytes(data: bytes) -> int:
         position = following
         following += 4
     return position
+
+
+class _Supply(Generic[_I]):
+    _items: Iterator[_I] | None = None
+    _lease: Any = None
+    _thread: int = 0
+
+    def _take(self) -> _I | None:
+        """Take an item that is there; None if there is none, or the lease has ended."""
+        self._thread = get_ident()
+        lease = self._lease
+        if lease is None or lease.clock() < lease.until:
+            for item in self._items or ():
+                return item
+        return None
+
+
+class Supply(_Supply[_I]):
+    """An iterator over items that are there, which asks for more when there are none; a base class.
+
+    Attributes:
+        _items: what is there: an iterator, or None. Other threads may exchange it at any time; an
+            item that was being taken then is still handed out.
+        _lease: has a `clock`, and a time `until` which items may be taken: looked at before each.
+            None for no limit.
+        _thread: the thread that asked last.
+    """
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> _I:
+        self._thread = get_ident()
+        lease = self._lease
+        if lease is None or lease.clock() < lease.until:
+            for item in self._items or ():
+                return item
+        return self._refill()
+
+    def _refill(self) -> _I:
+        """Get more, and return the first item of it; StopIteration ends the iteration."""
+        raise NotImplementedError
+
+
+class AsyncSupply(_Supply[_I]):
+    """As `Supply`, for `async for`."""
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> _I:
+        item = self._take()
+        return await self._refill() if item is None else item
+
+    async def _refill(self) -> _I:
+        """As `Supply._refill`; StopAsyncIteration ends the iteration."""
+        raise NotImplementedError

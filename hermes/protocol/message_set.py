@@ -102,6 +102,11 @@ class MessageSet:
         return core.whole_bytes(self._data) if self._walked is None else self._walked
 
     @property
+    def is_read(self) -> bool:
+        """Whether an iteration has come to the end."""
+        return self._walked is not None
+
+    @property
     def next_offset(self) -> int:
         """Where the next fetch should start: the offset behind `valid_bytes`.
 

@@ -86,6 +86,7 @@ def agree(compiled: ModuleType, what: Any, *arguments: Any) -> Any:
 def attack(compiled: ModuleType, rng: random.Random, data: bytes) -> None:
     """Give arguments that no caller has reason to give."""
     exact = (c_ubyte * len(data)).from_buffer_copy(data)  # bytes have one more behind their end
+    compiled.whole_bytes(exact)
     places = [*POSITIONS, len(data), len(data) + 1, rng.randrange(-5, len(data) + 5)]
     base = rng.choice([0, (1 << 63) - 1, 1 << 70])
     for start in places:

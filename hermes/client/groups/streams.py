@@ -3,16 +3,15 @@
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from threading import get_ident
-from typing import Any, Final, Self
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from hermes.client.groups.claims import Claim, StreamMessage
 from hermes.coordination.layout import BrokerPartition
-from hermes.coordination.sessions import Lease
 from hermes.errors import ClientError, ConsumerTimeoutError, EncodingError, HermesError
 from hermes.forks import FORKED
 from hermes.plugins import plugin_name
+from hermes.protocol import core
 
 __all__ = ["MessageStream", "StreamMessage"]
 
@@ -20,9 +19,6 @@ __all__ = ["MessageStream", "StreamMessage"]
 _LEASE_CHECK_SECONDS = 0.1
 # Of an application that doesn't ask; the log has them all.
 _MOST_FAILURES = 10
-
-_NO_RUN: Final[Iterator[StreamMessage]] = iter(())
-_NO_LEASE: Final = Lease(0)
 
 
 class _Changes(threading.Condition):
@@ -41,7 +37,7 @@ class _Changes(threading.Condition):
         super().notify_all()
 
 
-class MessageStream:
+class MessageStream(core.Supply[StreamMessage]):
     """An iterator that waits for messages, and ends when the connector is shut down.
 
     One thread at a time iterates. Asking for the next message says that the last one is finished
@@ -50,15 +46,23 @@ class MessageStream:
 
     Messages are handed out in runs. Before each message two things are checked without the lock:
     that the lease lasts, by the clock, since the process may have been stopped for any time; and
-    that there is an open run, since every change closes it. Everything else needs the lock, and is
-    done once per run. A message that is taken at the very moment of a change counts as the one in
-    the application's hands.
+    that there is an open run, since every change closes it. Both is up to `Supply`. Everything else
+    needs the lock, and is done once per run. A message that is taken at the very moment of a change
+    counts as the one in the application's hands.
 
     Args:
         name: for messages to people.
         decode: makes a value of a topic and a payload; None if payloads are the values.
         timeout_seconds: how long `next` waits; None for ever.
         wake_fetchers: called when there is room for more.
+
+    Raises, while iterating:
+        ConsumerTimeoutError: no message came in time; ask again.
+        EncodingError: the decoder refused a payload; asking again skips it.
+        InvalidNodeError: a partition's offset in ZooKeeper can't be understood, so that it is not
+            read until the node is mended. Once; asking again gives messages of the others.
+        HermesError: a partition can't be read on (the text says which and why). It rests until a
+            `seek`; asking again gives the messages of the others.
     """
 
     def __init__(
@@ -76,35 +80,9 @@ class MessageStream:
         self._observer: Callable[[], None] | None = None
         self._claims: list[Claim] = []
         self._current: Claim | None = None
-        self._run = _NO_RUN
-        self._lease = _NO_LEASE
-        self._clock = _NO_LEASE.clock
         self._reader: object = None
         self._failures: deque[HermesError] = deque(maxlen=_MOST_FAILURES)
         self._closed = self._is_forked = False
-
-    def __iter__(self) -> Self:
-        return self
-
-    def __next__(self) -> StreamMessage:
-        """Wait for the next message.
-
-        Raises:
-            ConsumerTimeoutError: none came in time; ask again.
-            EncodingError: the decoder refused a payload; asking again skips it.
-            InvalidNodeError: a partition's offset in ZooKeeper can't be understood, so that it is
-                not read until the node is mended. Once; asking again gives messages of the others.
-            HermesError: a partition can't be read on (the text says which and why). It rests
-                until a `seek`; asking again gives the messages of the others.
-        """
-        self._reader = get_ident()
-        if self._clock() < self._lease.until:
-            for message in self._run:
-                return message
-        with self.lock:
-            self._finish_current()
-            first = self._wait()
-        return self._decoded(first)
 
     def poll(self, reader: object) -> StreamMessage | None:
         """Take the next message if there is one now; for readers that must not wait.
@@ -119,9 +97,9 @@ class MessageStream:
             HermesError: as `next`.
         """
         self._reader = reader
-        if self._clock() < self._lease.until:
-            for message in self._run:
-                return message
+        message = self._take()
+        if message is not None:
+            return message
         with self.lock:
             self._finish_current()
             first = self._poll()
@@ -203,7 +181,7 @@ class MessageStream:
     def finish_if_reader(self, reader: object) -> None:
         """Count the message in the application's hands as finished if its reader says so now."""
         with self.lock:
-            if self._reader == reader:
+            if reader in (self._reader, self._thread):
                 self._finish_current()
 
     def fail(self, error: HermesError) -> None:
@@ -222,20 +200,26 @@ class MessageStream:
         """See `hermes.forks.Forkable`: whatever is asked of it here is an error."""
         self.lock = _Changes(self._close_run)
         self._is_forked = True
-        self._claims, self._current, self._run = [], None, _NO_RUN
+        self._claims, self._current, self._items = [], None, None
 
     # -- inside ---------------------------------------------------------------------------------
 
+    def _refill(self) -> StreamMessage:
+        with self.lock:
+            self._finish_current()
+            first = self._wait()
+        return self._decoded(first)
+
     def _close_run(self) -> None:
         """Have the reader come for the lock before it takes another message; with the lock held."""
-        self._run = _NO_RUN
+        self._items = None
         if self._observer is not None:
             self._observer()
 
     def _finish_current(self) -> None:
         finished = self._current
         if finished is not None:
-            self._run = _NO_RUN
+            self._items = None
             finished.finish()
             self._current = None
             if finished.is_revoked:  # else nobody waits for it
@@ -263,7 +247,7 @@ class MessageStream:
             raise StopIteration
         if self._failures:
             raise self._failures.popleft()
-        return self._take()
+        return self._open_run()
 
     def _wait(self) -> StreamMessage:
         timeout = self._timeout_seconds
@@ -284,7 +268,7 @@ class MessageStream:
             f"stream {self.name} had no message for {self._timeout_seconds:g} s"
         )
 
-    def _take(self) -> StreamMessage | None:
+    def _open_run(self) -> StreamMessage | None:
         """Open a run of the first partition that has one, and take its first message.
 
         A partition that has none goes to the end.
@@ -302,8 +286,8 @@ class MessageStream:
                 raise error
             if run is not None:
                 self._current = claim
-                self._lease, self._clock = claim.lease, claim.lease.clock
-                self._run = run if self._decode is None else map(self._decoded, run)
+                self._lease = claim.lease
+                self._items = run if self._decode is None else map(self._decoded, run)
                 return next(run)
             self._claims.append(self._claims.pop(0))
         return None

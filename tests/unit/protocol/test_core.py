@@ -4,6 +4,7 @@ import contextlib
 import gc
 import subprocess
 import sys
+import threading
 import tracemalloc
 import weakref
 
@@ -136,7 +137,169 @@ def test_an_iteration_that_is_given_up_holds_nothing():
     assert gone() is None
 
 
-def everything_once(sets, payloads):
+class Lease:
+    """Lasts for so many looks at the clock."""
+
+    until = 0
+
+    def __init__(self, looks):
+        self.looks = looks
+
+    def clock(self):
+        self.looks -= 1
+        return -1 if self.looks >= 0 else 1
+
+
+def supplies():
+    class Counting(core.Supply):
+        """Numbers in batches of a size, and so many batches."""
+
+        def __init__(self, size, batches):
+            self.size, self.batches = size, batches
+
+        def _refill(self):
+            if not self.batches:
+                raise StopIteration
+            self.batches -= 1
+            self._items = iter(range(1, self.size))
+            return 0
+
+    class AsyncCounting(core.AsyncSupply):
+        """The same; every batch takes a round of the loop."""
+
+        def __init__(self, size, batches):
+            self.size, self.batches = size, batches
+
+        async def _refill(self):
+            await Round()
+            if not self.batches:
+                raise StopAsyncIteration
+            self.batches -= 1
+            self._items = iter(range(1, self.size))
+            return 0
+
+    return Counting, AsyncCounting
+
+
+class Round:
+    def __await__(self):
+        yield
+
+
+async def everything(supply):
+    return [each async for each in supply]
+
+
+def run(coroutine):
+    try:
+        while True:
+            coroutine.send(None)
+    except StopIteration as end:
+        return end.value
+
+
+def test_what_is_there_is_handed_out_and_then_more_is_asked_for():
+    counting, async_counting = supplies()
+    supply = counting(3, 2)
+    assert iter(supply) is supply
+    assert list(supply) == [0, 1, 2] * 2
+    assert list(supply) == []
+    assert run(everything(async_counting(3, 2))) == [0, 1, 2] * 2
+    assert counting(3, 1)._take() is None
+
+
+def test_items_are_taken_only_while_the_lease_lasts():
+    counting, async_counting = supplies()
+    for supply in (counting(5, 1), async_counting(5, 1)):
+        supply._items = iter("abcde")
+        supply._lease = Lease(2)
+        assert [supply._take() for _ in range(4)] == ["a", "b", None, None]
+        supply._lease = None
+        assert supply._take() == "c"
+        supply._items = None
+        assert supply._take() is None
+    supply = counting(5, 1)
+    supply._items, supply._lease = iter("abcde"), Lease(1)
+    assert [next(supply), next(supply)] == ["a", 0]  # asked for more, and so for what to do
+
+
+def test_the_thread_that_asked_last_is_known():
+    counting, _ = supplies()
+    supply = counting(2, 1)
+    for asked in (next, counting._take):
+        thread = threading.Thread(target=asked, args=(supply,))
+        thread.start()
+        thread.join(60)
+        assert supply._thread == thread.ident
+    assert next(supply, None) is None
+    assert supply._thread == threading.get_ident()
+
+
+def test_errors_of_a_supply_come_out_and_end_nothing():
+    class Broken:
+        until = 0
+
+        def clock(self):
+            raise LookupError("clock")
+
+    def fail(item):
+        raise LookupError(item)
+
+    counting, async_counting = supplies()
+    for supply, ask in ((counting(2, 1), next), (async_counting(2, 1), lambda s: run(first(s)))):
+        supply._items = map(fail, "ab")
+        for item in "ab":
+            with pytest.raises(LookupError, match=item):
+                ask(supply)
+        supply._lease = Broken()
+        with pytest.raises(LookupError, match="clock"):
+            ask(supply)
+        supply._lease = None
+        assert ask(supply) == 0
+
+
+async def first(supply):
+    return await anext(supply)
+
+
+def test_an_item_may_be_any_value_and_awaited_by_hand():
+    _, async_counting = supplies()
+    for item in ((1, 2), (), int, ValueError("value"), StopIteration(5)):
+        supply = async_counting(2, 1)
+        supply._items = iter([item, item])
+        assert run(first(supply)) is item
+        by_hand = supply.__anext__().__await__()
+        with pytest.raises(StopIteration) as end:
+            next(by_hand)
+        assert end.value.value is item
+
+
+def test_an_exchange_of_items_while_one_is_taken_is_safe():
+    counting, _ = supplies()
+    supply = counting(2, 1)
+
+    def items():
+        supply._items = None
+        gc.collect()
+        yield "taken all the same"
+
+    supply._items = items()
+    assert next(supply) == "taken all the same"
+    assert next(supply) == 0
+
+
+def test_a_supply_in_a_circle_is_collected():
+    for kind in supplies():
+        supply = kind(2, 1)
+        supply._items = iter([supply])
+        supply._lease = supply
+        gone = weakref.ref(supply)
+        del supply
+        gc.collect()
+        assert gone() is None
+
+
+def everything_once(sets, payloads, counting, async_counting):
     for each in sets:
         message_set = MessageSet(each, on_corrupt="skip")
         list(message_set)
@@ -146,6 +309,8 @@ def everything_once(sets, payloads):
         core.collect_plain(each, 0, [])
         core.whole_bytes(each)
         list(message_set.rows(Message, ("t", 0, 1), 2))
+        assert len(list(counting(2, 3))) == 6
+        assert len(run(everything(async_counting(2, 3)))) == 6
     encode_message_set(payloads)
     for wrong in ([b"a", 5], ["text"], [bytearray(2)]):
         with contextlib.suppress(TypeError):
@@ -156,18 +321,19 @@ def test_nothing_is_leaked():
     payloads = [b"x" * 300, b"", b"y" * 50]
     plain = encode_message_set(payloads)
     sets = [plain, plain[:-1], plain + encode_message_set(payloads, Codec.GZIP) + plain[1:], b""]
+    kinds = supplies()
     watched = (None, Message, payloads[0], plain)
     rounds = 1000
     for _ in range(rounds // 10):  # fills caches and free lists
-        everything_once(sets, payloads)
+        everything_once(sets, payloads, *kinds)
     counts = [sys.getrefcount(each) for each in watched]
     tracemalloc.start()
     try:
-        everything_once(sets, payloads)
+        everything_once(sets, payloads, *kinds)
         gc.collect()
         before = tracemalloc.get_traced_memory()[0]
         for _ in range(rounds):
-            everything_once(sets, payloads)
+            everything_once(sets, payloads, *kinds)
         gc.collect()
         grown = tracemalloc.get_traced_memory()[0] - before
     finally:

@@ -100,8 +100,9 @@ def test_a_message_taken_at_the_moment_of_a_revocation_is_the_one_in_hand(
     claim = make()
     claim.add(fetched(b"a", b"b", b"c"), claim.epoch)
     assert next(stream)[0] == b"a"
-    looked_at = stream._run  # as the reader does, just before another thread revokes the claim
+    looked_at = stream._items  # as the reader does, just before another thread revokes the claim
     stream.revoke([claim])
+    assert looked_at is not None
     assert next(looked_at)[0] == b"b"
     assert not stream.wait_until_finished(claim, 0)
     assert (claim.position, claim.finished) == (22, 11)
@@ -117,8 +118,9 @@ def test_a_lost_claim_finishes_nothing_that_is_taken_at_that_moment(
     claim = make()
     claim.add(fetched(b"a", b"b", b"c", b"d"), claim.epoch)
     assert [next(stream)[0] for _ in range(2)] == [b"a", b"b"]
-    looked_at = stream._run
+    looked_at = stream._items
     stream.revoke([claim], lost=True)
+    assert looked_at is not None
     assert next(looked_at)[0] == b"c"
     with pytest.raises(ConsumerTimeoutError):
         next(stream)
@@ -151,8 +153,18 @@ def test_the_reader_is_who_took_the_last_message(stream: MessageStream, make: Ma
     other.join(60)
     stream.finish_if_reader(threading.get_ident())
     assert claim.finished == 11
-    assert stream.poll("a task") is not None
-    stream.finish_if_reader(threading.get_ident())
+
+
+def test_a_task_s_word_counts_as_well(stream: MessageStream, make: Make) -> None:
+    claim = make()
+    claim.add(fetched(b"a", b"b", b"c"), claim.epoch)
+    for each in (b"a", b"b"):
+        message = stream.poll("a task")
+        assert message is not None
+        assert message.message == each
+    stream.finish_if_reader("another task")
+    assert claim.finished == 11
+    stream.finish_if_reader("a task")
     assert claim.finished == 22
 
 
