@@ -12,7 +12,7 @@ order of a reading:
     fairness, large_responses, limits, pages
                  what keeps one client's requests from holding up the others
     connection   one client: order and bounds of requests; connections: all of them; responses,
-                 sends, carriers: what goes out
+                 sends, carriers: what goes out; sockets: the rest of a socket
     serving      a broker between its start and its stop, and what it consists of; patience: how
                  long a stop waits; periodic, maintenance: what runs by the clock, and clocks: which
     coordinating its part in coordination

@@ -26,13 +26,12 @@ The bounds:
   `MAX_UNANSWERED`. Anything else waits for them, so that responses and effects keep their order.
 """
 
-import socket
 from enum import Enum, auto
 from typing import Any
 
 from twisted.internet import tcp
 from twisted.internet.defer import CancelledError
-from twisted.internet.interfaces import IAddress, IDelayedCall
+from twisted.internet.interfaces import IAddress
 from twisted.internet.protocol import Protocol, ServerFactory, connectionDone
 from twisted.python.failure import Failure
 
@@ -40,6 +39,7 @@ from hermes.broker.carriers import Carrier, SendfileCarrier, carrier_for
 from hermes.broker.connections import Connections
 from hermes.broker.outcomes import CloseConnection, DeferredResponse, Response
 from hermes.broker.responses import Responses, Slot
+from hermes.broker.sockets import Lingering, has_input, set_options
 from hermes.errors import HermesError
 from hermes.protocol import (
     AcknowledgedProduceRequest,
@@ -57,9 +57,6 @@ READ_AHEAD_BYTES = 64 * 1024
 
 #: How many acknowledged produces of one connection may wait for their flush.
 MAX_UNANSWERED = 64
-
-#: How often a connection that is being closed looks whether its responses have arrived.
-_LINGER_SECONDS = 0.02
 
 _PRODUCES = (
     ProduceRun,
@@ -101,7 +98,7 @@ class BrokerConnection(Protocol):
         self._responses = Responses(
             connections.pages, self._broker.scheduler, self._broker.large_responses
         )
-        self._linger: IDelayedCall | None = None
+        self._lingering: Lingering | None = None
         # Whether the socket is read, and whether the peer is idle.
         self._reading = True
         self._paused_by_budget = False
@@ -112,7 +109,7 @@ class BrokerConnection(Protocol):
 
     def connectionMade(self) -> None:
         """The connection is made: set its options and count it."""
-        _set_socket_options(self.transport, self._connections.config)
+        set_options(self.transport, self._connections.config)
         self._carrier = carrier_for(self.transport)  # type: ignore[arg-type]
         self._responses.open(self.transport, self._carrier, self, self._sent)
         self._connections.connected(self)
@@ -131,8 +128,9 @@ class BrokerConnection(Protocol):
         """The peer is gone: carry out the produces that had arrived, let go of the rest."""
         self._state = _LOST
         self._responses.close()
-        if self._linger is not None and self._linger.active():
-            self._linger.cancel()
+        if self._lingering is not None:
+            self._lingering.stop()
+            self._lingering = None
         self._connections.disconnected(self)
         if self._ordered is not None and self._ordered.cancellable:
             self._ordered.response.cancel()
@@ -152,14 +150,7 @@ class BrokerConnection(Protocol):
 
     def has_input(self) -> bool:
         """See `BudgetedConnection`."""
-        if not isinstance(self.transport, tcp.Connection):
-            return True
-        try:
-            return bool(self.transport.socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT))
-        except BlockingIOError:
-            return False
-        except OSError:
-            return True  # the transport will find out what is wrong
+        return has_input(self.transport)
 
     def give_up(self, reason: str) -> None:
         """See `BudgetedConnection`; also ends connections that were idle for too long."""
@@ -362,34 +353,15 @@ class BrokerConnection(Protocol):
         self._receiver = self._new_receiver()
 
     def _close(self) -> None:
-        """Every response has been handed to the kernel: close.
-
-        Closing a socket that has unread input makes the kernel throw away what it hasn't sent
-        yet. So while something of the responses is left there, only our half is closed, and what
-        still comes is read and dropped until the peer has everything (or `stop_timeout` is over).
-        """
+        """Every response has been handed to the kernel: close when the peer has them all."""
         self._state = _LINGERING
-        transport: Any = self.transport
-        if self._carrier is None or not self._carrier.unsent_bytes():
-            transport.loseConnection()
-            return
-        transport.loseWriteConnection()
-        clock = self._connections.clock
-        deadline = clock.seconds() + self._connections.config.stop_timeout_ms / 1000
-        self._linger = clock.callLater(_LINGER_SECONDS, self._look_at_peer, deadline)
-        self._read(True)
-
-    def _look_at_peer(self, deadline: float) -> None:
-        """Look whether the peer has everything by now."""
-        if self._carrier is None or self.transport is None:
-            return
-        clock = self._connections.clock
-        if not self._carrier.unsent_bytes():
-            self.transport.loseConnection()
-        elif clock.seconds() >= deadline:
-            self._abort()
-        else:
-            self._linger = clock.callLater(_LINGER_SECONDS, self._look_at_peer, deadline)
+        limit_seconds = self._connections.config.stop_timeout_ms / 1000
+        assert self._carrier is not None
+        self._lingering = Lingering(
+            self.transport, self._carrier, self._connections.clock, limit_seconds, self._abort
+        )
+        if self._lingering.is_waiting:
+            self._read(True)
 
     def _abort(self) -> None:
         """Cut the connection, whatever is under way; `connectionLost` follows."""
@@ -456,18 +428,3 @@ class BrokerFactory(ServerFactory):
     def buildProtocol(self, addr: IAddress | None) -> BrokerConnection | None:
         """Serve a new connection, or refuse it when there are too many."""
         return BrokerConnection(self._connections) if self._connections.has_room() else None
-
-
-def _set_socket_options(transport: Any, config: Any) -> None:
-    """No delays for small responses, dead peers found out, buffers as configured."""
-    if not isinstance(transport, tcp.Connection):
-        return
-    if isinstance(transport.socket, socket.socket) and transport.socket.family != socket.AF_UNIX:
-        transport.setTcpNoDelay(True)
-        transport.setTcpKeepAlive(True)
-    for option, size in (
-        (socket.SO_SNDBUF, config.socket_send_buffer_bytes),
-        (socket.SO_RCVBUF, config.socket_receive_buffer_bytes),
-    ):
-        if size:
-            transport.socket.setsockopt(socket.SOL_SOCKET, option, size)

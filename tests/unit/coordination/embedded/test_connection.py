@@ -1,6 +1,8 @@
 """Connections: their bounds, on a transport in memory."""
 
+import gc
 import struct
+import weakref
 from typing import Any
 
 import pytest
@@ -276,3 +278,23 @@ def test_while_nothing_can_be_served_clients_are_sent_away(server: Server) -> No
     server.receive(connection, CONNECT)
     assert connection.transport.disconnecting
     assert connection.transport.value() == b""
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", CONNECT, CONNECT + PING, b"ruok", bytes(4)],
+    ids=["nothing", "a session", "a request", "a word", "an empty frame"],
+)
+def test_a_connection_that_is_gone_is_freed_at_once(server: Server, data: bytes) -> None:
+    connection = server.connect()
+    gc.disable()
+    try:
+        server.receive(connection, data)
+        connection.transport.producer = None  # as a socket's transport does
+        connection.connectionLost()
+        server.settle()
+        gone = weakref.ref(connection)
+        del connection
+        assert gone() is None, gc.get_referrers(gone())
+    finally:
+        gc.enable()
