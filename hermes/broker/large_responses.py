@@ -97,7 +97,7 @@ class LargeResponses:
             progress = reader.response_progress()
             if held.mark is not None and progress - held.mark < LEAST_READ_BYTES:
                 reader.give_up(
-                    f"it did not read its answer of {held.size_bytes} bytes while others waited"
+                    f"it did not read its response of {held.size_bytes} bytes while others waited"
                 )
             held.mark = progress
 

@@ -91,7 +91,7 @@ class Lookups:
                 return encode_error_response(ErrorCode.OFFSET_OUT_OF_RANGE)
             return encode_append_times_response(AppendTimesAnswer(0, []))
         return self._look_up(
-            lambda answer: encode_append_times_response(AppendTimesAnswer(*answer)),
+            lambda found: encode_append_times_response(AppendTimesAnswer(*found)),
             encode_error_response,
             log.append_times,
             request.start,

@@ -1,7 +1,7 @@
 """kazoo's connection, bounded in time and memory whatever a server answers.
 
 kazoo takes a server at its word: it allocates any length, waits for as long as it says, ends
-its thread for good at an answer that it can't read, and drops a silent server only when nothing is
+its thread for good at a response that it can't read, and drops a silent server only when nothing is
 asked of it. What is overridden here is internal to kazoo, so `tests/integration/groups` tries each
 of it against servers that misbehave.
 """
@@ -105,7 +105,7 @@ class BoundedConnection(ConnectionHandler):  # type: ignore[misc]
 
     def _read(self, length: int, timeout: float) -> bytes:
         if not 0 <= length <= _MOST_ANSWERED_BYTES:
-            raise ConnectionDropped(f"an answer of {length} bytes")
+            raise ConnectionDropped(f"a response of {length} bytes")
         body: bytes = super()._read(length, timeout)
         return body
 
@@ -145,13 +145,13 @@ class BoundedConnection(ConnectionHandler):  # type: ignore[misc]
 
 
 def _understood(read: Callable[..., Any], *args: Any) -> Any:
-    """Call what reads an answer; whatever it stumbles over ends the connection, not the thread."""
+    """Call what reads a response; any failure ends the connection, not the thread."""
     try:
         return read(*args)
     except _EXPECTED:
         raise
     except Exception as error:
-        raise ConnectionDropped(f"an answer that can't be understood: {error!r:.100}") from error
+        raise ConnectionDropped(f"a response that can't be understood: {error!r:.100}") from error
 
 
 class QuietLogger(logging.LoggerAdapter):  # type: ignore[type-arg]

@@ -8,7 +8,7 @@ kazoo keeps the connection; this adds what its users must not have to think abou
   well before the session can.
 - calls that end. A call of kazoo's waits as long as there is no connection; here it waits for one
   request's time and then raises. The caller retries, by reading the current state: so a
-  create whose answer was lost is found done.
+  create whose response was lost is found done.
 - one callback, `on_change`, for everything that may have changed: a connection made or lost, a
   watch. It runs in kazoo's threads and may only wake somebody up. Watches don't survive a
   connection reliably, so a caller that is woken reads everything again.
@@ -101,7 +101,7 @@ class Node(NamedTuple):
 
 
 class _Reads:
-    """The answers of reads that were sent together."""
+    """The responses to reads that were sent together."""
 
     def __init__(self, results: Sequence[Any]) -> None:
         self._results = results
@@ -261,7 +261,7 @@ class Session:
         """Call one of kazoo's asynchronous methods and wait for its result.
 
         Raises:
-            CoordinationUnavailableError: no answer came, or none that can be understood; nobody
+            CoordinationUnavailableError: no response came, or none that can be understood; nobody
                 knows whether it was done.
             InvalidNodeError: the server refuses access to the node.
             CoordinationError: the server refused otherwise; the node is not as the call needs it.
@@ -286,13 +286,13 @@ class Session:
         except NoAuthError as error:
             raise InvalidNodeError(f"{args[0]}: ZooKeeper refuses access to it") from error
         except (SessionExpiredError, ConnectionClosedError, KazooTimeoutError) as error:
-            raise CoordinationUnavailableError(f"no answer of ZooKeeper: {error!r}") from error
+            raise CoordinationUnavailableError(f"no response from ZooKeeper: {error!r}") from error
         except KazooException as error:
             kind = CoordinationUnavailableError if _is_loss(error) else CoordinationError
             raise kind(f"ZooKeeper: {error!r}") from error
-        except Exception as error:  # kazoo's, of an answer that is none: whatever it met with
+        except Exception as error:  # kazoo's, on an invalid response
             raise CoordinationUnavailableError(
-                f"ZooKeeper's answer can't be understood: {error!r:.100}"
+                f"ZooKeeper's response can't be understood: {error!r:.100}"
             ) from error
         if session_id is not None and session_id == self.session_id:
             self._lease = self.lease(session_id)
@@ -300,7 +300,7 @@ class Session:
         return result
 
     def _patience(self) -> float:
-        """How long to wait for an answer, in seconds."""
+        """How long to wait for a response, in seconds."""
         until = self._starting_until
         return self._timeout if until is None else max(0.01, until - time.monotonic())
 
