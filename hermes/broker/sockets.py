@@ -50,6 +50,13 @@ class Lingering:
     while something is left there, only our half is closed; what still arrives must be read and
     dropped meanwhile.
 
+    Args:
+        transport: is closed.
+        carrier: knows what has not reached the peer.
+        clock: the reactor, or a test's `Clock`.
+        limit_seconds: how long this may take.
+        abort: called when it has taken longer.
+
     Attributes:
         is_waiting: whether the peer lacked something at first.
     """
@@ -62,15 +69,6 @@ class Lingering:
         limit_seconds: float,
         abort: Callable[[], None],
     ) -> None:
-        """Begin.
-
-        Args:
-            transport: is closed.
-            carrier: knows what has not reached the peer.
-            clock: the reactor, or a test's `Clock`.
-            limit_seconds: how long this may take.
-            abort: called when it has taken longer.
-        """
         self._transport = transport
         self._carrier = carrier
         self._clock = clock
