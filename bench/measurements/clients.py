@@ -14,7 +14,7 @@ import asyncio
 import statistics
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
 from importlib.util import find_spec
@@ -28,10 +28,20 @@ from bench.support.load import (
     send_in_tasks,
     wait_until_visible,
 )
-from bench.support.report import Row, floor_row, skipped_row
+from bench.support.report import Row, floor_row, ratio_row, skipped_row
 from bench.support.servers import Address, HermesBroker
 from bench.support.settings import Settings
-from hermes import FetchRequest, MessageSet, Producer, ProducerConfig, SimpleConsumer, aio
+from hermes import (
+    Consumer,
+    ConsumerConfig,
+    FetchRequest,
+    MessageSet,
+    Producer,
+    ProducerConfig,
+    SimpleConsumer,
+    aio,
+)
+from hermes.client.groups import StreamMessage
 from hermes.protocol import encode_message_set
 
 __all__ = ["measure"]
@@ -39,8 +49,12 @@ __all__ = ["measure"]
 _LISTS = "Producer, lists of 50"
 _SINGLE = "Producer, async, 1 a call"
 _CONSUMER = "SimpleConsumer, iterating"
+_GROUP = "group consumer, 1 stream"
+_FOLLOW = "aio.SimpleConsumer, follow"
 _AWAITED = "aio.Producer, 1,000 tasks"
 _TARGETS = {_LISTS: 700.0, _SINGLE: 350.0, _CONSUMER: 1_200.0, _AWAITED: 60.0}
+# What these reach of the SimpleConsumer's throughput in the same rounds.
+_SHARES = {_GROUP: 0.8, _FOLLOW: 0.8}
 _THOUSAND, _MILLION = 1e3, 1e6
 _UNIT = "k messages/s"
 
@@ -91,6 +105,11 @@ def measure(settings: Settings) -> list[Row]:
             for (of, client), taken in runs.items()
             if of == name and client
         ]
+    for name, share in _SHARES.items():
+        taken = (runs[name, ""], runs[_CONSUMER, ""])
+        cpu = f"{statistics.median(costs[name]) * 1e6:.2f} us of CPU a message"
+        beside = "SimpleConsumer"
+        rows.append(ratio_row(name, _UNIT, *taken, beside_name=beside, at_least=share, note=cpu))
     return rows
 
 
@@ -109,10 +128,13 @@ def _round(settings: Settings, payloads: list[bytes], count: int) -> dict[str, t
         Thousands of messages per second, and seconds of this process's processor time a message.
     """
     few = count // _AWAITED_SHARE // len(payloads) * len(payloads)
-    with settings.workspace() as directory, HermesBroker(directory) as broker:
+    coordinated = {"coordination": "embedded", "coordination_listen": "tcp:0:interface=127.0.0.1"}
+    with settings.workspace() as directory, HermesBroker(directory, **coordinated) as broker:
         return {
             _LISTS: _timed(count, lambda: _send_lists(broker.address, payloads, count)),
             _CONSUMER: _timed(count, lambda: _consume(broker.address, count)),
+            _GROUP: _consume_in_group(broker.address, count),
+            _FOLLOW: asyncio.run(_follow(broker.address, count)),
             _SINGLE: _timed(count, lambda: _send_singly(broker.address, payloads, count)),
             _AWAITED: _timed(few, lambda: _send_awaited(broker.address, payloads, few)),
         }
@@ -165,6 +187,38 @@ def _consume(address: Address, count: int) -> None:
                 if message.payload:
                     consumed += 1
                 offset = next_offset
+
+
+def _consume_in_group(address: Address, count: int) -> tuple[float, float]:
+    """As `_timed`; the clock starts with the first message, after joining."""
+    with SimpleConsumer(*address) as consumer:
+        connect = consumer.coordination()
+    with Consumer.create(ConsumerConfig(group="bench", zookeeper_connect=connect)) as connector:
+        (stream,) = connector.create_message_streams({"lists": 1})["lists"]
+        next(stream)
+        return _timed(count - 1, lambda: _iterate_over(stream, count - 1))
+
+
+def _iterate_over(stream: Iterator[StreamMessage], count: int) -> None:
+    for each in stream:
+        if each.message:
+            count -= 1
+        if not count:
+            break
+
+
+async def _follow(address: Address, count: int) -> tuple[float, float]:
+    """As `_timed`."""
+    started, cpu_started = time.perf_counter(), time.process_time()
+    left = count
+    async with aio.SimpleConsumer(*address) as consumer:
+        async for message, _next_offset in consumer.follow("lists", 0, 0):
+            if message.payload:
+                left -= 1
+            if not left:
+                break
+    cpu = time.process_time() - cpu_started
+    return count / (time.perf_counter() - started) / _THOUSAND, cpu / count
 
 
 def _config(address: Address, acks: str = "none", **settings: str) -> ProducerConfig:
