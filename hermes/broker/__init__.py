@@ -9,6 +9,7 @@ order of a reading:
     fetching     the life of a fetch; waiting: until there is enough to fetch
     lookups      questions about a partition; describing: metadata
     topics       which there are; flushing: when logs are flushed
+    shared       what all these have in common; metrics: what they count
     fairness, large_responses, limits, pages
                  what keeps one client's requests from holding up the others
     connection   one client: order and bounds of requests; connections: all of them; responses,

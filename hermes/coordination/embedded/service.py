@@ -29,7 +29,6 @@ from hermes.coordination.embedded.processor import RequestProcessor, ServerState
 from hermes.coordination.embedded.tree import DataTree
 from hermes.errors import HermesError
 from hermes.listening import Address, Listener
-from hermes.logs import ModuleLogger
 
 __all__ = ["DEFAULT_LISTEN", "EmbeddedCoordination"]
 
@@ -67,7 +66,6 @@ class EmbeddedCoordination(Service):
     """
 
     name = "coordination"
-    _log = ModuleLogger()
 
     def __init__(
         self,
@@ -145,11 +143,6 @@ class EmbeddedCoordination(Service):
         self.addresses.append(opened.address)
         self._clients.settings = self._settings()
         super().startService()  # type: ignore[no-untyped-call]
-        self._log.info(
-            "embedded coordination, for this machine only, listens on {addresses} and keeps {path}",
-            addresses=self.addresses,
-            path=str(self._keeper.store.path),
-        )
 
     def _restored(self, stored: Stored) -> tuple[DataTree, tuple[SessionOpened, ...]]:
         """Build the tree that is stored; any thread."""
