@@ -5,9 +5,6 @@ the clients of Kafka talk to is lighter: a mock cluster in C that keeps messages
 checks nothing. All send 200-byte messages without acknowledgements, and the clock stops when all
 have arrived; but for the sends that tasks await, which are acknowledged as written. Each round
 takes every client, so that a busy moment meets all of them.
-
-Beside that: what of the client's processor time goes into encoding, decoding and CRCs. It is
-what a compiled core could take over; the CRCs are computed in C already.
 """
 
 import asyncio
@@ -18,7 +15,6 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
 from importlib.util import find_spec
-from zlib import crc32
 
 from bench.peers.kafka_clients import CLIENTS, AwaitingClient, KafkaClient, MockCluster
 from bench.peers.system import NotInstalled
@@ -35,14 +31,13 @@ from hermes import (
     Consumer,
     ConsumerConfig,
     FetchRequest,
-    MessageSet,
     Producer,
     ProducerConfig,
     SimpleConsumer,
     aio,
 )
 from hermes.client.groups import StreamMessage
-from hermes.protocol import encode_message_set
+from hermes.protocol import core
 
 __all__ = ["measure"]
 
@@ -63,11 +58,10 @@ _DISTINCT_PAYLOADS = 1_000
 _AWAITED_SHARE = 10  # of the messages, so that it takes about as long as the others
 _FETCH_BYTES = 1 << 20
 _MOST_ROUNDS = 3
-_TRIES = 200
 
 
 def measure(settings: Settings) -> list[Row]:
-    """Measure Hermes, then whichever clients of Kafka are installed, then the shares."""
+    """Measure Hermes beside whichever clients of Kafka are installed."""
     rounds = min(settings.rounds, _MOST_ROUNDS)
     count = int(settings.messages * _MILLION) // _LIST * _LIST
     payloads = make_payloads(_DISTINCT_PAYLOADS)
@@ -98,7 +92,8 @@ def measure(settings: Settings) -> list[Row]:
                 for name, rate in rates.items():
                     runs[name, client].append(rate)
     for name, target in _TARGETS.items():
-        note = _share(name, statistics.median(costs[name]), payloads)
+        cost = statistics.median(costs[name]) * _MILLION
+        note = f"{cost:.2f} us of the client's CPU per message (core: {core.KIND})"
         rows.append(floor_row(name, _UNIT, runs[name, ""], at_least=target, note=note))
         rows += [
             _beside(name, client, runs[name, ""], taken)
@@ -107,7 +102,7 @@ def measure(settings: Settings) -> list[Row]:
         ]
     for name, share in _SHARES.items():
         taken = (runs[name, ""], runs[_CONSUMER, ""])
-        cpu = f"{statistics.median(costs[name]) * 1e6:.2f} us of CPU a message"
+        cpu = f"{statistics.median(costs[name]) * _MILLION:.2f} us of CPU per message"
         beside = "SimpleConsumer"
         rows.append(ratio_row(name, _UNIT, *taken, beside_name=beside, at_least=share, note=cpu))
     return rows
@@ -237,53 +232,3 @@ def _of_client(
     if isinstance(client, AwaitingClient):
         rates[_AWAITED] = client.produce_awaited(cluster, payloads)
     return {name: rate / _THOUSAND for name, rate in rates.items()}
-
-
-# -- what a compiled core could take over -------------------------------------------------------
-
-
-def _share(name: str, whole: float, payloads: list[bytes]) -> str:
-    """Say what of the client's time goes into the bytes, and what compiling that would bring.
-
-    Args:
-        name: the measurement.
-        whole: seconds of processor time that the client takes for a message, all in all.
-        payloads: what was sent.
-    """
-    if name == _CONSUMER:
-        fetched = MessageSet(encode_message_set(payloads))
-        what, part = "decoding", _seconds(lambda: _iterate(fetched)) / len(payloads)
-    else:
-        what, part = "encoding", _seconds(lambda: _encode(payloads)) / len(payloads)
-    crc = _seconds(lambda: _check(payloads)) / len(payloads)
-    gain = whole / (whole - max(0.0, part - crc)) - 1
-    return (
-        f"the client takes {whole * 1e6:.2f} us of CPU a message, {part * 1e6:.2f} of it "
-        f"({part / whole:.0%}) for {what} and CRC, {crc * 1e6:.2f} for the CRC alone; "
-        f"compiled, it would be faster by at most {gain:.0%}"
-    )
-
-
-def _seconds(work: Callable[[], None]) -> float:
-    """The processor time of a piece of work, at the best of many tries."""
-    tries = []
-    for _ in range(_TRIES):
-        started = time.thread_time()
-        work()
-        tries.append(time.thread_time() - started)
-    return min(tries)
-
-
-def _encode(payloads: list[bytes]) -> None:
-    for start in range(0, len(payloads), _LIST):
-        encode_message_set(payloads[start : start + _LIST])
-
-
-def _iterate(fetched: MessageSet) -> None:
-    for _message, _next_offset in fetched:
-        pass
-
-
-def _check(payloads: list[bytes]) -> None:
-    for payload in payloads:
-        crc32(payload)
