@@ -6,7 +6,9 @@ whoever sends the batch settles it with one outcome per item, in their order.
 
 import logging
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 from hermes.client.sync_producer import SendResult
@@ -71,7 +73,6 @@ class Batch:
 
     __slots__ = (
         "_callbacks",
-        "_done",
         "_further_count",
         "_on_observed",
         "_outcomes",
@@ -89,9 +90,9 @@ class Batch:
         self.items: list[Any] = []
         self.keys: list[Any] | None = None
         self._further_count = 0  # of the messages in lists all but the first of each
-        self._done = threading.Condition()
         self._outcomes: Sequence[Outcome] | None = None
-        self._callbacks: list[tuple[Callable[[SendHandle], None], SendHandle]] = []
+        # Called once each, by whichever thread takes them out.
+        self._callbacks: deque[Callable[[], object]] = deque()
         # The items that somebody waits for; and of those that failed and that nobody has looked
         # at, how many messages each holds.
         self._watched: set[int] = set()
@@ -133,13 +134,9 @@ class Batch:
         Args:
             outcomes: one per item, in order; asked only for those that somebody wants to know.
         """
-        with self._done:
-            self._outcomes = outcomes
-            self.items, self.keys = [], None
-            callbacks, self._callbacks = self._callbacks, []
-            self._done.notify_all()
-        for callback, handle in callbacks:
-            _call_back(callback, handle)
+        self._outcomes = outcomes
+        self.items, self.keys = [], None
+        self._call_back()
 
     def watch_failures(self, failed: Mapping[int, int], on_observed: Callable[[int], None]) -> int:
         """Keep in mind, before `finish`, which failed items nobody waits for.
@@ -165,8 +162,7 @@ class Batch:
 
     def abandon(self, error: Exception) -> None:
         """Settle it in a forked process, where nobody else will; calls nobody back."""
-        self._done = threading.Condition()
-        self._callbacks = []
+        self._callbacks.clear()
         if self._outcomes is None:
             self._outcomes = [error] * len(self.items)
 
@@ -179,8 +175,11 @@ class Batch:
 
     def wait_for_all(self, timeout_seconds: float | None) -> bool:
         """Wait until the batch is done, without looking at any item."""
-        with self._done:
-            return self._done.wait_for(lambda: self.is_done, timeout_seconds)
+        if self._outcomes is not None:
+            return True
+        done = threading.Event()
+        self._callbacks.append(done.set)
+        return self._outcomes is not None or done.wait(timeout_seconds)
 
     def outcome(self, index: int) -> Outcome:
         """What became of an item of a batch that is done."""
@@ -199,11 +198,17 @@ class Batch:
     ) -> None:
         """Call it with the handle when the batch is done, or now if it is."""
         self.observe(handle[1])
-        with self._done:
-            if self._outcomes is None:
-                self._callbacks.append((callback, handle))
-                return
-        _call_back(callback, handle)
+        self._callbacks.append(partial(_call_back, callback, handle))
+        if self._outcomes is not None:
+            self._call_back()
+
+    def _call_back(self) -> None:
+        while self._callbacks:
+            try:
+                callback = self._callbacks.popleft()
+            except IndexError:
+                return  # another thread has taken it
+            callback()
 
 
 class SendHandle(tuple[Batch, int]):

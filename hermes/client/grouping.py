@@ -140,10 +140,12 @@ class Delivery(Sequence[Outcome]):
 
     Attributes:
         sets: what is to be sent, encoded, the sets of one partition in order.
+        unplaced: the items for which no target could be chosen so far, but perhaps later.
     """
 
     def __init__(self, batch: Batch, router: Router, rules: SetRules) -> None:
         self.sets: list[OutgoingSet] = []
+        self.unplaced: list[int] = []
         self._batch = batch
         self._router = router
         self._rules = rules
@@ -160,22 +162,12 @@ class Delivery(Sequence[Outcome]):
         """How many messages were sent."""
         return sum(len(each.payloads) for each in self.sets if isinstance(each.outcome, SendResult))
 
-    @property
-    def unplaced(self) -> list[int]:
-        """The items for which no target could be chosen so far, but perhaps later."""
-        if not isinstance(self._places, list):
-            return []  # all have the same target
-        return [
-            index
-            for index, place in enumerate(self._places)
-            if isinstance(place, Exception) and is_retriable(place)
-        ]
-
     def place_again(self) -> list[OutgoingSet]:
         """Try once more to choose targets for what is unplaced; the sets of what gets one."""
         indices, known = self.unplaced, len(self.sets)
         if indices:
             assert isinstance(self._places, list)
+            self.unplaced = []
             for index, place in zip(indices, self._deal(indices), strict=True):
                 self._places[index] = place
         return self.sets[known:]
@@ -216,6 +208,7 @@ class Delivery(Sequence[Outcome]):
         for index in indices:
             if refused is not None:
                 places.append(refused)
+                self.unplaced.append(index)
                 continue
             messages, key = items[index], None if keys is None else keys[index]
             try:
@@ -224,6 +217,7 @@ class Delivery(Sequence[Outcome]):
                 places.append(error)
                 if is_retriable(error):
                     refused = error  # what follows must not overtake a second try
+                    self.unplaced.append(index)
                 continue
             current = filling.get(target)
             if type(messages) is bytes:
@@ -250,8 +244,8 @@ class Delivery(Sequence[Outcome]):
         batch = self._batch
         if batch.keys is not None or self._codec is not Codec.NONE:
             return None
-        if batch.message_count != len(batch.items):
-            return None  # lists
+        if batch.message_count != len(batch.items) or len(batch.items) == 1:
+            return None  # there are lists, or nothing is gained
         return self._router.only_target(batch.topic)
 
     def _deal_to(self, target: Target) -> Sequence[_Place]:

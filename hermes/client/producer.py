@@ -315,7 +315,9 @@ class Producer:
         batch = Batch(topic, time.monotonic())
         handle = batch.add(messages, key, count)
         self._settle((batch,))
-        handle.result()
+        outcome = batch.outcome(0)
+        if isinstance(outcome, Exception):
+            raise outcome
         return handle
 
     # -- sending --------------------------------------------------------------------------------

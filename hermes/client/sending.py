@@ -87,15 +87,11 @@ class Sender:
         uncertain: dict[OutgoingSet, HermesError] = {}
         while True:
             self._attempt(pending, retries)
-            for each in pending:
+            failed = [each for each in pending if not isinstance(each.outcome, SendResult)]
+            for each in failed:
                 if _is_uncertain(each.outcome):
                     uncertain[each] = each.outcome
-            pending = [
-                each
-                for delivery in deliveries
-                for each in delivery.sets
-                if _may_be_tried_again(each)
-            ]
+            pending = [each for each in failed if _may_be_tried_again(each)]
             unplaced = [each[index] for each in deliveries for index in each.unplaced]
             pause = retries.next_pause() if pending or unplaced else None
             if pause is None or self._abandoned.wait(pause):
