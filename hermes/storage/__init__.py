@@ -10,8 +10,10 @@ A newcomer reads in this order:
     tail         what isn't flushed, and the flush; log_directory: where it lies
     reader       reading through a view; append_times: the times of ranges; boundary: message
                  boundaries
-    loading      from a directory's files to a log; segment_files: what they hold; recovery: which
-                 bytes are messages; tail_recovery: what a crash can damage, made whole
+    log_format   what is known of the bytes in a segment, and where an offset lies; kafka_0_7: the
+                 one format there is
+    loading      from a directory's files to a log; segment_files: what they are; recovery: what a
+                 crash can damage, made whole
     retention    what may go
     layout       the names in a data directory; directory: all logs of a broker; lock: only one
     inspection   a segment as the tools see it, read-only; verification: a whole data directory

@@ -45,10 +45,10 @@ class CachedFile:
 
     __slots__ = ("descriptor", "identity", "is_retired", "path", "users")
 
-    def __init__(self, path: str, identity: Identity | None = None) -> None:
+    def __init__(self, path: str) -> None:
         self.path = path
-        self.identity = identity
-        # These belong to the cache, and so does `identity` from now on: under its lock.
+        self.identity: Identity | None = None
+        # These are the cache's, under its lock.
         self.descriptor = -1
         self.users = 0
         self.is_retired = False

@@ -22,7 +22,7 @@ from hermes.protocol import Codec, Message
 from hermes.protocol.expansion import DEFAULT_MAX_EXPANDED_BYTES, Expansion
 from hermes.protocol.messages import CODEC_MASK, HEADER_BYTES
 from hermes.storage.files import FileLayer, read_exactly
-from hermes.storage.recovery import SegmentReader, next_valid
+from hermes.storage.kafka_0_7 import SegmentReader, next_valid
 from hermes.storage.time_index import (
     ENTRY_BYTES,
     SYNC_EVERY_BYTES,

@@ -3,7 +3,7 @@
 `load` never deletes what it doesn't understand. Segments that don't fit together raise
 `CorruptLogError`, and the partition stays out of service until somebody has looked; files with
 other names are reported and left alone. What it does change, after an unclean stop only, is the
-tail: see `hermes.storage.tail_recovery`.
+tail: see `hermes.storage.recovery`.
 """
 
 import os
@@ -14,7 +14,8 @@ from typing import Generic, TypeVar
 
 from hermes.errors import CorruptLogError
 from hermes.storage.files import FileLayer
-from hermes.storage.recovery import RecoveryReport
+from hermes.storage.log_format import LogFormat
+from hermes.storage.recovery import RecoveryReport, TailRecovery
 from hermes.storage.segment import Segment, choose_names
 from hermes.storage.segment_files import (
     Extent,
@@ -23,7 +24,6 @@ from hermes.storage.segment_files import (
     remove_segment,
     settle_names,
 )
-from hermes.storage.tail_recovery import TailRecovery
 
 __all__ = ["Arrangement", "LoadedLog", "arrange", "load"]
 
@@ -92,12 +92,20 @@ def arrange(parts: Sequence[_E]) -> Arrangement[_E]:
     return Arrangement(settled[::-1], tail[1:reached], tail[reached:], leftovers[::-1])
 
 
-def load(directory: str, files: FileLayer, recovery: TailRecovery, *, clean: bool) -> LoadedLog:
+def load(
+    directory: str,
+    files: FileLayer,
+    log_format: LogFormat,
+    recovery: TailRecovery,
+    *,
+    clean: bool,
+) -> LoadedLog:
     """Load a partition's log, recovering its tail unless the last stop was clean.
 
     Args:
         directory: the partition's directory, which exists.
         files: the file layer.
+        log_format: what its segments hold.
         recovery: recovers the tail.
         clean: True when a marker promised that the whole log is on disk and valid.
 
@@ -108,14 +116,15 @@ def load(directory: str, files: FileLayer, recovery: TailRecovery, *, clean: boo
         CorruptLogError: the segments don't fit together; nothing was changed.
         OSError: the disk failed, or something isn't readable.
     """
-    suffixes, others = choose_names(files.listdir(directory))
+    suffixes, others = choose_names(files.listdir(directory), log_format.suffix)
     parts = [
-        Part.of(Segment(files, directory, base, suffix), files) for base, suffix in suffixes.items()
+        Part.of(Segment(files, log_format, directory, base, suffix), files)
+        for base, suffix in suffixes.items()
     ]
     found = arrange(parts)
     strange = (*others, *(os.path.basename(part.segment.path) for part in found.leftovers))
     if not found.settled:
-        return _begin(directory, files, parts, strange)
+        return _begin(directory, files, log_format, parts, strange)
     _check_joints(found.settled)
     before = tuple(part.segment for part in found.settled[:-1])
     if not all(segment.is_flushed_name for segment in before):
@@ -130,15 +139,19 @@ def load(directory: str, files: FileLayer, recovery: TailRecovery, *, clean: boo
 
 
 def _begin(
-    directory: str, files: FileLayer, parts: Sequence[Part], strange: tuple[str, ...]
+    directory: str,
+    files: FileLayer,
+    log_format: LogFormat,
+    parts: Sequence[Part],
+    strange: tuple[str, ...],
 ) -> LoadedLog:
     """Begin a log at 0. What is there was never flushed: the name of its start was lost."""
     for part in parts:
         remove_segment(part.segment, files)
-    first = Segment(files, directory, 0)
+    first = Segment(files, log_format, directory, 0)
     files.close(files.open_new(first.path))
     first.index.begin()
-    lost = sum(part.end - part.segment.base_offset for part in parts)
+    lost = sum(part.size_bytes for part in parts)
     report = RecoveryReport(0, 0, dropped_bytes=lost) if parts else None
     return LoadedLog((first,), 0, report, strange, has_new_names=True)
 

@@ -32,7 +32,6 @@ Which thread may call what:
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from typing import Concatenate, ParamSpec, TypeVar
 
 from hermes.errors import (
@@ -53,15 +52,16 @@ from hermes.storage.files import (
     is_no_room,
     storage_error,
 )
+from hermes.storage.kafka_0_7 import KAFKA_0_7
 from hermes.storage.loading import LoadedLog, load
 from hermes.storage.log_directory import LogDirectory
+from hermes.storage.log_format import LogFormat
 from hermes.storage.reader import LogReader
-from hermes.storage.recovery import RecoveryReport
-from hermes.storage.segment import UNFLUSHED_SUFFIX, LogView, Segment
+from hermes.storage.recovery import RecoveryReport, TailRecovery
+from hermes.storage.segment import LogView, Segment
 from hermes.storage.segment_files import find_again, remove_segment
 from hermes.storage.settings import LogSettings
 from hermes.storage.tail import Tail
-from hermes.storage.tail_recovery import TailRecovery
 
 __all__ = ["Log"]
 
@@ -84,6 +84,7 @@ class Log:
         settings: the topic's settings.
         files: the file layer; the operating system's unless given.
         descriptors: opens segments; a cache of its own unless given.
+        log_format: what its segments hold; Kafka 0.7's messages unless given.
 
     Attributes:
         topic, partition, directory, settings: as given.
@@ -102,6 +103,7 @@ class Log:
         settings: LogSettings,
         files: FileLayer | None = None,
         descriptors: DescriptorCache | None = None,
+        log_format: LogFormat = KAFKA_0_7,
     ) -> None:
         self.topic = topic
         self.partition = partition
@@ -112,13 +114,14 @@ class Log:
         self.index_failures = 0
         self._files = FileLayer() if files is None else files
         self._descriptors = DescriptorCache(self._files) if descriptors is None else descriptors
-        self._directory = LogDirectory(directory, self._files, self._descriptors)
-        self._reader = LogReader(self._files, self._descriptors)
+        self._format = log_format
+        self._directory = LogDirectory(directory, log_format.suffix, self._files, self._descriptors)
+        self._reader = LogReader(self._files, self._descriptors, log_format)
         self._lock = threading.Lock()
         self._flush_lock = threading.Lock()
         self._delete_lock = threading.Lock()
         self._view = LogView((), (), 0)
-        self._tail = Tail(self._files, self._descriptors, self._directory)
+        self._tail = Tail(self._files, self._descriptors, self._directory, log_format)
         self._doomed: list[Segment] = []
         self._offline_reason: str | None = "not opened yet"
         self._is_closed = False
@@ -151,12 +154,13 @@ class Log:
     @property
     def size_bytes(self) -> int:
         """How many bytes of messages the log holds, visible or not."""
-        return self._tail.end - self._view.earliest
+        sealed = self._view.segments[:-1]
+        return sum(segment.size_bytes for segment in sealed) + self._tail.size_bytes
 
     @property
     def unflushed_bytes(self) -> int:
         """How many bytes were appended and are not yet visible."""
-        return self._tail.end - self._view.high_watermark
+        return self._tail.unflushed_bytes
 
     @property
     def unflushed_messages(self) -> int:
@@ -434,9 +438,10 @@ class Log:
         while True:
             with self._lock:
                 view, tail = self._view, self._tail
-                end, newest_ms = tail.end, tail.entries[-1][0] if tail.entries else None
+                end, size = tail.end, tail.size_bytes
+                newest_ms = tail.entries[-1][0] if tail.entries else None
             try:
-                return self._reader.segment_infos(view, end, newest_ms)
+                return self._reader.segment_infos(view, end, size, newest_ms)
             except (OSError, SegmentRetiredError) as error:
                 # A flush renames and retention deletes meanwhile: then look again.
                 tries -= 1
@@ -470,7 +475,8 @@ class Log:
             self._directory.is_new |= is_new_directory
             try:
                 self._directory.identity = self._directory.look()
-                loaded = load(self.directory, self._files, self._recovery(now_ms), clean=clean)
+                recovery = self._recovery(now_ms)
+                loaded = load(self.directory, self._files, self._format, recovery, clean=clean)
             except OSError as error:
                 failure = storage_error(f"{self.name}: open", error)
                 self._offline_reason = str(failure)
@@ -491,8 +497,9 @@ class Log:
             self._files,
             self._descriptors,
             self._directory,
+            self._format,
             loaded.end,
-            loaded.end - loaded.segments[-1].base_offset,
+            loaded.segments[-1].size_bytes,
             has_new_names=loaded.has_new_names,
         )
         self._offline_reason = None
@@ -547,7 +554,11 @@ class Log:
         self._directory.sync_parent()
         try:
             kept, report = self._recovery(now_ms).after_failure(
-                segments[first:], view.high_watermark, tail.end, tail.entries
+                segments[first:],
+                view.high_watermark,
+                tail.end,
+                tail.unflushed_bytes,
+                tail.entries,
             )
         except BaseException:
             self._retire(segments)
@@ -558,7 +569,7 @@ class Log:
             loaded = (*segments[:first], *kept)
             self._install(LoadedLog(loaded, report.valid_end, report, self.strange_files))
         self._retire((*view.segments, *segments[first + len(kept) :]))
-        return replace(report, dropped_bytes=tail.end - report.valid_end)
+        return report
 
     def _retire(self, segments: Sequence[Segment]) -> None:
         for segment in segments:
@@ -609,13 +620,12 @@ class Log:
             self._check_online()
             self._check_directory()
             removed = self._take_out(count, expected_end)
-            end = self.earliest
         with self._delete_lock:
             try:
                 self._delete_doomed()
             except OSError as error:
                 raise storage_error(f"{self.name}: delete segments", error) from error
-        return end - removed[0].base_offset if removed else 0
+        return sum(segment.size_bytes for segment in removed)
 
     def look(self) -> None:
         """Make sure that the directory is still the one that was opened. Blocks; any worker thread.
@@ -675,15 +685,12 @@ class Log:
     def _replace_all(self) -> tuple[Segment, ...]:
         """Under the flush lock: let an empty segment stand in for all; () if the log grew."""
         end = self._flush()
-        # Not `.kafka` from the start: nothing is deleted before its name is on disk for certain,
-        # and that is what the flush below will call it then.
-        stand_in = Segment(self._files, self.directory, end, UNFLUSHED_SUFFIX)
         with self._lock:
             view, tail = self._view, self._tail
             if tail.end != end or not tail.size_bytes:
                 return ()
             try:
-                tail.begin_alone(stand_in)
+                stand_in = tail.replace(view.segments)
             except OSError as error:
                 what = f"{self.name}: begin an empty segment"
                 raise storage_error(what, error) from error

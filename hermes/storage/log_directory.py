@@ -12,7 +12,7 @@ from stat import S_ISLNK
 
 from hermes.storage.descriptors import DescriptorCache
 from hermes.storage.files import FileLayer, Identity, identity
-from hermes.storage.segment import INDEX_SUFFIX, SEGMENT_SUFFIX, Segment, parse_segment_name
+from hermes.storage.segment import INDEX_SUFFIX, Segment, parse_segment_name
 
 __all__ = ["LogDirectory"]
 
@@ -22,6 +22,7 @@ class LogDirectory:
 
     Args:
         path: the directory.
+        suffix: what the log's format calls its segments.
         files: the file layer.
         descriptors: gives idle descriptors up when there is none for a sync.
 
@@ -32,8 +33,11 @@ class LogDirectory:
             must cover its parent as well.
     """
 
-    def __init__(self, path: str, files: FileLayer, descriptors: DescriptorCache) -> None:
+    def __init__(
+        self, path: str, suffix: str, files: FileLayer, descriptors: DescriptorCache
+    ) -> None:
         self.path = path
+        self._suffix = suffix
         self.identity: Identity | None = None
         self.is_new = False
         self._files = files
@@ -105,7 +109,7 @@ class LogDirectory:
             raise OSError(ESTALE, text, self.path)
         for name in self._own_files():
             self._files.unlink(os.path.join(self.path, name))
-            if name.endswith(SEGMENT_SUFFIX):
+            if name.endswith(self._suffix):
                 self._files.fsync_directory(self.path)
         if S_ISLNK(self._files.lstat(self.path).st_mode):
             self._files.unlink(self.path)
@@ -117,7 +121,7 @@ class LogDirectory:
         parsed = [
             (base, suffix != INDEX_SUFFIX, name)
             for name in self._files.listdir(self.path)
-            for base, suffix in [parse_segment_name(name) or (-1, "")]
+            for base, suffix in [parse_segment_name(name, self._suffix) or (-1, "")]
             if suffix
         ]
         return [name for _, _, name in sorted(parsed)]

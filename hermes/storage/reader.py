@@ -23,7 +23,7 @@ from hermes.storage.append_times import append_runs
 from hermes.storage.descriptors import DescriptorCache, LogSlice
 from hermes.storage.files import FileLayer
 from hermes.storage.index_reader import IndexReader, opened_index, unreadable_is_empty
-from hermes.storage.recovery import SegmentReader
+from hermes.storage.log_format import LogFormat, OpenSegment
 from hermes.storage.segment import LogView, Segment
 from hermes.storage.time_index import TimeIndex
 
@@ -44,13 +44,18 @@ class LogReader:
     Args:
         files: the file layer.
         descriptors: opens segments.
+        log_format: what the segments hold.
     """
 
-    __slots__ = ("_descriptors", "_files")
+    __slots__ = ("_descriptors", "_files", "_format", "_locate")
 
-    def __init__(self, files: FileLayer, descriptors: DescriptorCache) -> None:
+    def __init__(
+        self, files: FileLayer, descriptors: DescriptorCache, log_format: LogFormat
+    ) -> None:
         self._files = files
         self._descriptors = descriptors
+        self._format = log_format
+        self._locate = log_format.locate
 
     # -- bytes ----------------------------------------------------------------------------------
 
@@ -68,16 +73,19 @@ class LogReader:
         end = high_watermark
         if not is_active and bases[position] < end:
             end = bases[position]
-        length = end - offset
-        if length > max_bytes:
-            length = max_bytes
-        if length <= 0:
+        if end == offset or max_bytes <= 0:
             return LogSlice(None, None, -1, 0, 0)
         segment = segments[position - 1]
-        descriptor = self._descriptors.acquire(segment.file, writable=is_active)
-        return LogSlice(
-            self._descriptors, segment.file, descriptor, offset - segment.base_offset, length
-        )
+        file = segment.file
+        descriptor = self._descriptors.acquire(file, writable=is_active)
+        try:
+            start, length = self._locate(segment, self._files, descriptor, offset, end)
+        except BaseException:
+            self._descriptors.release(file)
+            raise
+        if length > max_bytes:
+            length = max_bytes
+        return LogSlice(self._descriptors, file, descriptor, start, length)
 
     def boundary_before(self, view: LogView, offset: int, max_message_bytes: int) -> int:
         """Find the largest message boundary that is not after an offset.
@@ -93,27 +101,30 @@ class LogReader:
         if offset == end:
             return offset
         index = self._index(view, position)
-        with self._opened(view, position) as descriptor:
-            reader = SegmentReader(self._files, descriptor, segment.base_offset, end)
-            return segment.boundaries.last_before(offset, index, reader, max_message_bytes)
+        entry = index.at_offset(offset)
+        start = segment.base_offset if entry is None else entry.end_offset
+        with self._opened(view, position) as opened:
+            search = self._format.search_boundary
+            return segment.boundaries.last_before(
+                offset, start, lambda start: search(opened, start, offset, end, max_message_bytes)
+            )
 
     @contextmanager
-    def _opened(self, view: LogView, position: int) -> Iterator[int]:
-        file = view.segments[position].file
+    def _opened(self, view: LogView, position: int) -> Iterator[OpenSegment]:
+        segment = view.segments[position]
         is_active = position == len(view.segments) - 1
-        descriptor = self._descriptors.acquire(file, writable=is_active)
+        descriptor = self._descriptors.acquire(segment.file, writable=is_active)
         try:
-            yield descriptor
+            yield OpenSegment(segment, self._files, descriptor)
         finally:
-            self._descriptors.release(file)
+            self._descriptors.release(segment.file)
 
     def _index(self, view: LogView, position: int) -> TimeIndex:
         """A segment's time index, loaded; one that can't be read looks empty."""
         segment = view.segments[position]
         if not segment.index.is_loaded:
-            with unreadable_is_empty(), self._opened(view, position) as descriptor:
-                end = view.visible_end_of(position)
-                segment.index.load(descriptor, end - segment.base_offset)
+            with unreadable_is_empty(), self._opened(view, position) as opened:
+                segment.index.load(opened.descriptor, view.visible_end_of(position))
         return segment.index
 
     # -- times ----------------------------------------------------------------------------------
@@ -177,31 +188,32 @@ class LogReader:
     # -- segments -------------------------------------------------------------------------------
 
     def segment_infos(
-        self, view: LogView, end: int, newest_ms: int | None
+        self, view: LogView, end: int, size_bytes: int, newest_ms: int | None
     ) -> tuple[SegmentInfo, ...]:
         """Describe the segments, oldest first.
 
         Args:
             view: the log's segments.
             end: where the log ends.
+            size_bytes: how large the active segment is.
             newest_ms: when it was appended to last, if that isn't flushed.
         """
-        return tuple(
-            self._info(view, position, end, newest_ms) for position in range(len(view.bases))
-        )
+        infos = []
+        for position, segment in enumerate(view.segments):
+            is_active = position == len(view.segments) - 1
+            last_ms = newest_ms if is_active else None
+            if last_ms is None:
+                last_ms = self._last_append_ms(view, position, view.end_of(position, end))
+            size = size_bytes if is_active else segment.size_bytes
+            infos.append(SegmentInfo(segment.base_offset, size, last_ms, is_active))
+        return tuple(infos)
 
-    def _info(
-        self, view: LogView, position: int, log_end: int, newest_ms: int | None
-    ) -> SegmentInfo:
-        segment, end = view.segments[position], view.end_of(position, log_end)
-        is_active = position == len(view.bases) - 1
-        last_ms = newest_ms if is_active else None
-        if last_ms is None:
-            last = self._index(view, position).last
-            # An index that doesn't reach to the end says nothing of the last append.
-            is_known = last is not None and last.end_offset == end
-            last_ms = last.time_ms if last and is_known else self._modified_ms(segment)
-        return SegmentInfo(segment.base_offset, end - segment.base_offset, last_ms, is_active)
+    def _last_append_ms(self, view: LogView, position: int, end: int) -> int:
+        last = self._index(view, position).last
+        # An index that doesn't reach to the end says nothing of the last append.
+        if last is not None and last.end_offset == end:
+            return last.time_ms
+        return self._modified_ms(view.segments[position])
 
 
 def _descending(view: LogView, position: int, first: int, count: int) -> list[int]:

@@ -1,49 +1,36 @@
-"""Which bytes of a segment are messages: the scan behind recovery and `check-log`.
+"""Recovering the tail of a log: what is kept, what is cut off, and putting on disk what is kept.
 
-`scan` walks a range of a segment message by message: the size must fit, the magic must be known,
-the CRC must be right. It is what 0.7 checks, with two differences. It starts where the caller says,
-so that what is known to be good isn't read again. And a bad message isn't the end: when a valid one
-follows, the bytes between are a *bad range*, reported and left alone; only bytes that no valid
-message follows are a *bad tail*, which recovery cuts off.
+The *tail* is what a crash may have damaged: the last `.kafka` segment and the `.unflushed` ones
+after it (`hermes.storage.segment` says why nothing else can be).
 
-Where the next valid message starts after a bad one is a matter of evidence, in this order:
-
-1. The CRC in the bad message's header fits the bytes up to some later valid message: only its
-   size is damaged, and that is where it ended.
-2. Its size leads to a valid message, perhaps over further bad ones: only its payload is damaged.
-3. Its size leads to the end of the range or beyond it: a torn append, so a bad tail.
-4. Nothing is to be believed: the next place where a valid message starts, byte by byte.
-
-Nothing is looked for *inside* a message whose header can be believed: the payload of a compressed
-set may hold whole messages in plain sight (Snappy stores short ones literally), and nobody ever
-sent those as they stand.
-
-Memory is bounded by a few times `max_message_bytes`, work by the length of the range. Nothing here
-writes, and nothing is remembered: scanning twice gives the same answer.
+It is scanned from the last point that is known to be on disk. A bad end is cut off; a segment that
+holds something valid keeps all that stands before it, damaged or not. `.unflushed` files that can't
+be reached from there are removed: nothing in them was ever visible. What is kept is synced, names
+included, and its end is noted as the next recovery point. So the cost follows what was not flushed,
+not the size of the log, and doing it again finds nothing to do.
 """
 
-from dataclasses import dataclass
-from struct import Struct
-from zlib import crc32
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 
-from hermes.protocol import find_valid_message
-from hermes.storage.files import FileLayer, read_exactly
+from hermes.storage.descriptors import DescriptorCache
+from hermes.storage.files import FileLayer, read_exactly, write_all
+from hermes.storage.kafka_0_7 import SegmentReader, scan_messages
+from hermes.storage.log_format import OpenSegment
+from hermes.storage.segment import Segment
+from hermes.storage.segment_files import (
+    Part,
+    count_reached,
+    remove_segment,
+    settle_names,
+    with_torn_index,
+)
+from hermes.storage.settings import LogSettings
 
-__all__ = ["RecoveryReport", "SegmentReader", "next_valid", "scan"]
+__all__ = ["RecoveryReport", "TailRecovery", "scan"]
 
-_CHUNK_BYTES = 256 * 1024
-_SEARCH_BYTES = 1024 * 1024
-
-_SIZE = Struct(">i")
-# size | magic; then for magic 0 the CRC, for magic 1 attributes and CRC
-_SIZE_AND_MAGIC = Struct(">ib")
-_SIZE_BYTES = 4
-_HEADER_BYTES = {0: 5, 1: 6}
-_LONGEST_START = _SIZE_BYTES + 6
-# Bounds on how far evidence is followed, so that a long run of damage costs linear work.
-_MAX_CANDIDATES = 16
-_MAX_STEPS = 16
-_CREDIT_BYTES = 64 * 1024 * 1024
+_COPY_BYTES = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +62,7 @@ def scan(
     base_offset: int = 0,
     max_message_bytes: int,
 ) -> RecoveryReport:
-    """Check every message in a range of a segment.
+    """Check every message in a range of a segment of Kafka 0.7's format.
 
     Args:
         files: the file layer.
@@ -93,201 +80,183 @@ def scan(
         OSError: the segment can't be read.
     """
     reader = SegmentReader(files, descriptor, base_offset, end)
-    messages = 0
-    bad_ranges: list[tuple[int, int]] = []
-    offset = start
-    while True:
-        count, offset = _walk(reader, offset)
-        messages += count
-        following = next_valid(reader, offset, max_message_bytes) if offset < end else None
-        if following is None:
-            return RecoveryReport(start, offset, messages, tuple(bad_ranges), end - offset)
-        bad_ranges.append((offset, following))
-        offset = following
+    found = scan_messages(reader, start, max_message_bytes)
+    bad_ranges, dropped_bytes = tuple(found.bad_ranges), end - found.valid_end
+    return RecoveryReport(start, found.valid_end, found.messages, bad_ranges, dropped_bytes)
 
 
-class SegmentReader:
-    """Reads a segment by absolute offsets, never beyond `end`.
+class TailRecovery:
+    """Recovers the tail of one log.
 
-    Attributes:
-        end: the offset after the last byte that may be read.
-        credit: how many more bytes may be looked at twice in search of evidence.
+    Args:
+        files: the file layer.
+        descriptors: opens the segments.
+        settings: the topic's settings.
+        now_ms: ms since 1970.
     """
 
-    def __init__(self, files: FileLayer, descriptor: int, base_offset: int, end: int) -> None:
+    def __init__(
+        self, files: FileLayer, descriptors: DescriptorCache, settings: LogSettings, now_ms: int
+    ) -> None:
         self._files = files
-        self._descriptor = descriptor
-        self._base_offset = base_offset
-        self.end = end
-        self.credit = _CREDIT_BYTES + end - base_offset
+        self._descriptors = descriptors
+        self._settings = settings
+        self._now_ms = now_ms
 
-    def read(self, offset: int, length: int) -> bytes:
-        """Read a range, cut at `end`.
+    def after_stop(self, parts: Sequence[Part]) -> tuple[tuple[Segment, ...], RecoveryReport]:
+        """Recover the tail that an unclean stop has left.
 
         Args:
-            offset: its first offset, from the segment's base to `end`.
-            length: how many bytes, >= 0.
+            parts: the last `.kafka` segment and all `.unflushed` ones behind it, in order.
 
         Returns:
-            A copy; shorter than `length` only at `end` (or where the file ends).
+            (the segments that remain, what was found).
 
         Raises:
-            OSError: the segment can't be read.
+            OSError: the disk failed.
         """
-        length = min(length, self.end - offset)
-        return read_exactly(self._files, self._descriptor, length, offset - self._base_offset)
+        return self._recover(parts, None, None)
+
+    def mend_indexes(self, parts: Sequence[Part]) -> None:
+        """Put right the time indexes of complete segments that a loss of power has torn.
+
+        Args:
+            parts: the segments before the tail, in order.
+        """
+        for part in with_torn_index(parts, lambda part: part.segment.index.ends_at(part.end)):
+            index = part.segment.index
+            with suppress(OSError), self._opened(part.segment) as opened:  # it is a comfort
+                index.load(opened.descriptor, part.end)
+                index.mend()
+
+    def after_failure(
+        self,
+        segments: Sequence[Segment],
+        start: int,
+        end: int,
+        unflushed_bytes: int,
+        entries: Sequence[tuple[int, int]],
+    ) -> tuple[tuple[Segment, ...], RecoveryReport]:
+        """Recover the tail of a log that is in memory, after its disk failed.
+
+        What is valid is written again before it is synced: a failed fsync may have marked pages
+        as clean that never reached the disk.
+
+        Args:
+            segments: the one that holds `start` and all later ones.
+            start: the high watermark: what is before it is on disk.
+            end: where the log ended; bytes beyond it belong to appends that were refused.
+            unflushed_bytes: how many bytes there were from `start` to `end`.
+            entries: (time_ms, end_offset) of appends after `start`, for the time index.
+
+        Returns:
+            (the segments that remain, what was found). Its `dropped_bytes` are those of the
+            `unflushed_bytes` that do not remain.
+
+        Raises:
+            CorruptLogError: a file isn't what it was.
+            OSError: the disk still fails.
+        """
+        parts = [Part.of(segment, self._files) for segment in segments]
+        last = parts[-1]
+        if last.end > end:
+            with self._opened(last.segment) as opened:
+                last.size_bytes, _ = last.segment.format.locate(*opened, end, end)
+            last.end = end
+        kept, report = self._recover(parts, start, entries)
+        kept_bytes = sum(part.size_bytes - part.start_position for part in parts[: len(kept)])
+        return kept, replace(report, dropped_bytes=unflushed_bytes - kept_bytes)
+
+    def _recover(
+        self,
+        parts: Sequence[Part],
+        start: int | None,
+        entries: Sequence[tuple[int, int]] | None,
+    ) -> tuple[tuple[Segment, ...], RecoveryReport]:
+        reached = parts[: count_reached(parts)]
+        for part in reached:
+            self._scan(part, start)
+            start = None if start is None else part.end
+        with_content = [
+            number for number, part in enumerate(reached, start=1) if part.report.valid_bytes
+        ]
+        keep = max(with_content, default=1)
+        kept, dropped = reached[:keep], parts[keep:]
+        report = _summary(kept, dropped)
+        kept[-1].end, kept[-1].size_bytes = report.valid_end, kept[-1].report.valid_bytes
+        for part in kept:
+            self._secure(part, entries)
+        for part in dropped:
+            remove_segment(part.segment, self._files)
+        segments = tuple(part.segment for part in kept)
+        settle_names(segments, self._files)
+        return segments, report
+
+    @contextmanager
+    def _opened(self, segment: Segment) -> Iterator[OpenSegment]:
+        descriptor = self._descriptors.acquire(segment.file, writable=True)
+        try:
+            yield OpenSegment(segment, self._files, descriptor)
+        finally:
+            self._descriptors.release(segment.file)
+
+    def _scan(self, part: Part, start: int | None) -> None:
+        """Scan a segment from `start`, or from the last point that its index can prove."""
+        segment = part.segment
+        with self._opened(segment) as opened:
+            segment.index.load(opened.descriptor, part.end)
+            if start is None:
+                with suppress(OSError):  # it is a comfort
+                    segment.index.mend()
+                last = segment.index.last
+                start = segment.base_offset if last is None else last.end_offset
+            part.start = start
+            part.start_position, _ = segment.format.locate(*opened, start, start)
+            limit = self._settings.max_message_bytes
+            part.report = segment.format.scan(opened, start, part.size_bytes, limit)
+
+    def _secure(self, part: Part, entries: Sequence[tuple[int, int]] | None) -> None:
+        """Cut a segment at its end, put on disk what was scanned, and note the end in its index."""
+        start, end, size = part.start, part.end, part.size_bytes
+        told_from = start
+        segment = part.segment
+        with self._opened(segment) as (_, _, descriptor):
+            if entries is not None:
+                self._write_again(part, descriptor)
+            is_longer = self._files.fstat(descriptor).st_size > size
+            if is_longer:
+                self._files.ftruncate(descriptor, size)
+            if is_longer or end > start:
+                self._files.fdatasync(descriptor)
+            if entries is None:
+                # When it was appended is not known, only by when: that makes a gap of all of it.
+                entries = [(min(part.modified_ms, self._now_ms), end)]
+                told_from = end
+            with suppress(OSError):
+                fitting = [entry for entry in entries if start < entry[1] <= end]
+                segment.index.append(fitting, descriptor, start=told_from)
+            segment.size_bytes = size
+
+    def _write_again(self, part: Part, descriptor: int) -> None:
+        for position in range(part.start_position, part.size_bytes, _COPY_BYTES):
+            length = min(_COPY_BYTES, part.size_bytes - position)
+            data = read_exactly(self._files, descriptor, length, position)
+            write_all(self._files, descriptor, [data], position)
 
 
-def walk_messages(chunk: bytes) -> tuple[int, int]:
-    """Step over the valid messages that a buffer begins with.
-
-    Args:
-        chunk: bytes from a message boundary on.
-
-    Returns:
-        (how many messages, how many bytes they take). What follows in the chunk is a message
-        that is bad or not whole.
-    """
-    count = position = 0
-    last_start = len(chunk) - _SIZE_BYTES - _HEADER_BYTES[0]
-    view = memoryview(chunk)
-    while position <= last_start:
-        size, magic = _SIZE_AND_MAGIC.unpack_from(chunk, position)
-        header = 6 if magic == 1 else 5 if magic == 0 else -1
-        following = position + _SIZE_BYTES + size
-        if not 0 < header <= size or following > len(chunk):
-            break
-        payload = position + _SIZE_BYTES + header
-        if crc32(view[payload:following]) != int.from_bytes(view[payload - 4 : payload], "big"):
-            break
-        count += 1
-        position = following
-    return count, position
-
-
-def _walk(reader: SegmentReader, offset: int) -> tuple[int, int]:
-    """Step over valid messages: (how many, the offset of the first that isn't one)."""
-    count = 0
-    while offset < reader.end:
-        seen, length = walk_messages(reader.read(offset, _CHUNK_BYTES))
-        if not seen:
-            # The first one is bad, or larger than a chunk.
-            length = _valid_length(reader, offset)
-            if not length:
-                break
-            seen = 1
-        count += seen
-        offset += length
-    return count, offset
-
-
-def _valid_length(reader: SegmentReader, offset: int) -> int:
-    """Give the length of the message at an offset, its size field included; 0 when it is bad."""
-    start = reader.read(offset, _LONGEST_START)
-    if len(start) < _SIZE_BYTES + _HEADER_BYTES[0]:
-        return 0
-    size, magic = _SIZE_AND_MAGIC.unpack_from(start)
-    header = _HEADER_BYTES.get(magic, 0)
-    if not 0 < header <= size or offset + _SIZE_BYTES + size > reader.end:
-        return 0
-    position = offset + _SIZE_BYTES + header
-    following = offset + _SIZE_BYTES + size
-    crc = 0
-    while position < following:
-        piece = reader.read(position, min(_CHUNK_BYTES, following - position))
-        if not piece:
-            return 0
-        crc = crc32(piece, crc)
-        position += len(piece)
-    stored = int.from_bytes(start[header : header + _SIZE_BYTES], "big")
-    return _SIZE_BYTES + size if crc == stored else 0
-
-
-def next_valid(reader: SegmentReader, bad: int, limit: int) -> int | None:
-    """Find where the next valid message starts after a bad one, by the evidence told above.
-
-    Args:
-        reader: reads the segment.
-        bad: where the bad message starts, < reader.end.
-        limit: the largest payload to believe in.
-
-    Returns:
-        An offset after `bad`; None when the rest, up to the reader's end, is a bad tail.
-
-    Raises:
-        OSError: the segment can't be read.
-    """
-    for _ in range(_MAX_STEPS):
-        resized = _end_by_crc(reader, bad, limit)
-        if resized is not None:
-            return resized if resized < reader.end else None
-        size = _plausible_size(reader, bad, limit)
-        claimed = bad + _SIZE_BYTES + size
-        if size and claimed >= reader.end:
-            return None
-        if size and _valid_length(reader, claimed):
-            return claimed
-        if not size or not _has_known_magic(reader, bad):
-            break
-        bad = claimed
-    return _find(reader, bad + 1, reader.end, limit)
-
-
-def _plausible_size(reader: SegmentReader, offset: int, limit: int) -> int:
-    """The size field of the message at an offset; 0 if no message can have it."""
-    start = reader.read(offset, _SIZE_AND_MAGIC.size)
-    if len(start) < _SIZE_AND_MAGIC.size:
-        # Not even a header is left: an append torn right at its start.
-        return _SIZE_AND_MAGIC.size
-    size, magic = _SIZE_AND_MAGIC.unpack(start)
-    if not _HEADER_BYTES[0] <= size <= limit + _HEADER_BYTES[1]:
-        return 0
-    is_torn = offset + _SIZE_BYTES + size > reader.end
-    return 0 if is_torn and magic not in _HEADER_BYTES else int(size)
-
-
-def _has_known_magic(reader: SegmentReader, offset: int) -> bool:
-    magic = reader.read(offset + _SIZE_BYTES, 1)
-    return bool(magic) and magic[0] in _HEADER_BYTES
-
-
-def _end_by_crc(reader: SegmentReader, bad: int, limit: int) -> int | None:
-    """Find the valid message (or the end) up to which the bad one's CRC is right, if any."""
-    start = reader.read(bad, _LONGEST_START)
-    header = _HEADER_BYTES.get(start[_SIZE_BYTES], 0) if len(start) > _SIZE_BYTES else 0
-    reader.credit -= limit
-    if not header or len(start) < _SIZE_BYTES + header or reader.credit < 0:
-        return None
-    stored = int.from_bytes(start[header : header + _SIZE_BYTES], "big")
-    checked = search = bad + _SIZE_BYTES + header
-    stop = min(checked + limit, reader.end) + 1
-    crc = 0
-    for _ in range(_MAX_CANDIDATES):
-        found = _find(reader, search, stop, limit)
-        candidate = reader.end if found is None else found
-        if candidate >= stop:
-            return None
-        crc = crc32(reader.read(checked, candidate - checked), crc)
-        if crc == stored:
-            return candidate
-        if found is None:
-            return None
-        checked, search = candidate, candidate + _valid_length(reader, candidate)
-    return None
-
-
-def _find(reader: SegmentReader, start: int, stop: int, limit: int) -> int | None:
-    """Find the first valid message that starts in [start, stop), of up to `limit` payload bytes."""
-    # What starts in the last `overlap` bytes of a window may be cut off by it: the next one
-    # begins there, so that an earlier, longer message wins over one inside it.
-    overlap = limit + _LONGEST_START
-    while start < stop:
-        window = reader.read(start, min(max(_SEARCH_BYTES, 4 * overlap), stop - start + overlap))
-        is_last = start + len(window) >= reader.end
-        found = find_valid_message(window, 0, max_message_bytes=limit)
-        if found is not None and (is_last or found < len(window) - overlap):
-            return start + found if start + found < stop else None
-        if is_last:
-            return None
-        start += len(window) - overlap
-    return None
+def _summary(kept: Sequence[Part], dropped: Sequence[Part]) -> RecoveryReport:
+    """Sum up: a bad tail that a kept segment follows is a bad range; what goes is counted."""
+    bad_ranges: list[tuple[int, int]] = []
+    for part in kept:
+        bad_ranges.extend(part.report.bad_ranges)
+        if part is not kept[-1] and part.report.valid_bytes < part.size_bytes:
+            bad_ranges.append((part.report.valid_end, part.end))
+    last = kept[-1]
+    lost = sum(part.size_bytes for part in dropped)
+    return RecoveryReport(
+        start=kept[0].start,
+        valid_end=last.report.valid_end,
+        messages=sum(part.report.messages for part in kept),
+        bad_ranges=tuple(bad_ranges),
+        dropped_bytes=last.size_bytes - last.report.valid_bytes + lost,
+    )

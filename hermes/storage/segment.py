@@ -13,8 +13,7 @@ segment only. Rolling must not wait for a disk here, so a new segment is created
 and renamed by the flush that covers what stands before it. After a crash such a file is kept when
 it fits, and was never visible when it doesn't.
 
-A `Segment` holds no size: one that isn't the last ends where the next begins, and the last ends
-where its log says.
+What is said here of `.kafka` holds for whatever the log's format calls its segments.
 """
 
 import os
@@ -26,8 +25,9 @@ from typing import NamedTuple
 
 from hermes.storage.boundary import Boundaries
 from hermes.storage.descriptors import CachedFile
-from hermes.storage.files import FileLayer, Identity, exists
-from hermes.storage.time_index import TimeIndex
+from hermes.storage.files import FileLayer, exists
+from hermes.storage.kafka_0_7 import SEGMENT_SUFFIX
+from hermes.storage.log_format import LogFormat
 
 __all__ = [
     "INDEX_SUFFIX",
@@ -40,11 +40,10 @@ __all__ = [
     "segment_name",
 ]
 
-SEGMENT_SUFFIX = ".kafka"
 UNFLUSHED_SUFFIX = ".unflushed"
 INDEX_SUFFIX = ".timeindex"
 
-_NAME = re.compile(r"([0-9]{20})(\.kafka|\.unflushed|\.timeindex)")
+_NAME = re.compile(r"([0-9]{20})(\.[a-z]+)")
 _LARGEST_OFFSET = 2**63 - 1
 
 
@@ -61,11 +60,12 @@ def segment_name(base_offset: int, suffix: str = SEGMENT_SUFFIX) -> str:
     return f"{base_offset:020d}{suffix}"
 
 
-def parse_segment_name(name: str) -> tuple[int, str] | None:
+def parse_segment_name(name: str, suffix: str = SEGMENT_SUFFIX) -> tuple[int, str] | None:
     """Read a file name the way `segment_name` writes it.
 
     Args:
         name: a file name without directory.
+        suffix: what the log's format calls its segments.
 
     Returns:
         (base offset, ending), or None when the file is none of ours.
@@ -73,10 +73,14 @@ def parse_segment_name(name: str) -> tuple[int, str] | None:
     match = _NAME.fullmatch(name)
     if match is None or int(match[1]) > _LARGEST_OFFSET:
         return None
+    if match[2] not in (suffix, UNFLUSHED_SUFFIX, INDEX_SUFFIX):
+        return None
     return int(match[1]), match[2]
 
 
-def choose_names(names: Iterable[str]) -> tuple[dict[int, str], list[str]]:
+def choose_names(
+    names: Iterable[str], suffix: str = SEGMENT_SUFFIX
+) -> tuple[dict[int, str], list[str]]:
     """Choose the file of each segment: the rule of whoever reads a partition's directory.
 
     Of two files with one base offset `.kafka` counts: it is a promise, and what Kafka 0.7 has
@@ -84,6 +88,7 @@ def choose_names(names: Iterable[str]) -> tuple[dict[int, str], list[str]]:
 
     Args:
         names: what is in the directory.
+        suffix: what the log's format calls its segments; it sorts before `.unflushed`.
 
     Returns:
         (the ending that counts by base offset, ascending; names that belong to no segment).
@@ -92,7 +97,7 @@ def choose_names(names: Iterable[str]) -> tuple[dict[int, str], list[str]]:
     strange = []
     # In this order `.kafka` comes before `.unflushed`.
     for name in sorted(names):
-        parsed = parse_segment_name(name)
+        parsed = parse_segment_name(name, suffix)
         if parsed is None or (parsed[1] != INDEX_SUFFIX and parsed[0] in suffixes):
             strange.append(name)
         elif parsed[1] != INDEX_SUFFIX:
@@ -105,34 +110,46 @@ class Segment:
 
     Args:
         files: the file layer.
+        log_format: what its file holds.
         directory: the partition's directory.
-        base_offset: the offset of the first byte in the partition's log.
-        suffix: what its file is called, `.kafka` or `.unflushed`.
-        identity: what file it is, if that is known.
+        base_offset: its first offset in the partition's log.
+        suffix: what its file is called: the format's suffix unless given, or `.unflushed`.
 
     Attributes:
-        base_offset, directory: as given.
+        format, directory, base_offset: as given.
+        size_bytes: the size of its file, for one that isn't appended to any more.
         file: its file, for the `DescriptorCache`.
         index: its time index.
         boundaries: message boundaries inside that earlier searches have found.
     """
 
-    __slots__ = ("_files", "base_offset", "boundaries", "directory", "file", "index")
+    __slots__ = (
+        "_files",
+        "base_offset",
+        "boundaries",
+        "directory",
+        "file",
+        "format",
+        "index",
+        "size_bytes",
+    )
 
     def __init__(
         self,
         files: FileLayer,
+        log_format: LogFormat,
         directory: str,
         base_offset: int,
-        suffix: str = SEGMENT_SUFFIX,
-        identity: Identity | None = None,
+        suffix: str | None = None,
     ) -> None:
         self._files = files
-        self.base_offset = base_offset
+        self.format = log_format
         self.directory = directory
-        self.file = CachedFile(self._named(suffix), identity)
-        self.index = TimeIndex(files, self._named(INDEX_SUFFIX), base_offset)
-        self.boundaries = Boundaries(base_offset)
+        self.base_offset = base_offset
+        self.size_bytes = 0
+        self.file = CachedFile(self._named(suffix or log_format.suffix))
+        self.index = log_format.new_index(files, self._named(INDEX_SUFFIX), base_offset)
+        self.boundaries = Boundaries()
 
     def _named(self, suffix: str) -> str:
         return os.path.join(self.directory, segment_name(self.base_offset, suffix))
@@ -145,7 +162,7 @@ class Segment:
     @property
     def is_flushed_name(self) -> bool:
         """Whether the file is called `.kafka`."""
-        return self.file.path.endswith(SEGMENT_SUFFIX)
+        return not self.file.path.endswith(UNFLUSHED_SUFFIX)
 
     def check_final_name(self) -> None:
         """Make sure that nothing else has the name that an `.unflushed` file is to get.
@@ -154,7 +171,7 @@ class Segment:
             FileExistsError: something has; whatever it is, it must not be replaced.
             OSError: that can't be found out.
         """
-        final = self._named(SEGMENT_SUFFIX)
+        final = self._named(self.format.suffix)
         if exists(final, self._files):
             raise FileExistsError(EEXIST, f"{final} exists already", final)
 
@@ -169,7 +186,7 @@ class Segment:
             OSError: the disk failed; the name on disk may have changed all the same.
         """
         self.check_final_name()
-        final = self._named(SEGMENT_SUFFIX)
+        final = self._named(self.format.suffix)
         self._files.rename(self.file.path, final)
         self.file.path = final
 

@@ -13,8 +13,8 @@ from typing import Protocol, TypeVar
 
 from hermes.errors import CorruptLogError
 from hermes.storage.files import FileLayer, identity
-from hermes.storage.recovery import RecoveryReport
-from hermes.storage.segment import SEGMENT_SUFFIX, UNFLUSHED_SUFFIX, LogView, Segment
+from hermes.storage.log_format import ScanReport
+from hermes.storage.segment import UNFLUSHED_SUFFIX, LogView, Segment
 
 __all__ = [
     "Extent",
@@ -36,19 +36,24 @@ _LOST = (
 
 @dataclass(slots=True)
 class Part:
-    """A segment while it is loaded; positions are offsets in the log.
+    """A segment while it is loaded.
 
     Attributes:
         segment: the segment.
-        end: the offset after its last byte.
+        end: the offset at which it ends.
+        size_bytes: its size, up to there.
         modified_ms: its file's modification time, in ms since 1970.
-        report: what the scan found; set by `hermes.storage.tail_recovery`.
+        start, start_position: from which offset on it was scanned, and where that lies.
+        report: what the scan found. These three are set by `hermes.storage.recovery`.
     """
 
     segment: Segment
     end: int
+    size_bytes: int
     modified_ms: int
-    report: RecoveryReport = field(init=False)
+    start: int = field(init=False)
+    start_position: int = field(init=False)
+    report: ScanReport = field(init=False)
 
     @property
     def base_offset(self) -> int:
@@ -78,8 +83,9 @@ class Part:
         status = files.lstat(segment.path)
         if not S_ISREG(status.st_mode):
             raise CorruptLogError(f"{segment.path} is not a regular file (links are not followed)")
-        end = segment.base_offset + status.st_size
-        return cls(segment, end, status.st_mtime_ns // 1_000_000)
+        size = segment.size_bytes = status.st_size
+        end = segment.format.end_of(files, segment, size)
+        return cls(segment, end, size, status.st_mtime_ns // 1_000_000)
 
 
 class Extent(Protocol):
@@ -166,8 +172,9 @@ def find_again(view: LogView, end: int, files: FileLayer) -> tuple[Segment, ...]
 def _named_as_now(old: Segment, files: FileLayer) -> Segment | None:
     """Look which of its names a segment has, preferring the file that it was."""
     there = []
-    for suffix in (SEGMENT_SUFFIX, UNFLUSHED_SUFFIX):
-        segment = Segment(files, old.directory, old.base_offset, suffix)
+    for suffix in (old.format.suffix, UNFLUSHED_SUFFIX):
+        segment = Segment(files, old.format, old.directory, old.base_offset, suffix)
+        segment.size_bytes = old.size_bytes
         try:
             segment.file.identity = identity(files.lstat(segment.path))
         except (FileNotFoundError, NotADirectoryError):

@@ -15,7 +15,8 @@ from typing import NamedTuple
 from hermes.storage.descriptors import DescriptorCache
 from hermes.storage.files import IOV_MAX, Buffer, FileLayer, write_all
 from hermes.storage.log_directory import LogDirectory
-from hermes.storage.segment import SEGMENT_SUFFIX, UNFLUSHED_SUFFIX, LogView, Segment
+from hermes.storage.log_format import LogFormat
+from hermes.storage.segment import UNFLUSHED_SUFFIX, LogView, Segment
 from hermes.storage.settings import LogSettings
 
 __all__ = ["FlushWork", "Tail"]
@@ -36,6 +37,7 @@ class FlushWork(NamedTuple):
     Attributes:
         end: where the log ended.
         messages: how many messages it covers.
+        appended_bytes: how many bytes were appended before, since the log was opened.
         dirty: the segments to sync, oldest first, with their descriptors.
         entries: (time_ms, end_offset) for the time indexes.
         has_new_names: whether the directory must be synced.
@@ -43,6 +45,7 @@ class FlushWork(NamedTuple):
 
     end: int
     messages: int
+    appended_bytes: int
     dirty: tuple[tuple[Segment, int], ...]
     entries: list[tuple[int, int]]
     has_new_names: bool
@@ -56,6 +59,7 @@ class Tail:
         descriptors: opens segments. Those with bytes (or names) that aren't on disk yet stay open
             until a flush has covered them.
         directory: the log's directory.
+        log_format: what its segments hold.
         end: where the log ends.
         size_bytes: how large the active segment is.
         has_new_names: whether the directory must be synced already.
@@ -70,14 +74,18 @@ class Tail:
     """
 
     __slots__ = (
+        "_counts_messages",
         "_descriptors",
         "_directory",
         "_dirty",
         "_entry_ms",
         "_files",
+        "_flushed_bytes",
         "_flushing",
+        "_format",
         "_has_new_names",
         "_pwrite",
+        "_rolled_bytes",
         "descriptor",
         "end",
         "entries",
@@ -91,6 +99,7 @@ class Tail:
         files: FileLayer,
         descriptors: DescriptorCache,
         directory: LogDirectory,
+        log_format: LogFormat,
         end: int = 0,
         size_bytes: int = 0,
         *,
@@ -99,10 +108,15 @@ class Tail:
         self._files = files
         self._descriptors = descriptors
         self._directory = directory
+        self._format = log_format
+        self._counts_messages = log_format.counts_messages
         self._pwrite = files.pwrite
         self.end = end
         self.size_bytes = size_bytes
         self.messages = 0
+        # Of all that was appended: what lies in earlier segments, and what is flushed.
+        self._rolled_bytes = 0
+        self._flushed_bytes = size_bytes
         self.entries: list[tuple[int, int]] = []
         self.descriptor = -1
         self.roll_after_ms = _NEVER_MS
@@ -117,6 +131,14 @@ class Tail:
         """When the oldest append that isn't flushed was made; None when there is none."""
         entries = self._flushing or self.entries
         return entries[0][0] if entries else None
+
+    @property
+    def unflushed_bytes(self) -> int:
+        """How many bytes were appended and not flushed."""
+        return self._appended_bytes() - self._flushed_bytes
+
+    def _appended_bytes(self) -> int:
+        return self._rolled_bytes + self.size_bytes
 
     # -- append ---------------------------------------------------------------------------------
 
@@ -137,7 +159,7 @@ class Tail:
             self._write_rest(buffers, byte_count, written)
         start = self.end
         self.size_bytes = position + byte_count
-        self.end = end = start + byte_count
+        self.end = end = start + (message_count if self._counts_messages else byte_count)
         self.messages += message_count
         if now_ms > self._entry_ms:
             self._begin_entry(now_ms, end)
@@ -199,7 +221,7 @@ class Tail:
             first = active.index.first()
             self.roll_after_ms = (now_ms if first is None else first.time_ms) + max_age_ms
         if size and (size > settings.segment_bytes or now_ms > self.roll_after_ms):
-            rolled = self._roll(is_flushed=view.high_watermark == self.end)
+            rolled = self._roll(active, is_flushed=view.high_watermark == self.end)
             size = 0
         # The earlier limit holds: a clock that was ahead when the segment began, and is right
         # again, must not keep it from ageing.
@@ -214,49 +236,50 @@ class Tail:
             self._dirty.append((active, descriptor))
             # An index that can't be read is done without.
             with suppress(OSError):
-                active.index.load(descriptor, self.size_bytes)
+                active.index.load(descriptor, self.end)
         self.descriptor = self._dirty[-1][1]
 
-    def _roll(self, *, is_flushed: bool) -> Segment:
+    def _roll(self, active: Segment, *, is_flushed: bool) -> Segment:
         """Begin a new segment at the end of the log; it is created, never taken over."""
-        suffix = SEGMENT_SUFFIX if is_flushed else UNFLUSHED_SUFFIX
-        segment = Segment(self._files, self._directory.path, self.end, suffix)
+        suffix = None if is_flushed else UNFLUSHED_SUFFIX
+        segment = Segment(self._files, self._format, self._directory.path, self.end, suffix)
         if not is_flushed:
             segment.check_final_name()
         self._directory.check()
-        self.begin(segment)
+        self._begin(segment, active)
         return segment
 
-    def begin(self, segment: Segment) -> None:
-        """Create a segment at the end of the log, and append to it from now on.
-
-        Args:
-            segment: a new one.
-
-        Raises:
-            OSError: it can't be created; nothing was changed.
-        """
+    def _begin(self, segment: Segment, active: Segment) -> None:
+        """Create a segment, and append to it from now on instead of the active one."""
         self.descriptor = self._descriptors.create(segment.file)
+        active.size_bytes = self.size_bytes
+        self._rolled_bytes += self.size_bytes
         segment.index.begin()
         self._dirty.append((segment, self.descriptor))
         self._has_new_names = True
         self._entry_ms = _NO_ENTRY_MS
         self.size_bytes = 0
 
-    def begin_alone(self, segment: Segment) -> None:
-        """Create a segment that is to be all of the log.
+    def replace(self, segments: Sequence[Segment]) -> Segment:
+        """Let an empty segment stand in for all segments, once everything is flushed.
 
         Args:
-            segment: a new one.
+            segments: all of the log's.
+
+        Returns:
+            The new one. It isn't called `.kafka` from the start: nothing is to be deleted before
+            its name is on disk for certain, and then a flush calls it that.
 
         Raises:
             OSError: it can't be created; nothing was changed.
         """
-        others = [each for each, _ in self._dirty]
-        self.begin(segment)
-        self.forget(others)
+        path = self._directory.path
+        stand_in = Segment(self._files, self._format, path, self.end, UNFLUSHED_SUFFIX)
+        self._begin(stand_in, segments[-1])
+        self.forget(segments)
         # `prepare` has more to do before it is appended to.
         self.stop()
+        return stand_in
 
     def stop(self) -> None:
         """Append no more."""
@@ -283,7 +306,8 @@ class Tail:
     def take(self) -> FlushWork:
         """Say what must be flushed; what comes later is for the next flush."""
         entries, dirty = self.entries, tuple(self._dirty)
-        work = FlushWork(self.end, self.messages, dirty, entries, self._has_new_names)
+        counts = self.messages, self._appended_bytes()
+        work = FlushWork(self.end, *counts, dirty, entries, self._has_new_names)
         self._flushing = entries
         self.entries = []
         self._entry_ms = _NO_ENTRY_MS
@@ -346,7 +370,7 @@ class Tail:
             entries = [each for each in work.entries if base < each[1] <= end]
             is_complete = segment is not work.dirty[-1][0]
             try:
-                segment.index.load(descriptor, end - base)
+                segment.index.load(descriptor, end)
                 segment.index.append(
                     entries, descriptor, start=max(base, start), complete=is_complete
                 )
@@ -361,6 +385,7 @@ class Tail:
             work: what was flushed.
         """
         self.messages -= work.messages
+        self._flushed_bytes = work.appended_bytes
         self._flushing = ()
         # Clean is what ends where the flush did, active or not: while the last segment was being
         # synced it may have grown, and the log have rolled to another one.

@@ -146,7 +146,7 @@ class TimeIndex:
             self._file_may_be_longer = True
             self.is_loaded = True
 
-    def load(self, log_descriptor: int, size_bytes: int) -> None:
+    def load(self, log_descriptor: int, end_offset: int) -> None:
         """Find the last entry that can be trusted; do nothing when that was done before.
 
         Walks back from the end of the index, entry by entry. What comes after the trusted one is
@@ -154,7 +154,7 @@ class TimeIndex:
 
         Args:
             log_descriptor: the segment's file, open for reading.
-            size_bytes: the size of the segment's file.
+            end_offset: where the segment ends.
 
         Raises:
             OSError: the index or the segment can't be read. A missing index is an empty one.
@@ -168,7 +168,7 @@ class TimeIndex:
                 self.is_loaded = True
                 return
             try:
-                self._walk_back(descriptor, log_descriptor, self._base_offset + size_bytes)
+                self._walk_back(descriptor, log_descriptor, end_offset)
             finally:
                 self._files.close(descriptor)
             self.is_loaded = True

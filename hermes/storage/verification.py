@@ -170,7 +170,7 @@ class DirectoryCheck:
         if not found.settled:
             yield self._notice(directory, "holds no segment; the broker starts it at 0")
         segments = [*found.settled, *found.reached]
-        # Up to here the next start mends nothing: see `hermes.storage.tail_recovery`.
+        # Up to here the next start mends nothing: see `hermes.storage.recovery`.
         sound = len(segments)
         if segments and _is_unclean(directory):
             before = with_torn_index(found.settled[:-1], self._index_ends_whole)
@@ -248,7 +248,7 @@ class DirectoryCheck:
     def _index_ends_whole(self, entry: "_ListedSegment") -> bool:
         index = TimeIndex(self._files, f"{entry.path.with_suffix(INDEX_SUFFIX)}", entry.base_offset)
         with suppress(OSError), open(entry.path, "rb") as file:
-            index.load(file.fileno(), entry.end - entry.base_offset)
+            index.load(file.fileno(), entry.end)
         return index.ends_at(entry.end)
 
     def _read_index(self, path: Path) -> bytes:

@@ -8,7 +8,7 @@ from storage_fakes import WatchedFiles
 from storage_logs import NOW_MS, append, message, open_log, settings, write_segments
 
 from hermes.errors import OffsetOutOfRangeError
-from hermes.storage.boundary import NOTE_EVERY_BYTES
+from hermes.storage.kafka_0_7 import NOTE_EVERY_BYTES
 
 
 def boundaries(parts: list[bytes]) -> list[int]:

@@ -50,7 +50,7 @@ def written(tmp_path: Path, segment: int, *entries: tuple[int, int]) -> TimeInde
 
 def loaded(tmp_path: Path, segment: int, size: int = len(LOG)) -> TimeIndex:
     index = new_index(tmp_path)
-    index.load(segment, size)
+    index.load(segment, BASE + size)
     return index
 
 
@@ -419,7 +419,7 @@ def test_an_index_that_cannot_be_mended_counts_up_to_the_hole(tmp_path: Path, se
     data[2 * ENTRY_BYTES] ^= 1
     path.write_bytes(data)
     index = new_index(tmp_path, FaultyFiles(error=EIO, only=("pwritev",), fail_at=0))
-    index.load(segment, len(LOG))
+    index.load(segment, BASE + len(LOG))
     with pytest.raises(OSError, match="Input/output"):
         index.mend()
     assert (index.count, index.last and index.last.end_offset) == (2, 1500)
@@ -436,7 +436,7 @@ def test_only_what_may_not_be_synced_is_looked_at(tmp_path: Path, segment: int) 
     path.write_bytes(b"".join(encode_entry(IndexEntry(n, end, crc)) for n, end in enumerate(ends)))
     files = WatchedFiles()
     index = new_index(tmp_path, files)
-    index.load(segment, size)
+    index.load(segment, BASE + size)
     index.mend()
     assert index.count == len(ends)
     assert 0 < files.bytes_read < path.stat().st_size / 2

@@ -1,0 +1,151 @@
+"""What a log needs to know of the bytes that it keeps: a format.
+
+Logs, their segments, flushes, recovery, retention and deletes speak of *offsets*: an append is
+given the next ones, a segment is named by its first one. What lies in a segment's file at which
+*position* is for a format to say: how frames (what is appended and dropped as a whole: in 0.7 a
+message) are walked, checked and counted, and how an offset becomes a position. Kafka 0.7's is
+`hermes.storage.kafka_0_7`.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from hermes.storage.files import FileLayer
+from hermes.storage.time_index import TimeIndex
+
+__all__ = ["LogFormat", "NamedSegment", "OpenSegment", "ScanReport"]
+
+
+class NamedSegment(Protocol):
+    """What a format needs to know of a `hermes.storage.segment.Segment`."""
+
+    @property
+    def base_offset(self) -> int:
+        """Its first offset in the partition's log."""
+
+    @property
+    def path(self) -> str:
+        """Where its file is now."""
+
+
+class OpenSegment(NamedTuple):
+    """A segment whose bytes a format may read.
+
+    Attributes:
+        segment: the segment.
+        files: the file layer.
+        descriptor: its file, open for reading.
+    """
+
+    segment: NamedSegment
+    files: FileLayer
+    descriptor: int
+
+
+class ScanReport(NamedTuple):
+    """What a scan of a part of a segment found.
+
+    Attributes:
+        valid_end: the offset after the last valid frame (where the scan began if there is none).
+        valid_bytes: the position after it.
+        messages: how many messages the valid frames hold, as far as the format counts them.
+        bad_ranges: (start, end) offsets of what is no valid frame but is followed by one.
+    """
+
+    valid_end: int
+    valid_bytes: int
+    messages: int
+    bad_ranges: Sequence[tuple[int, int]]
+
+
+class LogFormat(Protocol):
+    """One format. It has no state: what it remembers of a segment is in the segment's index.
+
+    Attributes:
+        suffix: what a segment's file ends in, once all that comes before it is on disk.
+        counts_messages: whether an offset counts messages; else it counts bytes.
+    """
+
+    suffix: str
+    counts_messages: bool
+
+    def new_index(self, files: FileLayer, path: str, base_offset: int) -> TimeIndex:
+        """Make the index of a segment, without touching a file.
+
+        Args:
+            files: the file layer.
+            path: what its file is called.
+            base_offset: the segment's first offset.
+        """
+
+    def locate(
+        self, segment: NamedSegment, files: FileLayer, descriptor: int, start: int, end: int
+    ) -> tuple[int, int]:
+        """Find where a range of offsets lies in a segment's file. Runs for every fetch.
+
+        Args:
+            segment: the segment that holds the range.
+            files: the file layer.
+            descriptor: the segment's file, open for reading.
+            start: the first offset, from the segment's base to its end.
+            end: the offset after the last one; where a frame starts, or the segment ends.
+
+        Returns:
+            (the position, that of the whole frame where the start is inside one that can't be
+            cut; how many bytes).
+
+        Raises:
+            OSError: the segment can't be read.
+        """
+
+    def end_of(self, files: FileLayer, segment: NamedSegment, size_bytes: int) -> int:
+        """Find the offset at which a segment ends by its size.
+
+        Args:
+            files: the file layer.
+            segment: one that was just found, its index not loaded.
+            size_bytes: its file's size.
+
+        Returns:
+            The offset; one that no segment starts at when the file doesn't end with a frame.
+
+        Raises:
+            OSError: it can't be read.
+        """
+
+    def scan(
+        self, opened: OpenSegment, start: int, size_bytes: int, max_message_bytes: int
+    ) -> ScanReport:
+        """Check every frame in a range of a segment.
+
+        Args:
+            opened: the segment.
+            start: the offset to begin at, where a frame starts.
+            size_bytes: the position after the last byte to look at.
+            max_message_bytes: the largest payload to believe in where bytes are damaged.
+
+        Returns:
+            What was found; what follows the last valid frame is a bad tail.
+
+        Raises:
+            OSError: the segment can't be read.
+        """
+
+    def search_boundary(
+        self, opened: OpenSegment, start: int, offset: int, end: int, max_message_bytes: int
+    ) -> tuple[int, bool]:
+        """Walk a while towards the last place before an offset that one can resume from.
+
+        Args:
+            opened: the segment.
+            start: where to begin, such a place.
+            offset: from `start` to `end`.
+            end: up to where the segment is visible.
+            max_message_bytes: as for `scan`.
+
+        Returns:
+            (how far it came, whether that is the place).
+
+        Raises:
+            OSError: the segment can't be read.
+        """
