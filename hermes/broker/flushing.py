@@ -19,7 +19,7 @@ returned a high watermark at or above it.
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from twisted.internet.defer import Deferred
@@ -53,20 +53,18 @@ class FlushPolicy:
     interval_ms: int
 
 
+@dataclass(slots=True, eq=False)
 class _FlushState:
     """What the scheduler knows of one log."""
 
-    __slots__ = ("again", "last_start", "log", "policy", "running", "timer", "timer_due", "waiting")
-
-    def __init__(self, log: Log, policy: FlushPolicy) -> None:
-        self.log = log
-        self.policy = policy
-        self.running = False
-        self.again = False
-        self.last_start = float("-inf")
-        self.timer: Any = None
-        self.timer_due = 0.0
-        self.waiting: list[tuple[int, Deferred[int]]] = []
+    log: Log
+    policy: FlushPolicy
+    running: bool = False
+    again: bool = False
+    last_start: float = float("-inf")
+    timer: Any = None
+    timer_due: float = 0.0
+    waiting: "list[tuple[int, Deferred[int]]]" = field(default_factory=list)
 
 
 class FlushScheduler:

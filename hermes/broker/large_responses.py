@@ -8,6 +8,7 @@ don't read. Ordinary requests and their responses know nothing of this.
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from twisted.internet.defer import Deferred, maybeDeferred
@@ -32,12 +33,10 @@ class ResponseReader(Protocol):
         """Close the connection, which drops its response."""
 
 
+@dataclass(slots=True)
 class _Held:
-    __slots__ = ("mark", "size_bytes")
-
-    def __init__(self, size_bytes: int) -> None:
-        self.size_bytes = size_bytes
-        self.mark: int | None = None  # how much had left at the last sweep
+    size_bytes: int
+    mark: int | None = None  # how much had left at the last sweep
 
 
 class LargeResponses:

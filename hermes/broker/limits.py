@@ -15,6 +15,7 @@ off those that may read and hardly receive anything, and waiting ones that have 
 kernel either. So clients that announce requests and don't send them can't hold up those that do.
 """
 
+from dataclasses import dataclass
 from itertools import islice
 from typing import Protocol
 
@@ -66,27 +67,17 @@ class BudgetedConnection(Protocol):
         """Close the connection, which forgets its part of a request."""
 
 
+@dataclass(slots=True, eq=False)
 class _Usage:
     """What one connection holds."""
 
-    __slots__ = (
-        "allowed",
-        "checking_bytes",
-        "held_bytes",
-        "mark",
-        "missing_bytes",
-        "silent",
-        "small",
-    )
-
-    def __init__(self, allowed: bool) -> None:
-        self.held_bytes = 0
-        self.missing_bytes = 0
-        self.checking_bytes = 0
-        self.allowed = allowed
-        self.small = False
-        self.mark: int | None = None  # what it held at the last sweep, if it was allowed then
-        self.silent = False  # whether it had nothing to read at the last sweep
+    allowed: bool
+    held_bytes: int = 0
+    missing_bytes: int = 0
+    checking_bytes: int = 0
+    small: bool = False
+    mark: int | None = None  # what it held at the last sweep, if it was allowed then
+    silent: bool = False  # whether it had nothing to read at the last sweep
 
 
 class RequestMemory:

@@ -10,6 +10,7 @@ and `send_small` when its quantum is over.
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from hermes.broker.carriers import Carrier
@@ -24,6 +25,7 @@ __all__ = ["Responses", "Slot"]
 _COLLECT_BYTES = 32 * 1024
 
 
+@dataclass(slots=True, eq=False)
 class Slot:
     """The place of one response in their order.
 
@@ -32,11 +34,8 @@ class Slot:
         response: what it is; None when there is nothing to send.
     """
 
-    __slots__ = ("is_ready", "response")
-
-    def __init__(self) -> None:
-        self.is_ready = False
-        self.response: bytes | FileSend | None = None
+    is_ready: bool = False
+    response: bytes | FileSend | None = None
 
     def fill(self, response: bytes | FileSend | None) -> None:
         """The response is known; it belongs to the place from now on."""

@@ -6,8 +6,8 @@ costs nothing while it waits: when one of its partitions was flushed, that one a
 
 There may be twenty thousand of them with a thousand partitions each. So a waiting fetch is kept as
 bytes and arrays of numbers. All of them share a budget, beyond which the oldest are answered early,
-those that wait for many partitions first. Those that a flush may wake are
-looked at a quantum at a time.
+those that wait for many partitions first. Those that a flush may wake are looked at a quantum at a
+time.
 """
 
 from array import array
