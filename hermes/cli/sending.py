@@ -18,7 +18,7 @@ from hermes.protocol import (
     Codec,
     MetadataRequest,
     ProduceRequest,
-    encode_message_set,
+    encode_fitting,
 )
 
 __all__ = ["BatchSender", "choose_acks"]
@@ -133,12 +133,13 @@ class BatchSender:
 
     def _send_lines(self, partition: int, lines: list[bytes]) -> Iterator[int]:
         """Send lines; yields how many, after each message set."""
-        for encoded, count in self._encoded(lines):
+        limit = self.max_message_bytes
+        for sent, encoded in encode_fitting(lines, self._codec, max_message_bytes=limit):
             try:
                 self._send_set(partition, encoded)
             except HermesError as error:
                 raise self._failure(error) from error
-            yield count
+            yield len(sent)
 
     def _failure(self, error: HermesError) -> ClientError:
         return ClientError(f"{error}; {self.progress_text()}")
@@ -193,22 +194,6 @@ class BatchSender:
             else:
                 self._retrying.succeeded()
                 return
-
-    def _encoded(self, lines: list[bytes]) -> Iterator[tuple[bytes, int]]:
-        """The batch as message sets with the number of lines in each.
-
-        A compressed batch is one message to the broker and must be small enough for it. Lines
-        that don't compress may not be: then the batch is halved, down to a single plain message.
-        """
-        encoded = encode_message_set(lines, self._codec)
-        if self._codec is Codec.NONE or len(encoded) <= self.max_message_bytes:
-            yield encoded, len(lines)
-        elif len(lines) == 1:
-            yield encode_message_set(lines), 1
-        else:
-            middle = len(lines) // 2
-            yield from self._encoded(lines[:middle])
-            yield from self._encoded(lines[middle:])
 
     def _ask_max_message_bytes(self) -> int:
         if MetadataRequest.TYPE not in self._producer.channel.versions():

@@ -14,7 +14,7 @@ from hermes.client.retries import is_retriable
 from hermes.client.routing import Router, Target
 from hermes.client.sync_producer import SendResult
 from hermes.errors import ClientError, HermesError
-from hermes.protocol import Codec, encode_message_set
+from hermes.protocol import Codec, encode_fitting, encode_message_set
 
 __all__ = ["Delivery", "OutgoingSet", "SetRules"]
 
@@ -73,22 +73,24 @@ class OutgoingSet:
         self.encoded = b""
         self.outcome: Outcome | None = None
         self._is_compressed = False
-        self._parts: tuple[OutgoingSet, OutgoingSet] | None = None
+        self._parts: Sequence[OutgoingSet] | None = None
 
-    def encode(self, codec: Codec, rules: SetRules) -> "Iterator[OutgoingSet]":
-        """Encode the set, in halves while it is too large.
-
-        Yields:
-            What is to be sent in its place, in order: itself, or its parts.
-        """
-        if self._fits(codec, rules):
-            yield self
-            return
-        middle = len(self.payloads) // 2
-        self._parts = (self._part(self.payloads[:middle]), self._part(self.payloads[middle:]))
+    def encode(self, codec: Codec, rules: SetRules) -> "Sequence[OutgoingSet]":
+        """Encode the set; what is to be sent in its place, in order: itself, or its parts."""
+        fitting = encode_fitting(
+            self.payloads,
+            codec,
+            max_message_bytes=rules.max_message_bytes,
+            max_set_bytes=rules.max_set_bytes,
+        )
+        sets = list(fitting)
+        self._is_compressed = codec is not Codec.NONE
+        if len(sets) == 1:
+            ((_, self.encoded),) = sets
+            return (self,)
+        self._parts = [self._part(*each) for each in sets]
         self.payloads = []
-        for part in self._parts:
-            yield from part.encode(codec, rules)
+        return self._parts
 
     def outcome_at(self, position: int) -> Outcome:
         """What became of an item whose first message has this position in the set, in bytes."""
@@ -97,8 +99,9 @@ class OutgoingSet:
             outcome = self.outcome
         else:
             # Which part holds an item is not worth keeping: its outcome is that of all.
-            outcome, second = (each.outcome_at(0) for each in self._parts)
-            outcome = second if isinstance(second, Exception) else outcome
+            outcomes = [each.outcome_at(0) for each in self._parts]
+            failures = (each for each in outcomes if isinstance(each, Exception))
+            outcome = next(failures, outcomes[0])
         if not isinstance(outcome, SendResult):
             return outcome or ClientError("the messages were not sent")
         topic, partition, offset = outcome
@@ -106,23 +109,11 @@ class OutgoingSet:
             return outcome
         return tuple.__new__(SendResult, (topic, partition, offset + position))  # once per message
 
-    def _fits(self, codec: Codec, rules: SetRules) -> bool:
-        is_single = len(self.payloads) == 1
-        if self.size_bytes > rules.max_set_bytes and not is_single:
-            return False
-        self._is_compressed = codec is not Codec.NONE
-        self.encoded = encode_message_set(self.payloads, codec)
-        if codec is Codec.NONE or len(self.encoded) - _OVERHEAD_BYTES <= rules.max_message_bytes:
-            return True
-        if is_single:
-            # Compressing made it larger than allowed, so it goes as it is: its own size was fine.
-            self.encoded = encode_message_set(self.payloads)
-        return is_single
-
-    def _part(self, payloads: list[bytes]) -> "OutgoingSet":
+    def _part(self, payloads: list[bytes], encoded: bytes) -> "OutgoingSet":
         part = OutgoingSet(self.topic, self.target, self.has_key, self.key)
         part.payloads = payloads
         part.size_bytes = sum(map(len, payloads)) + _OVERHEAD_BYTES * len(payloads)
+        part.encoded = encoded
         return part
 
 

@@ -23,7 +23,7 @@ from hermes.protocol.decoding import (
 from hermes.protocol.error_codes import ErrorCode, code_for, error_for
 from hermes.protocol.expansion import DEFAULT_MAX_EXPANDED_BYTES, MAX_NESTING
 from hermes.protocol.message_set import MessageAndOffset, MessageSet
-from hermes.protocol.messages import Message, encode_message, encode_message_set
+from hermes.protocol.messages import Message, encode_fitting, encode_message, encode_message_set
 from hermes.protocol.own_requests import (
     REQUEST_VERSIONS,
     AcknowledgedProduceRequest,
@@ -153,6 +153,7 @@ __all__ = [
     "encode_boundary_response",
     "encode_coordination_response",
     "encode_error_response",
+    "encode_fitting",
     "encode_message",
     "encode_message_set",
     "encode_metadata_response",

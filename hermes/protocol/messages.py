@@ -11,7 +11,7 @@ The CRC covers the payload alone: neither the attributes nor the length.
 """
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, Final, NamedTuple, Self
 from zlib import crc32
 
@@ -28,6 +28,7 @@ __all__ = [
     "SIZE",
     "Message",
     "decode_message",
+    "encode_fitting",
     "encode_message",
     "encode_message_set",
 ]
@@ -156,6 +157,45 @@ def encode_message_set(
     if codec is Codec.NONE:
         return encoded
     return encode_message(compress(codec, encoded), attributes=codec)
+
+
+def encode_fitting(
+    payloads: list[bytes],
+    codec: Codec,
+    *,
+    max_message_bytes: int,
+    max_set_bytes: int | None = None,
+) -> Iterator[tuple[list[bytes], bytes]]:
+    """Encode payloads as message sets that a broker accepts: in halves while a set is too large.
+
+    To a broker a compressed set is one message, whose size is limited. A single payload that became
+    too large by compressing goes as it is.
+
+    Args:
+        payloads: in order; at least one. None is larger than max_message_bytes.
+        codec: as for `encode_message_set`.
+        max_message_bytes: the largest payload that the broker accepts.
+        max_set_bytes: a set of more than one message is no larger, before compression; None for
+            no limit.
+
+    Yields:
+        The payloads of a set, and the set, in order.
+    """
+    is_single = len(payloads) == 1
+    size_bytes = sum(map(len, payloads)) + MAGIC1.size * len(payloads)
+    if is_single or max_set_bytes is None or size_bytes <= max_set_bytes:
+        encoded = encode_message_set(payloads, codec)
+        if codec is Codec.NONE or len(encoded) - MAGIC1.size <= max_message_bytes:
+            yield payloads, encoded
+            return
+        if is_single:
+            yield payloads, encode_message_set(payloads)
+            return
+    middle = len(payloads) // 2
+    for half in (payloads[:middle], payloads[middle:]):
+        yield from encode_fitting(
+            half, codec, max_message_bytes=max_message_bytes, max_set_bytes=max_set_bytes
+        )
 
 
 def decode_message(data: Buffer, start: int, end: int) -> Message:

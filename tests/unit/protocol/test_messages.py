@@ -3,7 +3,15 @@ import pickle
 import pytest
 
 from hermes.errors import InvalidMessageError
-from hermes.protocol import Codec, Message, core, encode_message, encode_message_set
+from hermes.protocol import (
+    Codec,
+    Message,
+    MessageSet,
+    core,
+    encode_fitting,
+    encode_message,
+    encode_message_set,
+)
 from hermes.protocol.messages import decode_message
 
 HELLO = bytes.fromhex("0000000b01003610a68668656c6c6f")  # magic 1
@@ -176,3 +184,26 @@ def test_an_empty_message_of_the_old_magic_may_be_left_at_the_end():
 
     assert core.count_uncompressed(empty * 3, 0, 27) == (2, 18)
     assert core.count_uncompressed(empty * 3 + bytes(1), 0, 28) == (3, 27)
+
+
+def test_sets_that_fit_are_made_in_halves():
+    payloads = [bytes([n]) * 30 for n in range(5)]
+
+    def cut(codec, **limits):
+        sets = list(encode_fitting(payloads, codec, **({"max_message_bytes": 30} | limits)))
+        assert [each for part, _ in sets for each in part] == payloads
+        for part, encoded in sets:
+            assert [message.payload for message, _ in MessageSet(encoded)] == part
+        return [len(part) for part, _ in sets]
+
+    assert cut(Codec.NONE) == [5]
+    assert cut(Codec.NONE, max_set_bytes=80) == [2, 1, 2]
+    assert cut(Codec.NONE, max_set_bytes=1) == [1] * 5
+    assert cut(Codec.GZIP, max_message_bytes=1000) == [5]
+    assert cut(Codec.GZIP) == [1] * 5
+
+
+def test_a_payload_that_compressing_made_too_large_goes_as_it_is():
+    payload = b"short"
+    ((part, encoded),) = encode_fitting([payload], Codec.GZIP, max_message_bytes=5)
+    assert (part, encoded) == ([payload], encode_message_set([payload]))
