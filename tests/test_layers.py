@@ -1,6 +1,7 @@
 """The import directions that ARCHITECTURE.md promises, and a few rules that no tool checks."""
 
 import ast
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -190,3 +191,20 @@ def test_a_constructor_is_documented_with_its_class(path: Path) -> None:
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.FunctionDef) and node.name == "__init__":
             assert ast.get_docstring(node) is None, f"{path}:{node.lineno}"
+
+
+def test_every_call_that_a_life_in_the_architecture_names_exists() -> None:
+    """A stranger follows these chains through the code."""
+    defined = set()
+    for path in MODULES:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                methods = {each.name for each in node.body if isinstance(each, ast.FunctionDef)}
+                defined |= {node.name, *methods, *(f"{node.name}.{name}" for name in methods)}
+            elif isinstance(node, ast.FunctionDef):
+                defined.add(node.name)
+    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    chains = re.findall(r"^\S.* -> .*$", "\n".join(re.findall(r"```\n(.*?)```", text, re.S)), re.M)
+    named = {name for chain in chains for name in re.findall(r"\w*[A-Z_]\w*(?:\.\w+)?", chain)}
+    assert len(chains) >= 4
+    assert named - defined == set()
