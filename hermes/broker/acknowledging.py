@@ -50,7 +50,7 @@ def respond_when_flushed(
     Args:
         clock: the reactor.
         scheduler: shares the reactor among connections.
-        flusher: whom to ask for the flushes.
+        flusher: schedules the flushes.
         appended: what became of each entry, in order.
         timeout_ms: how long to wait; 0 or less waits for as long as the disk takes.
 

@@ -54,7 +54,7 @@ def retention_policy(config: BrokerConfig, topic: str) -> IRetentionPolicy:
     """Make the policy of a topic; "" for that of all others.
 
     Raises:
-        ConfigError: there is none of this name, or it is wrong; the text names the plugin.
+        ConfigError: no such plugin, or wrong settings; the text names the plugin.
     """
     settings = config.topic(topic)
     try:

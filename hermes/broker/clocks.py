@@ -15,7 +15,7 @@ __all__ = ["BELIEVE_AFTER_SECONDS", "BelievedClock", "use_monotonic_clock"]
 #: A wall clock that jumped ahead is believed when that has lasted for this long.
 BELIEVE_AFTER_SECONDS: Final = 3600.0
 
-#: Steps up to this are none worth a word.
+#: Smaller steps are ignored.
 _TOLERANCE_MS: Final = 10_000
 
 

@@ -67,7 +67,7 @@ class Coordination:
             )
 
     def _is_new(self) -> bool:
-        """Whether the data directory has no partitions: then it is natural that nothing is kept."""
+        """Whether the data directory has no partitions: then it is normal that no file exists."""
         return not any(map(parse_partition_directory, os.listdir(self._config.log_dir)))
 
     @property

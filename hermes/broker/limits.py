@@ -246,7 +246,7 @@ class RequestMemory:
                 self._hold(connection, usage)
 
     def _hold(self, connection: BudgetedConnection, usage: _Usage) -> None:
-        """Pause a connection that may not read; one that lacks nothing is none of its concern."""
+        """Pause a connection that may not read; one that lacks nothing is left alone."""
         held = bool(usage.missing_bytes) and not usage.allowed
         if not held:
             connection.set_read_size(READ_BYTES if usage.allowed else OVER_BUDGET_READ_BYTES)

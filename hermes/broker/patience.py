@@ -31,8 +31,8 @@ class Patience:
 
     Args:
         clock: the reactor, or a test's `Clock`.
-        client_seconds: how long to wait for all that isn't ours, in sum, from `begin` on.
-        disk_seconds: how long to wait for a disk that doesn't get on.
+        client_seconds: how long to wait for clients and ZooKeeper together, from `begin` on.
+        disk_seconds: how long to wait for a disk that makes no progress.
 
     Attributes:
         is_exhausted: whether something was given up that worker threads do.
@@ -79,10 +79,10 @@ class Patience:
 
         Args:
             awaited: as in `for_clients`.
-            progress: something that is another as long as they get on.
+            progress: a value that changes as long as they make progress.
 
         Returns:
-            A Deferred of whether it has ended; False when it doesn't get on.
+            A Deferred of whether it has ended; False when it makes no progress.
         """
         wait = _Wait()
 

@@ -233,7 +233,7 @@ class FileSend:
             self.release()
             return
         # Taken as resident without another probe: under memory pressure the pages may be gone
-        # again, and probing for ever would never send.
+        # again, and probing forever would never send.
         self._resident_until = end - part.position
         self.resumeProducing()
 

@@ -27,7 +27,7 @@ __all__ = ["WIDE_FETCHES", "WaitingFetches"]
 #: A fetch that waits for more partitions than this is answered early before others are.
 WIDE_FETCHES = 64
 
-#: About what a waiting fetch holds in memory, and each of its partitions beside its bytes.
+#: About what a waiting fetch holds in memory, and each of its partitions in addition to its bytes.
 _WAITER_BYTES = 2048
 _PARTITION_BYTES = 160
 
@@ -91,7 +91,7 @@ class WaitingFetches:
         self._clock = clock
         self._scheduler = scheduler
         self._available = available
-        # By the hash of a partition: who waits for it, one or several.
+        # By the hash of a partition: the fetch or fetches that wait for it.
         self._by_key: dict[int, _Waiter | set[_Waiter]] = {}
         self._narrow: dict[_Waiter, None] = {}  # oldest first
         self._wide: dict[_Waiter, None] = {}
@@ -126,7 +126,7 @@ class WaitingFetches:
         return len(self._narrow) + len(self._wide)
 
     def changed(self, topic: str, partition: int) -> None:
-        """A partition was flushed, created or deleted: wake whom it satisfies."""
+        """A partition was flushed, created or deleted: wake those that it satisfies."""
         key = _key(topic, partition)
         found = self._by_key.get(key)
         if found is None:

@@ -102,7 +102,7 @@ class BrokerRegistration:
     def start(self) -> None:
         """Register the broker with its topics, blocking; what comes later follows from a thread.
 
-        Who sees the broker sees its topics: with an unknown number of partitions a producer would
+        A client that sees the broker must see its topics: with an unknown number of partitions a producer would
         send a key elsewhere than before. So they come in one transaction, as far as that goes.
         Nothing happens once `stop_soon` was called.
 

@@ -446,7 +446,7 @@ class Session:
         self._on_change()
 
     def _say(self, state: Any) -> None:
-        """Log what becomes of the connection: a line when it is lost, one when it is back."""
+        """Log when the connection is lost and when it is back."""
         is_back = state == KazooState.CONNECTED
         if is_back and self._is_lost:
             _log.warning("ZooKeeper at %s answers again", self._connect)

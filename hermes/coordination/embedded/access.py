@@ -1,7 +1,7 @@
 """Access control: who a client is, what an ACL allows.
 
 A node without entries would be open to all; none is ever stored. Permissions are not inherited.
-Schemes: `world` (anyone), `auth` (whoever creates the node), `digest` (user and password), `ip`
+Schemes: `world` (anyone), `auth` (the node's creator), `digest` (user and password), `ip`
 (an address or a network).
 
 Source: ZooKeeper's `PrepRequestProcessor.fixupACL`, `ZooKeeperServer.checkACL`,

@@ -57,7 +57,7 @@ class RoundRobin:
     def __init__(self, clock: Any) -> None:
         self._clock = clock
         self._light: dict[Client, None] = {}
-        self._heavy: dict[Client, None] = {}  # also those who were served, and have more to do
+        self._heavy: dict[Client, None] = {}  # also those that were served and have more to do
         self._call: Any = None
 
     def add(self, client: Client) -> None:
@@ -97,7 +97,7 @@ class Holdings:
     """Counts the bytes that wait for clients, and bounds them.
 
     Args:
-        log: for who is cut off.
+        log: for clients that are cut off.
         max_bytes: of all clients together.
     """
 

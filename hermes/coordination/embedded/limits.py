@@ -1,6 +1,6 @@
 """What a client, and all clients together, may cost the embedded server.
 
-Every bound here is one that an honest client does not meet. What happens at it stands beside it;
+Every bound here is one that an honest client does not meet. What happens at it is said with it;
 docs/coordination.md has the same list for those who run a broker.
 """
 
@@ -80,6 +80,6 @@ MAX_CHILDREN_BYTES: Final = 1_000_000
 MAX_WATCHES_SET: Final = 10_000
 
 #: Watches, as `watches.watch_bytes` weighs them: of one client, further ones are refused
-#: (QUOTA_EXCEEDED); of all clients, whoever has most is cut off.
+#: (QUOTA_EXCEEDED); of all clients, the one with most is cut off.
 MAX_WATCH_BYTES_PER_CLIENT: Final = 4 * _MIB
 MAX_WATCH_BYTES: Final = 24 * _MIB

@@ -57,7 +57,7 @@ class Acl(NamedTuple):
 
     Attributes:
         permissions: bits of `Permission`.
-        identity: whom they are given to.
+        identity: to whom they are granted.
     """
 
     permissions: int

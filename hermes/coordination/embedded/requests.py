@@ -185,7 +185,7 @@ class SyncRequest(NamedTuple):
 
 
 class AuthRequest(NamedTuple):
-    """Say who one is, for the rest of the connection."""
+    """Authenticate for the rest of the connection."""
 
     scheme: str
     credential: bytes

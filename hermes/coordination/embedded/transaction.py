@@ -42,7 +42,7 @@ _LAST_FLAGS = 6  # containers and nodes with a time to live are known to ZooKeep
 
 
 class NodeEvent(NamedTuple):
-    """What happened to a node, and who may hear of it.
+    """What happened to a node, and who may be notified of it.
 
     Attributes:
         kind: CREATED, DELETED or DATA_CHANGED.

@@ -47,7 +47,7 @@ _ILLEGAL: Final = re.compile("[\0-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\U0010ffff]")
 
 _NO_NAME: Final = re.compile(r"/\.{0,2}(?:/|\Z)")
 
-# Measured: what a node takes beside its path, and how often a path is held, in part or whole.
+# Measured: what a node takes in addition to its path, and how often a path is held, in part or whole.
 _NODE_BYTES: Final = 800
 _PATH_FACTOR: Final = 3
 _ENTRY_BYTES: Final = 200
@@ -113,7 +113,7 @@ class ZNode:
     def stat(self) -> Stat:
         """What a client is given."""
         count = len(self.children)
-        # Every child that is gone counts once more for its going.
+        # A child that was deleted counts twice: for its creation and its deletion.
         changes = _int32(self.created_children * 2 - count)
         return Stat(
             self.czxid,

@@ -111,7 +111,7 @@ class Watches(Generic[_Watcher]):
         return self._weights.count
 
     def largest(self) -> _Watcher | None:
-        """Who has most while there are too many of all watchers; None as long as there aren't."""
+        """The watcher with most watches while all have too many; None otherwise."""
         weights = self._weights
         if weights.total_bytes <= MAX_WATCH_BYTES:
             return None
