@@ -102,9 +102,9 @@ class BrokerRegistration:
     def start(self) -> None:
         """Register the broker with its topics, blocking; what comes later follows from a thread.
 
-        A client that sees the broker must see its topics: with an unknown number of partitions a producer would
-        send a key elsewhere than before. So they come in one transaction, as far as that goes.
-        Nothing happens once `stop_soon` was called.
+        A client that sees the broker must see its topics: without their partition counts a producer
+        would send a key elsewhere than before. So they are written in one transaction, as far as
+        that goes. Nothing happens once `stop_soon` was called.
 
         Raises:
             CoordinationUnavailableError: ZooKeeper can't be reached, or not for long enough.

@@ -47,7 +47,7 @@ _ILLEGAL: Final = re.compile("[\0-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\U0010ffff]")
 
 _NO_NAME: Final = re.compile(r"/\.{0,2}(?:/|\Z)")
 
-# Measured: what a node takes in addition to its path, and how often a path is held, in part or whole.
+# Measured: what a node takes without its path, and how often a path is held, in part or whole.
 _NODE_BYTES: Final = 800
 _PATH_FACTOR: Final = 3
 _ENTRY_BYTES: Final = 200
