@@ -5,7 +5,7 @@ A newcomer reads in this order:
     files        the operating system, as one object that tests replace
     segment      a part of a log, its names, and the view that readers have of all of them;
                  descriptors: which files are open, and slices of them
-    time_index   what we keep beside a segment; index_reader: its entries in order
+    time_index   what we keep beside a segment; index_entries: its bytes, read in order
     log          the log: its rules, its locks, and the order of everything below
     tail         what isn't flushed, and the flush; log_directory: where it lies
     reader       reading through a view; append_times: the times of ranges; boundary: message

@@ -19,9 +19,8 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 
 from hermes.protocol import AppendRun
-from hermes.storage.index_reader import IndexReader
+from hermes.storage.index_entries import IndexEntry, IndexReader
 from hermes.storage.segment import LogView
-from hermes.storage.time_index import IndexEntry
 
 __all__ = ["MAX_RUNS", "append_runs"]
 
@@ -39,7 +38,7 @@ def append_runs(
     end: int,
     interval_ms: int,
     max_runs: int,
-    index_of: Callable[[int], AbstractContextManager[IndexReader]],
+    open_index: Callable[[int], AbstractContextManager[IndexReader]],
 ) -> list[AppendRun]:
     """Find when a range of a log was appended.
 
@@ -49,7 +48,7 @@ def append_runs(
         end: the offset after its last byte, up to the high watermark.
         interval_ms: what times are rounded down to multiples of, >= 1.
         max_runs: how many runs to find at most, >= 1.
-        index_of: opens the time index of the segment at a place in the view.
+        open_index: opens the time index of the segment at a place in the view.
 
     Returns:
         Runs without holes: the first begins at `start`, each of the others where the one before
@@ -66,7 +65,7 @@ def append_runs(
         if start >= end:
             break
         base, stop = view.bases[position], view.visible_end_of(position)
-        with index_of(position) as reader:
+        with open_index(position) as reader:
             for run in _runs_of_segment(reader, base, start, stop, interval_ms):
                 start = min(run.end_offset, end)
                 if runs and runs[-1].time_ms == run.time_ms:

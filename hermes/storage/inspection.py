@@ -22,14 +22,9 @@ from hermes.protocol import Codec, Message
 from hermes.protocol.expansion import DEFAULT_MAX_EXPANDED_BYTES, Expansion
 from hermes.protocol.messages import CODEC_MASK, HEADER_BYTES
 from hermes.storage.files import FileLayer, read_exactly
+from hermes.storage.index_entries import ENTRY_BYTES, IndexEntry, decode_entry
 from hermes.storage.kafka_0_7 import SegmentReader, next_valid
-from hermes.storage.time_index import (
-    ENTRY_BYTES,
-    SYNC_EVERY_BYTES,
-    TAIL_BYTES,
-    IndexEntry,
-    decode_entry,
-)
+from hermes.storage.time_index import SYNC_EVERY_BYTES, TAIL_BYTES
 
 __all__ = [
     "BadRange",

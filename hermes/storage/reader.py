@@ -14,7 +14,7 @@ of the answer is exact instead: where the log ended at that time. The rest of th
 
 from bisect import bisect_right
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 from hermes.errors import OffsetOutOfRangeError
 from hermes.interfaces import SegmentInfo
@@ -22,7 +22,7 @@ from hermes.protocol import AppendRun
 from hermes.storage.append_times import append_runs
 from hermes.storage.descriptors import DescriptorCache, LogSlice
 from hermes.storage.files import FileLayer
-from hermes.storage.index_reader import IndexReader, opened_index, unreadable_is_empty
+from hermes.storage.index_entries import IndexReader, unreadable_is_empty
 from hermes.storage.log_format import LogFormat, OpenSegment
 from hermes.storage.segment import LogView, Segment
 from hermes.storage.time_index import TimeIndex
@@ -141,12 +141,10 @@ class LogReader:
             raise OffsetOutOfRangeError(start, view.earliest, view.high_watermark)
         stop = max(start, min(end, view.high_watermark))
 
-        @contextmanager
-        def index_of(position: int) -> Iterator[IndexReader]:
-            with opened_index(self._index(view, position), self._files) as reader:
-                yield reader
+        def open_index(position: int) -> AbstractContextManager[IndexReader]:
+            return self._index(view, position).opened()
 
-        return stop, append_runs(view, start, stop, interval_ms, max_runs, index_of)
+        return stop, append_runs(view, start, stop, interval_ms, max_runs, open_index)
 
     def offsets_before(
         self, view: LogView, time_ms: int, max_offsets: int, now_ms: int

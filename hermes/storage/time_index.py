@@ -1,14 +1,7 @@
 """What a segment knows of its own past: when it ended where, and up to where it is on disk.
 
-A file `<base>.timeindex` beside each segment holds entries of 24 bytes, big-endian, appended in
-order:
-
-    position  length  type    meaning
-    0         8       int64   time_ms: ms since 1970, never smaller than in the entry before
-    8         8       int64   end_offset: absolute, never smaller than in the entry before
-    16        4       uint32  tail_crc: CRC-32 of the segment's last 64 bytes before end_offset
-                                (of all of them, where there are fewer)
-    20        4       uint32  CRC-32 of the 20 bytes before; in a gap entry all its bits inverted
+A file `<base>.timeindex` beside each segment holds entries, appended in order; the byte table is in
+`hermes.storage.index_entries`.
 
 An entry says: "when time_ms had passed its appends, the log ended at end_offset, and that is on
 disk". It is written only after the fdatasync that covers it. So one file answers these questions:
@@ -32,24 +25,20 @@ index; it is held over small reads and writes that usually hit the page cache, n
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from struct import Struct
-from typing import NamedTuple
 from zlib import crc32
 
 from hermes.storage.files import FileLayer, read_exactly, write_all
+from hermes.storage.index_entries import (
+    ENTRY_BYTES,
+    IndexEntry,
+    IndexReader,
+    decode_entry,
+    encode_entry,
+    unreadable_is_empty,
+)
 
-__all__ = [
-    "ENTRY_BYTES",
-    "SYNC_EVERY_BYTES",
-    "TAIL_BYTES",
-    "IndexEntry",
-    "TimeIndex",
-    "decode_entry",
-    "encode_entry",
-]
+__all__ = ["SYNC_EVERY_BYTES", "TAIL_BYTES", "TimeIndex"]
 
-#: The size of an entry.
-ENTRY_BYTES = 24
 #: How many bytes before end_offset an entry's tail_crc covers, at most.
 TAIL_BYTES = 64
 
@@ -57,53 +46,7 @@ TAIL_BYTES = 64
 #: log, which bounds what a power cut adds to recovery.
 SYNC_EVERY_BYTES = 64 * 1024 * 1024
 
-_BODY = Struct(">qqI")
-_CRC = Struct(">I")
-_GAP_BITS = 0xFFFFFFFF
 _ENTRIES_A_READ = 2048
-
-
-class IndexEntry(NamedTuple):
-    """When `time_ms` had passed its appends, the log ended at `end_offset` (and that is synced).
-
-    With `is_gap` the bytes since the entry before may have been appended at any time until then.
-    """
-
-    time_ms: int
-    end_offset: int
-    tail_crc: int
-    is_gap: bool = False
-
-
-def encode_entry(entry: IndexEntry) -> bytes:
-    """Write an entry as it stands in the file.
-
-    Args:
-        entry: its values.
-
-    Returns:
-        24 bytes.
-    """
-    body = _BODY.pack(entry.time_ms, entry.end_offset, entry.tail_crc)
-    return body + _CRC.pack(crc32(body) ^ (_GAP_BITS if entry.is_gap else 0))
-
-
-def decode_entry(data: bytes, position: int = 0) -> IndexEntry | None:
-    """Read an entry.
-
-    Args:
-        data: bytes of an index file.
-        position: where the entry starts in them; 24 bytes must be there.
-
-    Returns:
-        The entry, or None when its own CRC says that it was torn or damaged.
-    """
-    body = data[position : position + _BODY.size]
-    difference = crc32(body) ^ _CRC.unpack_from(data, position + _BODY.size)[0]
-    if difference not in (0, _GAP_BITS):
-        return None
-    time_ms, end_offset, tail_crc = _BODY.unpack(body)
-    return IndexEntry(time_ms, end_offset, tail_crc, difference == _GAP_BITS)
 
 
 class TimeIndex:
@@ -243,7 +186,8 @@ class TimeIndex:
         known = self._last.end_offset - SYNC_EVERY_BYTES
         found: list[IndexEntry | None] = []
         first = self._count
-        with self._opened() as descriptor:
+        descriptor = self._files.open_read(self.path)
+        try:
             while first:
                 lower = max(0, first - _ENTRIES_A_READ)
                 size = (first - lower) * ENTRY_BYTES
@@ -253,6 +197,8 @@ class TimeIndex:
                 first = lower
                 if block[0] is not None and block[0].end_offset < known:
                     break
+        finally:
+            self._files.close(descriptor)
         return first, found
 
     def tail_crc(self, log_descriptor: int, end_offset: int) -> int:
@@ -291,10 +237,9 @@ class TimeIndex:
         """
         if self._last is None:
             return None
-        with self._lock, suppress(OSError), self._opened() as descriptor:
-            for number in range(self._count):
-                if (entry := self._entry(descriptor, number)) is not None:
-                    return entry
+        with suppress(OSError), self.opened() as reader:
+            found = reader.good_at_or_after(0)
+            return None if found is None else found[1]
         return None
 
     @property
@@ -329,38 +274,29 @@ class TimeIndex:
         """Bisect the file by time (field 0) or by end offset (field 1)."""
         if self._last is None or self._last[field] <= value:
             return self._last
-        with self._lock, suppress(OSError), self._opened() as descriptor:
-            return self._bisect(descriptor, field, value)
+        with suppress(OSError), self.opened() as reader:
+            found = reader.last_not_above(field, value)
+            return None if found is None else found[1]
         return None
 
-    def _bisect(self, descriptor: int, field: int, value: int) -> IndexEntry | None:
-        found = None
-        low, high = 0, self._count
-        while low < high:
-            middle = (low + high) // 2
-            number, entry = middle, self._entry(descriptor, middle)
-            # A damaged entry says nothing: its nearest good neighbour below decides for it.
-            while entry is None and number > low:
-                number -= 1
-                entry = self._entry(descriptor, number)
-            if entry is not None and entry[field] > value:
-                high = number
-            else:
-                found = entry or found
-                low = middle + 1
-        return found
-
-    def _entry(self, descriptor: int, number: int) -> IndexEntry | None:
-        data = self._files.pread(descriptor, ENTRY_BYTES, number * ENTRY_BYTES)
-        return decode_entry(data) if len(data) == ENTRY_BYTES else None
-
     @contextmanager
-    def _opened(self) -> Iterator[int]:
-        descriptor = self._files.open_read(self.path)
+    def opened(self) -> Iterator[IndexReader]:
+        """Open it for reading; one that is missing or unreadable looks empty.
+
+        Yields:
+            Its entries, as of now.
+
+        Raises:
+            OSError: there is no descriptor (or memory) for it now; try again.
+        """
+        descriptor, count = None, 0
+        with unreadable_is_empty():
+            descriptor, count = self._files.open_read(self.path), self._count
         try:
-            yield descriptor
+            yield IndexReader(self._files, descriptor, count)
         finally:
-            self._files.close(descriptor)
+            if descriptor is not None:
+                self._files.close(descriptor)
 
     # -- growing --------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ from zlib import crc32
 import pytest
 
 from hermes.protocol import Codec, encode_message_set
-from hermes.storage.time_index import IndexEntry, encode_entry
+from hermes.storage.index_entries import IndexEntry, encode_entry
 
 PAYLOADS = [b"payload %02d" % number for number in range(30)]
 SIZE = 20  # of each message in the log

@@ -10,7 +10,7 @@ from storage_logs import append, message, open_log, settings, write_segments
 
 from hermes.errors import LogOfflineError, OffsetOutOfRangeError, StorageError
 from hermes.storage import FileLayer, Log, append_times
-from hermes.storage.time_index import ENTRY_BYTES
+from hermes.storage.index_entries import ENTRY_BYTES
 
 #: The start of an hour in 2026.
 HOUR_MS = 3_600_000

@@ -13,15 +13,8 @@ from storage_fakes import FaultyFiles, WatchedFiles
 from storage_logs import append, message, open_log, settings
 
 from hermes.storage import FileLayer
-from hermes.storage.time_index import (
-    ENTRY_BYTES,
-    SYNC_EVERY_BYTES,
-    TAIL_BYTES,
-    IndexEntry,
-    TimeIndex,
-    decode_entry,
-    encode_entry,
-)
+from hermes.storage.index_entries import ENTRY_BYTES, IndexEntry, decode_entry, encode_entry
+from hermes.storage.time_index import SYNC_EVERY_BYTES, TAIL_BYTES, TimeIndex
 
 LOG = bytes(range(256)) * 8
 BASE = 1000

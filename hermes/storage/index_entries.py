@@ -1,22 +1,88 @@
-"""Reading a time index in order: its entries by number, a block at a time.
+"""The entries of a time index: their bytes, and reading them in order.
 
-For walks that need many entries or their neighbours; single lookups are methods of `TimeIndex`. A
-reader sees the entries that counted when it was made, and those never change: it takes no lock.
+An entry has 24 bytes, big-endian:
+
+    position  length  type    meaning
+    0         8       int64   time_ms: ms since 1970, never smaller than in the entry before
+    8         8       int64   end_offset: absolute, never smaller than in the entry before
+    16        4       uint32  tail_crc: CRC-32 of the segment's last 64 bytes before end_offset
+                                (of all of them, where there are fewer)
+    20        4       uint32  CRC-32 of the 20 bytes before; in a gap entry all its bits inverted
+
+A reader sees the entries that counted when it was made, and those never change: it takes no lock.
 """
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from errno import EMFILE, ENFILE, ENOMEM
+from struct import Struct
+from typing import NamedTuple
+from zlib import crc32
 
 from hermes.storage.files import FileLayer, read_exactly
-from hermes.storage.time_index import ENTRY_BYTES, IndexEntry, TimeIndex, decode_entry
 
-__all__ = ["IndexReader", "opened_index", "unreadable_is_empty"]
+__all__ = [
+    "ENTRY_BYTES",
+    "IndexEntry",
+    "IndexReader",
+    "decode_entry",
+    "encode_entry",
+    "unreadable_is_empty",
+]
 
-_ENTRIES_A_BLOCK = 256
+#: The size of an entry.
+ENTRY_BYTES = 24
+
+_BODY = Struct(">qqI")
+_CRC = Struct(">I")
+_GAP_BITS = 0xFFFFFFFF
+_ENTRIES_A_BLOCK = 64
 # Of the blocks that bisecting touches these are the ones that it comes back to.
 _MAX_BLOCKS = 32
 _FOR_NOW = frozenset({EMFILE, ENFILE, ENOMEM})
+
+
+class IndexEntry(NamedTuple):
+    """When `time_ms` had passed its appends, the log ended at `end_offset` (and that is synced).
+
+    With `is_gap` the bytes since the entry before may have been appended at any time until then.
+    """
+
+    time_ms: int
+    end_offset: int
+    tail_crc: int
+    is_gap: bool = False
+
+
+def encode_entry(entry: IndexEntry) -> bytes:
+    """Write an entry as it stands in the file.
+
+    Args:
+        entry: its values.
+
+    Returns:
+        24 bytes.
+    """
+    body = _BODY.pack(entry.time_ms, entry.end_offset, entry.tail_crc)
+    return body + _CRC.pack(crc32(body) ^ (_GAP_BITS if entry.is_gap else 0))
+
+
+def decode_entry(data: bytes, position: int = 0) -> IndexEntry | None:
+    """Read an entry.
+
+    Args:
+        data: bytes of an index file.
+        position: where the entry starts in them; 24 bytes must be there.
+
+    Returns:
+        The entry, or None when its own CRC says that it was torn or damaged.
+    """
+    body = data[position : position + _BODY.size]
+    difference = crc32(body) ^ _CRC.unpack_from(data, position + _BODY.size)[0]
+    if difference not in (0, _GAP_BITS):
+        return None
+    time_ms, end_offset, tail_crc = _BODY.unpack(body)
+    return IndexEntry(time_ms, end_offset, tail_crc, difference == _GAP_BITS)
 
 
 @contextmanager
@@ -31,30 +97,6 @@ def unreadable_is_empty() -> Iterator[None]:
     except OSError as error:
         if error.errno in _FOR_NOW:
             raise
-
-
-@contextmanager
-def opened_index(index: TimeIndex, files: FileLayer) -> Iterator["IndexReader"]:
-    """Open an index for reading; one that is missing or unreadable looks empty.
-
-    Args:
-        index: a loaded index.
-        files: the file layer.
-
-    Yields:
-        Its entries, as of now.
-
-    Raises:
-        OSError: there is no descriptor (or memory) for it now; try again.
-    """
-    descriptor = None
-    with unreadable_is_empty():
-        descriptor = files.open_read(index.path)
-    try:
-        yield IndexReader(files, descriptor, index.count if descriptor is not None else 0)
-    finally:
-        if descriptor is not None:
-            files.close(descriptor)
 
 
 class IndexReader:
