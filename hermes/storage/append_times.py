@@ -4,12 +4,12 @@ The answer is a sequence of *runs*: stretches of the log with one append time ea
 a multiple of an interval. The bytes between two entries of an index were appended at the later
 one's time. What an index does not know is said to be unknown:
 
-- segments that Kafka wrote, or whose index is gone, and what stands behind the last entry;
+- segments that Kafka wrote, or whose index is gone, and the bytes after the last entry;
 - gaps: what a gap entry or damaged entries speak of. Its time lies between those of the good
   entries around it, so it is known after all where both are the same when rounded.
 
-That last rule also makes the work small: all that stands between two entries with the same rounded
-time has that time, whatever the entries between say. So the walk jumps from each run's first entry
+That last rule also bounds the work: all bytes between two entries with the same rounded time have
+that time, whatever the entries between say. So the walk jumps from each run's first entry
 to its last one, and costs the logarithm of a run's length for each run.
 
 Blocks on the disk, a little; for worker threads.
@@ -52,8 +52,8 @@ def append_runs(
 
     Returns:
         Runs without holes: the first begins at `start`, each of the others where the one before
-        ends; neighbours differ in time. The last ends at `end`, or earlier when there is more to
-        tell; it is never empty unless the range is.
+        ends; neighbours differ in time. The last ends at `end`, or earlier when there are more
+        runs; it is never empty unless the range is.
 
     Raises:
         OSError: something can't be opened now.
@@ -106,7 +106,7 @@ def _runs_of_segment(
 def _time_before(
     before: tuple[int, IndexEntry] | None, following: tuple[int, IndexEntry], interval_ms: int
 ) -> int | None:
-    """The rounded time of what stands between two good entries that follow each other, if known."""
+    """The rounded time of the bytes between two good entries that follow each other, if known."""
     number, entry = following
     time_ms = entry.time_ms - entry.time_ms % interval_ms
     expected = 0 if before is None else before[0] + 1

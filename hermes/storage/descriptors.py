@@ -109,7 +109,7 @@ class DescriptorCache:
             The descriptor, open for writing.
 
         Raises:
-            FileExistsError: a file of that name is there; it was not touched.
+            FileExistsError: a file of that name exists; it was not touched.
             OSError: it can't be created.
         """
         descriptor = self.opening(self._files.open_new, file.path)
@@ -239,7 +239,7 @@ class LogSlice:
 
     Attributes:
         position: where the range starts in the file.
-        length: how many bytes; 0 at the visible end, and then there is no descriptor.
+        length: how many bytes; 0 at the visible end; a slice of 0 has no descriptor.
     """
 
     __slots__ = ("_cache", "_descriptor", "_file", "length", "position")

@@ -1,6 +1,6 @@
 """All partitions of a broker in one data directory: opening, creating, deleting, closing.
 
-Where things lie is told in `hermes.storage.layout`. 0.7 dies on any other *directory* in log_dir.
+`hermes.storage.layout` describes the names. 0.7 exits on any other *directory* in log_dir.
 Here whatever isn't understood is reported and left alone, and a partition that can't be opened is
 reported and stays out of service while the others start.
 
@@ -128,7 +128,7 @@ class DataDirectory:
         return self._logs.get((topic, partition))
 
     def create(self, topic: str, partition: int) -> Log:
-        """Create a partition's log, or find the one that is there.
+        """Create a partition's log, or find the one that exists.
 
         Nothing is synced here: the log's first flush does that.
 
@@ -141,7 +141,7 @@ class DataDirectory:
             delete has left, say): recovering that takes a while, and `reopen` does it.
 
         Raises:
-            DiskFullError: nothing was created that stands in the way of a later try.
+            DiskFullError: nothing was created that would block a later attempt.
             StorageError: it can't be created; the topic is being deleted, say.
         """
         log = self._logs.get((topic, partition))
@@ -355,7 +355,7 @@ class DataDirectory:
         flushed = [self._flush(log) for log in logs]
         for log in logs:
             log.close()
-        # Until it was closed a log may have been appended to, by whoever was late.
+        # A late caller may have appended to a log until it was closed.
         flushed += [log.high_watermark == log.end_offset for log in self._logs.values()]
         self.closing = CLEAN_SHUTDOWN_MARKER
         is_clean = clean and self._is_open and all(flushed) and not abandoned

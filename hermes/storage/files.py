@@ -43,7 +43,7 @@ Identity = tuple[int, int]
 
 _NO_ROOM = frozenset({ENOSPC, EDQUOT, EFBIG})
 _NO_DESCRIPTOR = frozenset({EMFILE, ENFILE})
-# What opening something that is no regular file says, without following or waiting for it.
+# What opening something other than a regular file raises, without following or waiting for it.
 _NOT_REGULAR = frozenset({ELOOP, ENXIO, EISDIR})
 _FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
@@ -82,7 +82,7 @@ class FileLayer:
             A descriptor that the caller closes.
 
         Raises:
-            FileExistsError: something is there already; it was not touched.
+            FileExistsError: something of that name exists; it was not touched.
         """
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
 

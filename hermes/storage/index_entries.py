@@ -55,7 +55,7 @@ class IndexEntry(NamedTuple):
 
 
 def encode_entry(entry: IndexEntry) -> bytes:
-    """Write an entry as it stands in the file.
+    """Encode an entry as it is in the file.
 
     Args:
         entry: its values.
@@ -87,7 +87,7 @@ def decode_entry(data: bytes, position: int = 0) -> IndexEntry | None:
 
 @contextmanager
 def unreadable_is_empty() -> Iterator[None]:
-    """Go on after what the disk refuses for good: an index is a comfort, and its loss none.
+    """Continue after what the disk refuses for good: losing an index loses no message.
 
     Raises:
         OSError: of what is refused only for now (no descriptor, no memory); try again later.

@@ -16,7 +16,7 @@ Where the next valid message starts after a bad one is a matter of evidence, in 
 
 Nothing is looked for *inside* a message whose header can be believed: the payload of a compressed
 set may hold whole messages in plain sight (Snappy stores short ones literally), and nobody ever
-sent those as they stand.
+sent those by themselves.
 
 Memory is bounded by a few times `max_message_bytes`, work by the length of the range. Nothing here
 writes, and nothing is remembered: scanning twice gives the same answer.
@@ -239,7 +239,7 @@ def _valid_length(reader: SegmentReader, offset: int) -> int:
 
 
 def next_valid(reader: SegmentReader, bad: int, limit: int) -> int | None:
-    """Find where the next valid message starts after a bad one, by the evidence told above.
+    """Find where the next valid message starts after a bad one, by the evidence described above.
 
     Args:
         reader: reads the segment.

@@ -1,11 +1,11 @@
 """The names in a data directory.
 
-    <log_dir>/<topic>-<partition>/   a partition; the topic is what stands before the last `-`
+    <log_dir>/<topic>-<partition>/   a partition; the topic is the part before the last `-`
     <log_dir>/.kafka_cleanshutdown   empty; there while no broker runs and the last one stopped well
     <log_dir>/.hermes_lock           the lock of the process that runs
 
-Layout: Kafka 0.7, which ignores other plain files. The names in a partition's directory are told in
-`hermes.storage.segment`.
+Layout: Kafka 0.7, which ignores other plain files. `hermes.storage.segment` describes the names in
+a partition's directory.
 """
 
 import os
@@ -38,7 +38,7 @@ OWN_FILES = (".hermes_lock", ".hermes_coordination")
 #: The file that `hermes.storage.lock` locks.
 LOCK_NAME = ".hermes_lock"
 
-#: A larger number is no partition's: it is the date or the time of somebody's `backup-1763715600`.
+#: A larger number is not a partition's: it is the date or the time in `backup-1763715600`.
 LARGEST_PARTITION = 100_000
 
 _PARTITION_DIRECTORY = re.compile(r"(.+)-(0|[1-9][0-9]{0,9})", re.DOTALL)
@@ -67,7 +67,7 @@ def parse_partition_directory(name: str) -> TopicPartition | None:
         name: a name without path.
 
     Returns:
-        (topic, partition), or None when it is no partition's: the number is too large, say, or
+        (topic, partition), or None when it isn't a partition's: the number is too large, say, or
         no topic can have that name (one that isn't UTF-8, among others).
     """
     match = _PARTITION_DIRECTORY.fullmatch(name)

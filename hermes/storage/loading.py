@@ -19,10 +19,10 @@ from hermes.storage.recovery import RecoveryReport, TailRecovery
 from hermes.storage.segment import Segment, choose_names
 from hermes.storage.segment_files import (
     Extent,
-    Part,
-    count_reached,
+    LoadingSegment,
+    count_contiguous,
+    finalize_names,
     remove_segment,
-    settle_names,
 )
 
 __all__ = ["Arrangement", "LoadedLog", "arrange", "load"]
@@ -82,13 +82,13 @@ def arrange(parts: Sequence[_E]) -> Arrangement[_E]:
     leftovers: list[_E] = []
     for number in reversed(range(last)):
         part = parts[number]
-        # One that ends well may be stale all the same: when what stands before it went on growing.
+        # One that ends well may be stale all the same: when the segment before it kept growing.
         fits = part.end == settled[-1].base_offset and (
             not number or parts[number - 1].end == part.base_offset
         )
         (settled if fits or part.is_flushed_name else leftovers).append(part)
     tail = parts[last:]
-    reached = count_reached(tail)
+    reached = count_contiguous(tail)
     return Arrangement(settled[::-1], tail[1:reached], tail[reached:], leftovers[::-1])
 
 
@@ -118,7 +118,7 @@ def load(
     """
     suffixes, others = choose_names(files.listdir(directory), log_format.suffix)
     parts = [
-        Part.of(Segment(files, log_format, directory, base, suffix), files)
+        LoadingSegment.of(Segment(files, log_format, directory, base, suffix), files)
         for base, suffix in suffixes.items()
     ]
     found = arrange(parts)
@@ -129,7 +129,7 @@ def load(
     before = tuple(part.segment for part in found.settled[:-1])
     if not all(segment.is_flushed_name for segment in before):
         # Of several renames not all had reached the disk; the later name vouches for them.
-        settle_names(before, files)
+        finalize_names(before, files)
     tail = [found.settled[-1], *found.reached, *found.unreached]
     if clean and len(tail) == 1:
         return LoadedLog((*before, tail[0].segment), tail[0].end, None, strange)
@@ -142,10 +142,10 @@ def _begin(
     directory: str,
     files: FileLayer,
     log_format: LogFormat,
-    parts: Sequence[Part],
+    parts: Sequence[LoadingSegment],
     strange: tuple[str, ...],
 ) -> LoadedLog:
-    """Begin a log at 0. What is there was never flushed: the name of its start was lost."""
+    """Begin a log at 0. What exists was never flushed: the name of its start was lost."""
     for part in parts:
         remove_segment(part.segment, files)
     first = Segment(files, log_format, directory, 0)
@@ -156,7 +156,7 @@ def _begin(
     return LoadedLog((first,), 0, report, strange, has_new_names=True)
 
 
-def _check_joints(parts: Sequence[Part]) -> None:
+def _check_joints(parts: Sequence[LoadingSegment]) -> None:
     """Check that segments follow each other."""
     for part, following in pairwise(parts):
         if part.end != following.base_offset:

@@ -14,7 +14,7 @@ is here is their order, and the rules that all of them rest on:
   never over a sync, a delete or a scan.
 - `_flush_lock` is held by whatever needs the tail to itself for long: flush, reopen, close, and the
   exchange of segments in a delete. Always taken before `_lock`.
-- `_delete_lock` is held while files are deleted: those of `_doomed`, segments that are in no view
+- `_delete_lock` is held while files are deleted: those of `_removed`, segments that are in no view
   any more. It is taken alone.
 - An error while syncing says nothing about which bytes were lost, and the kernel reports it once.
   So it is never tried again as if nothing had happened: the log goes offline and refuses appends
@@ -25,8 +25,8 @@ Which thread may call what:
 - `append`, `read` and the properties: the reactor's thread. `read` may open a file, never reads it.
 - `offsets_before`, `boundary_before`, `append_times`, `segment_infos`: any thread; they read a
   little (the boundary sometimes more), so a worker thread is the better place.
-- `flush`, `delete_oldest`, `delete`, `look`, `reopen`, `open`, `close`: worker threads; they wait
-  for the disk, and for each other where they must.
+- `flush`, `delete_oldest`, `delete`, `check_directory`, `reopen`, `open`, `close`: worker threads;
+  they wait for the disk, and for each other where they must.
 """
 
 import threading
@@ -122,7 +122,7 @@ class Log:
         self._delete_lock = threading.Lock()
         self._view = LogView((), (), 0)
         self._tail = Tail(self._files, self._descriptors, self._directory, log_format)
-        self._doomed: list[Segment] = []
+        self._removed: list[Segment] = []
         self._offline_reason: str | None = "not opened yet"
         self._is_closed = False
 
@@ -222,7 +222,7 @@ class Log:
             DiskFullError: nothing of it remains; the same append may succeed later.
             UncertainAppendError: the disk failed on the way, and some of it may come back.
             LogOfflineError: nothing was appended; `reopen` must come first.
-            StorageError: no descriptor could be had; nothing was appended, try again later.
+            StorageError: no descriptor was available; nothing was appended, try again later.
         """
         with self._lock:
             tail = self._tail
@@ -272,7 +272,7 @@ class Log:
     def flush(self) -> int:
         """Put on disk what was appended so far and make it visible. Blocks; any worker thread.
 
-        Appends go on meanwhile and wait for the next flush. Calls for one log run one after the
+        Appends continue meanwhile and wait for the next flush. Calls for one log run one after the
         other.
 
         Returns:
@@ -281,7 +281,7 @@ class Log:
         Raises:
             LogOfflineError: the disk failed (now or before); the high watermark has not moved
                 and nothing of what it covers is lost. `reopen` finds out what is left of the rest.
-            StorageError: no descriptor could be had, and nothing is lost: flush again later.
+            StorageError: no descriptor was available, and nothing is lost: flush again later.
         """
         with self._flush_lock:
             return self._flush()
@@ -410,7 +410,7 @@ class Log:
 
         Returns:
             (the range's end, cut at the visible end; runs from `start` on without holes). When the
-            last run ends before the range's end, there is more to tell from there on.
+            last run ends before the range's end, there are more runs from there on.
 
         Raises:
             OffsetOutOfRangeError: the start is before the earliest or beyond the visible end.
@@ -474,7 +474,7 @@ class Log:
         with self._flush_lock:
             self._directory.is_new |= is_new_directory
             try:
-                self._directory.identity = self._directory.look()
+                self._directory.identity = self._directory.current_identity()
                 recovery = self._recovery(now_ms)
                 loaded = load(self.directory, self._files, self._format, recovery, clean=clean)
             except OSError as error:
@@ -508,13 +508,13 @@ class Log:
         """Bring an offline log back: read its tail, keep what is valid, write and sync it again.
 
         Blocks. A log that is online is left as it is. The files are looked for again, by their
-        names; the log only comes back when everything that was visible is there.
+        names; the log only comes back when everything that was visible exists.
 
         Args:
             now_ms: ms since 1970.
 
         Returns:
-            What was found; `dropped_bytes` are bytes that appends had been told were written, but
+            What was found; `dropped_bytes` are bytes of appends that were accepted, but
             never flushed.
 
         Raises:
@@ -549,7 +549,7 @@ class Log:
         """
         view, tail = self._view, self._tail
         segments = find_again(view, tail.end, self._files)
-        place = self._directory.look()
+        place = self._directory.current_identity()
         first = view.position_of(view.high_watermark)
         self._directory.sync_parent()
         try:
@@ -591,14 +591,14 @@ class Log:
             self._retire(self._view.segments)
         with self._delete_lock:
             # Whatever has these names from now on may be another log's.
-            self._doomed.clear()
+            self._removed.clear()
 
     # -- deleting -------------------------------------------------------------------------------
 
     def delete_oldest(self, count: int, *, expected_end: int | None = None) -> int:
         """Delete segments at the start of the log. Blocks; any worker thread.
 
-        Readers go on: slices of deleted segments stay readable until they are released. What is
+        Readers continue: slices of deleted segments stay readable until they are released. What is
         not yet flushed stays. When all segments go, what is unflushed is flushed first, and an
         empty segment named by the end offset takes their place before any file is deleted.
 
@@ -619,15 +619,15 @@ class Log:
         with self._flush_lock:
             self._check_online()
             self._check_directory()
-            removed = self._take_out(count, expected_end)
+            removed = self._remove_from_view(count, expected_end)
         with self._delete_lock:
             try:
-                self._delete_doomed()
+                self._delete_removed()
             except OSError as error:
                 raise storage_error(f"{self.name}: delete segments", error) from error
         return sum(segment.size_bytes for segment in removed)
 
-    def look(self) -> None:
+    def check_directory(self) -> None:
         """Make sure that the directory is still the one that was opened. Blocks; any worker thread.
 
         For logs that nobody writes to: a flush looks by itself.
@@ -649,18 +649,19 @@ class Log:
                 self._go_offline(reason)
             raise LogOfflineError(reason) from error
 
-    def _delete_doomed(self) -> None:
+    def _delete_removed(self) -> None:
         """Delete the files of segments that left the view, oldest first, each for certain.
 
         One that resists stays in the list, and those after it stay on disk: whatever is left must
-        be a log without holes when it is opened again. None goes before its successor is there.
+        be a log without holes when it is opened again. None is deleted before the
+        segment that follows is on disk.
         """
-        while self._doomed and self._view.segments[0].is_flushed_name:
-            remove_segment(self._doomed[0], self._files)
+        while self._removed and self._view.segments[0].is_flushed_name:
+            remove_segment(self._removed[0], self._files)
             self._files.fsync_directory(self.directory)
-            del self._doomed[0]
+            del self._removed[0]
 
-    def _take_out(self, count: int, expected_end: int | None) -> tuple[Segment, ...]:
+    def _remove_from_view(self, count: int, expected_end: int | None) -> tuple[Segment, ...]:
         """Under the flush lock: take segments out of the view; they are to be deleted now."""
         total, tail = len(self._view.bases), self._tail
         if count >= total and expected_end in (None, tail.end) and tail.size_bytes:
@@ -679,7 +680,7 @@ class Log:
             tail.forget(removed)
             self._view = LogView.of(view.segments[count:], view.high_watermark)
         self._retire(removed)
-        self._doomed += removed
+        self._removed += removed
         return removed
 
     def _replace_all(self) -> tuple[Segment, ...]:
@@ -696,7 +697,7 @@ class Log:
                 raise storage_error(what, error) from error
             self._view = LogView.of((stand_in,), end)
         self._retire(view.segments)
-        self._doomed += view.segments
+        self._removed += view.segments
         self._flush()
         return view.segments
 

@@ -1,7 +1,7 @@
 """The directory of one log: whether it is still the one that was opened, its syncs, its deletion.
 
-A broker that goes on writing into files whose names are gone acknowledges what nobody will find
-again. So the directory's identity, and those of the files in it, are checked with every flush and
+A broker that keeps writing into files whose names are gone acknowledges messages that nobody will
+find again. So the directory's identity, and those of the files in it, are checked with every flush and
 roll, and before anything is deleted.
 """
 
@@ -43,7 +43,7 @@ class LogDirectory:
         self._files = files
         self._descriptors = descriptors
 
-    def look(self) -> Identity:
+    def current_identity(self) -> Identity:
         """Find out which directory has the path now.
 
         Raises:
@@ -62,7 +62,7 @@ class LogDirectory:
             OSError: they don't: what is written goes where nobody will find it.
         """
         try:
-            is_same = bool(segments) or self.look() == self.identity
+            is_same = bool(segments) or self.current_identity() == self.identity
             for segment in segments:
                 is_same &= identity(self._files.lstat(segment.path)) == segment.file.identity
         except (FileNotFoundError, NotADirectoryError):
@@ -101,7 +101,7 @@ class LogDirectory:
             OSError: something can't be deleted, or it isn't the directory that was opened.
         """
         try:
-            current = self.look()
+            current = self.current_identity()
         except FileNotFoundError:
             return
         if self.identity not in (None, current):

@@ -49,7 +49,7 @@ class ScanReport(NamedTuple):
         valid_end: the offset after the last valid frame (where the scan began if there is none).
         valid_bytes: the position after it.
         messages: how many messages the valid frames hold, as far as the format counts them.
-        bad_ranges: (start, end) offsets of what is no valid frame but is followed by one.
+        bad_ranges: (start, end) offsets of bytes that aren't valid frames but are followed by one.
     """
 
     valid_end: int

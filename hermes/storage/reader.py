@@ -1,7 +1,7 @@
 """Reading a log through a view of it: bytes by offset, offsets by time, boundaries, segments.
 
 A reader has no state and takes no lock of the log: whatever changes meanwhile, a view stays as it
-is. A slice keeps its segment's file open, so deletes go on below it; a segment that was deleted
+is. A slice keeps its segment's file open, so deletes don't wait for it; a segment that was deleted
 since the view was made raises `SegmentRetiredError`, and a newer view must be asked.
 
 Times come from our own time index where it reaches; a segment that Kafka wrote, or that was copied
@@ -175,7 +175,7 @@ class LogReader:
             # Not ours: 0.7's answer.
             return segment.base_offset if self._modified_ms(segment) <= time_ms else None
         if last.end_offset < end and last.time_ms <= self._modified_ms(segment) <= time_ms:
-            # Somebody else appended behind our last entry.
+            # Something else appended after our last entry.
             return end
         entry = index.at_time(time_ms)
         return None if entry is None else min(entry.end_offset, end)

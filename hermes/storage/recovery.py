@@ -4,7 +4,7 @@ The *tail* is what a crash may have damaged: the last `.kafka` segment and the `
 after it (`hermes.storage.segment` says why nothing else can be).
 
 It is scanned from the last point that is known to be on disk. A bad end is cut off; a segment that
-holds something valid keeps all that stands before it, damaged or not. `.unflushed` files that can't
+holds something valid keeps everything before it, damaged or not. `.unflushed` files that can't
 be reached from there are removed: nothing in them was ever visible. What is kept is synced, names
 included, and its end is noted as the next recovery point. So the cost follows what was not flushed,
 not the size of the log, and doing it again finds nothing to do.
@@ -20,10 +20,10 @@ from hermes.storage.kafka_0_7 import SegmentReader, scan_messages
 from hermes.storage.log_format import OpenSegment
 from hermes.storage.segment import Segment
 from hermes.storage.segment_files import (
-    Part,
-    count_reached,
+    LoadingSegment,
+    count_contiguous,
+    finalize_names,
     remove_segment,
-    settle_names,
     with_torn_index,
 )
 from hermes.storage.settings import LogSettings
@@ -41,7 +41,7 @@ class RecoveryReport:
         start: where the scan began: everything before was known to be good.
         valid_end: the offset after the last valid message (`start` when there is none).
         messages: how many valid messages were seen (a compressed set counts as one).
-        bad_ranges: (start, end) of bytes that are no valid messages but are followed by one.
+        bad_ranges: (start, end) of bytes that aren't valid messages but are followed by one.
         dropped_bytes: how many bytes after `valid_end` no valid message follows. `scan` only
             counts them; recovery has cut them off.
     """
@@ -103,11 +103,13 @@ class TailRecovery:
         self._settings = settings
         self._now_ms = now_ms
 
-    def after_stop(self, parts: Sequence[Part]) -> tuple[tuple[Segment, ...], RecoveryReport]:
+    def after_stop(
+        self, parts: Sequence[LoadingSegment]
+    ) -> tuple[tuple[Segment, ...], RecoveryReport]:
         """Recover the tail that an unclean stop has left.
 
         Args:
-            parts: the last `.kafka` segment and all `.unflushed` ones behind it, in order.
+            parts: the last `.kafka` segment and all `.unflushed` ones after it, in order.
 
         Returns:
             (the segments that remain, what was found).
@@ -117,7 +119,7 @@ class TailRecovery:
         """
         return self._recover(parts, None, None)
 
-    def mend_indexes(self, parts: Sequence[Part]) -> None:
+    def mend_indexes(self, parts: Sequence[LoadingSegment]) -> None:
         """Put right the time indexes of complete segments that a loss of power has torn.
 
         Args:
@@ -125,7 +127,10 @@ class TailRecovery:
         """
         for part in with_torn_index(parts, lambda part: part.segment.index.ends_at(part.end)):
             index = part.segment.index
-            with suppress(OSError), self._opened(part.segment) as opened:  # it is a comfort
+            with (
+                suppress(OSError),
+                self._opened(part.segment) as opened,
+            ):  # no message depends on it
                 index.load(opened.descriptor, part.end)
                 index.mend()
 
@@ -157,7 +162,7 @@ class TailRecovery:
             CorruptLogError: a file isn't what it was.
             OSError: the disk still fails.
         """
-        parts = [Part.of(segment, self._files) for segment in segments]
+        parts = [LoadingSegment.of(segment, self._files) for segment in segments]
         last = parts[-1]
         if last.end > end:
             with self._opened(last.segment) as opened:
@@ -169,11 +174,11 @@ class TailRecovery:
 
     def _recover(
         self,
-        parts: Sequence[Part],
+        parts: Sequence[LoadingSegment],
         start: int | None,
         entries: Sequence[tuple[int, int]] | None,
     ) -> tuple[tuple[Segment, ...], RecoveryReport]:
-        reached = parts[: count_reached(parts)]
+        reached = parts[: count_contiguous(parts)]
         for part in reached:
             self._scan(part, start)
             start = None if start is None else part.end
@@ -189,7 +194,7 @@ class TailRecovery:
         for part in dropped:
             remove_segment(part.segment, self._files)
         segments = tuple(part.segment for part in kept)
-        settle_names(segments, self._files)
+        finalize_names(segments, self._files)
         return segments, report
 
     @contextmanager
@@ -200,13 +205,13 @@ class TailRecovery:
         finally:
             self._descriptors.release(segment.file)
 
-    def _scan(self, part: Part, start: int | None) -> None:
+    def _scan(self, part: LoadingSegment, start: int | None) -> None:
         """Scan a segment from `start`, or from the last point that its index can prove."""
         segment = part.segment
         with self._opened(segment) as opened:
             segment.index.load(opened.descriptor, part.end)
             if start is None:
-                with suppress(OSError):  # it is a comfort
+                with suppress(OSError):  # no message depends on it
                     segment.index.mend()
                 last = segment.index.last
                 start = segment.base_offset if last is None else last.end_offset
@@ -215,7 +220,7 @@ class TailRecovery:
             limit = self._settings.max_message_bytes
             part.report = segment.format.scan(opened, start, part.size_bytes, limit)
 
-    def _secure(self, part: Part, entries: Sequence[tuple[int, int]] | None) -> None:
+    def _secure(self, part: LoadingSegment, entries: Sequence[tuple[int, int]] | None) -> None:
         """Cut a segment at its end, put on disk what was scanned, and note the end in its index."""
         start, end, size = part.start, part.end, part.size_bytes
         told_from = start
@@ -237,14 +242,14 @@ class TailRecovery:
                 segment.index.append(fitting, descriptor, start=told_from)
             segment.size_bytes = size
 
-    def _write_again(self, part: Part, descriptor: int) -> None:
+    def _write_again(self, part: LoadingSegment, descriptor: int) -> None:
         for position in range(part.start_position, part.size_bytes, _COPY_BYTES):
             length = min(_COPY_BYTES, part.size_bytes - position)
             data = read_exactly(self._files, descriptor, length, position)
             write_all(self._files, descriptor, [data], position)
 
 
-def _summary(kept: Sequence[Part], dropped: Sequence[Part]) -> RecoveryReport:
+def _summary(kept: Sequence[LoadingSegment], dropped: Sequence[LoadingSegment]) -> RecoveryReport:
     """Sum up: a bad tail that a kept segment follows is a bad range; what goes is counted."""
     bad_ranges: list[tuple[int, int]] = []
     for part in kept:

@@ -2,7 +2,7 @@
 
 A policy sees times that can be believed. Our own time index gives true ones, as far as the wall
 clock was right. A segment from elsewhere has only its file's modification time, and one such time
-in the future must not keep everything behind it for ever. So a time later than now is replaced by
+in the future must not keep everything after it for ever. So a time later than now is replaced by
 the best bound there is: the next segment's time, or now.
 
 The wall clock may be set, and a clock that jumps ahead makes all that there is look old. So what
@@ -26,7 +26,7 @@ class AppendAges:
     """How long one log's segments have been as they are, on a monotonic clock.
 
     A segment that is seen larger than before was appended to in between; it counts as appended to
-    when that was seen, so that it looks younger than it is, by a look's distance at most. What lies
+    when that was seen, so that it looks younger than it is, by the time between two looks at most. What lies
     before the end at the first look has no age here.
 
     One thread at a time may use it.
@@ -81,12 +81,12 @@ def apply_retention(
         How many bytes were deleted.
 
     Raises:
-        PluginError: the policy raised, or answered what is no whole number.
+        PluginError: the policy raised, or returned something other than an integer.
         LogOfflineError: the log is offline, perhaps since its files aren't there any more; nothing
             was deleted.
         StorageError: the files could not be looked at or deleted; try again later.
     """
-    log.look()
+    log.check_directory()
     infos = log.segment_infos()
     end = infos[-1].base_offset + infos[-1].size_bytes
     times = _believable(infos, now_ms)

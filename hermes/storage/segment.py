@@ -10,7 +10,7 @@ endings are in use; Kafka 0.7 reads the first and ignores the others:
 Invariant: the name `.kafka` promises that every earlier byte of the log is on disk. 0.7 keeps the
 same promise by flushing before it rolls, and its recovery relies on it by looking at the last
 segment only. Rolling must not wait for a disk here, so a new segment is created as `.unflushed`
-and renamed by the flush that covers what stands before it. After a crash such a file is kept when
+and renamed by the flush that covers everything before it. After a crash such a file is kept when
 it fits, and was never visible when it doesn't.
 
 What is said here of `.kafka` holds for whatever the log's format calls its segments.
@@ -81,7 +81,7 @@ def parse_segment_name(name: str, suffix: str = SEGMENT_SUFFIX) -> tuple[int, st
 def choose_names(
     names: Iterable[str], suffix: str = SEGMENT_SUFFIX
 ) -> tuple[dict[int, str], list[str]]:
-    """Choose the file of each segment: the rule of whoever reads a partition's directory.
+    """Choose the file of each segment: the rule for reading a partition's directory.
 
     Of two files with one base offset `.kafka` counts: it is a promise, and what Kafka 0.7 has
     appended to. The other is a draft that was left.

@@ -18,11 +18,11 @@ from hermes.storage.segment import UNFLUSHED_SUFFIX, LogView, Segment
 
 __all__ = [
     "Extent",
-    "Part",
-    "count_reached",
+    "LoadingSegment",
+    "count_contiguous",
+    "finalize_names",
     "find_again",
     "remove_segment",
-    "settle_names",
     "with_torn_index",
 ]
 
@@ -35,7 +35,7 @@ _LOST = (
 
 
 @dataclass(slots=True)
-class Part:
+class LoadingSegment:
     """A segment while it is loaded.
 
     Attributes:
@@ -66,7 +66,7 @@ class Part:
         return self.segment.is_flushed_name
 
     @classmethod
-    def of(cls, segment: Segment, files: FileLayer) -> "Part":
+    def of(cls, segment: Segment, files: FileLayer) -> "LoadingSegment":
         """Look at a segment's file.
 
         Args:
@@ -104,7 +104,7 @@ class Extent(Protocol):
         """Whether it is called `.kafka`."""
 
 
-def count_reached(parts: Sequence[Extent]) -> int:
+def count_contiguous(parts: Sequence[Extent]) -> int:
     """Count the files that follow each other without a gap, from the first one on.
 
     Args:
@@ -147,7 +147,7 @@ def find_again(view: LogView, end: int, files: FileLayer) -> tuple[Segment, ...]
         files: the file layer.
 
     Returns:
-        New segments in the order of the view; some behind the high watermark may be missing.
+        New segments in the order of the view; some after the high watermark may be missing.
 
     Raises:
         CorruptLogError: something that was visible is missing.
@@ -189,7 +189,7 @@ def _check_is_whole(
     old: Segment, segment: Segment, least: int, limit: int, files: FileLayer
 ) -> None:
     """Refuse a file that doesn't hold a segment up to `least`, or is of another log."""
-    end = Part.of(segment, files).end
+    end = LoadingSegment.of(segment, files).end
     if end < least:
         raise CorruptLogError(f"{segment.path} ends at offset {end}, not {least}, {_LOST}")
     if old.file.identity in (None, segment.file.identity):
@@ -222,7 +222,7 @@ def remove_segment(segment: Segment, files: FileLayer) -> None:
         files.unlink(segment.path)
 
 
-def settle_names(segments: Sequence[Segment], files: FileLayer) -> None:
+def finalize_names(segments: Sequence[Segment], files: FileLayer) -> None:
     """Call segments `.kafka` whose bytes are on disk, and put all names of their directory there.
 
     Args:

@@ -1,11 +1,11 @@
 """The tail of a log: what was appended and may not be on disk yet, and how a flush puts it there.
 
 An append goes into the page cache at the log's end. A flush puts on disk what was appended until
-it began: first the bytes, then the names of new files, then the promise that all this is there
-(`.kafka`), and at last, what the time indexes are told. Only then may the log show it to readers.
+it began: first the bytes, then the names of new files, then the promise that all this is on
+disk (`.kafka`), and at last the entries of the time indexes. Only then may the log show it to readers.
 
 The log's lock guards a tail; `sync` and `write_indexes` run without it, under the log's lock for
-flushes, so that appends go on meanwhile. A tail lives from one opening of its log to the next.
+flushes, so that appends continue meanwhile. A tail lives from one opening of its log to the next.
 """
 
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ _NO_ENTRY_MS = -(2**63)
 
 
 class FlushWork(NamedTuple):
-    """What one flush has to do: a snapshot, so that appends go on meanwhile.
+    """What one flush has to do: a snapshot, so that appends continue meanwhile.
 
     Attributes:
         end: where the log ended.
@@ -315,7 +315,7 @@ class Tail:
         return work
 
     def put_back(self, work: FlushWork) -> None:
-        """After a flush that came to nothing, or not to its end: leave it all for another.
+        """After a flush that failed: leave all its work for another.
 
         Args:
             work: what that flush had to do.

@@ -8,15 +8,15 @@ disk". It is written only after the fdatasync that covers it. So one file answer
 
 - *Where was the end at a time?* The end_offset of the last entry with time_ms <= that time.
 - *When was the last append?* The last entry's time, if the segment ends there (retention).
-- *When was this byte appended?* At the time of the first entry that ends behind it, except in a
-  gap: what stands between the entry before and a *gap entry* was not appended under this index's
-  eyes (Kafka wrote it, or the index was lost, or a crash came before the entry), so that its time
+- *When was this byte appended?* At the time of the first entry that ends after it, except in a
+  gap: the bytes between the entry before and a *gap entry* were not appended while this index was
+  written (Kafka wrote it, or the index was lost, or a crash came before the entry), so that its time
   is only known to be no later than the gap entry's.
 - *From where must recovery look?* From the last entry that can be trusted: its own CRC is right,
   end_offset lies inside the segment, and the segment's bytes before it give tail_crc. Entries
   after that one are dropped: they are torn, or Kafka has cut and rewritten the segment since.
 
-Losing the file loses comfort, never messages; everything falls back to what 0.7 does.
+Losing the file costs accuracy and speed of recovery, never messages: 0.7's behaviour remains.
 
 Nothing but the last entry is kept in memory; lookups bisect the file. Threads: any, one lock per
 index; it is held over small reads and writes that usually hit the page cache, never over a sync.
@@ -141,7 +141,7 @@ class TimeIndex:
         """Leave out what a power loss has torn, between entries that count and after them.
 
         For recovery; looks no further back than to what was synced. What follows a hole becomes a
-        gap entry, as nothing tells any more when the bytes before it were appended.
+        gap entry, since when the bytes before it were appended is not known any more.
 
         Raises:
             OSError: the file can't be read or written; fewer entries may count then.
@@ -230,7 +230,7 @@ class TimeIndex:
         return self._last is not None and self._last.end_offset == end_offset
 
     def first(self) -> IndexEntry | None:
-        """Read the first entry, which tells about when the segment was begun.
+        """Read the first entry, which says about when the segment was begun.
 
         Returns:
             The first undamaged entry; None when there is none, or the file can't be read.
@@ -330,8 +330,8 @@ class TimeIndex:
             entries: (time_ms, end_offset), both ascending and inside this segment. A time before
                 the last entry's (the clock was set back) is written as the last entry's.
             log_descriptor: the segment's file; its bytes before each end_offset are read back.
-            start: the offset from which on the entries tell: where it lies behind the last entry
-                (or the base), a gap entry is written first. Entries that don't end behind it are
+            start: the offset from which on the entries are known: where it is after the last entry
+                (or the base), a gap entry is written first. Entries that don't end after it are
                 left out: start = end_offset makes a gap of all. None: there is no gap.
             complete: the segment will not grow any more: sync the index as well, also when there
                 are no entries.
@@ -404,7 +404,7 @@ def _without_torn(found: Sequence[IndexEntry | None]) -> tuple[list[IndexEntry],
         found: entries in their order, the last of them good.
 
     Returns:
-        (the others, those behind a hole as gap entries; the places of what was left out).
+        (the others, those after a hole as gap entries; the places of what was left out).
     """
     kept: list[IndexEntry] = []
     holes: list[int] = []
@@ -418,7 +418,7 @@ def _without_torn(found: Sequence[IndexEntry | None]) -> tuple[list[IndexEntry],
 
 
 def _is_between(entry: IndexEntry, kept: Sequence[IndexEntry], last: IndexEntry | None) -> bool:
-    """Whether an entry is neither before the one before it nor behind the last one."""
+    """Whether an entry is neither before the one before it nor after the last one."""
     assert last is not None
     first = kept[-1] if kept else IndexEntry(0, 0, 0)
     return all(first[field] <= entry[field] <= last[field] for field in (0, 1))
