@@ -653,8 +653,8 @@ class Log:
         """Delete the files of segments that left the view, oldest first, each for certain.
 
         One that resists stays in the list, and those after it stay on disk: whatever is left must
-        be a log without holes when it is opened again. None is deleted before the
-        segment that follows is on disk.
+        be a log without holes when it is opened again. None is deleted before
+        the segment that follows is on disk.
         """
         while self._removed and self._view.segments[0].is_flushed_name:
             remove_segment(self._removed[0], self._files)

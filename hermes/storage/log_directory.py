@@ -1,8 +1,8 @@
 """The directory of one log: whether it is still the one that was opened, its syncs, its deletion.
 
 A broker that keeps writing into files whose names are gone acknowledges messages that nobody will
-find again. So the directory's identity, and those of the files in it, are checked with every flush and
-roll, and before anything is deleted.
+find again. So the directory's identity, and those of the files in it, are checked with every flush
+and roll, and before anything is deleted.
 """
 
 import os

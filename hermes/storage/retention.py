@@ -26,8 +26,8 @@ class AppendAges:
     """How long one log's segments have been as they are, on a monotonic clock.
 
     A segment that is seen larger than before was appended to in between; it counts as appended to
-    when that was seen, so that it looks younger than it is, by the time between two looks at most. What lies
-    before the end at the first look has no age here.
+    when that was seen, so that it looks younger than it is, by the time between two looks at most.
+    What lies before the end at the first look has no age here.
 
     One thread at a time may use it.
 

@@ -1,8 +1,8 @@
 """The tail of a log: what was appended and may not be on disk yet, and how a flush puts it there.
 
 An append goes into the page cache at the log's end. A flush puts on disk what was appended until
-it began: first the bytes, then the names of new files, then the promise that all this is on
-disk (`.kafka`), and at last the entries of the time indexes. Only then may the log show it to readers.
+it began: first the bytes, then the names of new files, then the promise that all this is on disk
+(`.kafka`), and at last the entries of the time indexes. Only then may the log show it to readers.
 
 The log's lock guards a tail; `sync` and `write_indexes` run without it, under the log's lock for
 flushes, so that appends continue meanwhile. A tail lives from one opening of its log to the next.

@@ -10,8 +10,8 @@ disk". It is written only after the fdatasync that covers it. So one file answer
 - *When was the last append?* The last entry's time, if the segment ends there (retention).
 - *When was this byte appended?* At the time of the first entry that ends after it, except in a
   gap: the bytes between the entry before and a *gap entry* were not appended while this index was
-  written (Kafka wrote it, or the index was lost, or a crash came before the entry), so that its time
-  is only known to be no later than the gap entry's.
+  written (Kafka wrote them, or the index was lost, or a crash came before the entry), so that their
+  time is only known to be no later than the gap entry's.
 - *From where must recovery look?* From the last entry that can be trusted: its own CRC is right,
   end_offset lies inside the segment, and the segment's bytes before it give tail_crc. Entries
   after that one are dropped: they are torn, or Kafka has cut and rewritten the segment since.
