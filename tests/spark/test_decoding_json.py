@@ -115,7 +115,7 @@ DEAD = {
     b'{"day":5}': "day is not a valid date",
     b'{"a":[1,"x"]}': "a is not a valid array<int>",
     b'{"a":5}': "a is not a valid array<int>",
-    b'{"m":{"k":"x"}}': "m is no map<string,int>",
+    b'{"m":{"k":"x"}}': "m is not a valid map<string,int>",
     b'{"m":{"k":1,"k":2}}': "m has a name twice",
     b'{"o":{"x":"no","y":"s"}}': "a nested field is of another type",
     b'{"o":[1,"a"]}': "o is no struct<x:int,y:string>",
