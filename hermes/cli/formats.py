@@ -8,16 +8,17 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
+from hermes.cli.options import option_type
 from hermes.cli.reading import Chunk
 from hermes.cli.terminal import harmless
 
 __all__ = [
+    "DELIMITER",
     "FORMAT_HELP",
     "ConsumedMessage",
     "MessageFormat",
     "Renderer",
     "choose_renderer",
-    "parse_delimiter",
     "payload_json",
 ]
 
@@ -195,12 +196,8 @@ class MessageFormat:
         self._pieces.append(token if shown is None else lambda message: shown(token(message)))
 
 
-def parse_delimiter(text: str) -> bytes:
-    r"""Read what separates messages: text with the escapes of a format.
-
-    Raises:
-        ValueError: it is empty, or an escape is unknown.
-    """
+def _parse_delimiter(text: str) -> bytes:
+    r"""Read what separates messages: text with the escapes of a format."""
     delimiter = MessageFormat(text.replace("%", "%%")).render(ConsumedMessage("", 0, 0, 0, b""))
     if not delimiter:
         raise ValueError("a delimiter can't be empty")
@@ -215,3 +212,6 @@ def _unescape(escape: str) -> bytes:
             f"\\{escape} is not an escape of a format; known are \\n \\r \\t \\\\ \\0 \\xHH"
         )
     return _ESCAPES[escape]
+
+
+DELIMITER: Final = option_type(_parse_delimiter, "text")

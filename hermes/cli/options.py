@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 import click
 
 from hermes.cli.terminal import note
-from hermes.client import SimpleConsumer
+from hermes.client import SimpleConsumer, SyncProducer
 from hermes.config.units import parse_size
 from hermes.errors import InvalidTopicError
 from hermes.protocol import DEFAULT_MAX_EXPANDED_BYTES, RANDOM_PARTITION, Codec, check_topic_name
@@ -57,6 +57,10 @@ class BrokerAddress(NamedTuple):
     def consumer(self, timeout_seconds: float, **settings: Any) -> SimpleConsumer:
         """A consumer of this broker, which the caller closes."""
         return SimpleConsumer(self.host, self.port, timeout_seconds=timeout_seconds, **settings)
+
+    def producer(self, timeout_seconds: float) -> SyncProducer:
+        """A synchronous producer to this broker, which the caller closes."""
+        return SyncProducer(self.host, self.port, timeout_seconds=timeout_seconds)
 
 
 def option_type(parse: Callable[[str], Value], shown: str) -> Callable[[str], Value]:

@@ -27,7 +27,6 @@ from hermes.cli.reading import PartitionReader, read_partitions
 from hermes.cli.sending import BatchSender, choose_acks
 from hermes.cli.terminal import progress, write_json
 from hermes.cli.topic_source import TopicSource
-from hermes.client import SyncProducer
 from hermes.errors import ClientError
 from hermes.protocol import Codec
 
@@ -98,7 +97,7 @@ def produce(broker: BrokerAddress, as_json: bool, timeout_seconds: float, **load
 
 
 def _produce(broker: BrokerAddress, timeout_seconds: float, load: _Load, as_json: bool) -> None:
-    with SyncProducer(broker.host, broker.port, timeout_seconds=timeout_seconds) as producer:
+    with broker.producer(timeout_seconds) as producer:
         acks = choose_acks(producer, load.acks_name, is_required=True)
         sender = BatchSender(producer, load.topic, load.partition, acks, load.codec)
         if load.size_bytes > sender.max_message_bytes:

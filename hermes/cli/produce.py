@@ -9,7 +9,7 @@ from typing import Final
 
 import click
 
-from hermes.cli.formats import parse_delimiter
+from hermes.cli.formats import DELIMITER
 from hermes.cli.lines import DescriptorSource, LineBatch, LineTooLongError, read_batches
 from hermes.cli.options import (
     BROKER_OPTION,
@@ -24,7 +24,6 @@ from hermes.cli.options import (
 from hermes.cli.retrying import Retrying
 from hermes.cli.sending import BatchSender, choose_acks
 from hermes.cli.terminal import note, progress, status
-from hermes.client import SyncProducer
 from hermes.errors import ClientError
 from hermes.protocol import RANDOM_PARTITION, Codec
 
@@ -50,6 +49,7 @@ _LINGER_SECONDS: Final = 0.005
 @click.option(
     "-K",
     "--key-delimiter",
+    type=DELIMITER,
     metavar="TEXT",
     help="A line begins with a key, which ends here. Equal keys go to the same partition, the one "
     "that producers of Kafka 0.7 choose; the key itself isn't stored.",
@@ -57,6 +57,7 @@ _LINGER_SECONDS: Final = 0.005
 @click.option(
     "-D",
     "--delimiter",
+    type=DELIMITER,
     metavar="TEXT",
     default=r"\n",
     show_default=True,
@@ -82,8 +83,8 @@ def command(
     partition: int,
     acks_name: str,
     codec: Codec,
-    key_delimiter: str | None,
-    delimiter: str,
+    key_delimiter: bytes | None,
+    delimiter: bytes,
     quiet: bool,
     timeout_seconds: float,
     delivery_seconds: float,
@@ -99,18 +100,15 @@ def command(
     if key_delimiter is not None and partition != RANDOM_PARTITION:
         raise click.UsageError("--partition and --key-delimiter exclude each other")
     acks_given = ctx.get_parameter_source("acks_name") is not click.core.ParameterSource.DEFAULT
-    with (
-        _opened(path) as descriptor,
-        SyncProducer(broker.host, broker.port, timeout_seconds=timeout_seconds) as producer,
-    ):
+    with _opened(path) as descriptor, broker.producer(timeout_seconds) as producer:
         acks = choose_acks(producer, acks_name, is_required=acks_given)
         retrying = Retrying(delivery_seconds, quiet=quiet)
         sender = BatchSender(producer, topic, partition, acks, codec, retrying)
         if key_delimiter is not None:
-            sender.choose_by_key(_delimiter(key_delimiter, "-K"))
+            sender.choose_by_key(key_delimiter)
         with progress(_file_bytes(descriptor), "sending", quiet=quiet) as advance:
             try:
-                for batch in _batches(descriptor, sender, _delimiter(delimiter, "-D")):
+                for batch in _batches(descriptor, sender, delimiter):
                     sender.send(batch)
                     advance(batch.byte_count + len(batch.lines))
             except KeyboardInterrupt:
@@ -118,13 +116,6 @@ def command(
                 raise
             sender.finish()
     status(f"{sender.stored_count} messages sent to {topic}", quiet=quiet)
-
-
-def _delimiter(text: str, option: str) -> bytes:
-    try:
-        return parse_delimiter(text)
-    except ValueError as error:
-        raise click.BadParameter(str(error), param_hint=option) from None
 
 
 def _batches(descriptor: int, sender: BatchSender, delimiter: bytes) -> Iterator[LineBatch]:
