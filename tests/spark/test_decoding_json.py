@@ -118,8 +118,8 @@ DEAD = {
     b'{"m":{"k":"x"}}': "m is not a valid map<string,int>",
     b'{"m":{"k":1,"k":2}}': "m has a name twice",
     b'{"o":{"x":"no","y":"s"}}': "a nested field is of another type",
-    b'{"o":[1,"a"]}': "o is no struct<x:int,y:string>",
-    b'{"raw":"!!"}': "raw is no binary",
+    b'{"o":[1,"a"]}': "o is not a valid struct<x:int,y:string>",
+    b'{"raw":"!!"}': "raw is not a valid binary",
 }
 
 
