@@ -2,11 +2,11 @@
 
     messages, message_set   a message, a set of them; compression, expansion: compressed sets
     core, loops             what runs once per message: compiled (_core.c), or in Python
-    set_check, search       what a broker checks; the way on behind damage
+    set_check, search       what a broker checks; resuming after damage
     requests, own_requests  0.7's requests and ours; decoding: bytes to either
-    responses, error_codes  the answers, and the codes in them
-    framing, receiver       a stream of bytes to requests or answers
-    wire                    integers and strings, which everything else is made of
+    responses, error_codes  the responses, and the codes in them
+    framing, receiver       a stream of bytes to requests or responses
+    wire                    integers and strings, of which everything else consists
     topics                  which names are allowed
 
 docs/message-format.md and docs/wire-protocol.md have the byte tables.

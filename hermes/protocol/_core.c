@@ -1,10 +1,10 @@
 /* The loops of hermes/protocol/loops.py, compiled: the same functions with the same results.
  *
- * What is done here is what every ordinary message goes through: magic 1, no attributes, whole and
- * intact. Whatever else a set may hold is left to Python, whose word on it is the only one. So there
- * are no rules of damage here, and no errors but those of memory and of wrong arguments.
+ * Only plain messages are handled here: magic 1, no attributes, whole and intact. Whatever else a
+ * set may hold is left to Python, which alone decides about it. So there are no rules about damage
+ * here, and no errors except those of memory and of wrong arguments.
  *
- * Every length is compared with the bytes that are there before one of them is read. Positions that
+ * Every length is compared with the bytes available before one of them is read. Positions that
  * come from Python are checked like lengths that come from a peer.
  *
  * The limited API of Python 3.11: one build serves that version and all later ones.
@@ -124,7 +124,8 @@ crc32_of(const uint8_t *data, size_t length)
     return ~crc_by_table(crc, data, length);
 }
 
-/* Above this other threads may run meanwhile; below, handing over costs more than it gives. */
+/* Above this size other threads may run meanwhile; below, releasing the GIL costs more than it
+ * gains. */
 #define LARGE_BYTES (64 * 1024)
 
 /* With the GIL held. */
@@ -161,8 +162,8 @@ read_uint32(const uint8_t *data)
     return (uint32_t)data[0] << 24 | data[1] << 16 | data[2] << 8 | data[3];
 }
 
-/* Find the uncompressed message at a position, if a whole one is there. Its CRC isn't compared.
- * With `plain` only one of magic 1 without attributes will do. */
+/* Find the uncompressed message at a position, if there is a whole one. Its CRC isn't compared.
+ * With `plain`, it must be one of magic 1 without attributes. */
 static int
 find_message(const uint8_t *data, Py_ssize_t position, Py_ssize_t end, int plain, Message *found)
 {
@@ -203,7 +204,7 @@ payload_of(const Message *message)
 
 /* -- checks ----------------------------------------------------------------------------------- */
 
-/* Count the messages from `*position` on, and move it behind them. */
+/* Count the messages from `*position` on, and advance it past them. */
 static Py_ssize_t
 count_messages(const uint8_t *data, Py_ssize_t *position, Py_ssize_t end, int plain)
 {
@@ -217,8 +218,8 @@ count_messages(const uint8_t *data, Py_ssize_t *position, Py_ssize_t end, int pl
     return count;
 }
 
-/* Do that for the arguments (data, start, end) of both functions; 0 if there is an error. Nothing
- * is found where start and end aren't in the data, as the lengths of a request may have it. */
+/* The same for the arguments (data, start, end) of both functions; 0 on error. Nothing is found
+ * where start and end aren't within the data, as wrong lengths in a request may have it. */
 static int
 count_in(PyObject *const *args, Py_ssize_t nargs, int plain, Py_ssize_t *count,
          Py_ssize_t *position, Py_ssize_t *end)
@@ -322,7 +323,7 @@ write_uint32(uint8_t *place, uint32_t value)
 static PyObject *
 encode_plain(PyObject *module, PyObject *sequence)
 {
-    /* A tuple of our own: nobody can change it, also not while a large CRC lets others run. */
+    /* A tuple of our own: nobody changes it, not even while a large CRC lets other threads run. */
     PyObject *payloads = PySequence_Tuple(sequence);
     if (payloads == NULL) {
         return NULL;
@@ -489,8 +490,8 @@ collect_rows(PyObject *Py_UNUSED(module), PyObject *args)
 
 /* -- the iterator ----------------------------------------------------------------------------- */
 
-/* Stands for the generator in Python, and behaves as one: an error is its end, and it can't be
- * entered twice. It has everything until its end, then nothing. */
+/* Behaves like the generator in Python: an error ends it, and it can't be entered twice. It holds
+ * its data until its end, then nothing. */
 typedef struct {
     PyObject_HEAD
     PyTypeObject *make;  /* a type of tuples: (payload, magic, attributes, crc) */
@@ -500,7 +501,7 @@ typedef struct {
     Py_buffer view;
     Py_ssize_t position;
     PyObject *arguments; /* (fields,) */
-    PyObject *fields;    /* of the message under way; borrowed, as only its one owner may set items */
+    PyObject *fields;    /* of the message under way; borrowed: only a sole owner may set items */
     int is_running;
 } Messages;
 
@@ -528,7 +529,7 @@ message_and_offset(Messages *self, const Message *message)
     return pair;
 }
 
-/* Have Python take what is at the position: -1 with an error or at the end, else 0. */
+/* Have Python take whatever is at the position: -1 on an error or at the end, otherwise 0. */
 static int
 take_unusual(Messages *self)
 {
@@ -596,7 +597,7 @@ messages_next(Messages *self)
     PyObject *item = advance(self);
     if (item == NULL && self->unusual != NULL) {
         PyObject *type, *value, *traceback;
-        PyErr_Fetch(&type, &value, &traceback); /* what is let go of here may run code */
+        PyErr_Fetch(&type, &value, &traceback); /* releasing objects may run code */
         messages_clear(self);
         PyErr_Restore(type, value, traceback);
     }

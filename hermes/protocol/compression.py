@@ -4,7 +4,7 @@ Knows nothing of messages. Source of the formats: Kafka 0.7 (java.util.zip.GZIPI
 snappy-java's SnappyInputStream), whose tolerance is matched: what they read is read here, what
 they refuse is refused.
 
-    gzip     one or more members; what follows the last one and is no member is ignored
+    gzip     one or more members; trailing bytes that are not a member are ignored
     snappy   82 53 4e 41 50 50 59 00 | int32 version 1 | int32 compatible 1
              then repeated: int32 length | raw snappy block; up to 3 stray bytes at the end ignored
     snappy   without that header: a single raw block
@@ -23,9 +23,9 @@ from hermes.protocol.wire import Buffer
 __all__ = ["MIN_CHARGE_BYTES", "Budget", "Codec", "compress", "decompress", "expand"]
 
 
-#: What anything that is expanded counts for at least, as if it had given so many bytes: each gzip
+#: The least that anything expanded is charged, as if it had yielded this many bytes: each gzip
 #: member, each snappy block, and so each compressed message. Expanding one is about as much work
-#: as checking the tiny messages that fit in as many bytes. What clients write is far larger.
+#: as checking the tiny messages that fit into as many bytes. What clients write is far larger.
 MIN_CHARGE_BYTES: Final = 64
 
 
@@ -37,25 +37,25 @@ class Codec(IntEnum):
     SNAPPY = 2
 
 
-_GZIP_WINDOW: Final = 31  # zlib's way to say: the largest window, in a gzip member
-_GZIP_LEVEL: Final = 6  # what java.util.zip uses; higher levels cost much and gain little
-# Java looks for a further member only when more than this is left behind one's trailer.
+_GZIP_WINDOW: Final = 31  # how zlib spells the largest window, in a gzip member
+_GZIP_LEVEL: Final = 6  # as java.util.zip; higher levels cost much and gain little
+# Java looks for another member only when more than this is left after a trailer.
 _GZIP_MIN_REST: Final = 18
-# A member is fed in pieces that grow up to a limit. zlib returns what of a piece is behind the
-# member as a copy; like this all copies together are in proportion to the payload's length and
-# the number of members, however many there are.
+# A member is fed in pieces that grow up to a limit. zlib returns the part of a piece
+# after the member as a copy; this way all copies together stay in proportion to the payload's
+# length and the number of members, however many there are.
 _GZIP_FIRST_PIECE_BYTES: Final = 1024
 _GZIP_LARGEST_PIECE_BYTES: Final = 64 * 1024
-# And expanded in parts, since zlib needs twice the memory of what it gives at a time.
+# It is expanded in parts, since zlib needs twice the memory of what it returns at a time.
 _GZIP_LARGEST_PART_BYTES: Final = 1024 * 1024
-# zlib's messages for a member header that is none; behind a whole member they mean "ignore it".
+# zlib's messages for an invalid member header; after a whole member they mean "ignore it".
 _GZIP_HEADER_FAULTS: Final = ("header", "unknown compression method")
 
 _SNAPPY_MAGIC: Final = b"\x82SNAPPY\x00"
 _SNAPPY_HEADER: Final = _SNAPPY_MAGIC + struct.pack(">ii", 1, 1)
 _SNAPPY_BLOCK_BYTES: Final = 32 * 1024
-# A snappy copy element turns 3 bytes into at most 64, so a block that claims more than this many
-# times its size lies; refusing it keeps a claim of a few bytes from allocating megabytes.
+# A snappy copy element turns 3 bytes into at most 64, so a block that declares more than this many
+# times its size lies; refusing it keeps a few bytes from allocating megabytes.
 _SNAPPY_MAX_RATIO: Final = 22
 _INT32: Final = struct.Struct(">i")
 
@@ -63,11 +63,11 @@ _INT32: Final = struct.Struct(">i")
 class Budget:
     """How much may still be expanded.
 
-    Not only bytes cost, but also gzip members and snappy blocks that hold few or none, of which
-    a small payload may have millions. So each counts for at least `MIN_CHARGE_BYTES`.
+    Not only bytes cost work, but also gzip members and snappy blocks that hold few or none, of
+    which a small payload may have millions. So each is charged at least `MIN_CHARGE_BYTES`.
 
     Args:
-        limit: how many bytes everything together may expand to, at least 0.
+        limit: how many bytes everything together may expand to, 0 or more.
 
     Attributes:
         room: how many are left; never negative.
@@ -80,13 +80,13 @@ class Budget:
         self.room = limit
 
     def charge(self, expanded_bytes: int) -> None:
-        """Pay for one gzip member, snappy block or the like.
+        """Charge for one gzip member, snappy block or the like.
 
         Args:
             expanded_bytes: how many bytes it expands to.
 
         Raises:
-            ExpandedTooLargeError: there is not enough left; the room stays as it is.
+            ExpandedTooLargeError: not enough is left; the room stays as it is.
         """
         room = self.room - max(expanded_bytes, MIN_CHARGE_BYTES)
         if room < 0:
@@ -124,7 +124,7 @@ def decompress(codec: Codec, data: Buffer, limit: int) -> bytes:
         codec: GZIP or SNAPPY.
         data: the payload; not modified.
         limit: the largest result that is allowed, in bytes, where each gzip member and snappy
-            block counts for at least `MIN_CHARGE_BYTES`; little more memory than that is used.
+            block is charged at least `MIN_CHARGE_BYTES`; little more memory than that is used.
 
     Returns:
         A new bytes object of at most `limit` bytes.
@@ -146,8 +146,8 @@ def expand(codec: Codec, data: Buffer, budget: Budget) -> bytes | bytearray:
         budget: charged for the result, and at least `MIN_CHARGE_BYTES`.
 
     Returns:
-        What the payload expands to, as a new object: a bytearray when it came in several parts,
-        which then were never in memory twice.
+        The expanded payload, as a new object: a bytearray when it came in several parts, which
+        were then never in memory twice.
 
     Raises:
         InvalidMessageError, ExpandedTooLargeError: as for `decompress`; the budget may be charged
@@ -177,12 +177,12 @@ def _gunzip(view: memoryview, budget: Budget) -> bytes | bytearray:
 def _gunzip_member(
     view: memoryview, position: int, budget: Budget
 ) -> tuple[bytes | bytearray, int]:
-    """Expand the member at a position; returns what it holds, and the position behind it."""
+    """Expand the member at a position; returns its contents, and the position after it."""
     member = zlib.decompressobj(_GZIP_WINDOW)
     expanded: bytes | bytearray = b""
     piece: Buffer = b""
     piece_bytes = _GZIP_FIRST_PIECE_BYTES
-    is_full = False  # zlib may hold more than it was allowed to give
+    is_full = False  # zlib may hold more than it was allowed to return
     while not member.eof and len(expanded) <= budget.room:
         if not piece:
             piece = view[position : position + piece_bytes]
@@ -190,7 +190,7 @@ def _gunzip_member(
                 raise InvalidMessageError("a gzip payload is truncated")
             position += len(piece)
             piece_bytes = min(4 * piece_bytes, _GZIP_LARGEST_PIECE_BYTES)
-        # One byte more than there is room for: enough to tell that there isn't.
+        # One byte more than there is room for: enough to notice that there isn't.
         most = min(budget.room - len(expanded) + 1, _GZIP_LARGEST_PART_BYTES)
         part = member.decompress(piece, most)
         is_full = len(part) == most
@@ -201,7 +201,7 @@ def _gunzip_member(
 
 
 def _appended(expanded: bytes | bytearray, part: Buffer) -> bytearray:
-    """Grow in place: pieces that are joined at the end would take their memory twice."""
+    """Grow in place: joining the pieces at the end would take their memory twice."""
     if isinstance(expanded, bytes):
         expanded = bytearray(expanded)
     expanded += part
@@ -219,19 +219,19 @@ def _unsnap_framed(view: memoryview, budget: Budget) -> bytes:
         length = _INT32.unpack_from(view, position)[0]
         position = start + length
         if length < 0 or position > len(view):
-            raise InvalidMessageError(f"a snappy block of {length} bytes is not all there")
+            raise InvalidMessageError(f"a snappy block of {length} bytes is incomplete")
         parts.append(_unsnap(view[start:position], budget))
-    if not parts:  # no block, but not for nothing
+    if not parts:  # no block, but not free either
         budget.charge(0)
     return b"".join(parts)
 
 
 def _unsnap(block: memoryview, budget: Budget) -> bytes:
     try:
-        claimed = cramjam.snappy.decompress_raw_len(block)
-        if claimed > _SNAPPY_MAX_RATIO * len(block):
-            raise InvalidMessageError(f"a snappy block of {len(block)} bytes claims {claimed}")
-        budget.charge(claimed)
+        declared = cramjam.snappy.decompress_raw_len(block)
+        if declared > _SNAPPY_MAX_RATIO * len(block):
+            raise InvalidMessageError(f"a snappy block of {len(block)} bytes declares {declared}")
+        budget.charge(declared)
         return bytes(cramjam.snappy.decompress_raw(block))
     except cramjam.DecompressionError as error:
         raise InvalidMessageError(f"a snappy payload can't be expanded: {error}") from error

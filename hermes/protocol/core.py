@@ -1,4 +1,4 @@
-"""The loops that run once per message: compiled where there is a build of them, else in Python.
+"""The loops that run once per message: compiled if they were built, otherwise in Python.
 
 `HERMES_PURE=1` in the environment chooses Python's. `loops` documents what each one does.
 """
@@ -29,13 +29,13 @@ def _compiled() -> ModuleType | None:
         return None
     try:
         return import_module("hermes.protocol._core")
-    except ImportError:  # there was no compiler, or it is for another Python
+    except ImportError:  # no compiler was available, or the build is for another Python
         return None
 
 
 _loops: Final = _compiled() or loops
 
-#: Which ones these are: "compiled" or "pure".
+#: Which ones are in use: "compiled" or "pure".
 KIND: Final = "pure" if _loops is loops else "compiled"
 
 if TYPE_CHECKING:

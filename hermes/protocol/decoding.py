@@ -1,7 +1,7 @@
 """From the bytes of one request to its value, by type and version.
 
 A request may have 32,767 entries, and then takes a tenth of a second to decode. `long_request`
-finds such ones by their count, so that they can be decoded where nobody waits for it.
+recognizes those by their count, so that they can be decoded where nobody waits for it.
 """
 
 import struct
@@ -27,7 +27,7 @@ from hermes.protocol.requests import (
     OffsetsRequest,
     ProduceRequest,
 )
-from hermes.protocol.wire import Buffer, Reader
+from hermes.protocol.wire import Buffer, ByteReader
 
 __all__ = [
     "LONG_ENTRIES",
@@ -38,11 +38,11 @@ __all__ = [
     "long_request",
 ]
 
-#: A request with more entries than this is long. Decoded, an entry holds some 500 bytes, and
+#: A request with more entries than this is long. Decoded, an entry takes some 500 bytes, and
 #: thousands of connections may each have sent such a request.
 LONG_ENTRIES: Final = 64
 
-# Where the int16 count of entries stands, behind type, version and what comes before it.
+# Where the int16 count of entries is: after the type, the version and other fixed fields.
 _COUNT_AT: Final = {
     MultiFetchRequest.TYPE: 2,
     MultiProduceRequest.TYPE: 2,
@@ -70,7 +70,7 @@ Request: TypeAlias = (
     | UnsupportedRequest
 )
 
-_KAFKA: Final[dict[int, Callable[[Reader], Request]]] = {
+_KAFKA: Final[dict[int, Callable[[ByteReader], Request]]] = {
     ProduceRequest.TYPE: ProduceRequest.decode,
     FetchRequest.TYPE: FetchRequest.decode,
     MultiFetchRequest.TYPE: MultiFetchRequest.decode,
@@ -78,7 +78,7 @@ _KAFKA: Final[dict[int, Callable[[Reader], Request]]] = {
     OffsetsRequest.TYPE: OffsetsRequest.decode,
 }
 
-_OWN: Final[dict[int, Callable[[Reader], Request]]] = {
+_OWN: Final[dict[int, Callable[[ByteReader], Request]]] = {
     AcknowledgedProduceRequest.TYPE: AcknowledgedProduceRequest.decode,
     WaitingFetchRequest.TYPE: WaitingFetchRequest.decode,
     MetadataRequest.TYPE: MetadataRequest.decode,
@@ -99,10 +99,10 @@ def decode_request(frame: Buffer) -> Request:
         The request. Its message sets are not looked into, its names and numbers not judged.
 
     Raises:
-        RemoteProtocolError: the bytes are no request; close the connection, as 0.7 does. Bytes
-            behind a whole request are no fault.
+        RemoteProtocolError: the bytes are not a request; close the connection, as 0.7 does.
+            Bytes after a whole request are not an error.
     """
-    reader = Reader(frame)
+    reader = ByteReader(frame)
     request_type = reader.int16()
     if kafka := _KAFKA.get(request_type):
         return kafka(reader)
@@ -115,7 +115,7 @@ def decode_request(frame: Buffer) -> Request:
 
 @dataclass(frozen=True, slots=True)
 class LongRequest:
-    """A request of very many entries that was not decoded yet.
+    """A request with very many entries that has not been decoded yet.
 
     Attributes:
         frame: the request without its size prefix, as a view of what was received.
@@ -133,13 +133,13 @@ class LongRequest:
 
 
 class LongProduce(LongRequest):
-    """One that appends."""
+    """A long request that appends."""
 
     __slots__ = ()
 
 
 def long_request(frame: memoryview) -> LongRequest | None:
-    """Recognise a request of more than `LONG_ENTRIES` entries, as far as its count claims.
+    """Recognize a request that declares more than `LONG_ENTRIES` entries.
 
     Args:
         frame: the request without its size prefix.

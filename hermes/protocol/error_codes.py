@@ -1,7 +1,7 @@
 """Error codes on the wire, and the one two-way table between them and the exceptions.
 
 Source: Kafka 0.7's ErrorMapping for -1 to 4; 64 and above are Hermes' own and appear only in
-answers to Hermes' own requests, so that a 0.7 client never sees them.
+responses to Hermes' own requests, so that a 0.7 client never sees them.
 """
 
 from enum import IntEnum
@@ -95,12 +95,12 @@ _ERRORS: Final[dict[ErrorCode, tuple[type[BrokerError], str]]] = {
     ),
     ErrorCode.ANSWER_TOO_LARGE: (
         AnswerTooLargeError,
-        "the answer would be too large; ask for less at a time",
+        "the response would be too large; ask for less at a time",
     ),
 }
 
-# What a broker meets on its own side, the special before the general. A BrokerError names its code
-# itself.
+# What can go wrong in the broker itself, the special before the general. A BrokerError has its
+# code already.
 _CODES: Final[tuple[tuple[type[BaseException], ErrorCode], ...]] = (
     (OffsetOutOfRangeError, ErrorCode.OFFSET_OUT_OF_RANGE),
     (MessageTooLargeError, ErrorCode.MESSAGE_TOO_LARGE),
@@ -112,7 +112,7 @@ _CODES: Final[tuple[tuple[type[BaseException], ErrorCode], ...]] = (
 
 
 def error_for(code: int, detail: str = "") -> BrokerError:
-    """Make the exception for a code that a broker answered with.
+    """Make the exception for a code in a broker's response.
 
     Args:
         code: any int16 but 0; an unknown one gives an `UnknownBrokerError` that carries it.
@@ -123,7 +123,7 @@ def error_for(code: int, detail: str = "") -> BrokerError:
         A new exception, not raised, whose `code` is the one given.
 
     Raises:
-        ValueError: the code is 0, which is no error.
+        ValueError: the code is 0, which is not an error.
     """
     if code == ErrorCode.NONE:
         raise ValueError("0 means that there was no error")
@@ -137,10 +137,10 @@ def error_for(code: int, detail: str = "") -> BrokerError:
 
 
 def code_for(exc: BaseException) -> ErrorCode:
-    """Say with which code an exception is answered.
+    """Find the code that responds to an exception.
 
     Args:
-        exc: whatever stopped a request.
+        exc: what ended a request.
 
     Returns:
         The code; UNKNOWN for everything that is not in the table.

@@ -1,8 +1,8 @@
-"""What is inside a compressed message: the messages of the set that its payload expands to.
+"""The contents of a compressed message: the messages of the set that its payload expands to.
 
 Sets may nest, so one small message can stand for a great deal of work. An `Expansion` is the
 budget for it: bytes expanded are counted over all levels, and the levels are counted too. A
-compressed message counts for some bytes even if it is empty.
+compressed message is charged some bytes even if it is empty.
 """
 
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ class Expansion:
 
     Args:
         limit: how many bytes all payloads together may expand to, over all levels of nesting.
-            Each compressed message, and each gzip member and snappy block within, counts for at
+            Each compressed message, and each gzip member and snappy block within, is charged at
             least `MIN_CHARGE_BYTES`.
     """
 
@@ -94,10 +94,10 @@ def _whole_messages(data: Buffer) -> Iterator[Message]:
 
 
 def _message_end(data: Buffer, position: int) -> int | None:
-    """Tell where a message of an inner set ends, by 0.7's rules; None when the set ends before it.
+    """Find where a message of an inner set ends, by 0.7's rules; None when the set ends before it.
 
-    An incomplete message ends the set, unless it is the first; less than a length's 4 bytes end
-    it always.
+    An incomplete message ends the set, unless it is the first; fewer than a length's 4 bytes
+    always end it.
     """
     if len(data) - position < SIZE.size:
         return None
@@ -108,5 +108,5 @@ def _message_end(data: Buffer, position: int) -> int | None:
     if following <= len(data):
         return following
     if position == 0:
-        raise InvalidMessageError("the first message inside a compressed one is not all there")
+        raise InvalidMessageError("the first message inside a compressed one is incomplete")
     return None

@@ -1,9 +1,9 @@
 """Cutting a stream of bytes into frames: `int32 size`, then that many bytes.
 
 Theory of operation. Bytes wait in a queue of the chunks as they were received, and are not moved.
-What is whole within a chunk is used right there. A frame that spans chunks is gathered in a
-bytearray that grows as its bytes arrive, and then stands in the queue as a chunk of its own. A
-size prefix is only a claim: it is checked at once, and never allocates.
+Frames that are whole within a chunk are used right there. A frame that spans chunks is gathered
+in a bytearray that grows as its bytes arrive, and then joins the queue as a chunk of its own. A
+size prefix is only a declaration: it is checked at once, and never allocates.
 """
 
 from collections import deque
@@ -23,8 +23,8 @@ class Frames:
     """Cuts a stream of `int32 size | body` into frames.
 
     Args:
-        max_bytes: the largest size that may be claimed; at least 1.
-        what: what a frame is called in errors, for instance "a request".
+        max_bytes: the largest size that may be declared; 1 or more.
+        what: how errors call a frame, for instance "a request".
 
     Attributes:
         data: the chunk that is being used.
@@ -36,14 +36,14 @@ class Frames:
     def __init__(self, max_bytes: int, what: str) -> None:
         self._max_bytes = max_bytes
         self._what = what
-        self._chunks: deque[tuple[Buffer, int]] = deque()  # each with where to begin
+        self._chunks: deque[tuple[Buffer, int]] = deque()  # each with where to start
         self._waiting_bytes = 0  # in those
-        self._partial = bytearray()  # the beginning of a frame, its size included
+        self._partial = bytearray()  # the start of a frame, its size included
         self.data: Buffer = b""
         self.position = 0
 
     def feed(self, data: Buffer) -> None:
-        """Take what arrived; it must not change afterwards."""
+        """Add received bytes; they must not change afterwards."""
         if data:
             self._chunks.append((data, 0))
             self._waiting_bytes += len(data)
@@ -55,13 +55,13 @@ class Frames:
 
     @property
     def partial_bytes(self) -> int:
-        """How many bytes of an incomplete frame are held; 0 while there is anything else."""
+        """How many bytes of an incomplete frame are held; 0 while anything else is held."""
         idle = not self._chunks and self.position == len(self.data)
         return len(self._partial) if idle else 0
 
     @property
     def missing_bytes(self) -> int:
-        """How many bytes the incomplete frame lacks, as it claims; 0 where nothing is known."""
+        """How many bytes the incomplete frame still needs, by its declared size; 0 if unknown."""
         partial = self._partial
         if self._chunks or len(partial) < SIZE.size:
             return 0
@@ -75,8 +75,8 @@ class Frames:
             bytes must arrive first.
 
         Raises:
-            RemoteProtocolError: the size is not positive, or above the maximum. There is no way
-                on from there.
+            RemoteProtocolError: the size is not positive, or above the maximum. The stream
+                can't be read any further.
         """
         while True:
             available = len(self.data) - self.position
@@ -96,15 +96,15 @@ class Frames:
         size: int = SIZE.unpack_from(data, position)[0]
         if not 0 < size <= self._max_bytes:
             raise RemoteProtocolError(
-                f"{self._what} claims {size} bytes; 1 to {self._max_bytes} are allowed"
+                f"{self._what} declares {size} bytes; 1 to {self._max_bytes} are allowed"
             )
         return SIZE.size + size
 
     def _advance(self) -> bool:
-        """Make the next chunk the current one; False when there is none to use.
+        """Make the next chunk the current one; False when there is none.
 
-        The rest of the current chunk is the beginning of a frame: it is put aside, completed from
-        the chunks that follow, and then is a chunk of its own.
+        The rest of the current chunk is the start of a frame: it is set aside, completed from
+        the chunks that follow, and becomes a chunk of its own.
         """
         if self.position < len(self.data):
             self._partial += memoryview(self.data)[self.position :]
@@ -126,7 +126,7 @@ class Frames:
         return False
 
     def _gather(self, chunk: Buffer, start: int) -> int | None:
-        """Add to the frame put aside what it lacks; where that ends, or None if it lacks more."""
+        """Complete the frame set aside; returns where it ends, or None if it needs more bytes."""
         partial, view = self._partial, memoryview(chunk)
         if len(partial) < SIZE.size:
             stop = start + SIZE.size - len(partial)

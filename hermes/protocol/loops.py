@@ -1,9 +1,9 @@
 """The loops that run once per message, in Python.
 
 `_core.c` has the same functions in C, and `core` chooses. Both give the same results and raise the
-same errors, which one suite of tests holds them to. A plain message is whole and intact, of
-magic 1, without attributes: nearly every message that a producer sends. Callers treat the others
-at leisure, so the loops stop at whatever else a set may hold.
+same errors, and one suite of tests checks both. A plain message is whole and intact, of
+magic 1, without attributes: nearly every message that a producer sends. The loops stop
+at any other, which callers handle with less hurry.
 
 Source of the layout: Kafka 0.7; `messages` has the table.
 """
@@ -35,8 +35,8 @@ __all__ = [
 #: read as unsigned, and so needs no check of its own.
 PLAIN: Final = struct.Struct(">IHI")
 
-#: What magic and attributes, read as one uint16, are in a plain message. Free attribute bits that
-#: are set are allowed as well, but so rare that they don't count as plain.
+#: What magic and attributes, read as one uint16, are in a plain message. Free attribute bits may
+#: be set as well, but so rarely that such messages don't count as plain.
 PLAIN_FLAGS: Final = 0x0100
 # int32 length
 _SIZE: Final = struct.Struct(">i")
@@ -47,7 +47,7 @@ _M = TypeVar("_M")
 _I = TypeVar("_I")
 _R = TypeVar("_R", bound=tuple[Any, ...])
 
-#: Takes what stands at a position: what to yield and the position behind it; None ends the set.
+#: Takes whatever is at a position: what to yield and the position after it; None ends the set.
 Unusual: TypeAlias = Callable[[int], tuple[Iterable[tuple[_M, int]], int] | None]
 
 
@@ -66,7 +66,7 @@ def iterate(
         unusual: called wherever no plain message starts, also at the end.
 
     Yields:
-        Each message, which owns its payload, with the offset behind it.
+        Each message, which owns its payload, with the offset after it.
     """
     unpack = PLAIN.unpack_from
     end = len(data)
@@ -97,7 +97,7 @@ def collect_plain(data: bytes, position: int, payloads: list[bytes]) -> int:
         payloads: where the payloads go; copies.
 
     Returns:
-        The position behind the last of them.
+        The position after the last of them.
     """
     unpack, append = PLAIN.unpack_from, payloads.append
     end = len(data)
@@ -135,7 +135,7 @@ def collect_rows(
         most: how many rows to make at most.
 
     Returns:
-        The rows, whose payloads are copies, and the position behind the last of them.
+        The rows, whose payloads are copies, and the position after the last of them.
     """
     unpack, new = PLAIN.unpack_from, tuple.__new__
     topic, partition, broker = source
@@ -166,7 +166,7 @@ def count_plain(data: Buffer, start: int, end: int) -> int:
         end: where it ends; within the data.
 
     Returns:
-        How many messages there are; 0 if anything is out of the ordinary.
+        How many messages there are; 0 if anything else is in it.
     """
     unpack = PLAIN.unpack_from
     count = 0
@@ -194,7 +194,7 @@ def count_uncompressed(data: Buffer, start: int, end: int) -> tuple[int, int]:
 
     Unlike `count_plain` it takes both magics and free attribute bits. It stops at whatever may be
     something else: a compressed message, a damaged or incomplete one, or the last 9 bytes, which
-    are an empty message of magic 0 at best. Callers decode what is there.
+    are an empty message of magic 0 at best. Callers decode it.
 
     Args:
         data: bytes, or a memoryview of bytes, that hold the set.
@@ -202,7 +202,7 @@ def count_uncompressed(data: Buffer, start: int, end: int) -> tuple[int, int]:
         end: where it ends; within the data.
 
     Returns:
-        How many there are, and the position behind them.
+        How many there are, and the position after them.
     """
     unpack = PLAIN.unpack_from
     last = end - PLAIN.size
@@ -234,7 +234,7 @@ def encode_plain(payloads: list[bytes]) -> bytes:
         A new bytes object; empty when there are no payloads.
     """
     pack: Callable[..., Any] = PLAIN.pack
-    # One list that headers and payloads are dealt into: a tenth faster than appending both.
+    # Headers and payloads alternate in one list: a tenth faster than appending both.
     parts: list[bytes] = [b""] * (2 * len(payloads))
     parts[::2] = [pack(len(each) + 6, PLAIN_FLAGS, crc32(each)) for each in payloads]
     parts[1::2] = payloads
@@ -248,7 +248,7 @@ def whole_bytes(data: bytes) -> int:
         data: the set.
 
     Returns:
-        Where a message that is not all there, or has a negative length, starts; or the end.
+        Where an incomplete message, or one with a negative length, starts; or the end.
     """
     unpack = _SIZE.unpack_from
     end = len(data)

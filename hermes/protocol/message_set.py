@@ -1,9 +1,9 @@
 """Message sets as consumers see them: iteration with 0.7's offsets, checks and damage reports.
 
-Source of the rules: Kafka 0.7's ByteBufferMessageSet. A set that was fetched usually ends within
-a message. Iterating yields each message with the offset to go on from behind it; the messages
-within a compressed one share the offset of its start, but for the last, since its boundaries are
-the only places that one can resume from.
+Source of the rules: Kafka 0.7's ByteBufferMessageSet. A fetched set usually ends within a
+message. Iterating yields each message with the offset at which to resume after it; the messages
+within a compressed one, except the last, share the offset of its start, since its boundaries are
+the only places where reading can resume.
 """
 
 from collections.abc import Iterable, Iterator
@@ -28,7 +28,7 @@ __all__ = ["MessageAndOffset", "MessageSet"]
 _R = TypeVar("_R", bound=tuple[Any, ...])
 
 MessageAndOffset: TypeAlias = tuple[Message, int]
-"""A message, and the offset in bytes to continue from behind it.
+"""A message, and the offset in bytes at which to resume after it.
 
 A plain tuple: a named one would take a quarter of the speed of iterating.
 
@@ -40,7 +40,7 @@ Example:
 class MessageSet:
     """The messages in a buffer, in the order of the log.
 
-    Iterating checks every CRC, and may be done again. Messages own their payloads. It raises
+    Iterating checks every CRC, and may be repeated. Messages own their payloads. It raises
     InvalidMessageError and ExpandedTooLargeError, see `iterate`.
 
     Example:
@@ -49,15 +49,15 @@ class MessageSet:
 
     Args:
         buffer: the bytes of the set; copied unless it is a bytes object.
-        base_offset: the offset in the partition's log at which the buffer starts, at least 0.
+        base_offset: the offset in the partition's log at which the buffer starts, 0 or more.
         on_corrupt: what iterating does at a damaged message: "raise" InvalidMessageError, or
             "skip" to the next good one and count.
         max_expanded_bytes: what one compressed message may expand to, over all its levels.
 
     Attributes:
         base_offset: as given.
-        skipped_count: how many times the last iteration with on_corrupt="skip" stepped over a
-            damaged message, or a damaged stretch when the lengths are damaged too.
+        skipped_count: how many times the last iteration with on_corrupt="skip" skipped a damaged
+            message, or a damaged stretch when the lengths are damaged too.
     """
 
     __slots__ = ("_data", "_max_expanded_bytes", "_skip", "_walked", "base_offset", "skipped_count")
@@ -95,9 +95,8 @@ class MessageSet:
     def valid_bytes(self) -> int:
         """How many bytes the whole messages at the beginning have.
 
-        What stands behind is an incomplete message. After a finished iteration this is how far it
-        came, damaged messages that were skipped included; before, it is found by the lengths
-        alone.
+        An incomplete message may follow. After a finished iteration this is how far it came,
+        damaged messages that were skipped included; before, it is found by the lengths alone.
         """
         return core.whole_bytes(self._data) if self._walked is None else self._walked
 
@@ -108,18 +107,18 @@ class MessageSet:
 
     @property
     def next_offset(self) -> int:
-        """Where the next fetch should start: the offset behind `valid_bytes`.
+        """Where the next fetch should start: the offset after `valid_bytes`.
 
-        It moves on also when the set yields nothing because its compressed messages are empty.
+        It also advances when the set yields nothing because its compressed messages are empty.
         """
         return self.base_offset + self.valid_bytes
 
     @property
     def first_message_size(self) -> int | None:
-        """How many bytes the first message claims to need, its length included.
+        """How many bytes the first message needs by its declared length, which is included.
 
         More than the set has: the message is larger than the fetch, or its length is damaged.
-        None when not even the length is there, or it is negative.
+        None when even the length is incomplete, or it is negative.
         """
         if len(self._data) < SIZE.size:
             return None
@@ -137,13 +136,13 @@ class MessageSet:
                 are yielded as they are, and only their outside is checked.
 
         Yields:
-            The message and the offset to continue from behind it: the start of the compressed
+            The message and the offset at which to resume after it: the start of the compressed
             message that it came from, unless it is the last one inside.
 
         Raises:
             InvalidMessageError: a message is damaged, and on_corrupt is "raise", or it is the
                 first of the set and no good one follows in the buffer. `offset` and
-                `next_offset` are absolute. Start again at `next_offset` to pass over it.
+                `next_offset` are absolute. Start again at `next_offset` to skip it.
             ExpandedTooLargeError: a compressed message expands to more than max_expanded_bytes,
                 whatever on_corrupt is; raise the limit to read it.
         """
@@ -165,7 +164,7 @@ class MessageSet:
             Lists with a row at least.
 
         Raises:
-            InvalidMessageError, ExpandedTooLargeError: as `iterate`, behind all that comes before.
+            InvalidMessageError, ExpandedTooLargeError: as `iterate`, after everything before it.
         """
         self.skipped_count = 0
         position, failure = 0, None
@@ -189,7 +188,7 @@ class MessageSet:
         raise failure
 
     def _next_unusual(self, deep: bool, position: int) -> tuple[list[MessageAndOffset], int] | None:
-        """Take what stands at a position where no plain message starts; see `loops.iterate`."""
+        """Take whatever is at a position where no plain message starts; see `loops.iterate`."""
         taken = self._take_unusual(deep, position)
         if taken is None:
             self._walked = position
@@ -205,10 +204,10 @@ class MessageSet:
         try:
             return self._take(position, following, deep), following
         except InvalidMessageError as error:
-            return self._step_over(error, position, self._resume_behind(position, following))
+            return self._skip_or_raise(error, position, self._resume_after(position, following))
 
     def _take(self, position: int, following: int, deep: bool) -> list[MessageAndOffset]:
-        """Decode a message of any kind, and what is inside it."""
+        """Decode a message of any kind, and its contents."""
         message = decode_message(self._data, position, following)
         next_offset = self.base_offset + following
         if not deep or message.codec is Codec.NONE:
@@ -218,11 +217,11 @@ class MessageSet:
         return pairs + [(each, next_offset) for each in inner[-1:]]
 
     def _end_or_damage(self, position: int) -> tuple[list[MessageAndOffset], int] | None:
-        """Treat a message that claims to reach beyond the buffer; None when it ends the set.
+        """Handle a message that extends beyond the buffer by its length; None when it ends the set.
 
-        Nearly always it is the tail of a fetch, or a message larger than the fetch. That it isn't
-        can be proved by an unknown magic, or by a CRC that is right up to an earlier place. The
-        latter is tried for the first message only, since the next fetch starts at any other.
+        Nearly always it is the tail of a fetch, or a message larger than the fetch. An unknown
+        magic, or a CRC that is right up to an earlier place, proves that it isn't. The latter is
+        tried for the first message only, since the next fetch starts at any other.
         """
         data = self._data
         if data[position + SIZE.size : position + SIZE.size + 1] in (b"", b"\0", b"\1"):
@@ -235,25 +234,25 @@ class MessageSet:
             damaged = resume is not None or position == 0
         if not damaged:
             return None
-        return self._step_over(InvalidMessageError("its length is wrong"), position, resume)
+        return self._skip_or_raise(InvalidMessageError("its length is wrong"), position, resume)
 
-    def _resume_behind(self, position: int, following: int) -> int | None:
-        """Find where to go on behind a damaged message."""
+    def _resume_after(self, position: int, following: int) -> int | None:
+        """Find where to resume after a damaged message."""
         data = self._data
         found = find_valid_message(data, position, max_message_bytes=len(data))
-        if found == position:  # intact by its CRC, only what is inside is damaged
+        if found == position:  # intact by its CRC, only its contents are damaged
             return following
         if found is None and following == len(data):
-            # Its length leads exactly to the end of the buffer, so at least that is right.
+            # Its length leads exactly to the end of the buffer, so that at least is right.
             return following
         if found is None:
             return find_after_damaged_length(data, position, max_message_bytes=len(data))
         return found
 
-    def _step_over(
+    def _skip_or_raise(
         self, error: InvalidMessageError, position: int, resume: int | None
     ) -> tuple[list[MessageAndOffset], int] | None:
-        """Raise for a damaged message, or skip to `resume`, as was asked for."""
+        """Raise for a damaged message, or skip to `resume`, by `on_corrupt`."""
         if self._skip and not isinstance(error, ExpandedTooLargeError):
             if resume is not None:
                 self.skipped_count += 1
@@ -262,9 +261,9 @@ class MessageSet:
                 return None
         offset = self.base_offset + position
         next_offset = None if resume is None else self.base_offset + resume
-        behind = "none follows in what was read" if resume is None else f"next one: {next_offset}"
+        after = "none follows in what was read" if resume is None else f"next one: {next_offset}"
         raise type(error)(
-            f"damaged message at offset {offset}: {error} (good messages: {behind})",
+            f"damaged message at offset {offset}: {error} (good messages: {after})",
             offset=offset,
             next_offset=next_offset,
         ) from error
@@ -273,7 +272,7 @@ class MessageSet:
 def _rows_of(
     make: type[_R], source: tuple[str, int, int], offset: int, messages: list[MessageAndOffset]
 ) -> Iterator[_R]:
-    """Make rows of what is not plain; see `loops.collect_rows`."""
+    """Make rows of messages that are not plain; see `loops.collect_rows`."""
     topic, partition, broker = source
     for message, next_offset in messages:
         yield tuple.__new__(make, (message.payload, topic, partition, offset, next_offset, broker))

@@ -203,7 +203,7 @@ def decode_message(data: Buffer, start: int, end: int) -> Message:
 
     Args:
         data: holds the message.
-        start: where the message's length stands.
+        start: where the message's length is.
         end: where the message ends, as its length says; within the data.
 
     Returns:
@@ -216,7 +216,7 @@ def decode_message(data: Buffer, start: int, end: int) -> Message:
     size = end - start - 4
     magic = data[start + 4] if size > 0 else -1
     if magic not in (0, 1) or size < HEADER_BYTES[magic]:
-        raise InvalidMessageError(f"a message of {size} bytes and magic {magic} is not one")
+        raise InvalidMessageError(f"a message of {size} bytes and magic {magic} is invalid")
     if magic == 1:
         _, _, attributes, crc = MAGIC1.unpack_from(data, start)
     else:

@@ -1,8 +1,8 @@
 """Hermes' own requests, which a 0.7 client never sends: types 64 to 70.
 
-Each is `int32 size | int16 type | int16 version | body`, and each is answered. The version is 0
-so far; `hermes.protocol.decoding` turns another one into an `UnsupportedRequest`, so that newer
-clients can ask older brokers. docs/wire-protocol.md has the byte tables.
+Each is `int32 size | int16 type | int16 version | body`, and each gets a response. The version
+is 0 so far; `hermes.protocol.decoding` turns any other into an `UnsupportedRequest`, so that
+newer clients can ask older brokers. docs/wire-protocol.md has the byte tables.
 """
 
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from enum import IntEnum
 from typing import ClassVar, Final, Self
 
 from hermes.protocol.requests import FetchRequest, ProduceRequest, counted
-from hermes.protocol.wire import Buffer, Reader, encode_string, frame, pack
+from hermes.protocol.wire import Buffer, ByteReader, encode_string, frame, pack
 
 __all__ = [
     "REQUEST_VERSIONS",
@@ -25,7 +25,7 @@ __all__ = [
     "WaitingFetchRequest",
 ]
 
-#: Every request type that is understood, with the highest version of it.
+#: Every request type that is supported, with its highest version.
 REQUEST_VERSIONS: Final[tuple[tuple[int, int], ...]] = (
     *((request_type, 0) for request_type in range(5)),
     *((request_type, 0) for request_type in range(64, 71)),
@@ -35,7 +35,10 @@ _ALL_TOPICS: Final = -1
 
 
 class Acks(IntEnum):
-    """When an acknowledged produce is answered. 3 and above are reserved for replicated levels."""
+    """When an acknowledged produce gets its response.
+
+    3 and above are reserved for replicated levels.
+    """
 
     WRITTEN = 1
     FLUSHED = 2
@@ -47,15 +50,15 @@ def _own_frame(request_type: int, *parts: Buffer) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class AcknowledgedProduceRequest:
-    """Type 64: append message sets and say what became of each.
+    """Type 64: append message sets and report the outcome of each.
 
         int16 acks | int32 timeout ms | int16 count | count x produce body
 
-    Unlike in a multiproduce an entry that fails does not stop the next.
+    Unlike in a multiproduce, an entry that fails does not stop the next.
 
     Attributes:
-        acks: an `Acks`, or a number that is not known yet.
-        timeout_ms: how long the answer may wait for a flush; 0 or less: for as long as it takes.
+        acks: an `Acks`, or a number that is not assigned yet.
+        timeout_ms: how long the response may wait for a flush; 0 or less: for as long as it takes.
         produces: up to 32,767.
     """
 
@@ -72,7 +75,7 @@ class AcknowledgedProduceRequest:
         return _own_frame(self.TYPE, numbers, *parts)
 
     @classmethod
-    def decode(cls, reader: Reader) -> Self:
+    def decode(cls, reader: ByteReader) -> Self:
         """Read a body."""
         acks, timeout_ms = reader.int16(), reader.int32()
         produces = tuple(ProduceRequest.decode(reader) for _ in counted(reader))
@@ -81,14 +84,14 @@ class AcknowledgedProduceRequest:
 
 @dataclass(frozen=True, slots=True)
 class WaitingFetchRequest:
-    """Type 65: fetch, and wait for messages when there are none yet.
+    """Type 65: fetch, and wait for messages when there are none yet (a long poll).
 
         int32 max wait ms | int32 min bytes | int16 count | count x fetch body
 
     Attributes:
-        max_wait_ms: how long to wait at most; 0 or less answers at once.
-        min_bytes: answer as soon as the fetches together have this many bytes.
-        fetches: up to 32,767, answered in their order.
+        max_wait_ms: how long to wait at most; 0 or less: not at all.
+        min_bytes: respond as soon as the fetches together have this many bytes.
+        fetches: up to 32,767; the response has their order.
     """
 
     TYPE: ClassVar[int] = 65
@@ -104,7 +107,7 @@ class WaitingFetchRequest:
         return _own_frame(self.TYPE, numbers, *parts)
 
     @classmethod
-    def decode(cls, reader: Reader) -> Self:
+    def decode(cls, reader: ByteReader) -> Self:
         """Read a body."""
         max_wait_ms, min_bytes = reader.int32(), reader.int32()
         fetches = tuple(FetchRequest.decode(reader) for _ in counted(reader))
@@ -133,7 +136,7 @@ class MetadataRequest:
         return _own_frame(self.TYPE, count, *map(encode_string, self.topics))
 
     @classmethod
-    def decode(cls, reader: Reader) -> Self:
+    def decode(cls, reader: ByteReader) -> Self:
         """Read a body."""
         count = reader.int16()
         if count == _ALL_TOPICS:
@@ -143,14 +146,14 @@ class MetadataRequest:
 
 @dataclass(frozen=True, slots=True)
 class BoundaryRequest:
-    """Type 67: ask for the largest message boundary that is not after an offset.
+    """Type 67: ask for the largest message boundary at or before an offset.
 
         string topic | int32 partition | int64 offset
 
     Attributes:
         topic: the topic's name.
         partition: the partition's number.
-        offset: any offset; the answer lies between the earliest offset and the high watermark.
+        offset: any offset; the result lies between the earliest offset and the high watermark.
     """
 
     TYPE: ClassVar[int] = 67
@@ -165,14 +168,14 @@ class BoundaryRequest:
         return _own_frame(self.TYPE, encode_string(self.topic), numbers)
 
     @classmethod
-    def decode(cls, reader: Reader) -> Self:
+    def decode(cls, reader: ByteReader) -> Self:
         """Read a body."""
         return cls(reader.string(), reader.int32(), reader.int64())
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteTopicRequest:
-    """Type 68: delete a topic with everything in it.
+    """Type 68: delete a topic and all its messages.
 
         string topic
 
@@ -189,7 +192,7 @@ class DeleteTopicRequest:
         return _own_frame(self.TYPE, encode_string(self.topic))
 
     @classmethod
-    def decode(cls, reader: Reader) -> Self:
+    def decode(cls, reader: ByteReader) -> Self:
         """Read a body."""
         return cls(reader.string())
 
@@ -204,7 +207,7 @@ class AppendTimesRequest:
         topic: the topic's name.
         partition: the partition's number.
         start: the range's first offset, from the earliest to the high watermark.
-        end: the offset after its last byte; beyond the high watermark it means that.
+        end: the offset after its last byte; beyond the high watermark, the high watermark.
         interval_ms: what times are rounded down to multiples of, 1 or more.
     """
 
@@ -222,7 +225,7 @@ class AppendTimesRequest:
         return _own_frame(self.TYPE, encode_string(self.topic), numbers)
 
     @classmethod
-    def decode(cls, reader: Reader) -> Self:
+    def decode(cls, reader: ByteReader) -> Self:
         """Read a body."""
         return cls(reader.string(), reader.int32(), reader.int64(), reader.int64(), reader.int64())
 
@@ -238,23 +241,23 @@ class CoordinationRequest:
         return _own_frame(self.TYPE)
 
     @classmethod
-    def decode(cls, _reader: Reader) -> Self:
-        """Read a body: there is nothing to read."""
+    def decode(cls, _reader: ByteReader) -> Self:
+        """Read a body, which is empty."""
         return cls()
 
 
 @dataclass(frozen=True, slots=True)
 class UnsupportedRequest:
-    """A request of a known type in a version that is not known; answered with code 68.
+    """A request of a known type in an unknown version; the response is code 68.
 
     Attributes:
         type: 64 to 70.
-        version: what the client asked for.
+        version: the one that the client asked for.
     """
 
     type: int
     version: int
 
     def encode(self) -> bytes:
-        """Encode the request, without the body that nobody here knows, with its size."""
+        """Encode the request with its size, without the body, whose format is unknown here."""
         return frame(pack(">hh", self.type, self.version))

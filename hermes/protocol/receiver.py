@@ -1,11 +1,12 @@
-"""From received bytes to requests and answers: pure state, no socket.
+"""From received bytes to requests and responses: pure state, no socket.
 
-Whoever reads a socket feeds what arrives, in any pieces, to `receive_data`, and then takes what
-became complete until `next_...` gives None. `hermes.protocol.framing` tells how bytes are held.
+The reader of a socket feeds what arrives, in pieces of any size, to `receive_data`, and then takes
+what is complete until `next_...` returns None. `hermes.protocol.framing` explains how bytes are
+held.
 
 A broker's work is mostly produce requests of one producer for one partition, one after the other.
-`RequestReceiver` therefore recognises the bytes of type, topic and partition instead of decoding
-them again, checks ordinary message sets on the way, and hands out whole runs of such requests.
+`RequestReceiver` therefore recognizes the bytes of type, topic and partition instead of decoding
+them again, checks plain message sets on the way, and hands out whole runs of such requests.
 """
 
 import struct
@@ -20,7 +21,7 @@ from hermes.protocol.framing import Frames
 from hermes.protocol.loops import PLAIN_FLAGS
 from hermes.protocol.messages import SIZE
 from hermes.protocol.requests import ProduceRequest
-from hermes.protocol.wire import Buffer, Reader
+from hermes.protocol.wire import Buffer, ByteReader
 
 __all__ = ["ProduceRun", "RequestReceiver", "ResponseReceiver"]
 
@@ -29,10 +30,10 @@ _TOPIC_LENGTH: Final = struct.Struct(">h")
 
 
 class ProduceRun:
-    """Produce requests (type 0) for one partition whose sets were found in order: append them.
+    """Produce requests (type 0) for one partition whose sets were checked and are ready to append.
 
     Every set consists of whole, intact messages of magic 1 without attributes, within the limits,
-    at least one. The topic and the partition were not judged.
+    at least one. Neither the topic nor the partition has been checked.
 
     Attributes:
         topic: the topic's name.
@@ -70,21 +71,21 @@ class RequestReceiver:
             serve(request)
 
     Args:
-        max_request_bytes: the largest size that a request may claim; at least 1.
-        max_message_bytes: the largest payload that is handed out in a run unjudged.
+        max_request_bytes: the largest size that a request may declare; 1 or more.
+        max_message_bytes: the largest payload that a run may hold.
     """
 
     __slots__ = ("_error", "_frames", "_largest", "_produce")
 
     def __init__(self, max_request_bytes: int, max_message_bytes: int) -> None:
         self._frames = Frames(max_request_bytes, "a request")
-        # No larger request goes through the quick loop, which so needs no other check of sizes.
+        # No larger request goes through the fast loop, which therefore needs no other size check.
         self._largest = min(max_request_bytes, max_message_bytes)
         self._produce: _ProducePrefix | None = None
         self._error: str | None = None  # not the exception: it refers to the frames, they to us
 
     def receive_data(self, data: Buffer) -> None:
-        """Take what arrived.
+        """Add received bytes.
 
         Args:
             data: any piece of the stream; must not change afterwards.
@@ -98,35 +99,35 @@ class RequestReceiver:
 
     @property
     def partial_bytes(self) -> int:
-        """How many bytes of an incomplete request are held; 0 while there is anything to take.
+        """How many bytes of an incomplete request are held; 0 while anything can be taken.
 
-        Right after `next_request` gave None it equals `buffered_bytes`.
+        Right after `next_request` returned None it equals `buffered_bytes`.
         """
         return self._frames.partial_bytes
 
     @property
     def missing_bytes(self) -> int:
-        """How many bytes the incomplete request still lacks, as it claims; 0 if there is none."""
+        """How many bytes the incomplete request still needs, by its declared size; 0 if none."""
         return self._frames.missing_bytes
 
     def next_request(self) -> Request | ProduceRun | LongRequest | None:
-        """Take what comes next in the stream.
+        """Take what is next in the stream.
 
         Returns:
             A run of checked produce requests, or any other request as `decode_request` makes it
-            (one with very many entries as a `LongRequest`, which is not decoded yet), or None when
-            more bytes must arrive first. Views in it keep what was received alive.
+            (one with very many entries as a `LongRequest`, not yet decoded), or None when
+            more bytes must arrive first. Views in it keep the received bytes alive.
 
         Raises:
             RemoteProtocolError: the peer broke the protocol; close the connection, as 0.7 does.
-                Everything before that was handed out. Every further call raises it again.
+                Everything before it was handed out. Every further call raises it again.
         """
         if self._error is not None:
             raise RemoteProtocolError(self._error)
         run: ProduceRun | None = None
         try:
             while (end := self._frames.frame_end()) is not None:
-                known = self._recognise(end, run)
+                known = self._recognize(end, run)
                 if known is None:
                     break
                 extended = self._extend(run, known, end)
@@ -145,11 +146,11 @@ class RequestReceiver:
                 raise
             return run
 
-    def _recognise(self, end: int, run: ProduceRun | None) -> "_ProducePrefix | None":
-        """Say which produce the frame at the current position is; None when it fits no run.
+    def _recognize(self, end: int, run: ProduceRun | None) -> "_ProducePrefix | None":
+        """Identify the produce at the current position; None when it doesn't fit into a run.
 
-        A frame for another partition than the run's ends the run; without a run it becomes the
-        one that is recognised from now on.
+        A frame for another partition ends the run; without a run, its partition becomes the one
+        that is recognized from now on.
         """
         data, start = self._frames.data, self._frames.position + SIZE.size
         known = self._produce
@@ -168,30 +169,30 @@ class RequestReceiver:
     def _extend(
         self, run: ProduceRun | None, known: "_ProducePrefix", end: int
     ) -> ProduceRun | None:
-        """Take ordinary produces for one partition from the current chunk, and add them to a run.
+        """Take plain produces for one partition from the current chunk, and add them to a run.
 
-        This is the loop that a broker spends most of its time in: once for each request. It is
-        written out, with the case of a single message inline, since a call costs as much as
-        several of its lines. Whatever is not ordinary ends it and is left where it is.
+        A broker spends most of its time in this loop, which runs once per request. It is written
+        out, with the case of a single message inline, since a call costs as much as several of
+        its lines. Whatever isn't plain ends it and is left in place.
 
         Args:
             run: what was taken before, or None.
-            known: the beginning of the requests to take.
+            known: the prefix of the requests to take.
             end: where the first request ends; the others follow, unless the partition is
-                negative: then there is nothing to take but the first.
+                negative: then only the first is taken.
 
         Returns:
-            The run, a new one if there was none; None when nothing was taken.
+            The run, a new one if `run` was None; None when nothing was taken.
         """
         frames, largest = self._frames, self._largest
         data, position = frames.data, frames.position
-        prefix, unpack, body_bytes = known.prefix, known.layout.unpack_from, known.body_bytes
+        prefix, unpack, body_bytes = known.prefix, known.struct_format.unpack_from, known.body_bytes
         if known.partition >= 0:
             end = len(data)
         view = memoryview(data)
         buffers: list[Buffer] = []
         byte_count = message_count = 0
-        last = end - known.layout.size
+        last = end - known.struct_format.size
         while position <= last:
             size, actual, set_bytes, message_bytes, flags, crc = unpack(data, position)
             following = position + 4 + size
@@ -230,16 +231,16 @@ class ResponseReceiver:
     """The receiving half of a client's connection.
 
     Args:
-        max_response_bytes: the largest size that an answer may claim; at least 1.
+        max_response_bytes: the largest size that a response may declare; 1 or more.
     """
 
     __slots__ = ("_frames",)
 
     def __init__(self, max_response_bytes: int) -> None:
-        self._frames = Frames(max_response_bytes, "an answer")
+        self._frames = Frames(max_response_bytes, "a response")
 
     def receive_data(self, data: Buffer) -> None:
-        """Take what arrived; it must not change afterwards."""
+        """Add received bytes; they must not change afterwards."""
         self._frames.feed(data)
 
     @property
@@ -248,10 +249,10 @@ class ResponseReceiver:
         return self._frames.buffered_bytes
 
     def next_response(self) -> memoryview | None:
-        """Take the next answer.
+        """Take the next response.
 
         Returns:
-            The answer without its size prefix, as a view that keeps what was received alive, or
+            The response without its size prefix, as a view that keeps the received bytes alive, or
             None when more bytes must arrive first.
 
         Raises:
@@ -262,22 +263,22 @@ class ResponseReceiver:
 
 
 class _ProducePrefix:
-    """The first bytes of a produce request, up to the partition, and what they mean."""
+    """The first bytes of a produce request, up to the partition, and their meaning."""
 
-    __slots__ = ("body_bytes", "layout", "length", "partition", "prefix", "topic")
+    __slots__ = ("body_bytes", "length", "partition", "prefix", "struct_format", "topic")
 
     def __init__(self, prefix: bytes) -> None:
         self.prefix = prefix
         self.length = len(prefix)
-        produce = ProduceRequest.decode(Reader(prefix[2:] + bytes(4)))
+        produce = ProduceRequest.decode(ByteReader(prefix[2:] + bytes(4)))
         self.topic = produce.topic
         self.partition = produce.partition
-        self.layout = _produce_layout(self.length)
-        #: Where the message set begins, counted from the size.
+        self.struct_format = _produce_format(self.length)
+        #: Where the message set starts, relative to the size.
         self.body_bytes = SIZE.size + self.length + SIZE.size
 
 
 @lru_cache(maxsize=512)
-def _produce_layout(length: int) -> struct.Struct:
+def _produce_format(length: int) -> struct.Struct:
     """Size, prefix, size of the set, and the header of its first message, if it is plain."""
     return struct.Struct(f">i{length}siIHI")

@@ -1,11 +1,11 @@
-"""The requests of Kafka 0.7 as values, and the way to bytes and back.
+"""The requests of Kafka 0.7 as values, encoded to bytes and decoded from them.
 
 Every request is `int32 size | int16 type | body`; docs/wire-protocol.md has the byte tables.
 Hermes' own requests are in `hermes.protocol.own_requests`, decoding by type in
 `hermes.protocol.decoding`.
 
-Values hold what the wire holds, also what no broker accepts (a partition that can't be, an
-illegal topic): deciding about that is not for the protocol. The classes' `decode` read a body,
+Values hold what the wire holds, including what no broker accepts (an impossible partition, an
+illegal topic): the protocol doesn't decide about that. The classes' `decode` methods read a body,
 raise `RemoteProtocolError` where 0.7 closes the connection, and leave what follows the body.
 """
 
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Final, Self
 
 from hermes.errors import RemoteProtocolError
-from hermes.protocol.wire import Buffer, Reader, encode_string, frame, pack
+from hermes.protocol.wire import Buffer, ByteReader, encode_string, frame, pack
 
 __all__ = [
     "EARLIEST",
@@ -32,14 +32,14 @@ __all__ = [
 RANDOM_PARTITION: Final = -1
 
 LATEST: Final = -1
-"""The "time" (else ms since 1970) that stands for the visible end of a partition's log.
+"""The "time" (otherwise ms since 1970) that stands for the high watermark of a partition.
 
 Example:
     (end,) = consumer.get_offsets_before("clicks", 0, LATEST)
 """
 
 EARLIEST: Final = -2
-"""The "time" (else ms since 1970) that stands for the beginning of a partition's log.
+"""The "time" (otherwise ms since 1970) that stands for the earliest offset of a partition.
 
 Example:
     (beginning,) = consumer.get_offsets_before("clicks", 0, EARLIEST)
@@ -51,7 +51,7 @@ _FETCH_NUMBERS: Final = struct.Struct(">iqi")
 
 @dataclass(frozen=True, slots=True)
 class ProduceRequest:
-    """Type 0: append a message set to a partition. Never answered.
+    """Type 0: append a message set to a partition. It gets no response.
 
         string topic | int32 partition | int32 set size | message set
 
@@ -72,7 +72,7 @@ class ProduceRequest:
         return frame(pack(">h", self.TYPE), *self.parts())
 
     def parts(self) -> tuple[Buffer, ...]:
-        """Encode the body, in parts that are to be joined."""
+        """Encode the body, in parts to be joined."""
         return (
             encode_string(self.topic),
             pack(">ii", self.partition, len(self.message_set)),
@@ -80,12 +80,12 @@ class ProduceRequest:
         )
 
     @classmethod
-    def decode(cls, reader: Reader, *, null_topic: str | None = None) -> Self:
+    def decode(cls, reader: ByteReader, *, null_topic: str | None = None) -> Self:
         """Read a body.
 
         Args:
-            reader: stands before the body; behind it afterwards.
-            null_topic: what to put for a topic of negative length; None refuses it.
+            reader: at the start of the body; after it when this returns.
+            null_topic: replaces a topic of negative length; None refuses it.
         """
         topic = reader.string_or_none()
         if topic is None:
@@ -97,7 +97,7 @@ class ProduceRequest:
 
 @dataclass(frozen=True, slots=True)
 class FetchRequest:
-    """Type 1: read a partition from an offset on.
+    """Type 1: read a partition, starting at an offset.
 
         string topic | int32 partition | int64 offset | int32 max size
 
@@ -110,7 +110,7 @@ class FetchRequest:
         topic: the topic's name.
         partition: the partition's number.
         offset: where to start, in bytes of the partition's log.
-        max_size: how many bytes of messages to answer with at most.
+        max_size: how many bytes of messages to return at most.
     """
 
     TYPE: ClassVar[int] = 1
@@ -125,24 +125,24 @@ class FetchRequest:
         return frame(pack(">h", self.TYPE), *self.parts())
 
     def parts(self) -> tuple[Buffer, ...]:
-        """Encode the body, in parts that are to be joined."""
+        """Encode the body, in parts to be joined."""
         numbers = pack(">iqi", self.partition, self.offset, self.max_size)
         return encode_string(self.topic), numbers
 
     @classmethod
-    def decode(cls, reader: Reader) -> Self:
+    def decode(cls, reader: ByteReader) -> Self:
         """Read a body."""
         return cls(reader.string(), *reader.numbers(_FETCH_NUMBERS))
 
 
 @dataclass(frozen=True, slots=True)
 class MultiFetchRequest:
-    """Type 2: several fetches with one answer.
+    """Type 2: several fetches with one response.
 
         int16 count | count x fetch body
 
     Attributes:
-        fetches: up to 32,767, answered in their order.
+        fetches: up to 32,767; the response has their order.
     """
 
     TYPE: ClassVar[int] = 2
@@ -155,14 +155,14 @@ class MultiFetchRequest:
         return frame(pack(">hh", self.TYPE, len(self.fetches)), *parts)
 
     @classmethod
-    def decode(cls, reader: Reader) -> Self:
+    def decode(cls, reader: ByteReader) -> Self:
         """Read a body."""
         return cls(tuple(FetchRequest.decode(reader) for _ in counted(reader)))
 
 
 @dataclass(frozen=True, slots=True)
 class MultiProduceRequest:
-    """Type 3: several produces. Never answered.
+    """Type 3: several produces. They get no response.
 
         int16 count | count x produce body
 
@@ -180,10 +180,10 @@ class MultiProduceRequest:
         return frame(pack(">hh", self.TYPE, len(self.produces)), *parts)
 
     @classmethod
-    def decode(cls, reader: Reader) -> Self:
+    def decode(cls, reader: ByteReader) -> Self:
         """Read a body.
 
-        A topic of negative length is decoded as the empty name: 0.7 notices only when it comes to
+        A topic of negative length is decoded as the empty name: 0.7 notices only when it reaches
         that entry, closes then, and keeps what came before. So does a broker at an illegal name.
         """
         return cls(tuple(ProduceRequest.decode(reader, null_topic="") for _ in counted(reader)))
@@ -191,7 +191,7 @@ class MultiProduceRequest:
 
 @dataclass(frozen=True, slots=True)
 class OffsetsRequest:
-    """Type 4: which offsets there are before a time.
+    """Type 4: list the offsets before a time.
 
         string topic | int32 partition | int64 time | int32 max offsets
 
@@ -199,7 +199,7 @@ class OffsetsRequest:
         topic: the topic's name.
         partition: the partition's number.
         time: `LATEST`, `EARLIEST`, or ms since 1970.
-        max_offsets: how many to answer with at most.
+        max_offsets: how many to return at most.
     """
 
     TYPE: ClassVar[int] = 4
@@ -215,11 +215,11 @@ class OffsetsRequest:
         return frame(pack(">h", self.TYPE), encode_string(self.topic), numbers)
 
     @classmethod
-    def decode(cls, reader: Reader) -> Self:
+    def decode(cls, reader: ByteReader) -> Self:
         """Read a body."""
         return cls(reader.string(), reader.int32(), reader.int64(), reader.int32())
 
 
-def counted(reader: Reader) -> Iterator[int]:
+def counted(reader: ByteReader) -> Iterator[int]:
     """Read an int16 count and iterate that many times; a negative one is refused."""
     return iter(range(reader.count(reader.int16())))

@@ -1,9 +1,9 @@
-"""Answers: encoding for the broker, decoding for the client.
+"""Responses: encoding for the broker, decoding for the client.
 
-Encoders put the size prefix before the answer. The ones called `..._header` make what precedes
-messages that go out straight from a file. Decoders take an answer without its size prefix; an
-error that concerns the answer as a whole is raised as the `BrokerError` of its code, errors of
-single entries are part of the result. docs/wire-protocol.md has the byte tables.
+Encoders put the size prefix before the response. Those named `..._header` encode what precedes
+messages that are sent straight from a file. Decoders take a response without its size prefix; an
+error of the response as a whole is raised as the `BrokerError` of its code, errors of single
+entries are part of the result. docs/wire-protocol.md has the byte tables.
 """
 
 import struct
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from hermes.protocol.error_codes import ErrorCode, error_for
-from hermes.protocol.wire import Buffer, Reader, encode_string, frame, pack
+from hermes.protocol.wire import Buffer, ByteReader, encode_string, frame, pack
 
 __all__ = [
     "AppendRun",
@@ -56,11 +56,11 @@ _PRODUCED = struct.Struct(">ihq")
 
 
 class FetchedEntry(NamedTuple):
-    """What one fetch was answered with.
+    """The response to one fetch.
 
     Attributes:
         error: an `ErrorCode`, or a number that is not known.
-        messages: the raw message set, often ending within a message; a view of the answer.
+        messages: the raw message set, often ending within a message; a view of the response.
     """
 
     error: int
@@ -68,7 +68,7 @@ class FetchedEntry(NamedTuple):
 
 
 class WaitingFetchedEntry(NamedTuple):
-    """What one fetch of a waiting fetch was answered with.
+    """The response to one fetch of a waiting fetch.
 
     Attributes:
         error: as for `FetchedEntry`.
@@ -83,7 +83,7 @@ class WaitingFetchedEntry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ProducedEntry:
-    """What became of one entry of an acknowledged produce.
+    """The outcome of one entry of an acknowledged produce.
 
     Attributes:
         partition: the partition; the one chosen when the request said -1 and it was appended.
@@ -97,7 +97,7 @@ class ProducedEntry:
 
 
 class AppendRun(NamedTuple):
-    """A stretch of a log that was appended at one time; it begins where the run before ends.
+    """A span of a log that was appended at one time; it starts where the previous run ends.
 
     Attributes:
         end_offset: the offset after its last byte.
@@ -113,7 +113,7 @@ class AppendTimesAnswer(NamedTuple):
 
     Attributes:
         end: the range's end, cut at the high watermark.
-        runs: in order, without holes. When the last one ends before `end`, ask again from there.
+        runs: in order, without holes. When the last one ends before `end`, ask again from its end.
     """
 
     end: int
@@ -122,7 +122,7 @@ class AppendTimesAnswer(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PartitionMetadata:
-    """One partition that was written to.
+    """One partition that has been written to.
 
     Attributes:
         partition: its number.
@@ -145,7 +145,7 @@ class TopicMetadata:
         topic: its name.
         error: 0, UNKNOWN_TOPIC or INVALID_TOPIC.
         partition_count: how many partitions it has, or would have if it were created now.
-        partitions: those that were written to, by number.
+        partitions: those that have been written to, by number.
     """
 
     topic: str
@@ -156,13 +156,13 @@ class TopicMetadata:
 
 @dataclass(frozen=True, slots=True)
 class BrokerMetadata:
-    """What a broker says of itself.
+    """What a broker reports about itself.
 
     Attributes:
         broker_id: its id.
         version: the version of Hermes.
-        max_request_bytes: the largest request that it takes, without the size prefix.
-        max_message_bytes: the largest payload that it takes.
+        max_request_bytes: the largest request that it accepts, without the size prefix.
+        max_message_bytes: the largest payload that it accepts.
         default_partitions: how many partitions a new topic gets unless configured.
         request_versions: pairs of a request type and the highest version of it.
         topics: the topics asked for.
@@ -191,40 +191,40 @@ def fetch_response_header(size: int, error: int = ErrorCode.NONE) -> bytes:
 
 
 def multifetch_response_header(size: int) -> bytes:
-    """Encode what precedes the single answers of a multifetch: `int32 size | int16 0`.
+    """Encode what precedes the responses within a multifetch: `int32 size | int16 0`.
 
     Args:
-        size: how many bytes follow: the answers, each with its own `fetch_response_header`.
+        size: how many bytes follow: the responses, each with its own `fetch_response_header`.
     """
     return pack(">ih", 2 + size, ErrorCode.NONE)
 
 
 def encode_offsets_response(offsets: Sequence[int]) -> bytes:
-    """Encode the answer to an offsets request: `int16 0 | int32 count | count x int64`."""
+    """Encode the response to an offsets request: `int16 0 | int32 count | count x int64`."""
     count = len(offsets)
     return frame(pack(f">hi{count}q", ErrorCode.NONE, count, *offsets))
 
 
 def decode_fetch_response(body: Buffer) -> FetchedEntry:
-    """Decode the answer to a fetch; its error is that of the entry and is not raised.
+    """Decode the response to a fetch; its error is that of the entry and is not raised.
 
     Raises:
-        RemoteProtocolError: the answer is cut short.
+        RemoteProtocolError: the response is truncated.
     """
-    reader = Reader(body)
+    reader = ByteReader(body)
     return FetchedEntry(_code(reader), reader.take(reader.remaining))
 
 
 def decode_multifetch_response(body: Buffer, *, detail: str = "") -> list[FetchedEntry]:
-    """Decode the answer to a multifetch, in the order of the fetches.
+    """Decode the response to a multifetch, in the order of the fetches.
 
     Args:
-        body: the answer without its size prefix.
-        detail: what was asked, for the text of an error.
+        body: the response without its size prefix.
+        detail: what was asked, for the error's message.
 
     Raises:
-        BrokerError: the answer as a whole is an error.
-        RemoteProtocolError: the answer is cut short or contradicts itself.
+        BrokerError: the response as a whole is an error.
+        RemoteProtocolError: the response is truncated or contradicts itself.
     """
     reader = _checked_reader(body, detail)
     entries = []
@@ -234,7 +234,7 @@ def decode_multifetch_response(body: Buffer, *, detail: str = "") -> list[Fetche
 
 
 def decode_offsets_response(body: Buffer, *, detail: str = "") -> list[int]:
-    """Decode the answer to an offsets request: offsets, descending. Raises: as above."""
+    """Decode the response to an offsets request: offsets, descending. Raises: as above."""
     reader = _checked_reader(body, detail)
     count = reader.count(reader.int32())
     return [reader.int64() for _ in range(count)]
@@ -244,20 +244,20 @@ def decode_offsets_response(body: Buffer, *, detail: str = "") -> list[int]:
 
 
 def encode_error_response(error: int) -> bytes:
-    """Encode an answer that is nothing but `int16 error`.
+    """Encode a response that consists of `int16 error`.
 
-    It answers the deletion of a topic, and every request of Hermes' own that is refused as a
-    whole.
+    It responds to the deletion of a topic, and to every request of Hermes' own that is refused as
+    a whole.
     """
     return frame(pack(">h", error))
 
 
 def decode_error_response(body: Buffer, *, detail: str = "") -> None:
-    """Decode an answer that is nothing but an error code.
+    """Decode a response that consists of an error code.
 
     Raises:
         BrokerError: the code is not 0.
-        RemoteProtocolError: the answer is cut short.
+        RemoteProtocolError: the response is truncated.
     """
     _checked_reader(body, detail)
 
@@ -268,11 +268,11 @@ def encode_coordination_response(connect: str) -> bytes:
 
 
 def decode_coordination_response(body: Buffer) -> str:
-    """Decode where coordination is, as the broker says it; empty where there is none.
+    """Decode where coordination is, as the broker reports it; empty if there is none.
 
     Raises:
         BrokerError: the code is not 0.
-        RemoteProtocolError: the answer is cut short.
+        RemoteProtocolError: the response is truncated.
     """
     return _checked_reader(body, "coordination").string()
 
@@ -285,7 +285,7 @@ def encode_acknowledged_produce_response(entries: Sequence[ProducedEntry]) -> by
 
 
 def decode_acknowledged_produce_response(body: Buffer, *, detail: str = "") -> list[ProducedEntry]:
-    """Decode the answer to an acknowledged produce, entry by entry. Raises: as above."""
+    """Decode the response to an acknowledged produce, entry by entry. Raises: as above."""
     reader = _checked_reader(body, detail)
     count = reader.count(reader.int16())
     return [ProducedEntry(reader.int32(), _code(reader), reader.int64()) for _ in range(count)]
@@ -307,7 +307,7 @@ def waiting_fetch_response_header(size: int, count: int) -> bytes:
 
 
 def decode_waiting_fetch_response(body: Buffer, *, detail: str = "") -> list[WaitingFetchedEntry]:
-    """Decode the answer to a waiting fetch, in the order of the fetches. Raises: as above."""
+    """Decode the response to a waiting fetch, in the order of the fetches. Raises: as above."""
     reader = _checked_reader(body, detail)
     count = reader.count(reader.int16())
     return [
@@ -317,7 +317,7 @@ def decode_waiting_fetch_response(body: Buffer, *, detail: str = "") -> list[Wai
 
 
 def encode_metadata_response(metadata: BrokerMetadata) -> bytes:
-    """Encode the answer to a metadata request; the table is in docs/wire-protocol.md."""
+    """Encode the response to a metadata request; the table is in docs/wire-protocol.md."""
     parts = [metadata_response_header(metadata, len(metadata.topics))]
     for topic in metadata.topics:
         parts.append(
@@ -330,7 +330,7 @@ def encode_metadata_response(metadata: BrokerMetadata) -> bytes:
 
 
 def metadata_response_header(metadata: BrokerMetadata, topic_count: int) -> bytes:
-    """Encode what a broker says of itself, and how many topics follow; without the size."""
+    """Encode what a broker reports about itself, and how many topics follow; without the size."""
     parts = [
         pack(">hi", ErrorCode.NONE, metadata.broker_id),
         encode_string(metadata.version),
@@ -371,7 +371,7 @@ def encode_partitions_metadata(partitions: Sequence[PartitionMetadata]) -> bytes
 
 
 def decode_metadata_response(body: Buffer, *, detail: str = "") -> BrokerMetadata:
-    """Decode the answer to a metadata request. Raises: as above."""
+    """Decode the response to a metadata request. Raises: as above."""
     reader = _checked_reader(body, detail)
     return BrokerMetadata(
         broker_id=reader.int32(),
@@ -387,31 +387,31 @@ def decode_metadata_response(body: Buffer, *, detail: str = "") -> BrokerMetadat
 
 
 def encode_boundary_response(error: int, offset: int) -> bytes:
-    """Encode the answer to a boundary request: `int16 error | int64 offset`, -1 on error."""
+    """Encode the response to a boundary request: `int16 error | int64 offset`, -1 on error."""
     return frame(pack(">hq", error, offset))
 
 
 def decode_boundary_response(body: Buffer, *, detail: str = "") -> int:
-    """Decode the answer to a boundary request: the offset. Raises: as above."""
+    """Decode the response to a boundary request: the offset. Raises: as above."""
     return _checked_reader(body, detail).int64()
 
 
 def encode_append_times_response(answer: AppendTimesAnswer) -> bytes:
     """Encode `int16 0 | int64 end | int32 count | count x (int64 end offset | int64 time ms)`.
 
-    A time that is not known is -1. An error is answered with `encode_error_response`.
+    A time that is not known is -1. For an error, see `encode_error_response`.
     """
     numbers = [
         number
         for end_offset, time_ms in answer.runs
         for number in (end_offset, _UNKNOWN_TIME if time_ms is None else time_ms)
     ]
-    layout = f">hqi{len(numbers)}q"
-    return frame(pack(layout, ErrorCode.NONE, answer.end, len(answer.runs), *numbers))
+    struct_format = f">hqi{len(numbers)}q"
+    return frame(pack(struct_format, ErrorCode.NONE, answer.end, len(answer.runs), *numbers))
 
 
 def decode_append_times_response(body: Buffer, *, detail: str = "") -> AppendTimesAnswer:
-    """Decode the answer to an append times request. Raises: as above."""
+    """Decode the response to an append times request. Raises: as above."""
     reader = _checked_reader(body, detail)
     end = reader.int64()
     pairs = [(reader.int64(), reader.int64()) for _ in range(reader.count(reader.int32()))]
@@ -421,20 +421,20 @@ def decode_append_times_response(body: Buffer, *, detail: str = "") -> AppendTim
     )
 
 
-def _checked_reader(body: Buffer, detail: str) -> Reader:
-    reader = Reader(body)
+def _checked_reader(body: Buffer, detail: str) -> ByteReader:
+    reader = ByteReader(body)
     error = reader.int16()
     if error != ErrorCode.NONE:
         raise error_for(error, detail)
     return reader
 
 
-def _code(reader: Reader) -> int:
+def _code(reader: ByteReader) -> int:
     code = reader.int16()
     return ErrorCode(code) if code in ErrorCode._value2member_map_ else code
 
 
-def _topic_metadata(reader: Reader) -> TopicMetadata:
+def _topic_metadata(reader: ByteReader) -> TopicMetadata:
     topic, error, partition_count = reader.string(), _code(reader), reader.int32()
     partitions = tuple(
         PartitionMetadata(reader.int32(), reader.int64(), reader.int64(), reader.int64())

@@ -1,6 +1,6 @@
-"""Finding the next good message behind a damaged one.
+"""Finding the next good message after a damaged one.
 
-A message carries no mark that says "here I begin": only its length leads to the next. When a
+A message carries no marker of its start: only its length leads to the next. When a
 length is damaged the chain is lost, and the next message must be found among all positions by
 what can be checked: a length that fits, a known magic and codec, and the CRC.
 """
@@ -16,8 +16,8 @@ from hermes.protocol.wire import Buffer
 
 __all__ = ["find_after_damaged_length", "find_valid_message"]
 
-# What a search may spend on CRCs of candidates that turn out to be none, in bytes: to begin with,
-# and more for each byte searched. Only data made for the purpose comes near it.
+# What a search may spend on CRCs of false candidates, in bytes: initially, and more for each byte
+# searched. Only data made for the purpose comes near it.
 _FIRST_CREDIT_BYTES: Final = 64 * 1024 * 1024
 _CREDIT_PER_BYTE: Final = 64
 
@@ -28,25 +28,25 @@ _ZEROS: Final = bytes(_WINDOW_BYTES + 4)
 def find_valid_message(
     buffer: Buffer, start: int, *, end: int | None = None, max_message_bytes: int
 ) -> int | None:
-    """Find the next position at which a whole, intact message begins.
+    """Find the next position at which a whole, intact message starts.
 
-    The message at `start` may be good, then that is the answer. If it is damaged, the position
+    If the message at `start` is good, that is the result. If it is damaged, the position
     that its length leads to is preferred, since its payload may hold bytes that look like
     messages; unless its CRC proves that only the length is damaged, and where it ends. Without
-    such a lead every position is tried. Inner sets of compressed messages are not looked at.
+    such a lead every position is tried. Inner sets of compressed messages are not examined.
 
     The work is bounded by a multiple of the length searched, whatever the bytes are. Data made
-    to look like large messages everywhere may use it up; then small messages are still found.
+    to look like large messages everywhere may exhaust it; small messages are still found then.
 
     Args:
         buffer: holds the bytes; not modified. Bytes-like objects without a copy, a memoryview
             too.
-        start: where to begin.
+        start: where to start.
         end: where to stop; a message must end at or before it. None for the end of the buffer.
         max_message_bytes: no payload is larger than this.
 
     Returns:
-        A position >= start, or None when there is none.
+        A position >= start, or None if there is none.
     """
     end = len(buffer) if end is None else end
     search = _Search(buffer, end, max_message_bytes)
@@ -64,18 +64,18 @@ def find_after_damaged_length(
 ) -> int | None:
     """Find the message that follows one of which nothing but the length is damaged.
 
-    A message that claims more than was read is usually just that: not all there yet. It is
-    damaged for certain if its CRC is right up to a place where an intact message begins, or up to
-    the very end.
+    A message whose length exceeds what was read is usually just incomplete. It is certainly
+    damaged if its CRC is right up to a place where an intact message starts, or up to the very
+    end.
 
     Args:
         buffer: holds the bytes; not modified.
-        start: where the message in question begins.
+        start: where the message in question starts.
         end: where to stop; None for the end of the buffer.
         max_message_bytes: no payload is larger than this.
 
     Returns:
-        The position of the message that follows, or the end; None when there is no such place.
+        The position of the message that follows, or the end; None if there is no such place.
     """
     end = len(buffer) if end is None else end
     search = _Search(buffer, end, max_message_bytes)
@@ -94,7 +94,7 @@ class _Search:
         self._credit = _FIRST_CREDIT_BYTES
 
     def length(self, position: int) -> int | None:
-        """The length at a position if a message of it would be whole and not too large."""
+        """The length at a position, if such a message would be whole and not too large."""
         room = self._end - position - SIZE.size
         if room < HEADER_BYTES[0]:
             return None
@@ -117,17 +117,17 @@ class _Search:
             return False
         if magic and data[position + SIZE.size + 1] & CODEC_MASK == CODEC_MASK:
             return False
-        layout = MAGIC1 if magic else MAGIC0
-        payload = data[position + layout.size : position + SIZE.size + size]
-        return crc32(payload) == int(layout.unpack_from(data, position)[-1])
+        struct_format = MAGIC1 if magic else MAGIC0
+        payload = data[position + struct_format.size : position + SIZE.size + size]
+        return crc32(payload) == int(struct_format.unpack_from(data, position)[-1])
 
     def scan(self, start: int, end: int) -> Iterator[int]:
-        """Iterate over the positions in [start, end) at which an intact message begins."""
+        """Iterate over the positions in [start, end) at which an intact message starts."""
         view = memoryview(self._data)
         for window in range(start, end, _WINDOW_BYTES):
             self._credit += _WINDOW_BYTES * _CREDIT_PER_BYTE
             stop = min(window + _WINDOW_BYTES, end)
-            # What a file system leaves behind a crash is often zeros, gigabytes of them.
+            # What a file system leaves after a crash is often zeros, gigabytes of them.
             block = bytes(view[window : stop + 4])
             if block == _ZEROS[: len(block)]:
                 continue
@@ -144,7 +144,7 @@ class _Search:
     def after_damaged_length(self, start: int, lead: int) -> int | None:
         """Where, before `lead`, the message at `start` ends if only its length is damaged.
 
-        An intact message begins there, and the payload up to it has the right CRC; others may be
+        An intact message starts there, and the payload up to it has the right CRC; others may be
         part of the payload.
         """
         header = self._header(start)
@@ -165,16 +165,16 @@ class _Search:
         return header is not None and crc32(memoryview(self._data)[header[0] : end]) == header[1]
 
     def _header(self, start: int) -> tuple[int, int] | None:
-        """Where the payload of the message at `start` begins, whatever its length, and its CRC."""
+        """Where the payload of the message at `start` starts, whatever its length, and its CRC."""
         if self._end - start < MAGIC1.size or self._data[start + SIZE.size] not in (0, 1):
             return None
-        if not any(self._data[start : start + MAGIC0.size]):  # zeros, and no message at all
+        if not any(self._data[start : start + MAGIC0.size]):  # zeros, not a message
             return None
-        layout = MAGIC1 if self._data[start + SIZE.size] else MAGIC0
-        return start + layout.size, int(layout.unpack_from(self._data, start)[-1])
+        struct_format = MAGIC1 if self._data[start + SIZE.size] else MAGIC0
+        return start + struct_format.size, int(struct_format.unpack_from(self._data, start)[-1])
 
     def _spend(self, crc_bytes: int) -> bool:
-        """Whether there is credit for another CRC over that many bytes."""
+        """Whether credit is left for another CRC over that many bytes."""
         if crc_bytes > self._credit:
             return False
         self._credit -= crc_bytes

@@ -1,9 +1,9 @@
 """What a broker checks before it appends a message set: exactly what Kafka 0.7 checks.
 
-0.7 looks at a set twice. First at the sizes, on the surface: this is where a message that is too
-large makes it drop the set and keep the connection. Then at everything, inner sets included: this
-is where it closes the connection. The order shows when a set has several faults, so it is kept.
-Nearly every set has none, and is found good in a single pass.
+0.7 looks at a set twice. First at the sizes of outer messages: if one is too large, it drops
+the set and keeps the connection. Then at everything, inner sets included: if anything is wrong, it
+closes the connection. The order matters when a set has several faults, so it is kept. Nearly every
+set has none, and passes in a single pass.
 """
 
 from typing import NamedTuple
@@ -23,12 +23,12 @@ __all__ = ["SetCheck", "check_message_set", "check_plain_set"]
 
 
 class SetCheck(NamedTuple):
-    """What was found in a message set that may be appended.
+    """The result of checking a message set that may be appended.
 
     Attributes:
         valid_bytes: how long the prefix of whole messages is; only this is appended.
-        message_count: how many messages it holds, inner ones of compressed messages counted and
-            their wrappers not.
+        message_count: how many messages it holds, counting those inside compressed messages,
+            but not their wrappers.
         compressed: whether any message is compressed.
     """
 
@@ -38,23 +38,23 @@ class SetCheck(NamedTuple):
 
 
 def check_plain_set(message_set: Buffer, *, max_message_bytes: int) -> SetCheck | None:
-    """Check a message set if it is an ordinary one; all others are for `check_message_set`.
+    """Check a message set if it is plain; leave all others to `check_message_set`.
 
-    Ordinary means: whole and intact messages of magic 1, uncompressed and without attributes.
-    Nearly every set is. The work is bounded by the set's length, since nothing is expanded: at
-    most about a third of a microsecond for each 10 bytes, and much less when messages are larger.
-    A broker can do that much at once and leave other sets to a thread.
+    Plain means: whole and intact messages of magic 1, uncompressed and without attributes. Nearly
+    every set is. The work is bounded by the set's length, since nothing is expanded: in Python, at
+    most about a third of a microsecond per 10 bytes, and much less when messages are larger. A
+    broker can do that much inline and leave other sets to a thread.
 
     Args:
         message_set: the bytes; not modified.
-        max_message_bytes: the largest payload allowed; at least 0.
+        max_message_bytes: the largest payload allowed; 0 or more.
 
     Returns:
-        What `check_message_set` would return, or None if the set is empty or anything about it
-        is out of the ordinary; it may be a good set nevertheless.
+        What `check_message_set` would return, or None if the set is empty or not plain; it may
+        be a good set nevertheless.
 
     Raises:
-        MessageTooLargeError: the set is ordinary, but for a payload that is too large.
+        MessageTooLargeError: the set is plain, but a payload is too large.
     """
     data = message_set if isinstance(message_set, bytes) else memoryview(message_set)
     end = len(data)
@@ -77,10 +77,10 @@ def check_message_set(
 
     Args:
         message_set: the bytes; not modified.
-        max_message_bytes: the largest payload allowed, of outer messages only; at least 0.
+        max_message_bytes: the largest payload allowed, of outer messages only; 0 or more.
         max_expanded_bytes: what the compressed messages of the set may expand to, all together
             and over all levels of nesting. Each compressed message, and each gzip member and
-            snappy block within, counts for at least `MIN_CHARGE_BYTES`.
+            snappy block within, is charged at least `MIN_CHARGE_BYTES`.
 
     Returns:
         What may be appended. An incomplete message at the end is no fault unless it is the first.
@@ -109,7 +109,7 @@ def _check_sizes(data: Buffer, max_message_bytes: int) -> int:
         if following > end:
             if position == 0:
                 raise InvalidMessageError(
-                    f"the first message has {size} bytes, {end - SIZE.size} are there", offset=0
+                    f"the first message has {size} bytes, {end - SIZE.size} were sent", offset=0
                 )
             break
         magic = data[position + SIZE.size] if size else -1

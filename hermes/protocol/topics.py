@@ -1,7 +1,7 @@
 """Which topic names are allowed.
 
-Source: Kafka 0.7's TopicNameValidator. What 0.7 accepts can always be fetched; a topic that is
-created must also fit the file system and ZooKeeper, on both of which 0.7 fails later.
+Source: Kafka 0.7's TopicNameValidator. What 0.7 accepts can always be fetched; a new topic must
+also suit the file system and ZooKeeper, with both of which 0.7 fails later.
 """
 
 import re
@@ -26,8 +26,8 @@ def check_topic_name(name: str, max_length: int = 255) -> None:
         max_length: the most characters, counted as Java does: those above U+FFFF count twice.
 
     Raises:
-        InvalidTopicError: the text says what is wrong. 0.7 answers a fetch with -1 and closes
-            after a produce.
+        InvalidTopicError: its message says what is wrong. 0.7 responds to a fetch with -1 and
+            closes after a produce.
     """
     if not name:
         raise InvalidTopicError("a topic's name can't be empty")
@@ -54,7 +54,7 @@ def check_new_topic_name(name: str, max_length: int = 255, longest_suffix: int =
             directory names, in bytes; 2 for up to ten partitions.
 
     Raises:
-        InvalidTopicError: the text says what is wrong; nothing may be created.
+        InvalidTopicError: its message says what is wrong; nothing may be created.
     """
     check_topic_name(name, max_length)
     if refused := _REFUSED_BY_ZOOKEEPER.search(name):

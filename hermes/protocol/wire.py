@@ -1,6 +1,6 @@
 """The primitive types of the wire: big-endian integers, and strings with an int16 length.
 
-Source: Kafka 0.7. A `Reader` walks a request or an answer and refuses whatever does not fit.
+Source: Kafka 0.7. A `ByteReader` walks a request or a response and refuses whatever does not fit.
 """
 
 import struct
@@ -9,7 +9,7 @@ from typing import Final, TypeAlias
 from hermes.errors import LocalProtocolError, RemoteProtocolError
 from hermes.quoting import quoted
 
-__all__ = ["Buffer", "Reader", "encode_string", "frame", "pack"]
+__all__ = ["Buffer", "ByteReader", "encode_string", "frame", "pack"]
 
 #: What bytes may come in. A memoryview keeps the whole object beneath it alive.
 Buffer: TypeAlias = bytes | bytearray | memoryview
@@ -20,12 +20,12 @@ _INT64: Final = struct.Struct(">q")
 _MAX_STRING_BYTES: Final = 0x7FFF
 
 
-def pack(layout: str, *values: int) -> bytes:
+def pack(struct_format: str, *values: int) -> bytes:
     """Pack integers.
 
     Args:
-        layout: a struct layout that begins with ">".
-        values: one for each letter.
+        struct_format: as `struct` has it, starting with ">".
+        values: one per letter.
 
     Returns:
         A new bytes object.
@@ -34,7 +34,7 @@ def pack(layout: str, *values: int) -> bytes:
         LocalProtocolError: a value does not fit its place on the wire; nothing can be sent.
     """
     try:
-        return struct.pack(layout, *values)
+        return struct.pack(struct_format, *values)
     except struct.error as error:
         raise LocalProtocolError(f"{values} do not fit the wire: {error}") from error
 
@@ -75,8 +75,8 @@ def encode_string(text: str) -> bytes:
     return _INT16.pack(len(data)) + data
 
 
-class Reader:
-    """Reads values one after the other; what is missing raises `RemoteProtocolError`.
+class ByteReader:
+    """Reads values one after another; whatever is missing raises `RemoteProtocolError`.
 
     Attributes:
         position: where the next value starts.
@@ -105,22 +105,23 @@ class Reader:
         """Read a signed 64-bit integer."""
         return self._number(_INT64)
 
-    def _number(self, layout: struct.Struct) -> int:
-        return self.numbers(layout)[0]
+    def _number(self, struct_format: struct.Struct) -> int:
+        return self.numbers(struct_format)[0]
 
-    def numbers(self, layout: struct.Struct) -> tuple[int, ...]:
+    def numbers(self, struct_format: struct.Struct) -> tuple[int, ...]:
         """Read several integers at once, which costs about as much as one.
 
         Args:
-            layout: big-endian integers and nothing else.
+            struct_format: big-endian integers and nothing else.
         """
         try:
-            values: tuple[int, ...] = layout.unpack_from(self._view, self.position)
+            values: tuple[int, ...] = struct_format.unpack_from(self._view, self.position)
         except struct.error:
             raise RemoteProtocolError(
-                f"{self.remaining} bytes are left where integers of {layout.size} bytes belong"
+                f"{self.remaining} bytes are left where integers of {struct_format.size} bytes "
+                "belong"
             ) from None
-        self.position += layout.size
+        self.position += struct_format.size
         return values
 
     def string_or_none(self) -> str | None:
@@ -132,7 +133,7 @@ class Reader:
         return None if length < 0 else str(self.take(length), "utf-8", "replace")
 
     def string(self) -> str:
-        """Read a string that must be there."""
+        """Read a string that must not be null."""
         text = self.string_or_none()
         if text is None:
             raise RemoteProtocolError("a string has a negative length")

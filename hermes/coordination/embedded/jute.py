@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection
 from typing import Final, TypeVar
 
 from hermes.errors import RemoteProtocolError
-from hermes.protocol.wire import Reader
+from hermes.protocol.wire import ByteReader
 
 __all__ = ["NULL", "JuteReader", "encode_buffer", "encode_string", "encode_vector"]
 
@@ -24,7 +24,7 @@ NULL: Final = _INT.pack(-1)
 _Element = TypeVar("_Element")
 
 
-class JuteReader(Reader):
+class JuteReader(ByteReader):
     """Reads values one after the other; what is missing raises `RemoteProtocolError`."""
 
     __slots__ = ()
