@@ -25,7 +25,7 @@ class _Answers(asyncio.BufferedProtocol):
     """One connection: answers in request order, one request at a time.
 
     Args:
-        address: for messages to people.
+        address: used in errors.
         max_response_bytes: an answer that claims more is refused.
 
     Attributes:
@@ -43,7 +43,7 @@ class _Answers(asyncio.BufferedProtocol):
 
     @property
     def is_idle(self) -> bool:
-        """Whether it may be used for another request: nothing may have come unasked for."""
+        """Whether it may be used for another request: no unsolicited bytes have arrived."""
         return self._is_open and not self._poll.poll(0)
 
     def call(self, request: bytes) -> "asyncio.Future[bytearray]":
@@ -69,7 +69,7 @@ class _Answers(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         if self._waiting is None:
-            self.drop()  # bytes that nobody asked for: whatever follows can't be trusted
+            self.drop()  # unsolicited bytes: whatever follows can't be trusted
             return
         self._received += nbytes
         if self._received < self._wanted:

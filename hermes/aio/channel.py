@@ -30,7 +30,7 @@ class AsyncConnection(Protocol):
 
         Raises:
             BrokerUnavailableError, BrokerTimeoutError, RemoteProtocolError: as
-                `hermes.client.BrokerConnection.call`. The connection is gone then.
+                `hermes.client.BrokerConnection.call`. The connection is closed then.
         """
 
     async def sleep(self, seconds: float) -> None:
@@ -44,7 +44,7 @@ class AsyncConnection(Protocol):
 
 
 class AsyncChannel:
-    """A connection, what the broker behind it can do, and conversations over it.
+    """A connection, what the broker at its other end supports, and conversations over it.
 
     Args:
         connection: the channel's own from now on.

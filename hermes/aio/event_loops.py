@@ -39,7 +39,7 @@ class EventLoop(ABC):
 
     @abstractmethod
     def current_task(self) -> object:
-        """What tells the code that runs now from other tasks."""
+        """An object that identifies the running task."""
 
     @abstractmethod
     def signal(self) -> Signal:

@@ -1,7 +1,7 @@
 """Consumers in groups for event loops: the members of `hermes.client.groups`, awaited.
 
-There is no second membership: joining, rebalancing and fetching ahead go on in the threads of the
-blocking connector, and what they have fetched is taken by the loop without waiting. What depends on
+Joining, rebalancing and fetching ahead are done by the threads of the blocking connector; the loop
+takes what they have fetched without waiting. What depends on
 the kind of loop is in `hermes.aio.event_loops`; Twisted's connector is in `hermes.aio.twisted`.
 """
 
@@ -22,14 +22,14 @@ from hermes.errors import ClientError
 
 __all__ = ["AsyncRebalanceListener", "BaseConnector", "Connector", "Consumer", "MessageStream"]
 
-# How soon a stream checks again whether its session lives; nothing tells it.
+# How often a waiting stream checks whether its session lives; nothing notifies it.
 _LEASE_CHECK_SECONDS: Final = 0.1
-# After so many messages that were there at once, other tasks of the loop run.
+# After this many messages without waiting, other tasks of the loop run.
 _MESSAGES_AT_ONCE: Final = 64
 
 
 class AsyncRebalanceListener(Protocol):
-    """Hears of partitions that come and go, in the event loop. Methods may be coroutines.
+    """Is notified of rebalances, in the event loop. Methods may be coroutines.
 
     A release waits for it, for as long as a session's timeout: don't take long.
 
@@ -52,8 +52,8 @@ class AsyncRebalanceListener(Protocol):
 class MessageStream:
     """An asynchronous iterator over messages; see `hermes.client.groups.MessageStream`.
 
-    One task at a time iterates. Asking for the next message says that the last one is finished
-    with. It ends when the connector is shut down.
+    One task at a time iterates. Asking for the next message means that the application has finished
+    with the last one. It ends when the connector is shut down.
 
     Example:
         async for message, topic, partition, offset, *_ in stream:
@@ -77,7 +77,7 @@ class MessageStream:
 
     @property
     def name(self) -> str:
-        """For messages to people."""
+        """Its name in errors."""
         return self._stream.name
 
     def __aiter__(self) -> Self:
@@ -97,7 +97,7 @@ class MessageStream:
         return found if found is not None else await self._wait()
 
     def partitions(self) -> list[tuple[str, BrokerPartition]]:
-        """What the stream owns now."""
+        """The partitions that the stream owns now."""
         return self._stream.partitions()
 
     def pause(self, *partitions: tuple[str, BrokerPartition]) -> None:
@@ -134,7 +134,7 @@ class MessageStream:
     async def _wait_for_news(self, seconds: float) -> None:
         self._waiting = signal = self._loop.signal()
         try:
-            # What came between the look and now told nobody.
+            # What arrived between the poll and now notified nobody.
             if not self._stream.has_news():
                 await signal.wait(seconds)
         finally:
@@ -200,16 +200,16 @@ class BaseConnector:
     async def create_message_streams_by_filter(
         self, topic_filter: TopicFilter, count: int = 1
     ) -> list[MessageStream]:
-        """Join the group for all topics that a list allows; see the blocking connector."""
+        """Join the group for all topics that a filter allows; see the blocking connector."""
         connector, loop = self._started()
         create = connector.create_message_streams_by_filter
         return [self._stream(each) for each in await loop.in_thread(create, topic_filter, count)]
 
     async def commit_offsets(self) -> None:
-        """Store how far the application has come.
+        """Store how far the application has got.
 
-        Messages count that it has finished with; and the one in the hands of the task that calls,
-        since that task says so.
+        That includes all messages that it has finished with, and the one in the hands of the
+        calling task.
 
         Raises:
             CoordinationUnavailableError: ZooKeeper does not answer; some may be stored.
@@ -307,7 +307,7 @@ class Connector(BaseConnector):
 
 
 class Consumer:
-    """Where consumers in groups come from, for asyncio; see `Connector`.
+    """Creates consumers in groups, for asyncio; see `Connector`.
 
     Example:
         async with Consumer.create(config) as connector:
@@ -320,6 +320,6 @@ class Consumer:
 
         Args:
             config: what the consumer does.
-            listener: hears of rebalances.
+            listener: is notified of rebalances.
         """
         return Connector(config, listener)

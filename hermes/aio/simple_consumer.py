@@ -1,7 +1,7 @@
-"""The asynchronous twin of `hermes.SimpleConsumer`: the same conversations, awaited.
+"""`hermes.SimpleConsumer` for event loops: the same conversations, awaited.
 
-What a consumer does is in `BaseConsumer`, which awaits nothing but its connection; the consumer
-for asyncio is here, the one for Twisted in `hermes.aio.twisted`.
+`BaseConsumer` awaits nothing but its connection; the consumer for asyncio is here, the one for
+Twisted in `hermes.aio.twisted`.
 """
 
 import time
@@ -46,7 +46,7 @@ class BaseConsumer:
 
     Args:
         connection: the consumer's own from now on.
-        options: what beside the address was given.
+        options: the other settings.
     """
 
     def __init__(self, connection: AsyncConnection, options: "ConsumerOptions") -> None:
@@ -64,7 +64,7 @@ class BaseConsumer:
 
     @property
     def skipped_count(self) -> int:
-        """How many damaged stretches iterations over this consumer's sets have stepped over."""
+        """How many damaged stretches iterations over this consumer's sets have skipped."""
         return self._skipped_count
 
     async def fetch(self, request: FetchRequest) -> MessageSet:
@@ -209,14 +209,14 @@ class _Following(core.AsyncSupply[MessageAndOffset]):
                 return found
             left = asked + wait_seconds - time.monotonic()
             if not len(result.messages) and left > 0:
-                # A broker that says so at once is not asked again at once.
+                # A broker that doesn't wait is not asked again at once.
                 await self._sleep(left)
             self._request = replace(self._request, offset=result.messages.next_offset)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerOptions:
-    """What the twins take beside the address; the meaning is that of `hermes.SimpleConsumer`.
+    """The options of asynchronous consumers; they mean what they mean to `hermes.SimpleConsumer`.
 
     Attributes:
         timeout_seconds: the longest that one request may take, above 0.
@@ -224,8 +224,8 @@ class ConsumerOptions:
         max_fetch_bytes: how far a fetch grows to hold one message.
         on_corrupt: "raise" or "skip".
         max_expanded_bytes: what one compressed message may expand to.
-        supports_hermes_requests: whether the broker answers Hermes' own requests; None finds out.
-        poll_interval_ms: how often to ask a broker that can't make a fetch wait.
+        supports_hermes_requests: whether the broker answers Hermes' own requests; None asks it.
+        poll_interval_ms: how often to poll a broker without long polls.
 
     Raises:
         ConfigError: one is out of range; the text names it.
@@ -248,7 +248,7 @@ class ConsumerOptions:
 
     @property
     def max_response_bytes(self) -> int:
-        """The largest answer that these settings can lead to, and some room."""
+        """The largest response that these settings allow."""
         return max(2 * self.max_fetch_bytes, DEFAULT_MAX_RESPONSE_BYTES)
 
 

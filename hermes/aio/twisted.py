@@ -84,7 +84,7 @@ class _Answers(protocol.Protocol):
         if body is None:
             return
         if self._waiting is None or self._receiver.buffered_bytes:
-            self.drop()  # bytes that nobody asked for: whatever follows can't be trusted
+            self.drop()  # unsolicited bytes: whatever follows can't be trusted
         self._fire(body)
 
     def connectionLost(self, reason: Failure = protocol.connectionDone) -> None:
@@ -305,7 +305,7 @@ class Connector(BaseConnector):
 
 
 class Consumer:
-    """Where consumers in groups come from, for Twisted; see `Connector`."""
+    """Creates consumers in groups, for Twisted; see `Connector`."""
 
     @staticmethod
     def create(

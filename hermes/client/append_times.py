@@ -1,4 +1,4 @@
-"""When the messages of a partition were appended: the question, asked until it is answered."""
+"""When the messages of a partition were appended: requests repeated until the range is covered."""
 
 from functools import partial
 from typing import NamedTuple
@@ -29,7 +29,7 @@ class AppendTime(NamedTuple):
 def append_times(
     topic: str, partition: int, start: int, end: int, interval_ms: int
 ) -> Conversation[list[AppendTime]]:
-    """See `SimpleConsumer.append_times`. An answer tells a part; the next goes on from there."""
+    """See `SimpleConsumer.append_times`. A response covers a part; the next resumes there."""
     check_partition(topic, partition)
     for name, value in (("start", start), ("end", end), ("interval_ms", interval_ms)):
         check_number(name, value)

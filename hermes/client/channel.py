@@ -15,7 +15,7 @@ R = TypeVar("R")
 
 
 class Channel:
-    """A connection, what the broker behind it can do, and conversations over it.
+    """A connection, what the broker at its other end supports, and conversations over it.
 
     Threads may share it; their conversations then alternate step by step.
 
@@ -48,7 +48,7 @@ class Channel:
         """Hold a conversation and return what it returns, or raise what it raises.
 
         Args:
-            conversation: what to say.
+            conversation: the operation.
             timeout_seconds: the longest that each of its requests may take, above 0; None for the
                 connection's own.
         """

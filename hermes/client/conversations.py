@@ -1,13 +1,12 @@
-"""What is said to a broker, without saying it: generators that yield requests and get answers.
+"""Operations on a broker as generators that yield requests and receive responses: sans-I/O.
 
-Owns what takes more than one request: learning what a broker can do, waiting on brokers that
-can't make a fetch wait, proving that unanswered requests were read. Fetching messages has a module
-of its own, `fetching`. Knows no socket, no clock and no thread: a driver performs each step
-(blocking in `channel`, awaiting in `hermes.aio`) and sends the outcome in, so that every kind of
-client shares one copy of this.
+Owns operations of more than one request: learning what a broker supports, and proving that
+unanswered requests were read. Fetching messages has a module of its own, `fetching`. Knows no
+socket, no clock and no thread: a driver performs each step (blocking in `channel`, awaiting in
+`hermes.aio`) and sends the outcome in, so that all kinds of clients share one implementation.
 
-A step is an `Exchange` (send a request, decode its answer) or a `Pause`. An exception of a step is
-thrown in; most conversations let it pass.
+A step is an `Exchange` (send a request, decode its response) or a `Pause`. An exception of a step
+is thrown in; most conversations let it propagate.
 """
 
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -77,10 +76,10 @@ class Exchange(Generic[T]):
 
     Attributes:
         request: the encoded request, size prefix included.
-        decode: turns the answer's body into what the conversation wants.
+        decode: turns the response's body into the conversation's value.
         repeatable: whether a driver may send it again over a new connection when the old one
             breaks: true for whatever changes nothing on the broker.
-        extra_seconds: how long the broker may take on purpose, on top of the driver's timeout.
+        extra_seconds: how long the broker may wait on purpose, on top of the driver's timeout.
         changes: whether it changes something, and so nothing may overtake it, not even when its
             answer is late.
     """
@@ -108,7 +107,7 @@ Conversation: TypeAlias = Generator[Step, Any, R]
 
 
 def named(topic: str, partition: int) -> str:
-    """Name a partition the way the errors do."""
+    """A partition's name, as errors show it."""
     return f"topic {topic!r} partition {partition}"
 
 
@@ -170,7 +169,7 @@ def _ask_versions() -> Conversation[Mapping[int, int]]:
 
 
 def barrier() -> Conversation[None]:
-    """Have something answered, which proves that what was sent before was read.
+    """Get a response, which proves that everything sent before was read.
 
     Works with every broker: requests of a connection are carried out in order, and 0.7 answers
     this one too. The step is not repeatable, since on a new connection it would prove nothing.
@@ -228,7 +227,7 @@ def boundary_before(topic: str, partition: int, offset: int) -> Conversation[int
 
 
 def coordination() -> Conversation[str]:
-    """Ask where coordination is, as the broker says it; see `SimpleConsumer.coordination`."""
+    """Ask for the broker's own answer; see `SimpleConsumer.coordination`."""
     connect: str = yield Exchange(CoordinationRequest().encode(), decode_coordination_response)
     return connect
 

@@ -1,8 +1,8 @@
-"""Fetching messages as conversations: sets that fit, damage that is named, waits that end.
+"""Fetching messages as conversations: large messages, damaged ones, and waiting for new ones.
 
-A fetch returns whole messages or says why not. Three things may stand in the way of the first
-message, and only more requests tell them apart: it is larger than the fetch (ask for more), larger
-than the client wants to hold (an error), or damaged (find the next good one).
+A fetch returns whole messages, or raises the reason why it can't. The first message may be larger
+than the fetch (then more is fetched), larger than the client accepts (an error), or damaged (then
+the next good one is looked for); only more requests tell which.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -64,7 +64,7 @@ class FetchRules:
         max_fetch_bytes: how far a fetch may grow to hold one message.
         on_corrupt: "raise" or "skip", see `MessageSet`.
         max_expanded_bytes: what one compressed message may expand to.
-        count_skipped: told how many damaged stretches an iteration stepped over.
+        count_skipped: called with the number of damaged stretches that an iteration skipped.
     """
 
     max_fetch_bytes: int = DEFAULT_MAX_FETCH_BYTES
@@ -277,10 +277,10 @@ def _settled(data: Buffer, request: FetchRequest, rules: FetchRules, largest: in
             offset=request.offset,
             size_bytes=size,
         )
-    return _behind_damage(data, request, rules)
+    return _after_damage(data, request, rules)
 
 
-def _behind_damage(data: Buffer, request: FetchRequest, rules: FetchRules) -> MessageSet:
+def _after_damage(data: Buffer, request: FetchRequest, rules: FetchRules) -> MessageSet:
     """Deal with a first message that claims more bytes than the log has."""
     found = _next_good(data)
     if found is not None and rules.on_corrupt == "skip":

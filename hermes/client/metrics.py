@@ -1,4 +1,4 @@
-"""What a producer counts, and how a snapshot of it looks."""
+"""What a producer counts, and snapshots of it."""
 
 import threading
 from dataclasses import dataclass

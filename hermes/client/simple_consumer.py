@@ -1,4 +1,4 @@
-"""The consumer that knows one broker and keeps no state: where to read is the caller's business."""
+"""The consumer of one broker, without state: callers keep their own offsets."""
 
 import threading
 from collections.abc import Sequence
@@ -39,13 +39,13 @@ __all__ = ["SimpleConsumer"]
 class SimpleConsumer:
     """Reads partitions of one broker: Hermes or Kafka 0.7.
 
-    Connects on first use, again after failures; what is asked here changes nothing on a broker
-    (but for `delete_topic`), so it is asked a second time when the connection breaks. Threads may
-    share a consumer.
+    Connects on first use, and again after failures. Requests change nothing on a broker (except
+    `delete_topic`), so they are repeated once if the connection breaks. Threads may share a
+    consumer.
 
-    Every method raises, beside what it names itself: BrokerUnavailableError (no connection),
-    BrokerTimeoutError (no answer in time), RemoteProtocolError (nonsense as answer), and the
-    BrokerError of the code that the broker answered with.
+    Every method raises, besides the errors that it documents: BrokerUnavailableError (no
+    connection), BrokerTimeoutError (no response in time), RemoteProtocolError (a malformed
+    response), and the BrokerError of the code that the broker responded with.
 
     Example:
         with SimpleConsumer("localhost", 9092) as consumer:
@@ -62,11 +62,11 @@ class SimpleConsumer:
         max_fetch_bytes: how far a fetch grows by itself to hold a message that is larger than
             its max_size; 1 or more.
         on_corrupt: what iterating over fetched messages does at a damaged one: "raise"
-            InvalidMessageError, or "skip" to the next good one and count.
+            InvalidMessageError, or "skip" to the next good one and count it.
         max_expanded_bytes: what one compressed message may expand to.
-        supports_hermes_requests: whether the broker answers Hermes' own requests. None finds out
-            when it first matters; False for a Kafka 0.7, whose log stays free of the question.
-        poll_interval_ms: how often `fetch_waiting` asks a broker that can't wait itself, above 0.
+        supports_hermes_requests: whether the broker answers Hermes' own requests. None asks it
+            when that first matters; False for a Kafka 0.7, which would log the unknown request.
+        poll_interval_ms: how often `fetch_waiting` polls a broker without long polls, above 0.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class SimpleConsumer:
 
     @property
     def skipped_count(self) -> int:
-        """How many damaged stretches iterations over this consumer's sets have stepped over."""
+        """How many damaged stretches iterations over this consumer's sets have skipped."""
         return self._skipped_count
 
     def supports(self, request_type: int) -> bool:
@@ -127,10 +127,10 @@ class SimpleConsumer:
                 more is fetched, up to `max_fetch_bytes`.
 
         Returns:
-            The messages, to be iterated over: pairs of a `Message` and the offset to go on from.
+            The messages, to be iterated over: pairs of a `Message` and the offset to resume at.
             Empty at the end of the partition, and for partitions that were never written to. A
             damaged message raises InvalidMessageError while iterating, with its `offset` and the
-            `next_offset` to pass over it.
+            `next_offset` after it.
 
         Raises:
             OffsetOutOfRangeBrokerError: below the earliest or beyond the latest offset.
@@ -155,7 +155,7 @@ class SimpleConsumer:
 
         Returns:
             A result for each, in their order. Iterating over one gives its messages or raises its
-            error; one that failed leaves the others as they are.
+            error; a failure of one doesn't affect the others.
         """
         return self._channel.run(multifetch(requests, self._rules))
 
@@ -164,16 +164,16 @@ class SimpleConsumer:
     ) -> list[FetchResult]:
         """Fetch from several partitions, waiting for messages when there are none yet.
 
-        A Hermes broker answers within milliseconds of a message becoming readable; one of Kafka
-        0.7 is asked again every `poll_interval_ms`.
+        A Hermes broker responds within milliseconds of a message becoming readable; one of Kafka
+        0.7 is polled every `poll_interval_ms`.
 
         Args:
             requests: up to 32,767, see `fetch`.
-            max_wait_ms: how long to wait at most; 0 answers at once.
+            max_wait_ms: how long to wait at most; 0 returns at once.
             min_bytes: how many bytes of messages, over all requests, end the wait.
 
         Returns:
-            As `multifetch`, with each partition's `high_watermark` where the broker tells it.
+            As `multifetch`, with each partition's `high_watermark` if the broker reports it.
         """
         if self.supports(WaitingFetchRequest.TYPE):
             waiting = waiting_fetch(requests, max_wait_ms, min_bytes, self._rules)
@@ -260,12 +260,12 @@ class SimpleConsumer:
         Returns:
             The whole range, in order and without holes; neighbours differ in time. Stretches
             begin and end where messages do, if the range does. Their time is that of the broker's
-            clock, or None where it is not known: what Kafka wrote, or what a crash came in upon.
+            clock, or None where it is not known: for data from Kafka, or when a crash lost it.
             Empty when `end` is not after `start`.
 
         Raises:
             OffsetOutOfRangeBrokerError: the start is below the earliest or beyond the latest
-                offset, or has come to be while this was asking.
+                offset, or it became so meanwhile.
             WrongPartitionError: the topic has no such partition.
             ConfigError: interval_ms is below 1.
             UnsupportedRequestVersionError: it is a broker of Kafka 0.7.
@@ -298,7 +298,7 @@ class SimpleConsumer:
         """Delete a topic on this broker, with all its messages.
 
         Raises:
-            UnknownTopicError: there is no such topic (any more).
+            UnknownTopicError: the topic doesn't exist (any more).
             UnsupportedRequestVersionError: it is a broker of Kafka 0.7.
         """
         self._channel.require(DeleteTopicRequest.TYPE, "deleting a topic")

@@ -1,12 +1,12 @@
 """Consumers that share topics as a group, through ZooKeeper.
 
 config      what a consumer does
-claims      one partition that a stream owns: what is fetched, handed out, finished
+claims      one partition that a stream owns: fetched, handed out, finished
 streams     blocking iterators over the partitions of one stream
-fetchers    a thread for each broker that fills them
+fetchers    a thread per broker that fetches for them
 ownership   owners and offsets in ZooKeeper, fenced
-membership  a thread that keeps what is owned in step with the group
-connector   what applications hold in their hands
+membership  a thread that keeps a consumer's partitions in step with the group
+connector   the API for applications
 """
 
 from hermes.client.groups.config import ConsumerConfig

@@ -66,7 +66,7 @@ class Claim:
     Args:
         topic: the topic.
         partition: the partition.
-        stream_id: the stream, as it stands in ZooKeeper.
+        stream_id: the stream's name in ZooKeeper.
         lock: the condition of the stream. Notifying all on it closes the open run.
         lease: of the session in which the partition is owned.
 
@@ -75,10 +75,10 @@ class Claim:
         offset_version: the version of the offset's node; None while there is no node.
         committed: the offset in ZooKeeper; None while there is none.
         fetch_offset: where to fetch next; None until that is known.
-        epoch: counts seeks, so that what was fetched before one is not taken for what comes after.
-        failure: what the stream raises; nothing is fetched any more.
-        needs_iteration: a fetch can't go on before the application has taken what was fetched,
-            since only iterating finds its end.
+        epoch: counts seeks, so that data fetched before one is not taken for data after it.
+        failure: what the stream raises; nothing more is fetched.
+        needs_iteration: the next fetch has to wait until the application has consumed the last
+            one, since only iterating finds its end.
     """
 
     def __init__(
@@ -197,9 +197,9 @@ class Claim:
         """Get the messages to hand out next, with the lock held.
 
         Returns:
-            An iterator with one message at least, as yet undecoded. The reader may go on with it
-            without the lock for as long as it isn't closed and the lease is held: both are looked
-            at before each message. None when there is no message, or the lease isn't held.
+            An iterator with at least one message, not yet decoded. The reader may continue with it
+            without the lock while the run isn't closed and the lease is held, both of which it
+            checks before each message. None if there is no message, or the lease isn't held.
 
         Raises:
             InvalidMessageError, ExpandedTooLargeError: the next message is damaged.
@@ -220,12 +220,12 @@ class Claim:
         return None
 
     def is_ready(self) -> bool:
-        """Whether there may be something to hand out, or to say; with the lock held."""
+        """Whether there may be a message to hand out, or an error to raise; with the lock held."""
         can_go = bool(self._chunks) and not self.is_paused and self.is_held()
         return not self.is_revoked and (can_go or self.failure is not None)
 
     def finish(self) -> None:
-        """The application is done with the message in its hands; with the lock held."""
+        """The application has finished with the message in its hands; with the lock held."""
         self._count()
         if self._in_hands is not None and not self.is_lost:
             self._finished = self._in_hands
@@ -252,7 +252,7 @@ class Claim:
     def _drop_first(self) -> None:
         chunk = self._chunks.popleft()
         self._buffered_bytes -= chunk.size_bytes
-        # Also when the set held no message at all (empty compressed ones): it is passed.
+        # Also when the set held no message at all (only empty compressed ones).
         self._position = max(self._position, chunk.messages.next_offset)
         if self._in_hands is None:
             self._finished = max(self._finished, self._position)

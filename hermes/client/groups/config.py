@@ -62,7 +62,7 @@ class ConsumerConfig:
         zookeeper_session_timeout: how long a member may be out of contact before others take over
             its partitions.
         zookeeper_connection_timeout: how long to wait for the first connection to ZooKeeper.
-        supports_hermes_requests: whether brokers answer Hermes' own requests; None finds out.
+        supports_hermes_requests: whether brokers answer Hermes' own requests; None asks them.
 
     Durations are strings ("500ms", "2s") or numbers of milliseconds, as in Kafka 0.7.
 

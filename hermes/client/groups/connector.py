@@ -1,4 +1,4 @@
-"""What applications hold in their hands: a consumer's connection to its group."""
+"""The consumer group API: a consumer's connection to its group."""
 
 import socket
 import threading
@@ -26,13 +26,13 @@ __all__ = ["Connector", "Consumer", "RebalanceListener"]
 
 
 class RebalanceListener(Protocol):
-    """Hears of partitions that come and go, in a thread of the connector's; must not take long."""
+    """Is notified of rebalances, in a thread of the connector's; must not take long."""
 
     def before_release(self, partitions: Sequence[tuple[str, BrokerPartition]]) -> None:
-        """These are about to be given up; none of their messages is handed out any more.
+        """These are about to be released; none of their messages is handed out any more.
 
-        The place to store what belongs to their messages, or to call `commit_offsets`. It is
-        not called for partitions that are lost with the session.
+        The place to store results of their messages, or to call `commit_offsets`. It is not
+        called for partitions that are lost with the session.
         """
 
     def after_take(self, partitions: Sequence[tuple[str, BrokerPartition]]) -> None:
@@ -40,7 +40,7 @@ class RebalanceListener(Protocol):
 
 
 class Consumer:
-    """Where consumers in groups come from.
+    """Creates consumers in groups.
 
     Example:
         config = ConsumerConfig(group="search", zookeeper_connect="localhost:2181")
@@ -56,7 +56,7 @@ class Consumer:
 
         Args:
             config: what the consumer does.
-            listener: hears of rebalances.
+            listener: is notified of rebalances.
 
         Raises:
             CoordinationUnavailableError: ZooKeeper can't be reached.
@@ -68,12 +68,12 @@ class Consumer:
 class Connector:
     """One member of a group, from its creation to its shutdown. Threads may share it.
 
-    Offsets are committed of messages that the application has finished with, that is once it has
-    asked for the next one of the stream.
+    Offsets are committed for messages that the application has finished with: those after which it
+    has asked the stream for the next one.
 
     Args:
         config: what it does.
-        listener: hears of rebalances.
+        listener: is notified of rebalances.
     """
 
     def __init__(self, config: ConsumerConfig, listener: RebalanceListener | None = None) -> None:
@@ -116,7 +116,7 @@ class Connector:
 
         Raises:
             ClientError: streams were created before; a connector does that once.
-            IdInUseError: the configured consumer_id belongs to another that lives.
+            IdInUseError: another live consumer has the configured consumer_id.
         """
         if not isinstance(streams, Mapping):
             raise ArgumentError(
@@ -140,7 +140,7 @@ class Connector:
     def create_message_streams_by_filter(
         self, topic_filter: TopicFilter, count: int = 1
     ) -> list[MessageStream]:
-        """Join the group for all topics that a list allows, also those that are yet to come.
+        """Join the group for all topics that a filter allows, also those created later.
 
         Args:
             topic_filter: a `Whitelist` or a `Blacklist`.
@@ -156,10 +156,10 @@ class Connector:
         return made
 
     def commit_offsets(self) -> None:
-        """Store how far the application has come.
+        """Store how far the application has got.
 
-        Messages count that it has finished with; and the one in the hands of the thread that
-        calls, since that thread says so.
+        That includes all messages that it has finished with, and the one in the hands of the
+        calling thread.
 
         Raises:
             CoordinationUnavailableError: ZooKeeper does not answer; some may be stored.
@@ -168,11 +168,11 @@ class Connector:
         self.commit_finished()
 
     def commit_finished(self) -> None:
-        """As `commit_offsets`, without anybody's word for the message in its hands."""
+        """As `commit_offsets`, without the message in anybody's hands."""
         self._members().commit()
 
     def finish(self, reader: object) -> None:
-        """Count the messages in a reader's hands as finished, as it says so; see `poll`."""
+        """Count the message in this reader's hands as finished; see `MessageStream.poll`."""
         for stream in self._members().streams:
             stream.finish_if_reader(reader)
 
@@ -181,7 +181,7 @@ class Connector:
 
         In a process that was forked from the member's it does nothing.
 
-        A message that the application has not finished with comes again, to whoever is next.
+        A message that the application has not finished with is delivered again, to the next owner.
         """
         if self._closed:
             return

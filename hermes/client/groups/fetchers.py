@@ -1,9 +1,9 @@
-"""A thread for each broker, which fetches ahead for all claims on it, and never gives up.
+"""A thread per broker, which fetches ahead for all partitions owned there, and never gives up.
 
-Whatever goes wrong with a broker is tried again after a pause; what goes wrong with one partition,
-after a pause of that partition alone, which grows for as long as nothing comes of it. What trying
-again can't mend (a message larger than the largest fetch, an offset out of range with
-`auto_offset_reset="fail"`) fails the claim, and so reaches the application from its stream.
+A failure of a broker is retried after a pause; one of a partition after a pause of that partition
+alone, which grows as long as the retries fail. What retrying can't fix (a message larger than the
+largest fetch, an offset out of range with `auto_offset_reset="fail"`) fails the claim, and so
+reaches the application from its stream.
 """
 
 import logging
@@ -31,7 +31,7 @@ __all__ = ["BrokerFetcher"]
 
 _log = logging.getLogger(__name__)
 
-# How long a fetch may wait for news of some partitions while others wait to be taken.
+# How long a fetch may wait for new messages of some partitions while others have no room.
 _SHORT_WAIT_MS = 20
 _IDLE_SECONDS = 0.5
 # How far the pause of a partition grows, in times of `fetch_backoff`.
@@ -40,12 +40,12 @@ _LONGEST_PAUSE = 25
 
 @dataclass(slots=True)
 class _Setback:
-    """What a partition's fetches came to since the last that brought something.
+    """The failures of a partition since its last successful fetch.
 
     Attributes:
-        count: how many went wrong.
+        count: how many fetches failed.
         until: when to fetch again, by the monotonic clock.
-        problem: what was said last.
+        problem: what was logged last.
     """
 
     count: int = 0
@@ -61,7 +61,7 @@ class BrokerFetcher:
         address: its host and port.
         config: the consumer's settings.
         ownership: stores where a group starts.
-        claims: gives the claims of this broker, and how much each may hold in bytes.
+        claims: returns the claims on this broker, and how many bytes each may buffer.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class BrokerFetcher:
         self._thread.start()
 
     def wake(self) -> None:
-        """There may be something to do."""
+        """Wake the thread: there may be work."""
         self._wake.set()
 
     def stop(self) -> None:
@@ -126,12 +126,12 @@ class BrokerFetcher:
                 self._idle(_IDLE_SECONDS)
 
     def _idle(self, seconds: float) -> None:
-        """Wait until there may be something to do."""
+        """Wait until there may be work."""
         self._wake.wait(seconds)
         self._wake.clear()
 
     def _rest(self, seconds: float) -> None:
-        """Let some time pass; nothing that wakes the thread shortens it but the end."""
+        """Wait; only `stop` shortens it."""
         self._stopped.wait(seconds)
 
     def _report(self, error: Exception) -> None:
@@ -140,7 +140,7 @@ class BrokerFetcher:
             self._problem = text
             unexpected = None if isinstance(error, HermesError) else error
             _log.warning(
-                "fetching from broker %d goes on after a pause: %s",
+                "fetching from broker %d is retried after a pause: %s",
                 self._broker_id,
                 error,
                 exc_info=unexpected,
@@ -173,18 +173,18 @@ class BrokerFetcher:
         brought = False
         for (claim, epoch), result in zip(asked, results, strict=True):
             brought = self._deliver(claim, epoch, result) or brought
-        if not brought:  # a broker that says so at once is not asked again at once
+        if not brought:  # a broker that answers an empty fetch at once is not asked again at once
             self._rest(now + wait_ms / 1000 - time.monotonic())
         return True
 
     def _resting(self, claims: Sequence[Claim], now: float) -> set[Claim]:
-        """Which claims rest; forgets those that are gone."""
+        """Which claims pause; forgets those that are no longer owned."""
         if self._setbacks:
             self._setbacks = {c: self._setbacks[c] for c in claims if c in self._setbacks}
         return {claim for claim, setback in self._setbacks.items() if setback.until > now}
 
     def _deliver(self, claim: Claim, epoch: int, result: FetchResult) -> bool:
-        """Hand a result on; returns whether it moved something."""
+        """Deliver a result; returns whether it changed anything."""
         error = result.error
         if epoch != claim.epoch:
             return True  # there was a seek meanwhile
@@ -203,7 +203,7 @@ class BrokerFetcher:
         return True
 
     def _set_back(self, claim: Claim, error: HermesError) -> None:
-        """Let a claim rest; what went wrong is said once."""
+        """Pause a claim after a failure, which is logged once."""
         setback = self._setbacks.setdefault(claim, _Setback())
         setback.count += 1
         backoff = self._config.seconds("fetch_backoff")
@@ -211,13 +211,13 @@ class BrokerFetcher:
         setback.until = time.monotonic() + pause
         if setback.problem != str(error):
             setback.problem = str(error)
-            _log.warning("%s: fetching goes on after a pause: %s", claim, error)
+            _log.warning("%s: fetching is retried after a pause: %s", claim, error)
 
     def _find_start(self, claim: Claim, out_of_range: int | None) -> None:
-        """Find where to go on without an offset, or with one that is out of range.
+        """Find where to resume without an offset, or with one that is out of range.
 
-        What is found is stored before a message is handed out, so that the offset has a version
-        for commits to be fenced by, and a group starts in one place only.
+        The offset is stored before a message is handed out, so that it has a version that fences
+        commits, and a group starts in one place only.
         """
         policy = self._config.auto_offset_reset
         why = "no offset is stored" if out_of_range is None else f"{out_of_range} is out of range"
@@ -240,7 +240,7 @@ class BrokerFetcher:
             what = "%s: %s; going on from the %s offset, %d"
             _log.warning(what, claim, why, policy, start)
             self._setbacks[claim] = _Setback()
-        else:  # the broker refuses what it named itself, or says so of every offset
+        else:  # the broker refuses the offset that it named itself, or every offset
             refused = f"{why} again, after it was reset to the {policy} offset of its broker"
             self._set_back(claim, OffsetResetError(refused))
 

@@ -1,21 +1,21 @@
-"""A thread that keeps what a consumer owns in step with its group.
+"""A thread that keeps a consumer's partitions in step with its group.
 
-A rebalance is never a step of a plan, it is a look at how things are: who is registered, what is
-there, what is ours; then what must go is released and what must come is taken. Everything that may
-change the answer (a member, a broker, a topic, an owner that goes, a new session) wakes the thread,
-which looks again. What can't be had yet is tried again after a pause, for ever.
+A rebalance is not a step of a plan. It compares the present state (who is registered, what exists,
+what is ours) with the assignment, releases what must go and takes what is missing. Everything that
+may change the outcome (a member, a broker, a topic, an owner that leaves, a new session) wakes the
+thread, which starts over. What can't be taken yet is retried after a pause, for ever.
 
-What others have written into the tree is data, not truth. A node that can't be understood costs
-what it is about: a broker, a topic's part on a broker, what a member wants, one partition of ours.
-It is logged once, and looked at again; everything else goes on.
+What others have written into the tree is not trusted. A node that can't be understood affects only
+what it describes: a broker, a topic's partitions on a broker, a member's subscription, one of our
+partitions. It is logged once, and read again; everything else continues.
 
-The life of a partition in the hands of a consumer:
-    take      a transaction makes us its owner and moves the version of its offset
-    fetch     from the offset that is stored
-    hand out  while the session's lease lasts, one message at a time
-    release   nothing more is handed out; the application finishes what it has (for a while); the
-              listener is told; the offset is committed; the owner's node goes
-Whoever stays the owner keeps fetching meanwhile.
+The life of a partition while a consumer owns it:
+    take      a transaction makes us its owner and bumps the version of its offset
+    fetch     from the stored offset
+    hand out  in runs, while the session's lease lasts
+    release   nothing more is handed out; the application finishes its message (for a while); the
+              listener is called; the offset is committed; the owner's node is deleted
+Partitions that keep their owner are fetched all the while.
 """
 
 import logging
@@ -61,21 +61,22 @@ __all__ = ["Membership"]
 _log = logging.getLogger(__name__)
 
 #: Called with the partitions that are about to be released, or were taken.
-Listener = Callable[[Sequence[tuple[str, BrokerPartition]]], None]
-_Place = tuple[str, BrokerPartition]
+RebalanceCallback = Callable[[Sequence[tuple[str, BrokerPartition]]], None]
+_TopicPartition = tuple[str, BrokerPartition]
 _Addresses = Mapping[int, tuple[str, int]]
 
-# Looks in a row that nobody woke: so many at `rebalance_backoff`, then less and less often.
-_FREQUENT_LOOKS: Final = 10
+# After this many attempts in a row that nothing triggered, at `rebalance_backoff` each, they become
+# rarer.
+_FREQUENT_ATTEMPTS: Final = 10
 _RAREST: Final = 25
-# How many partitions are taken before those that are ours already are fetched.
+# How many partitions are taken before fetching starts for them.
 _TAKEN_AT_ONCE: Final = 100
-# For how many timeouts of a session another may keep what is ours before it is said.
+# How many session timeouts another member may keep a partition of ours before that is logged.
 _PATIENCE: Final = 2
 
 
 class _Outcome(NamedTuple):
-    """What a look has left to be done.
+    """What a rebalance has left undone.
 
     Attributes:
         waits: whether others have yet to release what is ours, or ZooKeeper is out of reach.
@@ -93,8 +94,8 @@ class Membership:
         config: the consumer's settings.
         consumer_id: its id.
         session: its session, started; its `on_change` must call `wake`.
-        on_release: told before partitions are given up, in the membership's thread.
-        on_take: told after partitions were taken.
+        on_release: called before partitions are released, in the membership's thread.
+        on_take: called after partitions were taken.
 
     Attributes:
         streams: what the application iterates over.
@@ -105,8 +106,8 @@ class Membership:
         config: ConsumerConfig,
         consumer_id: str,
         session: Session,
-        on_release: Listener,
-        on_take: Listener,
+        on_release: RebalanceCallback,
+        on_take: RebalanceCallback,
     ) -> None:
         self._config = config
         self._consumer_id = consumer_id
@@ -117,14 +118,14 @@ class Membership:
         self._ownership = Ownership(session, self._paths)
         self._subscription = Subscription({})
         self.streams: Sequence[MessageStream] = ()
-        self._claims: dict[_Place, Claim] = {}
+        self._claims: dict[_TopicPartition, Claim] = {}
         self._fetchers: dict[int, BrokerFetcher] = {}
         self._session_id: int | None = None
         self._wake = threading.Event()
-        self._looked = threading.Event()
+        self._has_settled = threading.Event()
         self._problem: HermesError | None = None
         self._faults = NodeFaults(_log, f"group {config.group!r}")
-        self._blocked: dict[_Place, float] = {}
+        self._blocked: dict[_TopicPartition, float] = {}
         self._stopping = False
         self._commit_lock = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="hermes-membership", daemon=True)
@@ -133,22 +134,22 @@ class Membership:
         """Join the group, and return after the first rebalance that waited for no other member.
 
         Args:
-            subscription: what is wanted.
+            subscription: what the member wants.
             streams: those of the first topic, then of the second, and so on; or those of the
                 filter, each for all topics.
 
         Raises:
-            IdInUseError: the consumer's id is that of another that lives.
+            IdInUseError: another live consumer has this id.
         """
         self._subscription = subscription
         self.streams = streams
         self._thread.start()
         deadline = time.monotonic() + 1.5 * self._session.timeout_seconds
-        while not self._looked.wait(0.1):
+        while not self._has_settled.wait(0.1):
             if time.monotonic() > deadline:
                 if isinstance(self._problem, IdInUseError):
                     raise self._problem
-                return  # it goes on trying, and the streams say what is wrong
+                return  # it keeps trying, and the streams raise what is wrong
 
     def stop(self) -> None:
         """Release everything and leave the group. Bounded, also without ZooKeeper."""
@@ -162,14 +163,14 @@ class Membership:
             self._release(list(self._claims.values()), wait=False)
             self._session.delete_own(self._paths.member(self._consumer_id))
         except CoordinationError as error:
-            _log.warning("left group %r without goodbye: %s", self._config.group, error)
+            _log.warning("left group %r without deregistering: %s", self._config.group, error)
         for fetcher in self._fetchers.values():
             fetcher.stop()
         for fetcher in self._fetchers.values():
             fetcher.join()
 
     def wake(self) -> None:
-        """Look again at how things are. Any thread, also kazoo's."""
+        """Trigger a rebalance. Any thread may call it, also kazoo's."""
         self._wake.set()
 
     def wake_fetchers(self) -> None:
@@ -178,7 +179,7 @@ class Membership:
             fetcher.wake()
 
     def claims(self) -> list[Claim]:
-        """What is owned now."""
+        """The partitions that are owned now."""
         return list(self._claims.values())
 
     def commit(self, claims: Sequence[Claim] | None = None) -> None:
@@ -207,10 +208,10 @@ class Membership:
         is_settled, unwoken = False, 0
         while True:
             pause = max(0.0, next_commit - time.monotonic())
-            rarer = max(0, unwoken - _FREQUENT_LOOKS)
-            next_look = growing_pause(retry, rarer, _RAREST * retry)
-            self._wake.wait(pause if is_settled else min(pause, next_look))
-            # Not what `wait` returned: a wake that comes just after its time was up counts, too.
+            rarer = max(0, unwoken - _FREQUENT_ATTEMPTS)
+            next_attempt = growing_pause(retry, rarer, _RAREST * retry)
+            self._wake.wait(pause if is_settled else min(pause, next_attempt))
+            # Not what `wait` returned: a wake-up just after its timeout counts, too.
             woken = self._wake.is_set()
             if woken:
                 self._wake.clear()
@@ -218,13 +219,13 @@ class Membership:
                 return
             if woken or not is_settled:
                 unwoken = 0 if woken else unwoken + 1
-                is_settled = self._look()
+                is_settled = self._try_to_rebalance()
             if time.monotonic() >= next_commit:
                 next_commit = time.monotonic() + interval
                 self._auto_commit()
 
-    def _look(self) -> bool:
-        """Rebalance; returns whether nothing is left to be done."""
+    def _try_to_rebalance(self) -> bool:
+        """Rebalance; returns whether nothing is left to do."""
         try:
             left = self._rebalance()
         except HermesError as error:
@@ -239,7 +240,7 @@ class Membership:
         self._faults.looked()
         if not left.waits:
             self._problem = None
-            self._looked.set()
+            self._has_settled.set()
         return not (left.waits or left.is_faulty)
 
     def _report(self, error: HermesError) -> None:
@@ -258,7 +259,7 @@ class Membership:
         try:
             self.commit()
         except CoordinationError as error:
-            _log.warning("group %r: offsets are not committed: %s", self._config.group, error)
+            _log.warning("group %r: could not commit offsets: %s", self._config.group, error)
 
     # -- rebalancing ----------------------------------------------------------------------------
 
@@ -267,7 +268,7 @@ class Membership:
         if session_id is None:
             return _Outcome(waits=True, is_faulty=False)
         if session_id != self._session_id:
-            self._lose(self.claims())  # with the session, all that it owned has gone
+            self._lose(self.claims())  # what the old session owned went with it
             self._session_id = session_id
         self._register()
         brokers = read_brokers(self._session, self._faults.note, watch=True)
@@ -291,8 +292,8 @@ class Membership:
                 f"consumer id {self._consumer_id!r} is in use in group {self._config.group!r}"
             )
 
-    def _read_assignment(self) -> dict[_Place, str]:
-        """Who owns what, as far as it is ours."""
+    def _read_assignment(self) -> dict[_TopicPartition, str]:
+        """The partitions that are assigned to us, with the stream of each."""
         members = {}
         for name in self._session.children(self._paths.ids, watch=True):
             path = self._paths.member(name)
@@ -301,7 +302,7 @@ class Membership:
                 try:
                     members[name] = parse_subscription(path, node.value)
                 except InvalidNodeError as fault:
-                    self._faults.note(fault, "it is taken to want nothing")
+                    self._faults.note(fault, "it is treated as subscribing to nothing")
         chosen = self._subscription.topic_filter
         topics = list(self._subscription.streams)
         if chosen is not None:
@@ -325,17 +326,17 @@ class Membership:
 
     def _note_filter(self, consumer_id: str, error: ConfigError) -> None:
         fault = InvalidNodeError(f"{self._paths.member(consumer_id)}: {error}")
-        self._faults.note(fault, "it is taken to want nothing")
+        self._faults.note(fault, "it is treated as subscribing to nothing")
 
     def _take(
-        self, wanted: Mapping[_Place, str], session_id: int, addresses: _Addresses
+        self, wanted: Mapping[_TopicPartition, str], session_id: int, addresses: _Addresses
     ) -> _Outcome:
-        taken: list[_Place] = []
+        taken: list[_TopicPartition] = []
         waits = is_faulty = False
         missing = {place: owner for place, owner in wanted.items() if place not in self._claims}
         self._blocked = {place: since for place, since in self._blocked.items() if place in missing}
         try:
-            for place in _in_turn(missing):
+            for place in _interleaved(missing):
                 if self._stopping:
                     break
                 try:
@@ -360,8 +361,8 @@ class Membership:
                 self._tell(self._on_take, taken)
         return _Outcome(waits, is_faulty)
 
-    def _take_one(self, place: _Place, stream_id: str, session_id: int) -> Node | None:
-        """Take a partition; returns the node of who has it instead."""
+    def _take_one(self, place: _TopicPartition, stream_id: str, session_id: int) -> Node | None:
+        """Take a partition; returns the owner's node if another member has it."""
         stream = self.stream_of(place[0], stream_id)
         claim = Claim(*place, stream_id, stream.lock, self._session.lease(session_id))
         other = self._ownership.take(claim)
@@ -373,21 +374,21 @@ class Membership:
         stream.replace_claims(add=[claim])
         return None
 
-    def _note_other_owner(self, place: _Place, other: Node) -> None:
-        """Say who keeps what should be ours, once it can't be a handover any more."""
+    def _note_other_owner(self, place: _TopicPartition, other: Node) -> None:
+        """Log who keeps a partition of ours, once it can't be a handover any more."""
         since = self._blocked.setdefault(place, time.monotonic())
         owner = quoted(other.value.decode(errors="replace"))
         if not other.owner:
             what = f"{owner} is registered without a session, and so for good"
         elif time.monotonic() - since > _PATIENCE * self._session.timeout_seconds:
-            what = f"{owner} keeps it, which by the assignment should not"
+            what = f"{owner} keeps it, contrary to the assignment"
         else:
             return
         path = self._paths.owner(*place)
         self._faults.note(InvalidNodeError(f"{path}: {what}"), f"{self._consumer_id} can't read it")
 
     def _release(self, claims: Sequence[Claim], *, wait: bool = True) -> None:
-        """Give partitions back, such that the next owner goes on where the application is."""
+        """Release partitions so that the next owner resumes where the application is."""
         if not claims:
             return
         for claim in claims:
@@ -395,7 +396,9 @@ class Membership:
         deadline = time.monotonic() + (self._config.seconds("release_wait") if wait else 0)
         for claim in claims:
             if not self._stream(claim).wait_until_finished(claim, deadline) and wait:
-                _log.warning("%s: the message in the application's hands comes again", claim)
+                _log.warning(
+                    "%s: the message in the application's hands will be delivered again", claim
+                )
         places = [(claim.topic, claim.partition) for claim in claims]
         self._tell(self._on_release, places)
         if self._config.auto_commit:
@@ -406,7 +409,7 @@ class Membership:
         _log.info("group %r: released %s", self._config.group, _text(places))
 
     def _lose(self, claims: Sequence[Claim]) -> None:
-        """Forget claims: they are released, or gone."""
+        """Forget claims: they were released, or lost."""
         for claim in claims:
             stream = self._stream(claim)
             stream.revoke([claim], lost=True)
@@ -415,7 +418,7 @@ class Membership:
             if self._claims.get(place) is claim:
                 del self._claims[place]
 
-    def _tell(self, listener: Listener, places: Sequence[_Place]) -> None:
+    def _tell(self, listener: RebalanceCallback, places: Sequence[_TopicPartition]) -> None:
         try:
             listener(places)
         except Exception:
@@ -424,7 +427,7 @@ class Membership:
     # -- streams and fetchers -------------------------------------------------------------------
 
     def stream_of(self, topic: str, stream_id: str) -> MessageStream:
-        """The stream that a name in ZooKeeper stands for."""
+        """The stream with this name in ZooKeeper."""
         number = int(stream_id.rpartition("-")[2])
         first = 0
         for name, count in self._subscription.streams.items():
@@ -459,14 +462,14 @@ class Membership:
         return [each for each in claims if each.partition.broker_id == broker_id], share
 
 
-def _in_turn(places: Mapping[_Place, str]) -> Iterator[_Place]:
-    """A partition of each topic, then the second of each: none waits for all of another's."""
-    by_topic: dict[str, list[_Place]] = {}
+def _interleaved(places: Mapping[_TopicPartition, str]) -> Iterator[_TopicPartition]:
+    """The first partition of each topic, then the second of each, so that no topic has to wait."""
+    by_topic: dict[str, list[_TopicPartition]] = {}
     for place in places:
         by_topic.setdefault(place[0], []).append(place)
     return (place for turn in zip_longest(*by_topic.values()) for place in turn if place)
 
 
-def _text(places: Sequence[_Place]) -> str:
+def _text(places: Sequence[_TopicPartition]) -> str:
     shown = ", ".join(f"{topic} {partition}" for topic, partition in places[:8])
     return shown if len(places) <= 8 else f"{shown} and {len(places) - 8} more"

@@ -1,10 +1,10 @@
-"""Owners and offsets of a group in ZooKeeper, such that a former owner can't do harm.
+"""Owners and offsets of a group in ZooKeeper, fenced against former owners.
 
-Taking a partition is one transaction: the owner's node is made and written once (its version is 1
-from then on, where other implementations leave 0), and the offset's node is written with what it
-holds, which moves its version. A commit is one transaction too: the owner's node must have version
-1, the offset's the version last seen. So the commit of a former owner fails, whoever came after
-it; one of Kafka 0.7, though, commits without asking.
+Taking a partition is one transaction: the owner's node is created and written once (its version is
+1 from then on, where other implementations leave 0), and the offset's node is rewritten with its
+value, which bumps its version. A commit is one transaction too: the owner's node must have version
+1, the offset's node the version last seen. So the commit of a former owner fails, whoever took the
+partition after it; a member of Kafka 0.7, though, commits without any check.
 """
 
 import logging
@@ -28,12 +28,12 @@ __all__ = ["Ownership"]
 _log = logging.getLogger(__name__)
 
 _OWNER_VERSION = 1
-# Somebody may change a node between reading and writing it; hardly ever, and not for ever.
+# Another client may change a node between our reading and writing it: rarely, and not for long.
 _ATTEMPTS = 5
 
 
 class Ownership:
-    """What one consumer does to the owners and offsets of its group. Threads may share it.
+    """Changes the owners and offsets of a group for one consumer. Threads may share it.
 
     Args:
         session: the consumer's.
@@ -49,13 +49,13 @@ class Ownership:
         """Become a partition's owner.
 
         Returns:
-            None when that succeeded; then the claim knows its offset, if there is one. Otherwise
-            the node of who owns it, and the session's `on_change` tells when it is gone.
+            None if that succeeded; then the claim has its offset, if one is stored. Otherwise the
+            owner's node, and the session calls `on_change` when it is deleted.
 
         Raises:
-            InvalidNodeError: the offset that is stored is no number, or a node of the partition
-                can't be used; nothing was taken.
-            CoordinationUnavailableError: nobody knows; look again.
+            InvalidNodeError: the stored offset is not a number, or a node of the partition can't
+                be used; nothing was taken.
+            CoordinationUnavailableError: the outcome is unknown; try again.
         """
         owner, offset = self._places(claim)
         for parent in (self._paths.owners(claim.topic), self._paths.offsets(claim.topic)):
@@ -82,23 +82,23 @@ class Ownership:
                 found = self._session.get(owner, watch=True)
                 if found is not None and found.owner != self._session.session_id:
                     return found
-                # Ours, from an attempt whose answer was lost: once more, from the beginning.
+                # Ours, from an attempt whose response was lost: start over.
                 self._session.delete_own(owner)
             elif isinstance(failure, NoNodeError):
                 self._made.clear()
                 self._session.ensure_path(self._paths.owners(claim.topic))
             elif not isinstance(failure, BadVersionError):
                 raise InvalidNodeError(f"{owner}: ZooKeeper refuses to register it: {failure!r}")
-        raise InvalidNodeError(f"{owner}: it, or the offset, changes all the time")
+        raise InvalidNodeError(f"{owner}: it, or the offset, keeps changing")
 
     def commit(self, claim: Claim, offset: int) -> bool:
-        """Store where to go on in a partition.
+        """Store where to resume in a partition.
 
         Returns:
-            False when the partition is not ours any more: nothing was stored.
+            False if the partition is no longer ours: nothing was stored.
 
         Raises:
-            CoordinationUnavailableError: nobody knows whether it was stored. Do it again.
+            CoordinationUnavailableError: it is unknown whether it was stored. Try again.
         """
         owner, path = self._places(claim)
         if self._session.session_id != claim.session_id:
@@ -121,16 +121,16 @@ class Ownership:
                 claim.offset_version = 0 if version is None else results[1].version
                 claim.committed = offset
                 return True
-            # Perhaps by an attempt of before whose answer was lost: look whose it is.
+            # Perhaps changed by an earlier attempt whose response was lost: check the owner.
             found, stored = self._session.get(owner), self._session.get(path)
             if found is None or found.owner != claim.session_id or found.version != _OWNER_VERSION:
                 break
             claim.offset_version = None if stored is None else stored.version
-        _log.warning("%s: offset %d was not committed, another owns it", claim, offset)
+        _log.warning("%s: offset %d was not committed, another member owns it", claim, offset)
         return False
 
     def give_back(self, claim: Claim) -> None:
-        """Stop being a partition's owner, if we still are."""
+        """Release a partition, if we still own it."""
         owner, _ = self._places(claim)
         found = self._session.get(owner)
         if found is not None and found.owner == claim.session_id == self._session.session_id:
@@ -145,7 +145,7 @@ class Ownership:
 
 
 def _failure(results: list[Any]) -> Exception | None:
-    """What a transaction failed with; None if it was done."""
+    """The error of a transaction; None if it succeeded."""
     failures = [each for each in results if isinstance(each, Exception)]
     # Operations beside the one that failed say RolledBack (before it) or RuntimeInconsistency.
     causes = [

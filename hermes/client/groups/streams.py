@@ -1,4 +1,4 @@
-"""Streams: blocking iterators over the messages of whatever partitions are theirs just now."""
+"""Streams: blocking iterators over the messages of the partitions that they own at the moment."""
 
 import threading
 import time
@@ -15,14 +15,14 @@ from hermes.protocol import core
 
 __all__ = ["MessageStream", "StreamMessage"]
 
-# How soon a stream looks again whether its session lives; nothing tells it.
+# How often a waiting stream checks whether its session lives; nothing notifies it.
 _LEASE_CHECK_SECONDS = 0.1
-# Of an application that doesn't ask; the log has them all.
+# For an application that doesn't ask; all of them are logged.
 _MOST_FAILURES = 10
 
 
 class _Changes(threading.Condition):
-    """A condition that tells its stream of every change, with the lock held.
+    """A condition that notifies its stream of every change, with the lock held.
 
     Args:
         changed: called before those who wait are woken.
@@ -40,18 +40,18 @@ class _Changes(threading.Condition):
 class MessageStream(core.Supply[StreamMessage]):
     """An iterator that waits for messages, and ends when the connector is shut down.
 
-    One thread at a time iterates. Asking for the next message says that the last one is finished
-    with: from then on its offset may be committed. A stream has no messages while it owns no
-    partition, or ZooKeeper is out of reach for long.
+    One thread at a time iterates. Asking for the next message means that the application has
+    finished with the last one: from then on its offset may be committed. A stream has no messages
+    while it owns no partition, or ZooKeeper is out of reach for long.
 
     Messages are handed out in runs. Before each message two things are checked without the lock:
     that the lease lasts, by the clock, since the process may have been stopped for any time; and
-    that there is an open run, since every change closes it. Both is up to `Supply`. Everything else
+    that there is an open run, since every change closes it. `Supply` does both. Everything else
     needs the lock, and is done once per run. A message that is taken at the very moment of a change
     counts as the one in the application's hands.
 
     Args:
-        name: for messages to people.
+        name: used in errors.
         decode: makes a value of a topic and a payload; None if payloads are the values.
         timeout_seconds: how long `next` waits; None for ever.
         wake_fetchers: called when there is room for more.
@@ -61,8 +61,8 @@ class MessageStream(core.Supply[StreamMessage]):
         EncodingError: the decoder refused a payload; asking again skips it.
         InvalidNodeError: a partition's offset in ZooKeeper can't be understood, so that it is not
             read until the node is mended. Once; asking again gives messages of the others.
-        HermesError: a partition can't be read on (the text says which and why). It rests until a
-            `seek`; asking again gives the messages of the others.
+        HermesError: a partition can't be read further (the text says which and why). It is paused
+            until a `seek`; asking again gives the messages of the others.
     """
 
     def __init__(
@@ -87,10 +87,10 @@ class MessageStream(core.Supply[StreamMessage]):
     def poll(self, reader: object) -> StreamMessage | None:
         """Take the next message if there is one now; for readers that must not wait.
 
-        It says that the last one is finished with, as `next` does.
+        It finishes the last one, as `next` does.
 
         Args:
-            reader: who reads, as `finish_if_reader` is asked about.
+            reader: identifies the caller to `finish_if_reader`.
 
         Raises:
             StopIteration: the connector is shut down.
@@ -109,7 +109,7 @@ class MessageStream(core.Supply[StreamMessage]):
         return self._decoded(first)
 
     def has_news(self) -> bool:
-        """Whether `poll` has something to say at once, if only that it is over."""
+        """Whether `poll` would return or raise something now, if only that the stream has ended."""
         with self.lock:
             return (
                 self._closed
@@ -121,18 +121,18 @@ class MessageStream(core.Supply[StreamMessage]):
             )
 
     def observe(self, changed: Callable[[], None]) -> None:
-        """Have somebody told, in any thread and with locks held, when `poll` may have news."""
+        """Set what is called, in any thread and with locks held, when `poll` may have news."""
         self._observer = changed
 
     def partitions(self) -> list[tuple[str, BrokerPartition]]:
-        """What the stream owns now."""
+        """The partitions that the stream owns now."""
         with self.lock:
             return [(each.topic, each.partition) for each in self._claims if not each.is_revoked]
 
     def pause(self, *partitions: tuple[str, BrokerPartition]) -> None:
         """Hold back messages of partitions, of all that are owned unless some are named.
 
-        They stay owned. What is assigned later is not paused.
+        They stay owned. Partitions that are assigned later are not paused.
         """
         self._set_paused(partitions, True)
 
@@ -141,7 +141,7 @@ class MessageStream(core.Supply[StreamMessage]):
         self._set_paused(partitions, False)
 
     def seek(self, topic: str, partition: BrokerPartition, offset: int) -> None:
-        """Go on in a partition from an offset at which a message starts.
+        """Continue in a partition at an offset where a message starts.
 
         Raises:
             ClientError: the stream does not own the partition.
@@ -160,14 +160,14 @@ class MessageStream(core.Supply[StreamMessage]):
     # -- for the membership ---------------------------------------------------------------------
 
     def replace_claims(self, add: Iterable[Claim] = (), remove: Iterable[Claim] = ()) -> None:
-        """Change what the stream owns."""
+        """Change which partitions the stream owns."""
         with self.lock:
             gone = set(remove)
             self._claims = [each for each in self._claims if each not in gone] + list(add)
             self.lock.notify_all()
 
     def revoke(self, claims: Iterable[Claim], *, lost: bool = False) -> None:
-        """Hand out nothing more of these; when they are lost, nothing more counts as finished."""
+        """Hand out nothing more of these; if they are lost, nothing more counts as finished."""
         for claim in claims:
             claim.revoke(lost=lost)
 
@@ -179,13 +179,13 @@ class MessageStream(core.Supply[StreamMessage]):
             )
 
     def finish_if_reader(self, reader: object) -> None:
-        """Count the message in the application's hands as finished if its reader says so now."""
+        """Count the message in the application's hands as finished, if this is its reader."""
         with self.lock:
             if reader in (self._reader, self._thread):
                 self._finish_current()
 
     def fail(self, error: HermesError) -> None:
-        """Raise an error from the iterator, once."""
+        """Have the iterator raise an error, once."""
         with self.lock:
             self._failures.append(error)
             self.lock.notify_all()
@@ -197,7 +197,7 @@ class MessageStream(core.Supply[StreamMessage]):
             self.lock.notify_all()
 
     def forked(self) -> None:
-        """See `hermes.forks.Forkable`: whatever is asked of it here is an error."""
+        """See `hermes.forks.Forkable`: in the child every use is an error."""
         self.lock = _Changes(self._close_run)
         self._is_forked = True
         self._claims, self._current, self._items = [], None, None
@@ -211,7 +211,7 @@ class MessageStream(core.Supply[StreamMessage]):
         return self._decoded(first)
 
     def _close_run(self) -> None:
-        """Have the reader come for the lock before it takes another message; with the lock held."""
+        """Make the reader acquire the lock before its next message; with the lock held."""
         self._items = None
         if self._observer is not None:
             self._observer()
@@ -263,7 +263,7 @@ class MessageStream(core.Supply[StreamMessage]):
             self.lock.wait(_LEASE_CHECK_SECONDS if left is None else min(left, 0.1))
 
     def timed_out(self) -> ConsumerTimeoutError:
-        """The error of a reader that has waited for long enough."""
+        """The error for a reader whose time is up."""
         return ConsumerTimeoutError(
             f"stream {self.name} had no message for {self._timeout_seconds:g} s"
         )
@@ -271,7 +271,7 @@ class MessageStream(core.Supply[StreamMessage]):
     def _open_run(self) -> StreamMessage | None:
         """Open a run of the first partition that has one, and take its first message.
 
-        A partition that has none goes to the end.
+        A partition without one moves to the end.
         """
         for _ in range(len(self._claims)):
             claim = self._claims[0]
@@ -303,4 +303,4 @@ class MessageStream(core.Supply[StreamMessage]):
 
 
 class _ReportedError(Exception):
-    """Stands for a failure that the application knows."""
+    """Stands for a failure that the application has seen."""
