@@ -219,12 +219,12 @@ class Membership:
                 return
             if woken or not is_settled:
                 unwoken = 0 if woken else unwoken + 1
-                is_settled = self._try_to_rebalance()
+                is_settled = self._look()
             if time.monotonic() >= next_commit:
                 next_commit = time.monotonic() + interval
                 self._auto_commit()
 
-    def _try_to_rebalance(self) -> bool:
+    def _look(self) -> bool:
         """Rebalance; returns whether nothing is left to do."""
         try:
             left = self._rebalance()
