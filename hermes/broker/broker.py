@@ -85,8 +85,8 @@ class Broker:
         lookups = Lookups(shared)
         self._serve: dict[type, Callable[[Any], Outcome]] = {
             ProduceRun: self.produces.append_run,
-            ProduceRequest: self.produces.produce,
-            MultiProduceRequest: self.produces.multiproduce,
+            ProduceRequest: lambda request: self.produces.unacknowledged((request,)),
+            MultiProduceRequest: lambda request: self.produces.unacknowledged(request.produces),
             AcknowledgedProduceRequest: self.produces.acknowledged,
             LongProduce: self.produces.long,
             FetchRequest: self.fetches.fetch,

@@ -1,9 +1,9 @@
 """The life of a produce: checked, appended, and, where the client asks for it, acknowledged.
 
-    run            append                      a run of plain sets, which the receiver has checked
-    produce        check -> append             the first bad set closes the connection, as in 0.7
-    acknowledged   (deletion) -> check -> append -> (flush) -> response, a code per entry
-    long           decode in a thread, one request at a time, then as the two above
+    append_run       append: a run of plain sets, which the receiver has checked
+    unacknowledged   check -> append: the first bad set closes the connection, as in 0.7
+    acknowledged     (deletion) -> check -> append -> (flush) -> response: a code per entry
+    long             decode in a thread, one request at a time; then as the two above
 
 Lives in the reactor's thread and never blocks it: sets that expand and requests of very many
 entries go to worker threads (set_checker.py), appends take a quantum at a time (fairness.py), and
@@ -95,15 +95,8 @@ class Produces:
 
     # -- unacknowledged -------------------------------------------------------------------------
 
-    def produce(self, request: ProduceRequest) -> Outcome:
-        """Append an unacknowledged set that the receiver could not check by itself."""
-        return self._produce((request,))
-
-    def multiproduce(self, request: MultiProduceRequest) -> Outcome:
-        """Append unacknowledged sets."""
-        return self._produce(request.produces)
-
-    def _produce(self, produces: Sequence[ProduceRequest]) -> DeferredResponse | None:
+    def unacknowledged(self, produces: Sequence[ProduceRequest]) -> Outcome:
+        """Append sets that the receiver could not check by itself."""
         appended = self._append_unacknowledged(produces)
         if not isinstance(appended, Deferred):
             return None
