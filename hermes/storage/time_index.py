@@ -242,11 +242,6 @@ class TimeIndex:
             return None if found is None else found[1]
         return None
 
-    @property
-    def count(self) -> int:
-        """How many entries count; those before that number never change any more."""
-        return self._count
-
     def at_time(self, time_ms: int) -> IndexEntry | None:
         """Find the last entry that is not later than a time.
 

@@ -47,6 +47,12 @@ def loaded(tmp_path: Path, segment: int, size: int = len(LOG)) -> TimeIndex:
     return index
 
 
+def count(index: TimeIndex) -> int:
+    """How many entries count."""
+    with index.opened() as reader:
+        return reader.count
+
+
 def test_the_bytes_of_an_entry() -> None:
     entry = IndexEntry(1_780_000_000_000, 0x1122334455, 0xCAFEBABE)
     data = bytes.fromhex("0000019e70448800 0000001122334455 cafebabe 4ab5d7aa")
@@ -342,7 +348,7 @@ def test_a_gap_may_be_all_there_is_to_tell(tmp_path: Path, segment: int) -> None
     index = new_index(tmp_path)
     index.begin()
     index.append([(10, 1300)], segment, start=1300)
-    assert index.count == 1
+    assert count(index) == 1
     assert index.last == IndexEntry(10, 1300, crc32(LOG[300 - TAIL_BYTES : 300]), is_gap=True)
     assert loaded(tmp_path, segment).last == index.last
 
@@ -377,7 +383,7 @@ def test_recovery_leaves_out_what_was_torn_between_good_entries(
     index = loaded(tmp_path, segment)
     index.mend()
     assert index.last is not None
-    assert (index.count, index.last.end_offset) == (len(kept), 1800)
+    assert (count(index), index.last.end_offset) == (len(kept), 1800)
     index.append([(60, 1900)], segment)
     data = bytearray(path.read_bytes())
     found = [decode_entry(data, at) for at in range(0, len(data), ENTRY_BYTES)]
@@ -415,8 +421,8 @@ def test_an_index_that_cannot_be_mended_counts_up_to_the_hole(tmp_path: Path, se
     index.load(segment, BASE + len(LOG))
     with pytest.raises(OSError, match="Input/output"):
         index.mend()
-    assert (index.count, index.last and index.last.end_offset) == (2, 1500)
-    assert loaded(tmp_path, segment).count == 2
+    assert (count(index), index.last and index.last.end_offset) == (2, 1500)
+    assert count(loaded(tmp_path, segment)) == 2
 
 
 def test_only_what_may_not_be_synced_is_looked_at(tmp_path: Path, segment: int) -> None:
@@ -431,5 +437,5 @@ def test_only_what_may_not_be_synced_is_looked_at(tmp_path: Path, segment: int) 
     index = new_index(tmp_path, files)
     index.load(segment, BASE + size)
     index.mend()
-    assert index.count == len(ends)
+    assert count(index) == len(ends)
     assert 0 < files.bytes_read < path.stat().st_size / 2
