@@ -190,7 +190,7 @@ class TailRecovery:
         report = _summary(kept, dropped)
         kept[-1].end, kept[-1].size_bytes = report.valid_end, kept[-1].report.valid_bytes
         for part in kept:
-            self._secure(part, entries)
+            self._secure(part, entries, is_complete=part is not kept[-1])
         for part in dropped:
             remove_segment(part.segment, self._files)
         segments = tuple(part.segment for part in kept)
@@ -220,7 +220,13 @@ class TailRecovery:
             limit = self._settings.max_message_bytes
             part.report = segment.format.scan(opened, start, part.size_bytes, limit)
 
-    def _secure(self, part: LoadingSegment, entries: Sequence[tuple[int, int]] | None) -> None:
+    def _secure(
+        self,
+        part: LoadingSegment,
+        entries: Sequence[tuple[int, int]] | None,
+        *,
+        is_complete: bool,
+    ) -> None:
         """Cut a segment at its end, put on disk what was scanned, and note the end in its index."""
         start, end, size = part.start, part.end, part.size_bytes
         told_from = start
@@ -239,7 +245,7 @@ class TailRecovery:
                 told_from = end
             with suppress(OSError):
                 fitting = [entry for entry in entries if start < entry[1] <= end]
-                segment.index.append(fitting, descriptor, start=told_from)
+                segment.index.append(fitting, descriptor, start=told_from, complete=is_complete)
             segment.size_bytes = size
 
     def _write_again(self, part: LoadingSegment, descriptor: int) -> None:

@@ -388,11 +388,13 @@ class Tail:
         self._flushed_bytes = work.appended_bytes
         self._flushing = ()
         # Clean is what ends where the flush did, active or not: while the last segment was being
-        # synced it may have grown, and the log have rolled to another one.
+        # synced it may have grown, and the log have rolled to another one. One that is complete
+        # only since then stays for the next flush, which syncs its index.
         ends = [*(segment.base_offset for segment, _ in self._dirty[1:]), self.end]
+        complete = len(self._dirty) - 1
         clean = 0
         for (segment, _), end in zip(work.dirty, ends, strict=False):
-            if end > work.end:
+            if end > work.end or len(work.dirty) - 1 == clean < complete:
                 break
             self._descriptors.release(segment.file)
             clean += 1

@@ -161,6 +161,7 @@ class TimeIndex:
                 self._files.ftruncate(descriptor, self._count * ENTRY_BYTES)
                 again = b"".join(map(encode_entry, kept[before:]))
                 write_all(self._files, descriptor, [again], self._count * ENTRY_BYTES)
+                self._files.fdatasync(descriptor)
             finally:
                 self._files.close(descriptor)
             self._count = first + len(kept)

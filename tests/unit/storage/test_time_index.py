@@ -1,7 +1,7 @@
 """The time index: its bytes, its trust, its lookups."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from errno import EIO
 from pathlib import Path
 from zlib import crc32
@@ -268,23 +268,36 @@ class SyncedFiles(WatchedFiles):
     def __init__(self) -> None:
         super().__init__()
         self.synced: list[str] = []
+        self.meanwhile: list[Callable[[], object]] = []
 
     def fdatasync(self, descriptor: int) -> None:
         self.synced.append(os.path.basename(os.readlink(f"/proc/self/fd/{descriptor}")))
+        while self.meanwhile:
+            self.meanwhile.pop()()
 
 
-def test_the_index_of_a_segment_that_was_flushed_before_the_log_rolled_is_synced(
-    tmp_path: Path,
+@pytest.mark.parametrize("rolls", ["before", "during", "after"])
+def test_the_index_of_a_segment_is_synced_whenever_the_log_rolls(
+    tmp_path: Path, rolls: str
 ) -> None:
     files = SyncedFiles()
     log = open_log(tmp_path / "clicks-0", files, log_settings=settings(1000))
     append(log, message("x" * 2000), now_ms=5)
-    log.flush()
-    assert not [name for name in files.synced if name.endswith(".timeindex")]
-    append(log, message("y"), now_ms=6)
+
+    def roll() -> None:
+        append(log, message("y"), now_ms=6)
+
+    if rolls == "during":
+        files.meanwhile.append(roll)
+    if rolls != "before":
+        log.flush()
+        assert not [name for name in files.synced if name.endswith(".timeindex")]
+    if rolls != "during":
+        roll()
     log.flush()
     assert len(list((tmp_path / "clicks-0").glob("*.kafka"))) == 2
     assert f"{0:020d}.timeindex" in files.synced
+    assert log.high_watermark == log.end_offset
 
 
 def test_a_log_writes_one_entry_per_ms_with_appends_after_the_sync(tmp_path: Path) -> None:
