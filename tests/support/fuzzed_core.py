@@ -8,6 +8,7 @@ where the build and the loops in Python disagree.
 
 import random
 import sys
+from collections.abc import Iterator
 from ctypes import c_ubyte
 from importlib.machinery import ExtensionFileLoader
 from importlib.util import module_from_spec, spec_from_loader
@@ -101,6 +102,24 @@ def attack(compiled: ModuleType, rng: random.Random, data: bytes) -> None:
         pass
 
 
+def hand_out(compiled: ModuleType, rng: random.Random) -> None:
+    """Exchange and drop what is there while it is taken."""
+
+    class Supply(compiled.Supply):  # type: ignore[name-defined,misc]
+        def _refill(self) -> None:
+            raise StopIteration
+
+    def items() -> Iterator[bytes]:
+        for number in range(3):
+            supply._items = rng.choice([None, 5, iter([b"x" * number]), supply._items])
+            yield b"y" * number
+
+    supply = Supply()
+    supply._items = items()
+    for _ in supply:
+        supply._lease = rng.choice([None, supply._lease])
+
+
 def main(path: str, seed: str, count: str) -> None:
     """Fuzz it."""
     rng = random.Random(int(seed))
@@ -118,6 +137,7 @@ def main(path: str, seed: str, count: str) -> None:
         agree(compiled, what_is_counted, data, start, rng.randrange(start, len(data) + 1))
         agree(compiled, what_is_encoded, [whole, data, rng.choice([b"", None, bytearray(3)])])
         attack(compiled, rng, data)
+        hand_out(compiled, rng)
     print(undamaged)  # noqa: T201
 
 
