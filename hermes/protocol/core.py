@@ -28,9 +28,12 @@ def _compiled() -> ModuleType | None:
     if os.environ.get("HERMES_PURE", "0") not in ("", "0"):
         return None
     try:
-        return import_module("hermes.protocol._core")
+        core = import_module("hermes.protocol._core")
     except ImportError:  # no compiler was available, or the build is for another Python
         return None
+    # One that was built before the sources beside it changed is as good as none.
+    names = (name for name in __all__ if name != "KIND")
+    return core if all(hasattr(core, name) for name in names) else None
 
 
 _loops: Final = _compiled() or loops

@@ -49,6 +49,11 @@ def test_python_is_used_where_nothing_was_compiled():
     assert ask(without + KIND) == "pure"
 
 
+def test_python_is_used_where_the_build_is_older_than_the_sources():
+    stale = "import sys, types; sys.modules['hermes.protocol._core'] = types.ModuleType('stale')\n"
+    assert ask(stale + KIND) == "pure"
+
+
 def test_messages_are_of_the_type_that_was_asked_for():
     class Mine(tuple):
         __slots__ = ()
