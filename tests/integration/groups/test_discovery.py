@@ -91,14 +91,14 @@ def test_a_key_whose_partition_went_with_its_broker_goes_elsewhere(
         with running_broker(None, settings(connect, 0)) as going:
             with SyncProducer(going.host, going.port) as creator:
                 creator.send("clicks", 0, MessageSet.of([b"x"]).data)
-            eventually(lambda: len(producer._directory.layout("clicks").targets) == 4)
+            eventually(lambda: len(producer._metadata.partitions("clicks").targets) == 4)
             keys = ["a", "b", "c", "d"]
             for key in keys:
                 producer.send("clicks", key.encode(), key=key)
             assert len(payloads(going, "clicks", 0) + payloads(going, "clicks", 1)) > 1
             # What the producer knows is what it knew when the broker went.
-            before = producer._directory.layout("clicks")
-        producer._directory._known["clicks"] = before  # type: ignore[union-attr]
+            before = producer._metadata.partitions("clicks")
+        producer._metadata._known["clicks"] = before  # type: ignore[union-attr]
         for key in keys:
             producer.send("clicks", b"late " + key.encode(), key=key)
         found = payloads(staying, "clicks", 0) + payloads(staying, "clicks", 1)
@@ -114,7 +114,7 @@ def test_without_zookeeper_the_known_brokers_stay_in_use(
         Producer(ProducerConfig(zookeeper_connect=connect, acks="flushed")) as producer,
     ):
         producer.send("clicks", b"before")
-        session = producer._directory._session  # type: ignore[union-attr]
+        session = producer._metadata._session  # type: ignore[union-attr]
         own_server.kill()
         eventually(lambda: session.session_id is None)
         producer.send("clicks", b"meanwhile")
