@@ -439,7 +439,7 @@ class Log:
             with self._lock:
                 view, tail = self._view, self._tail
                 end, size = tail.end, tail.size_bytes
-                newest_ms = tail.entries[-1][0] if tail.entries else None
+                newest_ms = tail.last_ms
             try:
                 return self._reader.segment_infos(view, end, size, newest_ms)
             except (OSError, SegmentRetiredError) as error:

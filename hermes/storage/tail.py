@@ -8,6 +8,7 @@ The log's lock guards a tail; `sync` and `write_indexes` run without it, under t
 flushes, so that appends continue meanwhile. A tail lives from one opening of its log to the next.
 """
 
+from array import array
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import NamedTuple
@@ -68,7 +69,6 @@ class Tail:
         end: the offset after the last byte appended; the next append starts there.
         size_bytes: how large the active segment is.
         messages: how many messages were appended and not flushed.
-        entries: (time_ms, end_offset), one for each ms with appends that no flush has taken yet.
         descriptor: the active segment's; -1 when `prepare` must come before the next append.
         roll_after_ms: the time after which the active segment is too old to be appended to.
     """
@@ -78,6 +78,7 @@ class Tail:
         "_descriptors",
         "_directory",
         "_dirty",
+        "_ends",
         "_entry_ms",
         "_files",
         "_flushed_bytes",
@@ -86,9 +87,9 @@ class Tail:
         "_has_new_names",
         "_pwrite",
         "_rolled_bytes",
+        "_times_ms",
         "descriptor",
         "end",
-        "entries",
         "messages",
         "roll_after_ms",
         "size_bytes",
@@ -117,7 +118,10 @@ class Tail:
         # Of all that was appended: what lies in earlier segments, and what is flushed.
         self._rolled_bytes = 0
         self._flushed_bytes = size_bytes
-        self.entries: list[tuple[int, int]] = []
+        # For the time index: of each ms with appends that no flush has taken yet, and where the log
+        # ended then. Arrays, since there may be thousands of logs with hundreds of them each.
+        self._times_ms = array("q")
+        self._ends = array("q")
         self.descriptor = -1
         self.roll_after_ms = _NEVER_MS
         # Oldest first, contiguous up to the active one.
@@ -129,8 +133,19 @@ class Tail:
     @property
     def first_ms(self) -> int | None:
         """When the oldest append that isn't flushed was made; None when there is none."""
-        entries = self._flushing or self.entries
-        return entries[0][0] if entries else None
+        if self._flushing:
+            return self._flushing[0][0]
+        return self._times_ms[0] if self._times_ms else None
+
+    @property
+    def last_ms(self) -> int | None:
+        """When the last append was made that no flush has taken yet; None when there is none."""
+        return self._times_ms[-1] if self._times_ms else None
+
+    @property
+    def entries(self) -> list[tuple[int, int]]:
+        """(time_ms, end_offset), one for each ms with appends that no flush has taken yet."""
+        return list(zip(self._times_ms, self._ends, strict=True))
 
     @property
     def unflushed_bytes(self) -> int:
@@ -164,7 +179,7 @@ class Tail:
         if now_ms > self._entry_ms:
             self._begin_entry(now_ms, end)
         else:
-            self.entries[-1] = (self._entry_ms, end)
+            self._ends[-1] = end
         return start
 
     def _write_rest(self, buffers: Sequence[Buffer], byte_count: int, written: int) -> None:
@@ -183,9 +198,10 @@ class Tail:
 
     def _begin_entry(self, now_ms: int, end: int) -> None:
         """Note the first append of a new ms for the time index."""
-        if len(self.entries) >= MAX_PENDING_ENTRIES:
-            del self.entries[1:-1:2]
-        self.entries.append((now_ms, end))
+        if len(self._ends) >= MAX_PENDING_ENTRIES:
+            del self._times_ms[1:-1:2], self._ends[1:-1:2]
+        self._times_ms.append(now_ms)
+        self._ends.append(end)
         self._entry_ms = now_ms
 
     def cut(self) -> None:
@@ -309,7 +325,7 @@ class Tail:
         counts = self.messages, self._appended_bytes()
         work = FlushWork(self.end, *counts, dirty, entries, self._has_new_names)
         self._flushing = entries
-        self.entries = []
+        self._times_ms, self._ends = array("q"), array("q")
         self._entry_ms = _NO_ENTRY_MS
         self._has_new_names = False
         return work
@@ -320,7 +336,8 @@ class Tail:
         Args:
             work: what that flush had to do.
         """
-        self.entries[:0] = work.entries
+        self._times_ms[:0] = array("q", (time_ms for time_ms, _ in work.entries))
+        self._ends[:0] = array("q", (end for _, end in work.entries))
         self._flushing = ()
         # It may have made and renamed files.
         self._has_new_names = True
