@@ -199,6 +199,9 @@ class BrokerConnection(Protocol):
             if not isinstance(failure.value, (CloseConnection, HermesError)):
                 self._report_fault(failure)
             self._refuse(failure.getErrorMessage())
+        # Else it and the frames that it went through would keep each other, and with them the
+        # decoded request, until the garbage is collected.
+        failure.cleanFailure()  # type: ignore[no-untyped-call]
         self._advance()
 
     def _sent(self, error: Exception | None) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
 
 from hermes.broker.sends import FileSend
 
@@ -74,4 +75,11 @@ def then(found: Any, function: Callable[[Any], Any]) -> Any:
 
 async def settled(found: Any) -> Any:
     """Wait for a Deferred; return any other value as it is."""
-    return await found if isinstance(found, Deferred) else found
+    return await found.addErrback(_forget_frames) if isinstance(found, Deferred) else found
+
+
+def _forget_frames(failure: Failure) -> Failure:
+    """Let a refusal keep none of the frames it went through, which keep the decoded request."""
+    if isinstance(failure.value, CloseConnection):
+        failure.cleanFailure()  # type: ignore[no-untyped-call]
+    return failure

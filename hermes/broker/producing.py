@@ -111,10 +111,18 @@ class Produces:
         produce, check = pair
         try:
             self._append(produce, check)
+            return
         except MessageTooLargeError as error:
             self._drop_oversized(produce, error)
+            return
         except HermesError as error:
-            raise self._refusal(produce.topic, produce.partition, error) from error
+            refusal = self._refusal(produce.topic, produce.partition, error)
+        # Neither while that error is handled nor with a name here: either would make a circle with
+        # the frames that it goes through, which keep the decoded request.
+        try:
+            raise refusal
+        finally:
+            del refusal
 
     # -- acknowledged ---------------------------------------------------------------------------
 
