@@ -133,9 +133,11 @@ class Tail:
     @property
     def first_ms(self) -> int | None:
         """When the oldest append that isn't flushed was made; None when there is none."""
-        if self._flushing:
-            return self._flushing[0][0]
-        return self._times_ms[0] if self._times_ms else None
+        # Looked up once: a flush exchanges them, and not everybody who asks has the lock.
+        flushing, times_ms = self._flushing, self._times_ms
+        if flushing:
+            return flushing[0][0]
+        return times_ms[0] if times_ms else None
 
     @property
     def last_ms(self) -> int | None:
