@@ -335,35 +335,23 @@ class TimeIndex:
         Raises:
             OSError: nothing of it counts as written; the same entries may be appended again.
         """
-        if not entries:
-            if complete:
-                self._sync()
+        if not entries and not (complete and self._last is not None):
             return
         descriptor = self._files.open_append(self.path, create=True)
         try:
             with self._lock:
-                self._write(descriptor, self._with_gap(entries, start), log_descriptor)
-                last_end = entries[-1][1]
-                due = complete or last_end - self._synced_end >= SYNC_EVERY_BYTES
-            if due:
-                self._sync_entries(descriptor, last_end)
+                if entries:
+                    self._write(descriptor, self._with_gap(entries, start), log_descriptor)
+                assert self._last is not None
+                end = self._last.end_offset
+            # Also when nothing is new: what is there may be another process's, and not synced.
+            if complete or end - self._synced_end >= SYNC_EVERY_BYTES:
+                # An entry that is lost costs recovery a longer look, no more.
+                with suppress(OSError):
+                    self._files.fdatasync(descriptor)
+                    self._synced_end = end
         finally:
             self._files.close(descriptor)
-
-    def _sync(self) -> None:
-        """Put on disk what earlier calls have written."""
-        if self._last is not None:  # who wrote them may have been another process
-            descriptor = self._files.open_append(self.path, create=True)
-            try:
-                self._sync_entries(descriptor, self._last.end_offset)
-            finally:
-                self._files.close(descriptor)
-
-    def _sync_entries(self, descriptor: int, end: int) -> None:
-        # An entry that is lost costs recovery a longer look, no more.
-        with suppress(OSError):
-            self._files.fdatasync(descriptor)
-            self._synced_end = end
 
     def _with_gap(
         self, entries: Sequence[tuple[int, int]], start: int | None
