@@ -1,4 +1,10 @@
-"""The producer: encodes, chooses partitions, sends, at once or in batches from a thread."""
+"""The producer: encodes, chooses partitions, sends, at once or in batches from a thread.
+
+What applications call, and in what order the parts do their work: payloads are encoded, the queue
+collects them (`sending_queue`), the sender routes and delivers them (`sending`, `grouping`,
+`routing`), handlers and handles get their outcomes. It is long because it is the whole life of one
+object, from its settings to its end, of which much is docstrings.
+"""
 
 import atexit
 import logging

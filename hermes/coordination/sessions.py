@@ -12,6 +12,8 @@ kazoo keeps the connection; this adds what its users must not have to think abou
 - one callback, `on_change`, for everything that may have changed: a connection made or lost, a
   watch. It runs in kazoo's threads and may only wake somebody up. Watches don't survive a
   connection reliably, so a caller that is woken reads everything again.
+
+It is long because the calls stand beside the lease: each that is answered extends it.
 """
 
 import atexit

@@ -27,6 +27,9 @@ Which thread may call what:
   little (the boundary sometimes more), so a worker thread is the better place.
 - `flush`, `delete_oldest`, `delete`, `check_directory`, `reopen`, `open`, `close`: worker threads;
   they wait for the disk, and for each other where they must.
+
+It is long because all that takes these locks is here, so that their order can be checked in one
+file; more than a third of it is docstrings.
 """
 
 import threading

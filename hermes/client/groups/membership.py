@@ -16,6 +16,9 @@ The life of a partition while a consumer owns it:
     release   nothing more is handed out; the application finishes its message (for a while); the
               listener is called; the offset is committed; the owner's node is deleted
 Partitions that keep their owner are fetched all the while.
+
+It is long because each of these steps may end in any other's failure, and all of them belong to one
+thread.
 """
 
 import logging
