@@ -3,7 +3,7 @@
     append_run       append: a run of plain sets, which the receiver has checked
     unacknowledged   check -> append: the first bad set closes the connection, as in 0.7
     acknowledged     (deletion) -> check -> append -> (flush) -> response: a code per entry
-    long             decode in a thread, one request at a time; then as the two above
+    long             one request at a time: decode some in a thread, then as the two above
 
 Lives in the reactor's thread and never blocks it: sets that expand and requests of very many
 entries go to worker threads (set_checker.py), appends take a quantum at a time (fairness.py), and
@@ -33,7 +33,6 @@ from hermes.protocol import (
     Acks,
     ErrorCode,
     LongProduce,
-    MultiProduceRequest,
     ProducedEntry,
     ProduceRequest,
     ProduceRun,
@@ -104,6 +103,7 @@ class Produces:
 
     def _append_unacknowledged(self, produces: Sequence[ProduceRequest]) -> "Deferred[None] | None":
         """Append in order: the first bad set closes, those before it stay."""
+        self._metrics.produce_requests += 1
         appended = self._check_and_append(produces, self._append_or_close)
         return appended.addCallback(lambda _: None) if isinstance(appended, Deferred) else None
 
@@ -130,18 +130,18 @@ class Produces:
         """Append and acknowledge; whatever is wrong is answered with a code, per entry."""
         if not _is_known(request.acks):
             return encode_error_response(ErrorCode.UNSUPPORTED_VERSION)
-        deleted = self._deletion(request)
+        self._metrics.produce_requests += 1
+        deleted = self._topics.deletion(produce.topic for produce in request.produces)
         append = partial(self._check_and_append, request.produces, self._append_entry)
         appended = append() if deleted is None else self._after_deletion(deleted, append)
-        response: bytes | Deferred[bytes] = then(appended, partial(self._acknowledge, request))
+        response: bytes | Deferred[bytes] = then(
+            appended, partial(self._acknowledge, request.acks, request.timeout_ms)
+        )
         if not isinstance(response, Deferred):
             return response
         if isinstance(appended, Deferred):
             return DeferredResponse(response, request_bytes=size_of(request.produces))
         return DeferredResponse(response, ordered=False)  # only the flush is awaited
-
-    def _deletion(self, request: AcknowledgedProduceRequest) -> "Deferred[None] | None":
-        return self._topics.deletion(produce.topic for produce in request.produces)
 
     def _after_deletion(
         self, deleted: "Deferred[None]", append: Callable[[], Any]
@@ -173,19 +173,19 @@ class Produces:
         return Appended(ProducedEntry(log.partition, ErrorCode.NONE, offset), log, log.openings)
 
     def _acknowledge(
-        self, request: AcknowledgedProduceRequest, appended: list[Appended]
+        self, acks: int, timeout_ms: int, appended: list[Appended]
     ) -> "bytes | Deferred[bytes]":
         """Answer at once with acks=written, and with acks=flushed once everything is on disk."""
-        if request.acks == Acks.WRITTEN:
+        if acks == Acks.WRITTEN:
             return encode_acknowledged_produce_response([each.entry for each in appended])
         return respond_when_flushed(
-            self._shared.clock, self._scheduler, self._flusher, appended, request.timeout_ms
+            self._shared.clock, self._scheduler, self._flusher, appended, timeout_ms
         )
 
     # -- requests of very many entries ----------------------------------------------------------
 
     def long(self, request: LongProduce) -> DeferredResponse:
-        """Append the sets of a request of very many: decoded in a thread, one request at a time.
+        """Append the sets of a request of very many, some at a time.
 
         The response is small, so it needs no room among the large ones.
         """
@@ -194,25 +194,34 @@ class Produces:
 
     async def _append_long(self, request: LongProduce, may_wait: bool = True) -> Any:
         async with self._decoding:
-            decoded: Any = await self._shared.in_thread(request.decode)
-            if isinstance(decoded, MultiProduceRequest):
-                await settled(self._append_unacknowledged(decoded.produces))
+            topics = await self._shared.in_thread(request.topics)
+            if request.acks is None:
+                await self._append_slices(request, self._append_or_close)
                 return None
-            if not isinstance(decoded, AcknowledgedProduceRequest) or not _is_known(decoded.acks):
+            if not _is_known(request.acks):
                 return encode_error_response(ErrorCode.UNSUPPORTED_VERSION)
-            deleted = self._deletion(decoded) if may_wait else None
+            deleted = self._topics.deletion(topics) if may_wait else None
+            del topics  # what is waited for below may take long
             if deleted is None:
-                appended = self._check_and_append(decoded.produces, self._append_entry)
-                response = self._acknowledge(decoded, await settled(appended))
-                if len(decoded.produces) > MAX_FLUSHED_LATER:
+                appended = await self._append_slices(request, self._append_entry)
+                response = self._acknowledge(request.acks, request.timeout_ms, appended)
+                if len(appended) > MAX_FLUSHED_LATER:
                     return await settled(response)
-        # Whatever is waited for here (a flush, a delete) does not hold up the requests for others,
-        # nor hold the decoded request: the bytes alone wait for a delete, and are decoded again.
-        del decoded
+        # Whatever is waited for here (a flush, a delete) does not hold up the requests for others.
         if deleted is None:
             return await settled(response)
         await self._after_deletion(deleted, lambda: None)
         return await self._append_long(request, may_wait=False)
+
+    async def _append_slices(
+        self, request: LongProduce, append: Callable[[tuple[ProduceRequest, CheckResult]], _Result]
+    ) -> list[_Result]:
+        self._metrics.produce_requests += 1
+        results: list[_Result] = []
+        slices = request.slices()
+        while produces := await self._shared.in_thread(next, slices, ()):
+            results += await settled(self._check_and_append(produces, append))
+        return results
 
     # -- sets -----------------------------------------------------------------------------------
 
@@ -229,7 +238,6 @@ class Produces:
         """
 
         def append_all(checks: list[CheckResult]) -> Any:
-            self._metrics.produce_requests += 1
             return cooperatively(self._scheduler, list(zip(produces, checks, strict=True)), append)
 
         results: list[_Result] | Deferred[list[_Result]] = then(

@@ -16,7 +16,13 @@ from zlib import crc32
 
 from hermes.errors import RemoteProtocolError
 from hermes.protocol import core
-from hermes.protocol.decoding import LongRequest, Request, decode_request, long_request
+from hermes.protocol.decoding import (
+    LongProduce,
+    LongRequest,
+    Request,
+    decode_request,
+    long_request,
+)
 from hermes.protocol.framing import Frames
 from hermes.protocol.loops import PLAIN_FLAGS
 from hermes.protocol.messages import SIZE
@@ -110,13 +116,13 @@ class RequestReceiver:
         """How many bytes the incomplete request still needs, by its declared size; 0 if none."""
         return self._frames.missing_bytes
 
-    def next_request(self) -> Request | ProduceRun | LongRequest | None:
+    def next_request(self) -> Request | ProduceRun | LongRequest | LongProduce | None:
         """Take what is next in the stream.
 
         Returns:
             A run of checked produce requests, or any other request as `decode_request` makes it
-            (one with very many entries as a `LongRequest`, not yet decoded), or None when
-            more bytes must arrive first. Views in it keep the received bytes alive.
+            (one with very many entries as a `LongRequest` or `LongProduce`, not yet decoded), or
+            None when more bytes must arrive first. Views in it keep the received bytes alive.
 
         Raises:
             RemoteProtocolError: the peer broke the protocol; close the connection, as 0.7 does.

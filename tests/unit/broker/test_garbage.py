@@ -82,7 +82,7 @@ bench.close()
 """
 
 
-@pytest.mark.parametrize("entries", [20, 2000])
+@pytest.mark.parametrize("entries", [20, 2000, 5000])
 def test_a_request_that_was_refused_is_freed_at_once(tmp_path: Path, entries: int) -> None:
     """In a process of its own, since pytest keeps frames of what fails."""
     ran = subprocess.run(

@@ -14,6 +14,7 @@ from hermes_testkit import message, produce
 from twisted.internet.defer import Deferred, succeed
 
 from hermes.broker import describing
+from hermes.broker.set_checker import SetChecker
 from hermes.errors import AnswerTooLargeError
 from hermes.protocol import (
     AcknowledgedProduceRequest,
@@ -32,7 +33,9 @@ from hermes.protocol import (
     decode_metadata_response,
     decode_multifetch_response,
     decode_waiting_fetch_response,
+    frame,
 )
+from hermes.protocol.decoding import SLICE_ENTRIES
 
 MOST = 32_767
 HELLO = message(b"hello")
@@ -187,6 +190,50 @@ def test_a_long_request_cut_short_closes(bench: BrokerBench) -> None:
     connection.dataReceived(struct.pack(">i", len(whole) - 5) + whole[4:-1])
     bench.turns()
     assert transport.disconnecting
+
+
+@pytest.mark.parametrize("acks", [None, *Acks])
+def test_of_a_long_produce_cut_short_nothing_is_appended(
+    bench: BrokerBench, acks: Acks | None
+) -> None:
+    produces = (ProduceRequest("t", 0, HELLO),) * (SLICE_ENTRIES + 65)
+    request = (
+        MultiProduceRequest(produces)
+        if acks is None
+        else AcknowledgedProduceRequest(acks, 0, produces)
+    )
+    connection, transport = bench.connect()
+    connection.dataReceived(frame(request.encode()[4:-1]))
+    bench.turns()
+    assert transport.disconnecting
+    assert bench.directory.get("t", 0) is None
+
+
+def test_a_long_produce_of_a_later_version_is_refused(bench: BrokerBench) -> None:
+    data = bytearray(long_produce("t").encode())
+    data[6:8] = b"\0\1"
+    connection, transport = bench.connect()
+    connection.dataReceived(bytes(data))
+    bench.turns(transport)
+    (answer,) = answers(transport)
+    assert struct.unpack(">h", answer[:2]) == (ErrorCode.UNSUPPORTED_VERSION,)
+    assert bench.directory.get("t", 0) is None
+
+
+def test_few_entries_of_a_long_produce_are_held_at_a_time(bench: BrokerBench) -> None:
+    held = 0
+    check = SetChecker.check
+
+    def counting(self: SetChecker, produces: Any) -> Any:
+        nonlocal held
+        held = max(held, len(produces))
+        return check(self, produces)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SetChecker, "check", counting)
+        (answer,), _ = ask(bench, long_produce("t", MOST))
+    assert len(decode_acknowledged_produce_response(answer)) == MOST
+    assert held == SLICE_ENTRIES
 
 
 def test_a_reader_that_stalls_holds_up_nobody_for_long(bench: BrokerBench) -> None:
