@@ -20,6 +20,7 @@ __all__ = ["main", "program"]
 _COMMANDS: Final = {
     "produce": "produce.command",
     "consume": "consume.command",
+    "tail": "tail.command",
     "topics": "topics.command",
     "offsets": "offsets.command",
     "groups": "groups.command",

@@ -175,16 +175,16 @@ def _consume(source: TopicSource, wanted: _Wanted, renderer: Renderer) -> None:
     )
     status(f"reading {wanted.topic}: {_summary(readers)}", quiet=wanted.quiet)
     retrying = Retrying(0 if wanted.exit_at_end else None, quiet=wanted.quiet)
-    chunks = read_partitions(source, readers, _MAX_WAIT_MS, retrying)
+    chunks = read_partitions(source.consumer, readers, _MAX_WAIT_MS, retrying)
     if renderer.needs_times:
-        chunks = with_times(source, chunks, retrying)
+        chunks = with_times(source.consumer, chunks, retrying)
     if wanted.count is not None:
         chunks = _first(chunks, wanted.count)
     length_bytes = _progress_bytes(readers, ranges, wanted)
     try:
         with progress(length_bytes, "reading", quiet=wanted.quiet) as advance:
             for chunk in chunks:
-                _write(renderer.render(wanted.topic, chunk))
+                _write(renderer.render(chunk))
                 advance(chunk.messages[-1][1] - chunk.offset)
     finally:
         if skipped := sum(reader.skipped for reader in readers):
@@ -266,8 +266,8 @@ def _consume_as_member(config: ConsumerConfig, wanted: _Wanted, renderer: Render
         status(f"{connector.consumer_id} has joined group {config.group}", quiet=wanted.quiet)
         for number, each in enumerate(stream, 1):
             message = Message((each.message, 1, 0, 0))
-            chunk = Chunk(each.partition, each.offset, [(message, each.next_offset)])
-            _write(renderer.render(each.topic, chunk))
+            chunk = Chunk(each.topic, each.partition, each.offset, [(message, each.next_offset)])
+            _write(renderer.render(chunk))
             if number == wanted.count:
                 break
         connector.commit_offsets()  # the last one was written, too

@@ -19,6 +19,8 @@ __all__ = [
     "MessageFormat",
     "Renderer",
     "choose_renderer",
+    "consumed_messages",
+    "json_line",
     "payload_json",
 ]
 
@@ -48,11 +50,11 @@ class Renderer(NamedTuple):
     """How messages are written.
 
     Attributes:
-        render: makes the bytes for stdout of a topic and a chunk.
+        render: makes the bytes for stdout of a chunk.
         needs_times: whether the chunk must hold its append times.
     """
 
-    render: Callable[[str, Chunk], bytes]
+    render: Callable[[Chunk], bytes]
     needs_times: bool = False
 
 
@@ -67,15 +69,15 @@ def choose_renderer(template: str | None, as_json: bool) -> Renderer:
         ValueError: the format is invalid; the text says why.
     """
     if as_json:
-        return Renderer(lambda topic, chunk: b"".join(map(_json_line, _messages(topic, chunk))))
+        return Renderer(lambda chunk: b"".join(map(json_line, consumed_messages(chunk))))
     on_terminal = sys.stdout.isatty()
     if template is None:
         if on_terminal:
-            return Renderer(lambda topic, chunk: harmless(_payload_lines(topic, chunk)))
+            return Renderer(lambda chunk: harmless(_payload_lines(chunk)))
         return Renderer(_payload_lines)
     compiled = MessageFormat(template, harmless) if on_terminal else MessageFormat(template)
     return Renderer(
-        lambda topic, chunk: b"".join(map(compiled.render, _messages(topic, chunk))),
+        lambda chunk: b"".join(map(compiled.render, consumed_messages(chunk))),
         compiled.needs_time,
     )
 
@@ -92,30 +94,35 @@ def payload_json(payload: bytes) -> dict[str, str]:
         return {"payload_base64": base64.b64encode(payload).decode()}
 
 
-def _payload_lines(_topic: str, chunk: Chunk) -> bytes:
+def _payload_lines(chunk: Chunk) -> bytes:
     # A message is a tuple that begins with its payload.
     payloads = [message[0] for message, _ in chunk.messages]
     payloads.append(b"")
     return b"\n".join(payloads)
 
 
-def _messages(topic: str, chunk: Chunk) -> Iterator[ConsumedMessage]:
+def consumed_messages(chunk: Chunk) -> Iterator[ConsumedMessage]:
+    """The messages of a chunk one by one, each with where (and when, if known) it was found."""
     offset, times = chunk.offset, iter(chunk.times)
     span = next(times, None)
     for message, following in chunk.messages:
         while span is not None and span.end_offset <= offset:
             span = next(times, None)
         time_ms = -1 if span is None or span.time_ms is None else span.time_ms
-        yield ConsumedMessage(topic, chunk.partition, offset, following, message.payload, time_ms)
+        yield ConsumedMessage(
+            chunk.topic, chunk.partition, offset, following, message.payload, time_ms
+        )
         offset = following
 
 
-def _json_line(message: ConsumedMessage) -> bytes:
+def json_line(message: ConsumedMessage) -> bytes:
+    """A message as `--json` writes it: an object on a line of its own."""
     value = {
         "topic": message.topic,
         "partition": message.partition,
         "offset": message.offset,
         "next_offset": message.next_offset,
+        **({"time_ms": message.time_ms} if message.time_ms >= 0 else {}),
         **payload_json(message.payload),
     }
     return json.dumps(value).encode() + b"\n"

@@ -172,7 +172,7 @@ def _consume(source: TopicSource, readers: list[PartitionReader], limit: int | N
     count = size_bytes = 0
     with progress(limit, "reading") as advance:
         started = time.perf_counter()
-        for chunk in read_partitions(source, readers, max_wait_ms=0):
+        for chunk in read_partitions(source.consumer, readers, max_wait_ms=0):
             count += len(chunk.messages)
             size_bytes += sum([len(message[0]) for message, _ in chunk.messages])
             advance(len(chunk.messages))

@@ -138,7 +138,7 @@ def _count_back(source: TopicSource, reader: PartitionReader, count: int) -> Pos
     # (offset, how many messages start there): one, or those inside a compressed set.
     places: deque[tuple[int, int]] = deque()
     total = 0
-    for chunk in read_partitions(source, [reader], max_wait_ms=0):
+    for chunk in read_partitions(source.consumer, [reader], max_wait_ms=0):
         offset = chunk.offset
         for message, following in chunk.messages:
             inside = _message_count(message)

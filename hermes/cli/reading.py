@@ -10,7 +10,7 @@ from typing import Final, NamedTuple, NoReturn
 from hermes.cli.retrying import Retrying
 from hermes.cli.terminal import note
 from hermes.cli.topic_source import TopicSource
-from hermes.client import AppendTime, FetchRequest, FetchResult, Message
+from hermes.client import AppendTime, FetchRequest, FetchResult, Message, SimpleConsumer
 from hermes.errors import (
     ClientError,
     ExpandedTooLargeError,
@@ -32,6 +32,7 @@ class Chunk(NamedTuple):
     """Consecutive messages of one partition.
 
     Attributes:
+        topic: the topic's name.
         partition: its number.
         offset: where the first one starts.
         messages: pairs of a message and the offset to continue from after it, one or more. Whether
@@ -39,6 +40,7 @@ class Chunk(NamedTuple):
         times: when they were appended, if that was asked for.
     """
 
+    topic: str
     partition: int
     offset: int
     messages: list[tuple[Message, int]]
@@ -116,7 +118,7 @@ class PartitionReader:
             messages = self._messages_of(result)
         except InvalidMessageError as error:
             self._skip(error)
-            return Chunk(self.partition, start, [])
+            return Chunk(self._source.topic, self.partition, start, [])
         except OffsetOutOfRangeBrokerError:
             self._refuse_out_of_range()
         except MessageLargerThanFetchError as error:
@@ -129,7 +131,7 @@ class PartitionReader:
             dropped = messages[: self._drop]
             self._drop -= len(dropped)
             start, messages = dropped[-1][1], messages[len(dropped) :]
-        return Chunk(self.partition, start, messages)
+        return Chunk(self._source.topic, self.partition, start, messages)
 
     def _messages_of(self, result: FetchResult) -> list[tuple[Message, int]]:
         """The valid messages that the result begins with; moves `offset` after them."""
@@ -190,7 +192,7 @@ class PartitionReader:
 
 
 def read_partitions(
-    source: TopicSource,
+    consumer: SimpleConsumer,
     readers: Sequence[PartitionReader],
     max_wait_ms: int,
     retrying: Retrying | None = None,
@@ -198,8 +200,8 @@ def read_partitions(
     """Read partitions side by side until all are done.
 
     Args:
-        source: the topic.
-        readers: one for each partition.
+        consumer: talks to the broker that has all of them.
+        readers: one for each partition, of one topic or several.
         max_wait_ms: how long the broker may wait for new messages before it responds.
         retrying: waits for a broker that is unavailable; without it the first failure is raised.
 
@@ -213,7 +215,7 @@ def read_partitions(
     retrying = retrying or Retrying(0)
     while active := [reader for reader in readers if not reader.is_done]:
         try:
-            yield from _one_round(source, active, max_wait_ms)
+            yield from _one_round(consumer, active, max_wait_ms)
         except HermesError as error:
             retrying.failed(error)  # each reader continues where it stopped
         else:
@@ -221,37 +223,39 @@ def read_partitions(
 
 
 def _one_round(
-    source: TopicSource, active: Sequence[PartitionReader], max_wait_ms: int
+    consumer: SimpleConsumer, active: Sequence[PartitionReader], max_wait_ms: int
 ) -> Iterator[Chunk]:
     size = max(min(_FETCH_BYTES, _ROUND_BYTES // len(active)), _LEAST_FETCH_BYTES)
     requests = [reader.request(size) for reader in active]
-    results = source.consumer.fetch_waiting(requests, max_wait_ms)
+    results = consumer.fetch_waiting(requests, max_wait_ms)
     for reader, result in zip(active, results, strict=True):
         chunk = reader.take(result)
         if chunk.messages:
             yield chunk
 
 
-def with_times(source: TopicSource, chunks: Iterator[Chunk], retrying: Retrying) -> Iterator[Chunk]:
+def with_times(
+    consumer: SimpleConsumer, chunks: Iterator[Chunk], retrying: Retrying
+) -> Iterator[Chunk]:
     """Add to each chunk when its messages were appended, where the broker knows.
 
     Args:
-        source: the topic.
+        consumer: talks to their broker.
         chunks: from `read_partitions`.
         retrying: waits for a broker that is unavailable.
     """
     for chunk in chunks:
-        yield chunk._replace(times=_times_of(source, chunk, retrying))
+        yield chunk._replace(times=_times_of(consumer, chunk, retrying))
 
 
-def _times_of(source: TopicSource, chunk: Chunk, retrying: Retrying) -> Sequence[AppendTime]:
+def _times_of(consumer: SimpleConsumer, chunk: Chunk, retrying: Retrying) -> Sequence[AppendTime]:
     # Messages within one compressed set begin and end at the same offset.
     end = max(chunk.messages[-1][1], chunk.offset + 1)
     while True:
         try:
-            if not source.consumer.supports(AppendTimesRequest.TYPE):
+            if not consumer.supports(AppendTimesRequest.TYPE):
                 return ()
-            times = source.consumer.append_times(source.topic, chunk.partition, chunk.offset, end)
+            times = consumer.append_times(chunk.topic, chunk.partition, chunk.offset, end)
         except OffsetOutOfRangeBrokerError:
             return ()  # retention was faster
         except HermesError as error:

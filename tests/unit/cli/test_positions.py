@@ -93,7 +93,7 @@ def test_the_last_n_messages_are_exactly_those(find, seed, hermes):
         reader = PartitionReader(source, 0, position.offset, end=end, drop=position.drop)
         found = [
             message.payload
-            for chunk in read_partitions(source, [reader], max_wait_ms=0)
+            for chunk in read_partitions(source.consumer, [reader], max_wait_ms=0)
             for message, _ in chunk.messages
         ]
         assert found == payloads[-count:]

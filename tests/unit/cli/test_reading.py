@@ -17,7 +17,7 @@ def source_of(consumer, partition=None):
 def read(consumer, readers):
     return [
         (chunk.partition, chunk.offset, [message.payload for message, _ in chunk.messages])
-        for chunk in read_partitions(source_of(consumer), readers, max_wait_ms=0)
+        for chunk in read_partitions(consumer, readers, max_wait_ms=0)
     ]
 
 
@@ -104,7 +104,7 @@ def damaged(data, position):
 def test_damage_ends_the_reading_after_the_messages_before_it(consumer_of):
     consumer = consumer_of(damaged(FIRST, 11 + 11) + WRAPPED)
     reader = PartitionReader(source_of(consumer), 0, 0, end=len(FIRST + WRAPPED))
-    chunks = read_partitions(source_of(consumer), [reader], max_wait_ms=0)
+    chunks = read_partitions(consumer, [reader], max_wait_ms=0)
     assert [message.payload for message, _ in next(chunks).messages] == [b"a"]
     with pytest.raises(ClientError) as caught:
         next(chunks)
@@ -171,7 +171,7 @@ def test_a_topic_deleted_meanwhile_ends_the_reading(fake_consumer):
     consumer = fake_consumer({})
     reader = PartitionReader(source_of(consumer), 0, 5)
     with pytest.raises(ClientError, match="was deleted while it was being read"):
-        next(read_partitions(source_of(consumer), [reader], max_wait_ms=0))
+        next(read_partitions(consumer, [reader], max_wait_ms=0))
 
 
 def test_a_partition_not_written_yet_is_waited_for(fake_consumer):
