@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Literal, Self
 
+from hermes.aio.admin import AsyncAdministration
 from hermes.aio.asyncio_connection import AsyncioConnection
 from hermes.aio.channel import AsyncChannel, AsyncConnection
 from hermes.client import conversations
@@ -41,7 +42,7 @@ from hermes.protocol import (
 __all__ = ["BaseConsumer", "ConsumerOptions", "SimpleConsumer"]
 
 
-class BaseConsumer:
+class BaseConsumer(AsyncAdministration):
     """Reads partitions of one broker over any asynchronous connection.
 
     Args:

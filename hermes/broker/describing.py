@@ -1,7 +1,8 @@
-"""The response to a metadata request, made a quantum at a time and within a bound.
+"""What a broker says of itself: metadata, and which settings are in force.
 
-A topic takes microseconds, and so does each of its partitions; but there may be ten thousand of
-both, and a request may name what doesn't exist 32,767 times.
+Metadata is made a quantum at a time and within a bound: a topic takes microseconds, and so does
+each of its partitions; but there may be ten thousand of both, and a request may name what doesn't
+exist 32,767 times.
 """
 
 from collections.abc import Sequence
@@ -14,18 +15,23 @@ from hermes.broker.fairness import cooperatively
 from hermes.broker.outcomes import Outcome, cancellable, then
 from hermes.broker.shared import Shared
 from hermes.broker.topics import TopicRegistry
+from hermes.config import settings_in_force
 from hermes.errors import AnswerTooLargeError, HermesError, InvalidTopicError, LocalProtocolError
 from hermes.protocol import (
     LONG_ENTRIES,
     REQUEST_VERSIONS,
     BrokerMetadata,
+    DescribeSettingsRequest,
     ErrorCode,
     MetadataRequest,
     PartitionMetadata,
+    SettingDescription,
     check_topic_name,
     code_for,
     encode_error_response,
     encode_partitions_metadata,
+    encode_refusal,
+    encode_settings_response,
     encode_topic_metadata,
     frame,
     metadata_response_header,
@@ -44,7 +50,7 @@ _PARTITION_BYTES = 28
 
 
 class Descriptions:
-    """Answers metadata requests. Lives in the reactor's thread.
+    """Answers questions about the broker. Lives in the reactor's thread.
 
     Args:
         shared: the broker's logs, and what bounds the work on them.
@@ -52,6 +58,7 @@ class Descriptions:
 
     def __init__(self, shared: Shared) -> None:
         config = shared.config
+        self._shared = shared
         self._broker = BrokerMetadata(
             broker_id=config.broker_id,
             version=__version__,
@@ -72,6 +79,14 @@ class Descriptions:
         if self._is_large(request):
             return cancellable(self._large_responses.make(self.describe, request))
         return cancellable(self.describe(request))
+
+    def settings(self, request: DescribeSettingsRequest) -> bytes:
+        """Say which settings are in force, the broker's or a topic's."""
+        topic = request.topic
+        if topic and not self._topics.exists(topic):
+            return encode_refusal(ErrorCode.UNKNOWN_TOPIC)
+        described = settings_in_force(self._shared.config, topic)
+        return encode_settings_response([SettingDescription(*each) for each in described])
 
     def _is_large(self, request: MetadataRequest) -> bool:
         """Whether there may be much to say about what was asked for."""

@@ -3,6 +3,7 @@
 What has to be read from the disk is looked up in a worker thread, a few questions at a time.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable
 from typing import Any
 
@@ -15,15 +16,21 @@ from hermes.protocol import (
     AppendTimesAnswer,
     AppendTimesRequest,
     BoundaryRequest,
+    DescribePartitionsRequest,
     ErrorCode,
     OffsetsRequest,
+    PartitionDescription,
+    PartitionDescriptions,
     code_for,
     encode_append_times_response,
     encode_boundary_response,
     encode_error_response,
     encode_offsets_response,
+    encode_partitions_response,
+    encode_refusal,
 )
-from hermes.quoting import quoted
+from hermes.quoting import printable, quoted
+from hermes.storage import Log
 
 __all__ = ["Lookups"]
 
@@ -31,7 +38,11 @@ __all__ = ["Lookups"]
 #: interpreter's lock, and the reactor waits for it: with eight at a time it would be left little.
 CONCURRENT_LOOKUPS = 2
 
+#: How many partitions one answer describes: each takes two looks into a time index.
+DESCRIBED_PARTITIONS = 64
+
 _LATEST, _EARLIEST = -1, -2
+_REASON_LENGTH = 200
 
 
 class Lookups:
@@ -99,6 +110,23 @@ class Lookups:
             request.interval_ms,
         )
 
+    def partitions(self, request: DescribePartitionsRequest) -> Outcome:
+        """What there is of a topic's partitions."""
+        topic, topics = request.topic, self._topics
+        if not topics.exists(topic):
+            return encode_refusal(ErrorCode.UNKNOWN_TOPIC)
+        logs = topics.partitions(topic)
+        begin = bisect_left(logs, request.first, key=lambda log: log.partition)
+        some, rest = logs[begin : begin + DESCRIBED_PARTITIONS], logs[begin:][DESCRIBED_PARTITIONS:]
+        count, following = topics.partition_count(topic), rest[0].partition if rest else -1
+        return self._look_up(
+            lambda found: encode_partitions_response(
+                PartitionDescriptions(count, following, found)
+            ),
+            encode_error_response,
+            lambda: [_describe(log) for log in some],
+        )
+
     def _look_up(
         self,
         encode: Callable[[Any], bytes],
@@ -120,3 +148,27 @@ class Lookups:
         else:
             response.addCallbacks(encode, lambda failure: encode_error(code_for(failure.value)))
         return cancellable(response)
+
+
+def _describe(log: Log) -> PartitionDescription:
+    """Describe a partition; looks into its time indexes."""
+    earliest, high_watermark = log.earliest, log.high_watermark
+    is_empty = high_watermark == earliest
+    return PartitionDescription(
+        log.partition,
+        earliest,
+        high_watermark,
+        log.end_offset - earliest,
+        log.segment_count,
+        None if is_empty else _append_time(log, earliest),
+        None if is_empty else _append_time(log, high_watermark - 1),
+        printable(log.offline_reason or "", _REASON_LENGTH),
+    )
+
+
+def _append_time(log: Log, offset: int) -> int | None:
+    try:
+        _, runs = log.append_times(offset, offset + 1, 1)
+    except HermesError:  # it went offline, or retention was quicker
+        return None
+    return runs[0].time_ms if runs else None

@@ -9,6 +9,7 @@ reading:
     conversations, fetching, append_times
                     what is said to a broker, without I/O: shared with the asynchronous twins
     channel         conversations over a connection
+    admin           what operators ask of a broker
     simple_consumer, sync_producer
                     one broker, no state
     producer        many brokers. A message passes sending_queue (of batching's batches), sending

@@ -6,6 +6,7 @@ from types import TracebackType
 from typing import Literal, Self
 
 from hermes.client import conversations
+from hermes.client.admin import Administration
 from hermes.client.append_times import AppendTime, append_times
 from hermes.client.arguments import check_choice, check_least, check_number
 from hermes.client.channel import Channel
@@ -36,7 +37,7 @@ from hermes.protocol import (
 __all__ = ["SimpleConsumer"]
 
 
-class SimpleConsumer:
+class SimpleConsumer(Administration):
     """Reads partitions of one broker: Hermes or Kafka 0.7.
 
     Connects on first use, and again after failures. Requests change nothing on a broker (except

@@ -6,6 +6,7 @@ Imports neither Twisted nor the broker, so that tools can use it as well.
 
 from hermes.config.broker import BrokerConfig
 from hermes.config.loading import load_broker_config, parse_broker_config
+from hermes.config.origins import OriginatedSetting, settings_in_force
 from hermes.config.properties import ImportedProperties, import_properties
 from hermes.config.topic import TopicConfig, TopicSettings
 from hermes.config.units import format_duration, format_size, parse_duration, parse_size
@@ -13,6 +14,7 @@ from hermes.config.units import format_duration, format_size, parse_duration, pa
 __all__ = [
     "BrokerConfig",
     "ImportedProperties",
+    "OriginatedSetting",
     "TopicConfig",
     "TopicSettings",
     "format_duration",
@@ -22,4 +24,5 @@ __all__ = [
     "parse_broker_config",
     "parse_duration",
     "parse_size",
+    "settings_in_force",
 ]

@@ -84,6 +84,7 @@ class BrokerConfig:
             _NETWORK,
             replaces=("socket.send.buffer",),
             key="socket_send_buffer",
+            is_live=True,
         ),
     ] = None
     socket_receive_buffer_bytes: Annotated[
@@ -94,6 +95,7 @@ class BrokerConfig:
             _NETWORK,
             replaces=("socket.receive.buffer",),
             key="socket_receive_buffer",
+            is_live=True,
         ),
     ] = None
 
@@ -104,6 +106,7 @@ class BrokerConfig:
             "A request that announces more closes its connection before any of it is stored.",
             _LIMITS,
             replaces=("max.socket.request.bytes",),
+            is_live=True,
         ),
     ] = 100 << 20
     max_message_bytes: Annotated[
@@ -114,6 +117,7 @@ class BrokerConfig:
             "one is dropped.",
             _LIMITS,
             replaces=("max.message.size",),
+            is_live=True,
         ),
     ] = 1_000_000
     max_expanded_bytes: Annotated[
@@ -123,11 +127,17 @@ class BrokerConfig:
             "What the compressed messages of one set may expand to while they are checked; above "
             "this the connection is closed and nothing of the set is stored.",
             _LIMITS,
+            is_live=True,
         ),
     ] = 64 << 20
     max_connections: Annotated[
         int,
-        Setting(kinds.COUNT, "Simultaneous connections; further ones are closed at once.", _LIMITS),
+        Setting(
+            kinds.COUNT,
+            "Simultaneous connections; further ones are closed at once.",
+            _LIMITS,
+            is_live=True,
+        ),
     ] = 20_000
     idle_timeout_ms: Annotated[
         int,
@@ -135,6 +145,7 @@ class BrokerConfig:
             kinds.duration(),
             "A connection that is idle for one to two times this long is closed; `0` for never.",
             _LIMITS,
+            is_live=True,
         ),
     ] = 10 * _MINUTE
     request_memory_bytes: Annotated[
@@ -144,6 +155,7 @@ class BrokerConfig:
             "Memory for all requests that are being received; above this, reading pauses.",
             _LIMITS,
             key="request_memory",
+            is_live=True,
         ),
     ] = 24 << 20
     max_topics: Annotated[
@@ -153,6 +165,7 @@ class BrokerConfig:
             "Topics on this broker. Further ones are not created: error 72 for an acknowledged "
             "produce, else the connection is closed. Existing ones are always served.",
             _LIMITS,
+            is_live=True,
         ),
     ] = 10_000
     max_partitions: Annotated[
@@ -162,6 +175,7 @@ class BrokerConfig:
             "The same for partitions that were written to, over all topics: each costs some 5 KB "
             "of memory and one or two file descriptors.",
             _LIMITS,
+            is_live=True,
         ),
     ] = 20_000
     max_open_segments: Annotated[
@@ -170,6 +184,7 @@ class BrokerConfig:
             kinds.COUNT,
             "Old segments that are kept open for reading; the least recently used are closed.",
             _LIMITS,
+            is_live=True,
         ),
     ] = 1000
 
@@ -180,6 +195,7 @@ class BrokerConfig:
             "Partitions of a topic on this broker, unless `topics` says otherwise.",
             _TOPICS,
             replaces=("num.partitions",),
+            is_live=True,
         ),
     ] = 1
     auto_create_topics: Annotated[
@@ -189,6 +205,7 @@ class BrokerConfig:
             "Whether the first produce to a topic creates it. If not, only topics under `topics` "
             "and those already on disk exist.",
             _TOPICS,
+            is_live=True,
         ),
     ] = True
     max_topic_name_length: Annotated[
@@ -199,9 +216,14 @@ class BrokerConfig:
             "is refused in any case.",
             _TOPICS,
             replaces=("max.topic.name.length",),
+            is_live=True,
         ),
     ] = 255
     topics: Mapping[str, TopicConfig] = field(default_factory=dict)
+    #: What `hermes topics` has set while a broker ran, by topic: before what `topics` says.
+    altered: Mapping[str, TopicConfig] = field(default_factory=dict)
+    #: The attributes that broker.yaml gave.
+    given: frozenset[str] = field(default=frozenset(), compare=False)
 
     log_dir: Annotated[
         Path,
@@ -220,6 +242,7 @@ class BrokerConfig:
             "A segment file larger than this is followed by a new one.",
             _STORAGE,
             replaces=("log.file.size",),
+            is_live=True,
         ),
     ] = 1 << 30
     segment_age_ms: Annotated[
@@ -229,6 +252,7 @@ class BrokerConfig:
             "A segment file whose first append is older than this is followed by a new one.",
             _STORAGE,
             replaces=("log.roll.hours",),
+            is_live=True,
         ),
     ] = 7 * _DAY
     retention_policy: Annotated[
@@ -238,6 +262,7 @@ class BrokerConfig:
             "What deletes old segments: `time`, `size`, `time-and-size`, or a plugin's name "
             "(docs/plugins.md).",
             _STORAGE,
+            is_live=True,
         ),
     ] = "time-and-size"
     retention_time_ms: Annotated[
@@ -247,6 +272,7 @@ class BrokerConfig:
             "Segments whose last append is older than this are deleted.",
             _STORAGE,
             replaces=("log.retention.hours",),
+            is_live=True,
         ),
     ] = 7 * _DAY
     retention_bytes: Annotated[
@@ -257,11 +283,17 @@ class BrokerConfig:
             "this much.",
             _STORAGE,
             replaces=("log.retention.size",),
+            is_live=True,
         ),
     ] = None
     retention_options: Annotated[
         Mapping[str, Any],
-        Setting(kinds.OPTIONS, "Passed to the retention policy as it is; for plugins.", _STORAGE),
+        Setting(
+            kinds.OPTIONS,
+            "Passed to the retention policy as it is; for plugins.",
+            _STORAGE,
+            is_live=True,
+        ),
     ] = field(default_factory=dict)
     retention_check_interval_ms: Annotated[
         int,
@@ -270,6 +302,7 @@ class BrokerConfig:
             "How often the retention policies are applied.",
             _STORAGE,
             replaces=("log.cleanup.interval.mins",),
+            is_live=True,
         ),
     ] = 10 * _MINUTE
 
@@ -281,6 +314,7 @@ class BrokerConfig:
             "are visible. 0.7's default is 500.",
             _FLUSH,
             replaces=("log.flush.interval",),
+            is_live=True,
         ),
     ] = 1
     flush_interval_ms: Annotated[
@@ -290,6 +324,7 @@ class BrokerConfig:
             "A message is flushed after this long at the latest.",
             _FLUSH,
             replaces=("log.default.flush.interval.ms",),
+            is_live=True,
         ),
     ] = 3 * _SECOND
     flush_check_interval_ms: Annotated[
@@ -300,11 +335,17 @@ class BrokerConfig:
             "`0`: no bound.",
             _FLUSH,
             replaces=("log.default.flush.scheduler.interval.ms",),
+            is_live=True,
         ),
     ] = 0
     flush_threads: Annotated[
         int,
-        Setting(kinds.COUNT, "Threads that flush; a partition never takes more than one.", _FLUSH),
+        Setting(
+            kinds.COUNT,
+            "Threads that flush; a partition never takes more than one.",
+            _FLUSH,
+            is_live=True,
+        ),
     ] = 2
 
     coordination: Annotated[
@@ -382,6 +423,7 @@ class BrokerConfig:
             "and requests, searches by time, retention, deletes, recovery.",
             _PROCESS,
             replaces=("num.threads",),
+            is_live=True,
         ),
     ] = 4
     stop_timeout_ms: Annotated[
@@ -390,6 +432,7 @@ class BrokerConfig:
             kinds.duration(),
             "On SIGTERM, how long responses in flight may take before their connections are cut.",
             _PROCESS,
+            is_live=True,
         ),
     ] = 10 * _SECOND
     metrics_interval_ms: Annotated[
@@ -399,6 +442,7 @@ class BrokerConfig:
             "How often a line of counters is logged; `0` for never.",
             _PROCESS,
             replaces=("monitoring.period.secs",),
+            is_live=True,
         ),
     ] = 10 * _MINUTE
     log_format: Annotated[
@@ -407,6 +451,7 @@ class BrokerConfig:
             kinds.choice("text", "json"),
             "The format of log lines: for people or for machines.",
             _PROCESS,
+            is_live=True,
         ),
     ] = "text"
     log_level: Annotated[
@@ -415,6 +460,7 @@ class BrokerConfig:
             kinds.choice("debug", "info", "warn", "error", "critical"),
             "The lowest level that is logged.",
             _PROCESS,
+            is_live=True,
         ),
     ] = "info"
     ready_file: Annotated[
@@ -436,7 +482,15 @@ class BrokerConfig:
         Returns:
             A value for every per-topic setting.
         """
-        return self._topic_settings.get(name, self._topic_defaults)
+        found = self._topic_settings.get(name)
+        if found is None:
+            given = [each[name].given() for each in (self.topics, self.altered) if name in each]
+            if not given:
+                return self._topic_defaults
+            found = self._topic_settings[name] = replace(
+                self._topic_defaults, **{key: each[key] for each in given for key in each}
+            )
+        return found
 
     @cached_property
     def _topic_defaults(self) -> TopicSettings:
@@ -448,10 +502,8 @@ class BrokerConfig:
 
     @cached_property
     def _topic_settings(self) -> dict[str, TopicSettings]:
-        return {
-            name: replace(self._topic_defaults, **config.given())
-            for name, config in self.topics.items()
-        }
+        """Of the topics that were asked for: there may be ten thousand."""
+        return {}
 
 
 BROKER_SETTINGS: Final[Mapping[str, Setting]] = table_of(BrokerConfig)

@@ -69,7 +69,7 @@ def parse_broker_config(values: object, source: str = "") -> BrokerConfig:
         for key, setting in BROKER_SETTINGS.items():
             if setting.required and setting.attribute not in parsed:
                 raise ConfigError(key, f"missing: {setting.kind.name} ({setting.doc})")
-        config = BrokerConfig(**parsed, topics=topics)
+        config = BrokerConfig(**parsed, topics=topics, given=frozenset(parsed))
         check_contradictions(config)
     except ConfigError as error:
         raise ConfigError(error.key, error.message, source=source) from None

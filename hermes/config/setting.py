@@ -19,6 +19,7 @@ class Setting:
         section: the heading it belongs under; empty for a topic's.
         replaces: the Kafka 0.7 keys that it replaces.
         key: the name in broker.yaml, unless it is the attribute's without `_ms`.
+        is_live: whether it can be changed while the broker runs, by reading broker.yaml again.
         attribute: the field's name; this and the following are filled in when the table is read.
         required: whether broker.yaml must give it.
         default: the field's default; None when the setting is required.
@@ -29,6 +30,7 @@ class Setting:
     section: str = ""
     replaces: tuple[str, ...] = ()
     key: str = ""
+    is_live: bool = False
     attribute: str = ""
     required: bool = False
     default: Any = None

@@ -5,6 +5,8 @@
     set_check, search       what a broker checks; resuming after damage
     requests, own_requests  0.7's requests and ours; decoding: bytes to either
     responses, error_codes  the responses, and the codes in them
+    admin_requests, admin_responses
+                            the same of our requests for operators
     framing, receiver       a stream of bytes to requests or responses
     wire                    integers and strings, of which everything else consists
     topics                  which names are allowed
@@ -12,6 +14,29 @@
 docs/message-format.md and docs/wire-protocol.md have the byte tables.
 """
 
+from hermes.protocol.admin_requests import (
+    AlterTopicRequest,
+    CreateTopicRequest,
+    DescribePartitionsRequest,
+    DescribeSettingsRequest,
+    RecentLogLinesRequest,
+    ReloadConfigRequest,
+)
+from hermes.protocol.admin_responses import (
+    LogLine,
+    LogLines,
+    PartitionDescription,
+    PartitionDescriptions,
+    SettingDescription,
+    decode_log_lines_response,
+    decode_partitions_response,
+    decode_refusable_response,
+    decode_settings_response,
+    encode_log_lines_response,
+    encode_partitions_response,
+    encode_refusal,
+    encode_settings_response,
+)
 from hermes.protocol.compression import MIN_CHARGE_BYTES, Codec, compress, decompress
 from hermes.protocol.decoding import (
     LONG_ENTRIES,
@@ -97,6 +122,7 @@ __all__ = [
     "REQUEST_VERSIONS",
     "AcknowledgedProduceRequest",
     "Acks",
+    "AlterTopicRequest",
     "AppendRun",
     "AppendTimesAnswer",
     "AppendTimesRequest",
@@ -105,10 +131,15 @@ __all__ = [
     "Buffer",
     "Codec",
     "CoordinationRequest",
+    "CreateTopicRequest",
     "DeleteTopicRequest",
+    "DescribePartitionsRequest",
+    "DescribeSettingsRequest",
     "ErrorCode",
     "FetchRequest",
     "FetchedEntry",
+    "LogLine",
+    "LogLines",
     "LongProduce",
     "LongRequest",
     "Message",
@@ -118,14 +149,19 @@ __all__ = [
     "MultiFetchRequest",
     "MultiProduceRequest",
     "OffsetsRequest",
+    "PartitionDescription",
+    "PartitionDescriptions",
     "PartitionMetadata",
     "ProduceRequest",
     "ProduceRun",
     "ProducedEntry",
+    "RecentLogLinesRequest",
+    "ReloadConfigRequest",
     "Request",
     "RequestReceiver",
     "ResponseReceiver",
     "SetCheck",
+    "SettingDescription",
     "TopicMetadata",
     "UnsupportedRequest",
     "WaitingFetchRequest",
@@ -142,10 +178,14 @@ __all__ = [
     "decode_coordination_response",
     "decode_error_response",
     "decode_fetch_response",
+    "decode_log_lines_response",
     "decode_metadata_response",
     "decode_multifetch_response",
     "decode_offsets_response",
+    "decode_partitions_response",
+    "decode_refusable_response",
     "decode_request",
+    "decode_settings_response",
     "decode_waiting_fetch_response",
     "decompress",
     "encode_acknowledged_produce_response",
@@ -154,11 +194,15 @@ __all__ = [
     "encode_coordination_response",
     "encode_error_response",
     "encode_fitting",
+    "encode_log_lines_response",
     "encode_message",
     "encode_message_set",
     "encode_metadata_response",
     "encode_offsets_response",
     "encode_partitions_metadata",
+    "encode_partitions_response",
+    "encode_refusal",
+    "encode_settings_response",
     "encode_topic_metadata",
     "error_for",
     "fetch_response_header",

@@ -12,6 +12,10 @@ from itertools import islice
 from typing import Final, TypeAlias
 
 from hermes.errors import RemoteProtocolError
+from hermes.protocol.admin_requests import (
+    DescribePartitionsRequest,
+    DescribeSettingsRequest,
+)
 from hermes.protocol.own_requests import (
     AcknowledgedProduceRequest,
     AppendTimesRequest,
@@ -76,6 +80,8 @@ Request: TypeAlias = (
     | DeleteTopicRequest
     | AppendTimesRequest
     | CoordinationRequest
+    | DescribeSettingsRequest
+    | DescribePartitionsRequest
     | UnsupportedRequest
 )
 
@@ -95,6 +101,8 @@ _OWN: Final[dict[int, Callable[[ByteReader], Request]]] = {
     DeleteTopicRequest.TYPE: DeleteTopicRequest.decode,
     AppendTimesRequest.TYPE: AppendTimesRequest.decode,
     CoordinationRequest.TYPE: CoordinationRequest.decode,
+    DescribeSettingsRequest.TYPE: DescribeSettingsRequest.decode,
+    DescribePartitionsRequest.TYPE: DescribePartitionsRequest.decode,
 }
 
 

@@ -1,8 +1,9 @@
-"""Hermes' own requests, which a 0.7 client never sends: types 64 to 70.
+"""Hermes' own requests, which a 0.7 client never sends: types 64 to 70, and the versions of all.
 
 Each is `int32 size | int16 type | int16 version | body`, and each gets a response. The version
 is 0 so far; `hermes.protocol.decoding` turns any other into an `UnsupportedRequest`, so that
-newer clients can ask older brokers. docs/wire-protocol.md has the byte tables.
+newer clients can ask older brokers. docs/wire-protocol.md has the byte tables. The requests for
+operators are in `hermes.protocol.admin_requests`.
 """
 
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from enum import IntEnum
 from typing import ClassVar, Final, Self
 
 from hermes.protocol.requests import FetchRequest, ProduceRequest, counted
-from hermes.protocol.wire import Buffer, ByteReader, encode_string, frame, pack
+from hermes.protocol.wire import ByteReader, encode_string, frame, own_frame, pack
 
 __all__ = [
     "REQUEST_VERSIONS",
@@ -28,7 +29,7 @@ __all__ = [
 #: Every request type that is supported, with its highest version.
 REQUEST_VERSIONS: Final[tuple[tuple[int, int], ...]] = (
     *((request_type, 0) for request_type in range(5)),
-    *((request_type, 0) for request_type in range(64, 71)),
+    *((request_type, 0) for request_type in (*range(64, 71), 74, 75)),
 )
 
 _ALL_TOPICS: Final = -1
@@ -42,10 +43,6 @@ class Acks(IntEnum):
 
     WRITTEN = 1
     FLUSHED = 2
-
-
-def _own_frame(request_type: int, *parts: Buffer) -> bytes:
-    return frame(pack(">hh", request_type, 0), *parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +69,7 @@ class AcknowledgedProduceRequest:
         """Encode the request with its size."""
         numbers = pack(">hih", self.acks, self.timeout_ms, len(self.produces))
         parts = [part for produce in self.produces for part in produce.parts()]
-        return _own_frame(self.TYPE, numbers, *parts)
+        return own_frame(self.TYPE, numbers, *parts)
 
     @classmethod
     def decode(cls, reader: ByteReader) -> Self:
@@ -104,7 +101,7 @@ class WaitingFetchRequest:
         """Encode the request with its size."""
         numbers = pack(">iih", self.max_wait_ms, self.min_bytes, len(self.fetches))
         parts = [part for fetch in self.fetches for part in fetch.parts()]
-        return _own_frame(self.TYPE, numbers, *parts)
+        return own_frame(self.TYPE, numbers, *parts)
 
     @classmethod
     def decode(cls, reader: ByteReader) -> Self:
@@ -131,9 +128,9 @@ class MetadataRequest:
     def encode(self) -> bytes:
         """Encode the request with its size."""
         if self.topics is None:
-            return _own_frame(self.TYPE, pack(">h", _ALL_TOPICS))
+            return own_frame(self.TYPE, pack(">h", _ALL_TOPICS))
         count = pack(">h", len(self.topics))
-        return _own_frame(self.TYPE, count, *map(encode_string, self.topics))
+        return own_frame(self.TYPE, count, *map(encode_string, self.topics))
 
     @classmethod
     def decode(cls, reader: ByteReader) -> Self:
@@ -165,7 +162,7 @@ class BoundaryRequest:
     def encode(self) -> bytes:
         """Encode the request with its size."""
         numbers = pack(">iq", self.partition, self.offset)
-        return _own_frame(self.TYPE, encode_string(self.topic), numbers)
+        return own_frame(self.TYPE, encode_string(self.topic), numbers)
 
     @classmethod
     def decode(cls, reader: ByteReader) -> Self:
@@ -189,7 +186,7 @@ class DeleteTopicRequest:
 
     def encode(self) -> bytes:
         """Encode the request with its size."""
-        return _own_frame(self.TYPE, encode_string(self.topic))
+        return own_frame(self.TYPE, encode_string(self.topic))
 
     @classmethod
     def decode(cls, reader: ByteReader) -> Self:
@@ -222,7 +219,7 @@ class AppendTimesRequest:
     def encode(self) -> bytes:
         """Encode the request with its size."""
         numbers = pack(">iqqq", self.partition, self.start, self.end, self.interval_ms)
-        return _own_frame(self.TYPE, encode_string(self.topic), numbers)
+        return own_frame(self.TYPE, encode_string(self.topic), numbers)
 
     @classmethod
     def decode(cls, reader: ByteReader) -> Self:
@@ -238,7 +235,7 @@ class CoordinationRequest:
 
     def encode(self) -> bytes:
         """Encode the request with its size."""
-        return _own_frame(self.TYPE)
+        return own_frame(self.TYPE)
 
     @classmethod
     def decode(cls, _reader: ByteReader) -> Self:
@@ -251,7 +248,7 @@ class UnsupportedRequest:
     """A request of a known type in an unknown version; the response is code 68.
 
     Attributes:
-        type: 64 to 70.
+        type: 64 or above.
         version: the one that the client asked for.
     """
 

@@ -9,7 +9,7 @@ from typing import Final, TypeAlias
 from hermes.errors import LocalProtocolError, RemoteProtocolError
 from hermes.quoting import quoted
 
-__all__ = ["Buffer", "ByteReader", "encode_string", "frame", "pack"]
+__all__ = ["Buffer", "ByteReader", "encode_string", "frame", "own_frame", "pack"]
 
 #: What bytes may come in. A memoryview keeps the whole object beneath it alive.
 Buffer: TypeAlias = bytes | bytearray | memoryview
@@ -49,6 +49,11 @@ def frame(*parts: Buffer) -> bytes:
         LocalProtocolError: there are 2 GiB or more.
     """
     return b"".join((pack(">i", sum(map(len, parts))), *parts))
+
+
+def own_frame(request_type: int, *parts: Buffer) -> bytes:
+    """Frame a request of Hermes' own: its type and the version, which is 0 so far, come first."""
+    return frame(pack(">hh", request_type, 0), *parts)
 
 
 def encode_string(text: str) -> bytes:

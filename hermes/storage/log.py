@@ -161,6 +161,11 @@ class Log:
         return sum(segment.size_bytes for segment in sealed) + self._tail.size_bytes
 
     @property
+    def segment_count(self) -> int:
+        """How many segments it has."""
+        return len(self._view.segments)
+
+    @property
     def unflushed_bytes(self) -> int:
         """How many bytes were appended and are not yet visible."""
         return self._tail.unflushed_bytes

@@ -9,6 +9,8 @@ from hermes.protocol import (
     BoundaryRequest,
     CoordinationRequest,
     DeleteTopicRequest,
+    DescribePartitionsRequest,
+    DescribeSettingsRequest,
     FetchRequest,
     MetadataRequest,
     MultiFetchRequest,
@@ -72,6 +74,12 @@ REQUESTS = {
         "00000024 0045 0000 0002 7431 000000010000000000001000 0000000000002000 000000000036ee80",
     ),
     "coordination": (CoordinationRequest(), "00000004 0046 0000"),
+    "settings": (DescribeSettingsRequest("t1"), "00000008 004a 0000 0002 7431"),
+    "settings of the broker": (DescribeSettingsRequest(""), "00000006 004a 0000 0000"),
+    "partitions": (
+        DescribePartitionsRequest("t1", 64),
+        "0000000c 004b 0000 0002 7431 00000040",
+    ),
     "a later version": (UnsupportedRequest(66, 1), "00000004 0042 0001"),
 }
 

@@ -1,0 +1,69 @@
+"""Which settings are in force, as texts, and where each comes from.
+
+Knows neither files nor requests; for whoever shows settings to people.
+"""
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from hermes.config.broker import BROKER_SETTINGS, BrokerConfig
+from hermes.config.setting import Setting
+from hermes.config.topic import DEFAULT_OF, TOPIC_SETTINGS
+
+__all__ = ["ALTERED", "DEFAULT", "FILE", "TOPIC_ENTRY", "OriginatedSetting", "settings_in_force"]
+
+DEFAULT: Final = "default"
+FILE: Final = "broker.yaml"
+TOPIC_ENTRY: Final = "broker.yaml, topics"
+ALTERED: Final = "altered"
+
+
+class OriginatedSetting(NamedTuple):
+    """A setting that is in force.
+
+    Attributes:
+        name: its key in broker.yaml.
+        value: as broker.yaml would have it.
+        origin: `DEFAULT`, `FILE`, `TOPIC_ENTRY` (its topic's own, there) or `ALTERED`.
+        is_live: whether it can be changed while the broker runs.
+    """
+
+    name: str
+    value: str
+    origin: str
+    is_live: bool
+
+
+def settings_in_force(config: BrokerConfig, topic: str = "") -> Iterator[OriginatedSetting]:
+    """List settings with their values.
+
+    Args:
+        config: what a broker runs with.
+        topic: a topic, whose settings are listed; empty for the broker's own.
+
+    Yields:
+        Each setting, in the order of the reference.
+    """
+    if not topic:
+        for name, setting in BROKER_SETTINGS.items():
+            value = getattr(config, setting.attribute)
+            origin = _origin(config, setting)
+            yield OriginatedSetting(name, setting.kind.show(value), origin, setting.is_live)
+        return
+    settings = config.topic(topic)
+    for name, setting in TOPIC_SETTINGS.items():
+        shown = setting.kind.show(getattr(settings, setting.attribute))
+        yield OriginatedSetting(name, shown, _topic_origin(config, topic, setting), True)
+
+
+def _topic_origin(config: BrokerConfig, topic: str, setting: Setting) -> str:
+    for entries, origin in ((config.altered, ALTERED), (config.topics, TOPIC_ENTRY)):
+        if topic in entries and setting.attribute in entries[topic].given():
+            return origin
+    return _origin(config, BROKER_SETTINGS[DEFAULT_OF.get(setting.key, setting.key)])
+
+
+def _origin(config: BrokerConfig, setting: Setting) -> str:
+    # A configuration that was made by a program may have values that no file gave.
+    is_given = setting.attribute in config.given or setting.required
+    return FILE if is_given or getattr(config, setting.attribute) != setting.default else DEFAULT

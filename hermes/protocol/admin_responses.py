@@ -1,0 +1,257 @@
+"""The responses to Hermes' requests for operators, types 71 to 76; see `hermes.protocol.responses`.
+
+A refusal may have a reason in words after its code: what is wrong with a setting, say.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from hermes.protocol.error_codes import ErrorCode, error_for
+from hermes.protocol.wire import Buffer, ByteReader, encode_string, frame, pack
+
+__all__ = [
+    "LogLine",
+    "LogLines",
+    "PartitionDescription",
+    "PartitionDescriptions",
+    "SettingDescription",
+    "decode_log_lines_response",
+    "decode_partitions_response",
+    "decode_refusable_response",
+    "decode_settings_response",
+    "encode_log_lines_response",
+    "encode_partitions_response",
+    "encode_refusal",
+    "encode_settings_response",
+]
+
+#: What a text of a response is cut to; no string of the wire is longer than 32,767 bytes.
+_MAX_TEXT_BYTES = 4000
+
+_UNKNOWN_TIME = -1
+
+
+class SettingDescription(NamedTuple):
+    """A setting that is in force.
+
+    Attributes:
+        name: its key, as in broker.yaml.
+        value: its value, as broker.yaml would have it.
+        origin: where the value comes from: "default", "broker.yaml", "broker.yaml, topics" (of a
+            topic: from its own entry), "altered" (by `hermes topics`); perhaps others later.
+        is_live: whether it can be changed while the broker runs.
+    """
+
+    name: str
+    value: str
+    origin: str
+    is_live: bool
+
+
+class PartitionDescription(NamedTuple):
+    """A partition that was written to.
+
+    Attributes:
+        partition: its number.
+        earliest: the offset of its first message.
+        high_watermark: up to where it is readable.
+        size_bytes: how many bytes its log has, unflushed ones included.
+        segment_count: how many segments that is.
+        first_append_ms: when its first message was appended, in ms since 1970; None if unknown.
+        last_append_ms: the same of its last readable message.
+        offline_reason: why it is out of service; empty if it is not.
+    """
+
+    partition: int
+    earliest: int
+    high_watermark: int
+    size_bytes: int
+    segment_count: int
+    first_append_ms: int | None
+    last_append_ms: int | None
+    offline_reason: str
+
+
+class PartitionDescriptions(NamedTuple):
+    """Some of a topic's partitions.
+
+    Attributes:
+        partition_count: how many partitions the topic has.
+        next_partition: the number from which to ask for the others; -1 when that was all.
+        partitions: those that were written to, by number.
+    """
+
+    partition_count: int
+    next_partition: int
+    partitions: list[PartitionDescription]
+
+
+class LogLine(NamedTuple):
+    """A line of a broker's log.
+
+    Attributes:
+        time_ms: ms since 1970.
+        level: debug, info, warn, error or critical.
+        logger: the module that wrote it.
+        message: the text, without line breaks and controls; long ones are cut.
+    """
+
+    time_ms: int
+    level: str
+    logger: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class LogLines:
+    """Lines of a broker's log.
+
+    Attributes:
+        first: the number of the first of them: above the one asked for, when lines between were
+            dropped meanwhile.
+        lines: in the order in which they were logged.
+    """
+
+    first: int
+    lines: tuple[LogLine, ...]
+
+    @property
+    def next(self) -> int:
+        """The number of the line after them, to ask for next."""
+        return self.first + len(self.lines)
+
+
+def encode_refusal(error: int, reason: str = "") -> bytes:
+    """Encode `int16 error | string reason`; the reason is cut if it is long.
+
+    Also the response to a request that was carried out and has nothing to tell: error 0.
+    """
+    return frame(pack(">h", error), _text(reason))
+
+
+def decode_refusable_response(body: Buffer, *, detail: str = "") -> ByteReader:
+    """Read the error of a response, and return what reads the rest.
+
+    Args:
+        body: the response without its size prefix.
+        detail: what was asked, for the error's message where the broker gives no reason.
+
+    Raises:
+        BrokerError: the code is not 0; its text is the broker's reason, if there is one.
+        RemoteProtocolError: the response is truncated.
+    """
+    reader = ByteReader(body)
+    code = reader.int16()
+    if code != ErrorCode.NONE:
+        error = error_for(code, detail)
+        reason = reader.string() if reader.remaining else ""
+        if reason:
+            error.args = (f"{detail}: {reason}" if detail else reason,)
+        raise error
+    return reader
+
+
+def encode_settings_response(settings: Sequence[SettingDescription]) -> bytes:
+    """Encode the response to a question about settings; the table is in docs/wire-protocol.md."""
+    parts = [pack(">hh", ErrorCode.NONE, len(settings))]
+    for name, value, origin, is_live in settings:
+        parts += (_text(name), _text(value), _text(origin), pack(">h", is_live))
+    return frame(*parts)
+
+
+def decode_settings_response(body: Buffer, *, detail: str = "") -> list[SettingDescription]:
+    """Decode the settings that are in force. Raises: as `decode_refusable_response`."""
+    reader = decode_refusable_response(body, detail=detail)
+    count = reader.count(reader.int16())
+    return [
+        SettingDescription(reader.string(), reader.string(), reader.string(), reader.int16() != 0)
+        for _ in range(count)
+    ]
+
+
+def encode_partitions_response(answer: PartitionDescriptions) -> bytes:
+    """Encode the response to a question about partitions."""
+    parts = [
+        pack(
+            ">hiih",
+            ErrorCode.NONE,
+            answer.partition_count,
+            answer.next_partition,
+            len(answer.partitions),
+        )
+    ]
+    for each in answer.partitions:
+        first_ms, last_ms = each.first_append_ms, each.last_append_ms
+        parts.append(
+            pack(
+                ">iqqqiqq",
+                each.partition,
+                each.earliest,
+                each.high_watermark,
+                each.size_bytes,
+                each.segment_count,
+                _UNKNOWN_TIME if first_ms is None else first_ms,
+                _UNKNOWN_TIME if last_ms is None else last_ms,
+            )
+        )
+        parts.append(_text(each.offline_reason))
+    return frame(*parts)
+
+
+def decode_partitions_response(body: Buffer, *, detail: str = "") -> PartitionDescriptions:
+    """Decode some of a topic's partitions. Raises: as `decode_refusable_response`."""
+    reader = decode_refusable_response(body, detail=detail)
+    partition_count, next_partition = reader.int32(), reader.int32()
+    count = reader.count(reader.int16())
+    return PartitionDescriptions(
+        partition_count,
+        next_partition,
+        [
+            PartitionDescription(
+                reader.int32(),
+                reader.int64(),
+                reader.int64(),
+                reader.int64(),
+                reader.int32(),
+                _time(reader),
+                _time(reader),
+                reader.string(),
+            )
+            for _ in range(count)
+        ],
+    )
+
+
+def encode_log_lines_response(answer: LogLines) -> bytes:
+    """Encode the response to a question about the log."""
+    parts = [pack(">hqh", ErrorCode.NONE, answer.first, len(answer.lines))]
+    for time_ms, level, logger, message in answer.lines:
+        parts += (pack(">q", time_ms), _text(level), _text(logger), _text(message))
+    return frame(*parts)
+
+
+def decode_log_lines_response(body: Buffer, *, detail: str = "") -> LogLines:
+    """Decode lines of a log. Raises: as `decode_refusable_response`."""
+    reader = decode_refusable_response(body, detail=detail)
+    first, count = reader.int64(), reader.count(reader.int16())
+    return LogLines(
+        first,
+        tuple(
+            LogLine(reader.int64(), reader.string(), reader.string(), reader.string())
+            for _ in range(count)
+        ),
+    )
+
+
+def _time(reader: ByteReader) -> int | None:
+    time_ms = reader.int64()
+    return None if time_ms < 0 else time_ms
+
+
+def _text(text: str) -> bytes:
+    """Encode a string that may have any length and content; it is cut to what an answer takes."""
+    data = text.encode("utf-8", "replace")
+    if len(data) <= _MAX_TEXT_BYTES:
+        return pack(">h", len(data)) + data
+    return encode_string(data[: _MAX_TEXT_BYTES - 3].decode("utf-8", "ignore") + "...")
