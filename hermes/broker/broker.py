@@ -57,9 +57,6 @@ __all__ = ["Broker"]
 class Broker:
     """Decides what requests do.
 
-    Args:
-        shared: the broker's logs, and what bounds the work on them.
-
     Attributes:
         metrics: what was done so far.
         topics: which topics there are.

@@ -417,11 +417,7 @@ class BrokerConnection(Protocol):
 
 
 class BrokerFactory(ServerFactory):
-    """Makes the connections of one broker.
-
-    Args:
-        connections: what they share.
-    """
+    """Makes the connections of one broker."""
 
     noisy = False
 

@@ -115,10 +115,6 @@ class Coordination:
 
         For the start, when the reactor has nobody to serve yet. See `register_embedded`.
 
-        Args:
-            addresses: where the broker listens.
-            topics: its topics.
-
         Raises:
             HermesError: the id is in use, or ZooKeeper can't be reached.
         """

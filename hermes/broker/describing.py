@@ -50,11 +50,7 @@ _PARTITION_BYTES = 28
 
 
 class Descriptions:
-    """Answers questions about the broker. Lives in the reactor's thread.
-
-    Args:
-        shared: the broker's logs, and what bounds the work on them.
-    """
+    """Answers questions about the broker. Lives in the reactor's thread."""
 
     def __init__(self, shared: Shared) -> None:
         config = shared.config

@@ -48,9 +48,6 @@ class FairScheduler:
     request or one entry of it: those with more to do soon wait as well, and those with little are
     done.
 
-    Args:
-        clock: the reactor, or a test's `Clock`.
-
     Attributes:
         now: the clock's time, in seconds.
     """

@@ -58,9 +58,6 @@ _Fetches = TypeVar("_Fetches", MultiFetchRequest, WaitingFetchRequest)
 class Fetches:
     """Carries out fetch requests.
 
-    Args:
-        shared: the broker's logs, and what bounds the work on them.
-
     Attributes:
         waiting: the fetches that wait for more.
     """

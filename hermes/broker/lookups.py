@@ -46,11 +46,7 @@ _REASON_LENGTH = 200
 
 
 class Lookups:
-    """Answers questions about partitions. Lives in the reactor's thread.
-
-    Args:
-        shared: the broker's logs, and what bounds the work on them.
-    """
+    """Answers questions about partitions. Lives in the reactor's thread."""
 
     def __init__(self, shared: Shared) -> None:
         self._topics = shared.topics
@@ -134,13 +130,9 @@ class Lookups:
         function: Callable[..., Any],
         *args: Any,
     ) -> Outcome:
-        """Call a function in a thread and encode what it finds.
+        """Call a function in a thread and encode what it finds, or its failure.
 
-        Args:
-            encode: makes the response of what was found.
-            encode_error: makes that of a failure; None closes the connection, as 0.7 does.
-            function: looks it up.
-            args: its arguments.
+        Without `encode_error` a failure closes the connection, as in 0.7.
         """
         response: Deferred[bytes] = self._running.run(self._in_thread, function, *args)
         if encode_error is None:

@@ -65,11 +65,7 @@ def cancellable(response: Any) -> Outcome:
 
 
 def then(found: Any, function: Callable[[Any], Any]) -> Any:
-    """Call a function with a value, or with what a Deferred will fire with.
-
-    Returns:
-        What the function returns, or a Deferred of it.
-    """
+    """Call a function with a value, or with what a Deferred will fire with, which gives another."""
     return found.addCallback(function) if isinstance(found, Deferred) else function(found)
 
 

@@ -29,9 +29,6 @@ _NOWAIT = getattr(os, "RWF_NOWAIT", 0)
 class PageCache:
     """Asks for residency and warms ranges; one per broker.
 
-    Args:
-        in_thread: calls a function in a worker thread and returns its Deferred.
-
     Attributes:
         warmed: how many windows were warmed in threads since the start.
     """

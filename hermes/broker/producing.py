@@ -57,11 +57,7 @@ _Result = TypeVar("_Result")
 
 
 class Produces:
-    """Carries out produce requests.
-
-    Args:
-        shared: the broker's logs, and what bounds the work on them.
-    """
+    """Carries out produce requests."""
 
     def __init__(self, shared: Shared) -> None:
         self._shared = shared

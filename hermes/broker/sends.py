@@ -307,11 +307,7 @@ class MessageSetSend(FileSend):
 
 
 class MultiMessageSetSend(FileSend):
-    """The response to a multifetch: `int32 size | int16 0 |` then a `MessageSetSend` per fetch.
-
-    Args:
-        sends: the responses to the single fetches, in their order.
-    """
+    """The response to a multifetch: `int32 size | int16 0 |` then a `MessageSetSend` per fetch."""
 
     __slots__ = ()
 

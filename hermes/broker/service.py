@@ -131,11 +131,7 @@ class BrokerService(Service):
 
     @inlineCallbacks
     def stopService(self) -> "Any":
-        """Stop in good order; see `ServingBroker.stop`.
-
-        Returns:
-            A Deferred that fires when everything is on disk and released.
-        """
+        """Stop in good order; the Deferred fires when everything is on disk and released."""
         super().stopService()  # type: ignore[no-untyped-call]
         run, self._run = self._run, None
         if run is None:
@@ -154,11 +150,7 @@ class BrokerService(Service):
 
 
 def raise_descriptor_limit() -> int:
-    """Raise the soft limit of open files as far as the hard limit allows.
-
-    Returns:
-        The limit now in force.
-    """
+    """Raise the soft limit of open files as far as the hard limit allows; returns the limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard == resource.RLIM_INFINITY:
         return soft

@@ -41,12 +41,7 @@ CheckResult: TypeAlias = SetCheck | ProtocolError
 
 
 class SetChecker:
-    """Checks message sets as 0.7 does.
-
-    Args:
-        config: has the limits.
-        in_thread: calls a function in a worker thread.
-    """
+    """Checks message sets as 0.7 does."""
 
     def __init__(self, config: BrokerConfig, in_thread: Callable[..., "Deferred[Any]"]) -> None:
         self._max_message_bytes = config.max_message_bytes

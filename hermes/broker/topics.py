@@ -114,10 +114,7 @@ class TopicRegistry:
         return [log for log in found if log is not None]
 
     def for_fetch(self, topic: str, partition: int) -> Log | None:
-        """Find a partition's log without creating anything.
-
-        Returns:
-            The log, or None for an unknown topic or a partition that was never written.
+        """Find a partition's log without creating anything; None for one that was never written to.
 
         Raises:
             InvalidTopicError: the name is not allowed.

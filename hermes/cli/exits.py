@@ -70,9 +70,6 @@ def conclude(error: BaseException) -> int:
 def fail_for(faults: Sequence[object]) -> None:
     """End a command that has done what it could, unless there are no faults.
 
-    Args:
-        faults: what it could not do; each becomes a line on stderr.
-
     Raises:
         click.exceptions.Exit: there are some.
     """

@@ -83,11 +83,7 @@ def choose_renderer(template: str | None, as_json: bool) -> Renderer:
 
 
 def payload_json(payload: bytes) -> dict[str, str]:
-    """A payload, which may be any bytes, as JSON can hold it.
-
-    Returns:
-        `{"payload": text}`, or `{"payload_base64": ...}` when the bytes aren't UTF-8.
-    """
+    """A payload, which may be any bytes, as `payload` or `payload_base64` in JSON."""
     try:
         return {"payload": payload.decode()}
     except UnicodeDecodeError:

@@ -51,11 +51,7 @@ class ByteSource(Protocol):
 
 
 class DescriptorSource:
-    """A file, pipe or terminal.
-
-    Args:
-        descriptor: open for reading; stays the caller's.
-    """
+    """A file, pipe or terminal."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor

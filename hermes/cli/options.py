@@ -64,12 +64,7 @@ class BrokerAddress(NamedTuple):
 
 
 def option_type(parse: Callable[[str], Value], shown: str) -> Callable[[str], Value]:
-    """Make a parser the type of an option: its ValueError becomes a usage error with its text.
-
-    Args:
-        parse: reads what was given.
-        shown: what `--help` calls the value where the option doesn't say.
-    """
+    """Make a parser the type of an option: its ValueError becomes a usage error with its text."""
 
     def convert(text: str) -> Value:
         try:

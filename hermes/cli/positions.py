@@ -45,13 +45,6 @@ def open_readers(
 ) -> list[PartitionReader]:
     """Make the readers of a topic's partitions.
 
-    Args:
-        source: the topic.
-        ranges: what each partition holds.
-        start: where to begin in each.
-        to_end: whether to stop at the end that a partition has now.
-        skip_corrupt: whether damaged messages are skipped.
-
     Raises:
         ClientError: there is no such place; the text says what is available.
     """
@@ -75,12 +68,6 @@ def find_position(
     source: TopicSource, partition: int, available: OffsetRange, start: Place
 ) -> Position:
     """Find where to begin in one partition.
-
-    Args:
-        source: the topic.
-        partition: its number.
-        available: what the partition holds.
-        start: a time, an offset, or the last messages.
 
     Raises:
         ClientError: there is no such place; the text says what is available.

@@ -94,21 +94,11 @@ class PartitionReader:
         return self._end is not None and self.offset >= self._end
 
     def request(self, size_bytes: int) -> FetchRequest:
-        """What to fetch next.
-
-        Args:
-            size_bytes: how much; the client fetches more if a message needs it.
-        """
+        """What to fetch next; the client fetches more if a message needs it."""
         return FetchRequest(self._source.topic, self.partition, self.offset, size_bytes)
 
     def take(self, result: FetchResult) -> Chunk:
-        """Take what was fetched and move on.
-
-        Args:
-            result: what the last `request` has brought.
-
-        Returns:
-            The wanted messages in it; maybe none.
+        """Take what was fetched and move on; returns the wanted messages in it, maybe none.
 
         Raises:
             ClientError: the partition can't be read any further; the text says where and why.
@@ -237,13 +227,7 @@ def _one_round(
 def with_times(
     consumer: SimpleConsumer, chunks: Iterator[Chunk], retrying: Retrying
 ) -> Iterator[Chunk]:
-    """Add to each chunk when its messages were appended, where the broker knows.
-
-    Args:
-        consumer: talks to their broker.
-        chunks: from `read_partitions`.
-        retrying: waits for a broker that is unavailable.
-    """
+    """Add to each chunk when its messages were appended, where the broker knows."""
     for chunk in chunks:
         yield chunk._replace(times=_times_of(consumer, chunk, retrying))
 

@@ -38,10 +38,6 @@ def require_spark() -> Iterator[None]:
 def spark_session(master: str, settings: Mapping[str, str]) -> Iterator["SparkSession"]:
     """Start Spark for the length of a command.
 
-    Args:
-        master: where tasks run: `local[*]`, `spark://HOST:PORT` and so on.
-        settings: further Spark settings.
-
     Raises:
         HermesError: it can't be started.
     """

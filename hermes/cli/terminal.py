@@ -93,13 +93,7 @@ def write_json(value: Any) -> None:
 
 
 def write_rows(names: Sequence[str], rows: Sequence[Mapping[str, object]], as_json: bool) -> None:
-    """Write one line of JSON per row, or a table with the keys as headings.
-
-    Args:
-        names: the keys of every row, in the order of the columns.
-        rows: what to write; in a table None is shown as `-`.
-        as_json: whether JSON is wanted.
-    """
+    """Write one line of JSON per row, or a table with the keys as headings and None as `-`."""
     if not as_json:
         write_table([each.upper() for each in names], [[row[key] for key in names] for row in rows])
         return
@@ -116,12 +110,7 @@ def write_deleted(name: str, as_json: bool) -> None:
 
 
 def write_table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Write rows as aligned columns to stdout, numbers to the right.
-
-    Args:
-        headings: one per column.
-        rows: with as many cells each; None is shown as `-`.
-    """
+    """Write rows as aligned columns to stdout, numbers to the right and None as `-`."""
     cells = [["-" if cell is None else _shown(str(cell)) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(headings, *cells, strict=True)]
     columns = list(zip(*rows, strict=True)) if rows else [()] * len(headings)

@@ -102,12 +102,7 @@ class TopicSource:
     def boundary_before(self, partition: int, offset: int) -> int:
         """Find the last place at or before an offset where a message starts.
 
-        Args:
-            partition: its number.
-            offset: any within the partition.
-
-        Returns:
-            Its offset; with a broker of Kafka 0.7 that of the segment.
+        With a broker of Kafka 0.7 that is where the segment starts.
         """
         if self.consumer.supports(BoundaryRequest.TYPE):
             return self.consumer.boundary_before(self.topic, partition, offset)

@@ -27,12 +27,7 @@ __all__ = [
 
 
 class Cluster:
-    """A session, and connections to the registered brokers, each made when it is first needed.
-
-    Args:
-        zookeeper: where the brokers register, as kazoo takes it.
-        timeout_seconds: for connecting to ZooKeeper, and for each request to a broker.
-    """
+    """A session, and connections to the registered brokers, each made when it is first needed."""
 
     def __init__(self, zookeeper: str, timeout_seconds: float) -> None:
         self._zookeeper = zookeeper

@@ -63,14 +63,7 @@ def check_choice(key: str, value: object, choices: Sequence[str]) -> None:
 
 
 def check_instance(name: str, value: object, kind: type, hint: str = "") -> None:
-    """Check that an argument is of a class.
-
-    Args:
-        name: the argument's name.
-        value: what was passed.
-        kind: the class.
-        hint: what to do about a wrong one.
-    """
+    """Check that an argument is of a class; the hint says what to do about a wrong one."""
     if not isinstance(value, kind):
         raise _wrong(name, f"a {kind.__name__}", value, hint)
 

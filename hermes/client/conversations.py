@@ -93,11 +93,7 @@ class Exchange(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Do nothing for a while.
-
-    Attributes:
-        seconds: how long, above 0.
-    """
+    """Do nothing for so many seconds, above 0."""
 
     seconds: float
 
@@ -137,10 +133,6 @@ class BrokerVersions:
 
     def require(self, request_type: int, purpose: str) -> Conversation[None]:
         """Refuse what the broker can't do, before asking it.
-
-        Args:
-            request_type: the request needed.
-            purpose: what for, as the subject of the error's sentence.
 
         Raises:
             UnsupportedRequestVersionError: the broker, one of Kafka 0.7 perhaps, doesn't know it.

@@ -18,12 +18,6 @@ class ZooKeeperMetadata:
 
     As in Kafka 0.7, a topic that no broker has yet is sent to partition 0 of any of them.
 
-    Args:
-        connect: see `Session`.
-        brokers: notified of the brokers' addresses.
-        session_timeout_seconds: see `Session`.
-        connection_timeout_seconds: see `Session`.
-
     Raises:
         CoordinationUnavailableError: ZooKeeper can't be reached.
     """

@@ -19,11 +19,7 @@ _log = logging.getLogger(__name__)
 
 
 class Failures:
-    """Counts failed messages that nobody has noticed. Threads may share it.
-
-    Args:
-        clock: monotonic seconds.
-    """
+    """Counts failed messages that nobody has noticed. Threads may share it."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._lines = RateLimit(clock, allowed=1)  # while sending keeps failing
@@ -34,13 +30,7 @@ class Failures:
         self._unsaid_count = 0
 
     def note(self, batch: Batch, failed: Mapping[int, int], error: Exception) -> None:
-        """Take over what failed in a batch, before it is finished.
-
-        Args:
-            batch: the batch.
-            failed: the number of messages of each item that failed, by the item's index.
-            error: what one of them failed with.
-        """
+        """Take over, by item, the failed messages of a batch that is about to be finished."""
         count = batch.watch_failures(failed, self._observed)
         if not count:
             return

@@ -187,12 +187,7 @@ def _by_place(
 
 
 class _Hooks:
-    """A callback handler whose exceptions are logged and counted instead of passed on.
-
-    Args:
-        handler: an `ICallbackHandler`.
-        counters: where its exceptions are counted.
-    """
+    """A callback handler whose exceptions are logged and counted instead of passed on."""
 
     def __init__(self, handler: Any, counters: ProducerCounters) -> None:
         self._handler = handler

@@ -55,9 +55,6 @@ class Brokers:
     """The producer of each broker, by id. Threads may share it.
 
     None is taken out, as sets may be on their way to it.
-
-    Args:
-        make: makes the producer for a host and a port.
     """
 
     def __init__(self, make: Callable[[str, int], SyncProducer]) -> None:
@@ -242,10 +239,6 @@ class Router:
 
     def choose(self, topic: str, key: Any) -> Target:
         """Choose a target.
-
-        Args:
-            topic: where to.
-            key: None for none.
 
         Raises:
             RoutingError: the message has a key and the partitions can't be counted, or the

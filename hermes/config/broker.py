@@ -474,14 +474,7 @@ class BrokerConfig:
     ] = None
 
     def topic(self, name: str) -> TopicSettings:
-        """The settings that apply to a topic, whether `topics` mentions it or not.
-
-        Args:
-            name: the topic's name; it is not checked.
-
-        Returns:
-            A value for every per-topic setting.
-        """
+        """The settings that apply to a topic, whether `topics` mentions it or not."""
         found = self._topic_settings.get(name)
         if found is None:
             given = [each[name].given() for each in (self.topics, self.altered) if name in each]

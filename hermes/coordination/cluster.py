@@ -31,10 +31,6 @@ class NodeFaults:
     """Logs what is wrong with nodes: once per fault, also when it is met in every look.
 
     Not for several threads at once.
-
-    Args:
-        log: where to.
-        who: whose view of the tree it is; the beginning of each line.
     """
 
     def __init__(self, log: logging.Logger, who: str) -> None:
@@ -44,12 +40,7 @@ class NodeFaults:
         self._met: set[str] = set()
 
     def note(self, fault: InvalidNodeError, cost: str = "it is left out") -> bool:
-        """Say a fault; returns whether it is news.
-
-        Args:
-            fault: its text names the node.
-            cost: what goes without, as the end of the line.
-        """
+        """Say a fault, and what goes without because of it; returns whether it is news."""
         text = str(fault)
         is_new = text not in self._known and text not in self._met
         if len(self._met) < _MOST_REMEMBERED:

@@ -164,10 +164,6 @@ def topic_path(topic: str, broker_id: int) -> str:
 def check_node_name(key: str, name: str) -> None:
     """Refuse a group's or a consumer's name that can't be part of a path.
 
-    Args:
-        key: the setting that the name comes from.
-        name: the name.
-
     Raises:
         ConfigError: the text says what is wrong with it.
     """

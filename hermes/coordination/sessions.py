@@ -317,11 +317,7 @@ class Session:
         return Node(value, stat.version, stat.ephemeralOwner)
 
     def get_all(self, paths: Sequence[str]) -> list[Node | None]:
-        """Read many nodes, which takes little longer than one: all are asked for at once.
-
-        Returns:
-            A node for each path, in their order; None for one that isn't there.
-        """
+        """Read many nodes at once, in hardly more time than one; None for one that isn't there."""
 
         def read(_what: str) -> _Reads:
             return _Reads([self._client.get_async(path) for path in paths])
@@ -418,9 +414,6 @@ class Session:
 
     def transact(self, fill: Callable[[Any], None]) -> list[Any]:
         """Carry out a transaction.
-
-        Args:
-            fill: adds operations to kazoo's TransactionRequest.
 
         Returns:
             What each operation gave. When one failed none was done, and there are exceptions.

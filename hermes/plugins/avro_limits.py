@@ -23,10 +23,6 @@ _MESSAGE: Final = f"values are nested more than {MAX_DEPTH} deep"
 def check_items(schema: Any, named: Mapping[str, Any]) -> None:
     """Refuse arrays whose items take no bytes.
 
-    Args:
-        schema: a parsed schema.
-        named: its named types.
-
     Raises:
         ValueError: the schema has one.
     """
@@ -37,12 +33,7 @@ def check_items(schema: Any, named: Mapping[str, Any]) -> None:
 
 
 def is_recursive(schema: Any, named: Mapping[str, Any]) -> bool:
-    """Whether a record of the schema holds records of its own kind.
-
-    Args:
-        schema: a parsed schema.
-        named: its named types.
-    """
+    """Whether a record of the schema holds records of its own kind."""
     around: dict[str, bool] = {}  # the records found so far; True inside of one
 
     def recurs(schema: Any) -> bool:

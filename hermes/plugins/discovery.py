@@ -24,14 +24,7 @@ from hermes.errors import PluginError
 
 
 def available(group: str) -> tuple[str, ...]:
-    """List the plugins of a group.
-
-    Args:
-        group: an entry point group, for instance `hermes.retention`.
-
-    Returns:
-        Their names, sorted, without loading any.
-    """
+    """List the names of a group's plugins, sorted, without loading any."""
     return tuple(sorted({entry.name for entry in entry_points(group=group)}))
 
 

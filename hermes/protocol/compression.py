@@ -80,10 +80,7 @@ class Budget:
         self.room = limit
 
     def charge(self, expanded_bytes: int) -> None:
-        """Charge for one gzip member, snappy block or the like.
-
-        Args:
-            expanded_bytes: how many bytes it expands to.
+        """Charge for what one gzip member, snappy block or the like expands to.
 
         Raises:
             ExpandedTooLargeError: not enough is left; the room stays as it is.

@@ -137,14 +137,7 @@ def error_for(code: int, detail: str = "") -> BrokerError:
 
 
 def code_for(exc: BaseException) -> ErrorCode:
-    """Find the code that responds to an exception.
-
-    Args:
-        exc: what ended a request.
-
-    Returns:
-        The code; UNKNOWN for everything that is not in the table.
-    """
+    """Find the code that responds to an exception; UNKNOWN for what is not in the table."""
     if isinstance(exc, BrokerError):
         return ErrorCode(exc.code) if exc.code in _ERRORS else ErrorCode.UNKNOWN
     for kind, code in _CODES:

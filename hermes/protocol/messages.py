@@ -104,11 +104,7 @@ class Message(tuple[bytes, int, int, int]):
         return crc32(self.payload) == self.crc
 
     def encode(self) -> bytes:
-        """Encode the message with its length and the CRC that it carries.
-
-        Returns:
-            A new bytes object, as long as the message takes in the log.
-        """
+        """Encode the message with its length and the CRC that it carries."""
         payload, magic, attributes, crc = self
         size = HEADER_BYTES[magic] + len(payload)
         if magic == 0:

@@ -91,11 +91,7 @@ class RequestReceiver:
         self._error: str | None = None  # not the exception: it refers to the frames, they to us
 
     def receive_data(self, data: Buffer) -> None:
-        """Add received bytes.
-
-        Args:
-            data: any piece of the stream; must not change afterwards.
-        """
+        """Add any piece of the stream, which must not change afterwards."""
         self._frames.feed(data)
 
     @property

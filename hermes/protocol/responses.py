@@ -181,21 +181,12 @@ class BrokerMetadata:
 
 
 def fetch_response_header(size: int, error: int = ErrorCode.NONE) -> bytes:
-    """Encode what precedes the messages of a fetch: `int32 size | int16 error`.
-
-    Args:
-        size: how many bytes of messages follow.
-        error: the code.
-    """
+    """Encode what precedes so many bytes of messages: `int32 size | int16 error`."""
     return pack(">ih", 2 + size, error)
 
 
 def multifetch_response_header(size: int) -> bytes:
-    """Encode what precedes the responses within a multifetch: `int32 size | int16 0`.
-
-    Args:
-        size: how many bytes follow: the responses, each with its own `fetch_response_header`.
-    """
+    """Encode what precedes so many bytes of responses: `int32 size | int16 0`."""
     return pack(">ih", 2 + size, ErrorCode.NONE)
 
 
@@ -297,12 +288,7 @@ def waiting_fetch_entry_header(error: int, high_watermark: int, size: int) -> by
 
 
 def waiting_fetch_response_header(size: int, count: int) -> bytes:
-    """Encode what precedes the entries of a waiting fetch: `int32 size | int16 0 | int16 count`.
-
-    Args:
-        size: how many bytes follow, the entries' headers included.
-        count: how many entries.
-    """
+    """Encode what precedes the entries of a waiting fetch: `int32 size | int16 0 | int16 count`."""
     return pack(">ihh", 4 + size, ErrorCode.NONE, count)
 
 
@@ -349,12 +335,6 @@ def metadata_response_header(metadata: BrokerMetadata, topic_count: int) -> byte
 
 def encode_topic_metadata(topic: str, error: int, partition_count: int, written: int) -> bytes:
     """Encode what precedes a topic's partitions.
-
-    Args:
-        topic: its name.
-        error: as in `TopicMetadata`.
-        partition_count: how many partitions it has.
-        written: how many of them follow.
 
     Raises:
         LocalProtocolError: the name is too long for the wire.

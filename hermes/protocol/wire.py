@@ -21,14 +21,7 @@ _MAX_STRING_BYTES: Final = 0x7FFF
 
 
 def pack(struct_format: str, *values: int) -> bytes:
-    """Pack integers.
-
-    Args:
-        struct_format: as `struct` has it, starting with ">".
-        values: one per letter.
-
-    Returns:
-        A new bytes object.
+    """Pack integers, by a big-endian format of `struct`.
 
     Raises:
         LocalProtocolError: a value does not fit its place on the wire; nothing can be sent.
@@ -41,9 +34,6 @@ def pack(struct_format: str, *values: int) -> bytes:
 
 def frame(*parts: Buffer) -> bytes:
     """Join parts and put their `int32 size` before them.
-
-    Returns:
-        A new bytes object.
 
     Raises:
         LocalProtocolError: there are 2 GiB or more.
@@ -114,11 +104,7 @@ class ByteReader:
         return self.numbers(struct_format)[0]
 
     def numbers(self, struct_format: struct.Struct) -> tuple[int, ...]:
-        """Read several integers at once, which costs about as much as one.
-
-        Args:
-            struct_format: big-endian integers and nothing else.
-        """
+        """Read several big-endian integers at once, which costs about as much as one."""
         try:
             values: tuple[int, ...] = struct_format.unpack_from(self._view, self.position)
         except struct.error:

@@ -86,16 +86,7 @@ def require_time(df: DataFrame, name: str, argument: str) -> None:
 def require_columns(
     df: DataFrame, names: str | Sequence[str], argument: str, *, least: int = 0
 ) -> list[str]:
-    """Check that columns exist.
-
-    Args:
-        df: where.
-        names: one name or several, each once.
-        argument: what the error names.
-        least: how many there must be.
-
-    Returns:
-        The names as a new list.
+    """Check that columns exist, each named once; returns them as a new list.
 
     Raises:
         ConfigError: one is missing, or named twice, or there are too few.

@@ -168,11 +168,7 @@ class _Rows:
             room -= taken
 
     def _take_unusual(self, skip_damaged: bool) -> int:
-        """Take the message at the position, of any kind; stay there at the data's end.
-
-        Returns:
-            How many bytes its values have.
-        """
+        """Take the message at the position, of any kind, if any; returns its values' bytes."""
         start, base = self.position, self._base_offset
         end = _end_of(self._data, start)
         if end is None:

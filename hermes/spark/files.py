@@ -91,10 +91,7 @@ class Files:
 
 
 def local_path(text: str | Path) -> Path:
-    """The absolute path of a load's target or of a table.
-
-    Args:
-        text: a path, or a URL with the scheme `file:`.
+    """The absolute path of a load's target or of a table: a path, or a URL with `file:`.
 
     Raises:
         LoadTargetError: it is an address of something other than a directory of this machine.
@@ -137,11 +134,6 @@ def above(path: Path) -> list[Path]:
 
 def publish(files: Files, path: Path, content: bytes) -> bool:
     """Create a file, whole and durable, if its name is free.
-
-    Args:
-        files: the file system.
-        path: its name; the directory exists.
-        content: what it holds.
 
     Returns:
         Whether the name now stands for this content; False when it stands for another: that file

@@ -57,11 +57,7 @@ class _Beginning(Enum):
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Plans micro-batches and reads their ranges.
-
-    Args:
-        options: what to read, and how.
-    """
+    """Plans micro-batches and reads their ranges."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options

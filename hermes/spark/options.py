@@ -366,10 +366,6 @@ class SourceOptions:
     def parse(cls, given: Mapping[str, str], use: Use | None) -> "SourceOptions":
         """Read what Spark hands over.
 
-        Args:
-            given: names, in any case, and texts.
-            use: "batch" or "stream"; None when it isn't known yet.
-
         Raises:
             ConfigError: an option is unknown, wrong or missing, or two exclude each other.
         """

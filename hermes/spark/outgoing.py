@@ -64,10 +64,6 @@ class Outgoing(NamedTuple):
 class OutgoingRows:
     """Knows which column is what; pickled for the workers.
 
-    Args:
-        schema: the columns of the rows.
-        options: the sink's options.
-
     Raises:
         ConfigError: a column is missing, of the wrong type, duplicated, or unknown.
     """
@@ -78,9 +74,6 @@ class OutgoingRows:
 
     def of(self, rows: pa.RecordBatch) -> Iterator[Outgoing]:
         """Turn rows into messages.
-
-        Args:
-            rows: the columns, in the order of the schema.
 
         Yields:
             Every row's message once. Nothing is yielded before all rows were checked.

@@ -216,12 +216,6 @@ def capped(cluster: Cluster, start: Offsets, end: Offsets, max_bytes: int) -> Of
 
     Each partition gets a share by what it has, as in Kafka's connector, and at least one message.
 
-    Args:
-        cluster: finds the boundaries of messages.
-        start: where the ranges start.
-        end: where they end; the same partitions.
-        max_bytes: 1 or more.
-
     Returns:
         New ends, on boundaries; for brokers of Kafka 0.7, which can't find any, as given.
     """

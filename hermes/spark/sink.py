@@ -68,10 +68,6 @@ class Sent(WriterCommitMessage):
 class BatchWriter(DataSourceArrowWriter):
     """Writes a DataFrame. Creating it checks all that can be checked before anything is sent.
 
-    Args:
-        schema: the columns of the rows.
-        options: where to, and how.
-
     Raises:
         ConfigError: the columns don't fit.
         BrokerUnavailableError, BrokerTimeoutError, CoordinationUnavailableError, RoutingError: the
@@ -98,10 +94,6 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     Spark creates one writer to plan each batch and another to commit it. So the tasks look up the
     brokers, with retries: one that is briefly unavailable doesn't end the query.
-
-    Args:
-        schema: the columns of the rows.
-        options: where to, and how.
 
     Raises:
         ConfigError: the columns don't fit.
@@ -139,12 +131,6 @@ def send_rows(
     batches: Iterable[pa.RecordBatch], rows: OutgoingRows, options: SinkOptions, brokers: Brokers
 ) -> Sent:
     """Send rows, and wait for their acknowledgements.
-
-    Args:
-        batches: the rows.
-        rows: their columns.
-        options: how.
-        brokers: where to, as `find_brokers` found them.
 
     Returns:
         How many messages were sent: all of them.

@@ -188,10 +188,6 @@ class SinkOptions:
     def parse(cls, given: Mapping[str, str], *, stream: bool) -> "SinkOptions":
         """Read what Spark hands over.
 
-        Args:
-            given: names, in any case, and texts.
-            stream: whether a stream is written; Spark adds options of its own then.
-
         Raises:
             ConfigError: an option is unknown, wrong or missing.
         """

@@ -82,11 +82,7 @@ class HermesDataSource(DataSource):
 
 
 class BatchReader(DataSourceReader):
-    """Reads from the starting to the ending offsets, both settled when Spark plans the query.
-
-    Args:
-        options: what to read, and how.
-    """
+    """Reads from the starting to the ending offsets, both settled when Spark plans the query."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options

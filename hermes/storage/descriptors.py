@@ -100,13 +100,7 @@ class DescriptorCache:
         return self._adopt(file, descriptor)
 
     def create(self, file: CachedFile) -> int:
-        """Create a file and acquire it.
-
-        Args:
-            file: a new one, in nobody else's hands yet.
-
-        Returns:
-            The descriptor, open for writing.
+        """Create a file, open for writing, and acquire it.
 
         Raises:
             FileExistsError: a file of that name exists; it was not touched.
@@ -137,11 +131,7 @@ class DescriptorCache:
         return adopted
 
     def release(self, file: CachedFile) -> None:
-        """Give back one `acquire`. The last one of a retired file closes it.
-
-        Args:
-            file: what was acquired.
-        """
+        """Give back one `acquire`. The last one of a retired file closes it."""
         with self._lock:
             file.users -= 1
             if file.users:
@@ -154,10 +144,9 @@ class DescriptorCache:
         self._close(surplus)
 
     def retire(self, file: CachedFile) -> None:
-        """Let nobody acquire a file again; close it now, or at its last release.
+        """Let nobody acquire a file again: close it now, or at its last release.
 
-        Args:
-            file: one whose segment no view holds any more. Retiring twice is harmless.
+        Again is harmless.
         """
         with self._lock:
             file.is_retired = True
@@ -169,13 +158,6 @@ class DescriptorCache:
 
     def opening(self, call: Callable[[str], _Result], path: str) -> _Result:
         """Make a call that opens a file; when descriptors run out, give up the idle ones first.
-
-        Args:
-            call: a method of the file layer.
-            path: its argument.
-
-        Returns:
-            What the call returned.
 
         Raises:
             OSError: what it raised, the second time where descriptors had run out.
@@ -259,10 +241,7 @@ class LogSlice:
         self.length = length
 
     def fileno(self) -> int:
-        """Give the open descriptor. It is the storage's: never close it, never move its position.
-
-        Returns:
-            The descriptor, valid until `release`.
+        """Give the descriptor, open until `release`. Never close it, never move its position.
 
         Raises:
             ValueError: the slice is empty or was released.

@@ -116,15 +116,7 @@ class DataDirectory:
         return self._descriptors.open_count
 
     def get(self, topic: str, partition: int) -> Log | None:
-        """Find a log.
-
-        Args:
-            topic: the topic's name.
-            partition: the partition's number.
-
-        Returns:
-            The log, perhaps offline; None when the partition has none yet.
-        """
+        """Find a log, perhaps offline; None when the partition has none yet."""
         return self._logs.get((topic, partition))
 
     def create(self, topic: str, partition: int) -> Log:
@@ -304,9 +296,6 @@ class DataDirectory:
         """Delete all partitions of a topic that are here. Blocks.
 
         A crash on the way leaves a log that has lost its oldest segments, or an empty one.
-
-        Args:
-            topic: the topic's name.
 
         Returns:
             How many bytes of messages were deleted; 0 when there is no such topic.

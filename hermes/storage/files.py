@@ -75,46 +75,21 @@ class FileLayer:
     def open_new(self, path: str) -> int:
         """Create a file that must not exist yet and open it for reading and writing.
 
-        Args:
-            path: the new file's path.
-
-        Returns:
-            A descriptor that the caller closes.
-
         Raises:
             FileExistsError: something of that name exists; it was not touched.
         """
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
 
     def open_append(self, path: str, *, create: bool = False) -> int:
-        """Open a file for reading and writing at positions that the caller knows.
-
-        Args:
-            path: the file's path.
-            create: create it when it is missing.
-
-        Returns:
-            A descriptor that the caller closes.
-        """
+        """Open a file, or create it, for reading and writing at positions that the caller knows."""
         return _open_regular(path, os.O_RDWR | (os.O_CREAT if create else 0))
 
     def open_read(self, path: str) -> int:
-        """Open a file for reading only.
-
-        Args:
-            path: the file's path.
-
-        Returns:
-            A descriptor that the caller closes.
-        """
+        """Open a file for reading only."""
         return _open_regular(path, os.O_RDONLY)
 
     def fsync_directory(self, path: str) -> None:
-        """Put on disk which names a directory holds: after create, rename, unlink, mkdir, rmdir.
-
-        Args:
-            path: the directory.
-        """
+        """Put on disk which names a directory holds: after create, rename, unlink, mkdir, rmdir."""
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(descriptor)
@@ -148,10 +123,6 @@ def _not_regular(path: str) -> OSError:
 def exists(path: str, files: FileLayer) -> bool:
     """Say whether something has this name, whatever it is.
 
-    Args:
-        path: the name.
-        files: the file layer.
-
     Raises:
         OSError: that can't be found out.
     """
@@ -163,14 +134,7 @@ def exists(path: str, files: FileLayer) -> bool:
 
 
 def identity(status: os.stat_result) -> Identity:
-    """Say what file a status is about.
-
-    Args:
-        status: what `stat`, `lstat` or `fstat` returned.
-
-    Returns:
-        What stays when the file is renamed, and differs from that of any other that is there.
-    """
+    """Say what file a status is about: what stays when it is renamed, and no other file has."""
     return status.st_dev, status.st_ino
 
 
@@ -233,25 +197,14 @@ def read_exactly(files: FileLayer, descriptor: int, length: int, position: int) 
 
 
 def is_no_room(error: OSError) -> bool:
-    """Say whether an error means that the disk (or a quota, or a file) is full.
-
-    Args:
-        error: what a call of the file layer raised.
-
-    Returns:
-        True when the same call may succeed once there is room.
-    """
+    """Say whether an error means that there is no room: the same call may succeed once there is."""
     return error.errno in _NO_ROOM
 
 
 def is_no_descriptor(error: OSError) -> bool:
-    """Say whether an error means that the process, or the machine, has no file descriptor left.
+    """Say whether an error means that there is no file descriptor left.
 
-    Args:
-        error: what a call of the file layer raised.
-
-    Returns:
-        True when nothing was done, and the same call may succeed once a file was closed.
+    Nothing was done then, and the same call may succeed once a file was closed.
     """
     return error.errno in _NO_DESCRIPTOR
 

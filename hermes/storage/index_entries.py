@@ -55,28 +55,13 @@ class IndexEntry(NamedTuple):
 
 
 def encode_entry(entry: IndexEntry) -> bytes:
-    """Encode an entry as it is in the file.
-
-    Args:
-        entry: its values.
-
-    Returns:
-        24 bytes.
-    """
+    """Encode an entry as it is in the file, in 24 bytes."""
     body = _BODY.pack(entry.time_ms, entry.end_offset, entry.tail_crc)
     return body + _CRC.pack(crc32(body) ^ (_GAP_BITS if entry.is_gap else 0))
 
 
 def decode_entry(data: bytes, position: int = 0) -> IndexEntry | None:
-    """Read an entry.
-
-    Args:
-        data: bytes of an index file.
-        position: where the entry starts in them; 24 bytes must be there.
-
-    Returns:
-        The entry, or None when its own CRC says that it was torn or damaged.
-    """
+    """Read the entry at a position; None when its own CRC says that it was torn or damaged."""
     body = data[position : position + _BODY.size]
     difference = crc32(body) ^ _CRC.unpack_from(data, position + _BODY.size)[0]
     if difference not in (0, _GAP_BITS):
@@ -115,14 +100,7 @@ class IndexReader:
         self.count = count
 
     def entry(self, number: int) -> IndexEntry | None:
-        """Read an entry.
-
-        Args:
-            number: from 0 to count - 1.
-
-        Returns:
-            The entry; None when it is damaged or can't be read.
-        """
+        """Read an entry by its number; None when it is damaged or can't be read."""
         block, place = divmod(number, _ENTRIES_A_BLOCK)
         data = self._blocks.get(block)
         if data is None:

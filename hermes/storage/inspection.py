@@ -139,22 +139,13 @@ class SegmentFile:
         self._files.close(self._descriptor)
 
     def refresh(self) -> int:
-        """Determine the file's size again.
-
-        Returns:
-            The offset after its last byte.
-        """
+        """Determine the file's size again; returns the offset after its last byte."""
         self.end_offset = self.base_offset + os.fstat(self._descriptor).st_size
         self._window = b""
         return self.end_offset
 
     def read(self, offset: int, length: int) -> bytes:
-        """Read bytes by their offset in the partition's log.
-
-        Args:
-            offset: the first one; base_offset or more.
-            length: how many; fewer come back where the file ends.
-        """
+        """Read bytes by their offset in the partition's log; fewer where the file ends."""
         length = min(length, self.end_offset - offset)
         start = offset - self._window_start
         if start < 0 or start + length > len(self._window):

@@ -176,9 +176,6 @@ class SegmentReader:
 def walk_messages(chunk: bytes) -> tuple[int, int]:
     """Step over the valid messages that a buffer begins with.
 
-    Args:
-        chunk: bytes from a message boundary on.
-
     Returns:
         (how many messages, how many bytes they take). What follows in the chunk is a message
         that is bad or not whole.

@@ -48,23 +48,12 @@ TopicPartition: TypeAlias = tuple[str, int]
 
 
 def partition_directory(topic: str, partition: int) -> str:
-    """Name the directory of a partition.
-
-    Args:
-        topic: the topic's name.
-        partition: 0 to `LARGEST_PARTITION`.
-
-    Returns:
-        A name without path.
-    """
+    """Name the directory of a partition, whose number is 0 to `LARGEST_PARTITION`."""
     return f"{topic}-{partition}"
 
 
 def parse_partition_directory(name: str) -> TopicPartition | None:
     """Read a directory's name the way `partition_directory` writes it.
-
-    Args:
-        name: a name without path.
 
     Returns:
         (topic, partition), or None when it isn't a partition's: the number is too large, say, or
@@ -82,10 +71,6 @@ def parse_partition_directory(name: str) -> TopicPartition | None:
 
 def list_partitions(path: str, files: FileLayer) -> tuple[list[TopicPartition], list[str]]:
     """Find the partitions in a data directory.
-
-    Args:
-        path: log_dir.
-        files: the file layer.
 
     Returns:
         (the partitions, all other names), both sorted by name.

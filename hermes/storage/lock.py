@@ -18,10 +18,6 @@ __all__ = ["DirectoryLock"]
 class DirectoryLock:
     """Holds a directory for this process, from `DirectoryLock(path)` to `release`.
 
-    Args:
-        directory: an existing directory.
-        files: the file layer.
-
     Raises:
         DataDirectoryLockedError: another process (or this one) holds it; stop that one first.
         OSError: the file can't be opened or locked; it is a link, say.

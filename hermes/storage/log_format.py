@@ -70,13 +70,7 @@ class LogFormat(Protocol):
     counts_messages: bool
 
     def new_index(self, files: FileLayer, path: str, base_offset: int) -> TimeIndex:
-        """Make the index of a segment, without touching a file.
-
-        Args:
-            files: the file layer.
-            path: what its file is called.
-            base_offset: the segment's first offset.
-        """
+        """Make the index of a segment, without touching a file."""
 
     def locate(
         self, segment: NamedSegment, files: FileLayer, descriptor: int, start: int, end: int

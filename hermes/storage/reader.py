@@ -40,11 +40,6 @@ class LogReader:
 
     All but `read` look at the disk a little, and are done best in a worker thread. All raise
     `SegmentRetiredError`, and `OSError` for what can't be opened or read.
-
-    Args:
-        files: the file layer.
-        descriptors: opens segments.
-        log_format: what the segments hold.
     """
 
     __slots__ = ("_descriptors", "_files", "_format", "_locate")

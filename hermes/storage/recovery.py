@@ -86,14 +86,7 @@ def scan(
 
 
 class TailRecovery:
-    """Recovers the tail of one log.
-
-    Args:
-        files: the file layer.
-        descriptors: opens the segments.
-        settings: the topic's settings.
-        now_ms: ms since 1970.
-    """
+    """Recovers the tail of one log."""
 
     def __init__(
         self, files: FileLayer, descriptors: DescriptorCache, settings: LogSettings, now_ms: int
@@ -120,11 +113,7 @@ class TailRecovery:
         return self._recover(parts, None, None)
 
     def mend_indexes(self, parts: Sequence[LoadingSegment]) -> None:
-        """Put right the time indexes of complete segments that a loss of power has torn.
-
-        Args:
-            parts: the segments before the tail, in order.
-        """
+        """Put right the time indexes of complete segments that a loss of power has torn."""
         for part in with_torn_index(parts, lambda part: part.segment.index.ends_at(part.end)):
             index = part.segment.index
             with (

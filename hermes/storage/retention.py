@@ -40,12 +40,7 @@ class AppendAges:
         self._seen: dict[int, tuple[int, int]] = {}  # base -> (end, when it was first seen so), ms
 
     def look(self, infos: Sequence[SegmentInfo], monotonic_ms: int) -> None:
-        """Note how large the segments are now.
-
-        Args:
-            infos: all segments of the log.
-            monotonic_ms: a clock that can't be set, in ms.
-        """
+        """Note how large the log's segments are now, by a clock that can't be set."""
         seen: dict[int, tuple[int, int]] = {}
         for info in infos:
             end = info.base_offset + info.size_bytes

@@ -48,24 +48,12 @@ _LARGEST_OFFSET = 2**63 - 1
 
 
 def segment_name(base_offset: int, suffix: str = SEGMENT_SUFFIX) -> str:
-    """Name the file of the segment that starts at an offset.
-
-    Args:
-        base_offset: the offset of its first byte, 0 to 2**63 - 1.
-        suffix: one of the three endings in use.
-
-    Returns:
-        A file name without directory.
-    """
+    """Name the file of the segment that starts at an offset, without its directory."""
     return f"{base_offset:020d}{suffix}"
 
 
 def parse_segment_name(name: str, suffix: str = SEGMENT_SUFFIX) -> tuple[int, str] | None:
     """Read a file name the way `segment_name` writes it.
-
-    Args:
-        name: a file name without directory.
-        suffix: what the log's format calls its segments.
 
     Returns:
         (base offset, ending), or None when the file is none of ours.
@@ -209,15 +197,7 @@ class LogView(NamedTuple):
 
     @classmethod
     def of(cls, segments: tuple[Segment, ...], high_watermark: int) -> "LogView":
-        """Make a view.
-
-        Args:
-            segments: oldest first.
-            high_watermark: up to where they are visible.
-
-        Returns:
-            The view.
-        """
+        """Make a view of segments, oldest first."""
         return cls(tuple(each.base_offset for each in segments), segments, high_watermark)
 
     @property
@@ -226,36 +206,14 @@ class LogView(NamedTuple):
         return self.bases[0] if self.bases else 0
 
     def position_of(self, offset: int) -> int:
-        """Find the segment that holds an offset, or that it is the end of.
-
-        Args:
-            offset: from the earliest to the log's end.
-
-        Returns:
-            The segment's place in the view.
-        """
+        """Find the place in the view of the segment that holds an offset, or ends with it."""
         return bisect_right(self.bases, offset) - 1
 
     def end_of(self, position: int, log_end: int) -> int:
-        """Say where a segment ends.
-
-        Args:
-            position: the segment's place in the view.
-            log_end: where the last segment ends.
-
-        Returns:
-            The offset after its last byte: the next one's base, or `log_end`.
-        """
+        """Say where the segment at a place ends: where the next one begins, or the log ends."""
         following = position + 1
         return self.bases[following] if following < len(self.bases) else log_end
 
     def visible_end_of(self, position: int) -> int:
-        """Say up to where a segment is visible.
-
-        Args:
-            position: the segment's place in the view.
-
-        Returns:
-            Its end, or the high watermark if that comes first.
-        """
+        """Say where the visible part of the segment at a place ends."""
         return min(self.end_of(position, self.high_watermark), self.high_watermark)

@@ -69,13 +69,6 @@ class LoadingSegment:
     def of(cls, segment: Segment, files: FileLayer) -> "LoadingSegment":
         """Look at a segment's file.
 
-        Args:
-            segment: the segment.
-            files: the file layer.
-
-        Returns:
-            What its status says.
-
         Raises:
             CorruptLogError: it isn't a regular file.
             OSError: it can't be looked at.
@@ -105,11 +98,7 @@ class Extent(Protocol):
 
 
 def count_contiguous(parts: Sequence[Extent]) -> int:
-    """Count the files that follow each other without a gap, from the first one on.
-
-    Args:
-        parts: at least one, in order.
-    """
+    """Count the files that follow each other without a gap, the first one included."""
     for number in range(1, len(parts)):
         if parts[number].base_offset != parts[number - 1].end:
             return number
@@ -209,9 +198,7 @@ def _check_is_whole(
 def remove_segment(segment: Segment, files: FileLayer) -> None:
     """Delete a segment's files, its index first: what a crash leaves is a segment or nothing.
 
-    Args:
-        segment: one that no view holds.
-        files: the file layer; the caller syncs the directory afterwards.
+    The caller syncs the directory afterwards.
 
     Raises:
         OSError: a file can't be deleted.
@@ -224,10 +211,6 @@ def remove_segment(segment: Segment, files: FileLayer) -> None:
 
 def finalize_names(segments: Sequence[Segment], files: FileLayer) -> None:
     """Call segments `.kafka` whose bytes are on disk, and put all names of their directory there.
-
-    Args:
-        segments: of one log, at least one, in order.
-        files: the file layer.
 
     Raises:
         OSError: the disk failed.

@@ -281,9 +281,6 @@ class Tail:
     def replace(self, segments: Sequence[Segment]) -> Segment:
         """Let an empty segment stand in for all segments, once everything is flushed.
 
-        Args:
-            segments: all of the log's.
-
         Returns:
             The new one. It isn't called `.kafka` from the start: nothing is to be deleted before
             its name is on disk for certain, and then a flush calls it that.
@@ -309,11 +306,7 @@ class Tail:
         self.forget([segment for segment, _ in self._dirty])
 
     def forget(self, segments: Sequence[Segment]) -> None:
-        """Let go of segments that are flushed, or that no flush will find any more.
-
-        Args:
-            segments: some of the log's.
-        """
+        """Let go of segments that are flushed, or that no flush will find any more."""
         for segment, _ in self._dirty:
             if segment in segments:
                 self._descriptors.release(segment.file)
@@ -333,11 +326,7 @@ class Tail:
         return work
 
     def put_back(self, work: FlushWork) -> None:
-        """After a flush that failed: leave all its work for another.
-
-        Args:
-            work: what that flush had to do.
-        """
+        """After a flush that failed: leave all its work for another."""
         self._times_ms[:0] = array("q", (time_ms for time_ms, _ in work.entries))
         self._ends[:0] = array("q", (end for _, end in work.entries))
         self._flushing = ()
@@ -346,9 +335,6 @@ class Tail:
 
     def sync(self, work: FlushWork) -> None:
         """Put data on disk, then names, then give `.unflushed` segments their final names.
-
-        Args:
-            work: what is to be flushed.
 
         Raises:
             OSError: the disk failed, there is no descriptor, or the files aren't where they were.
@@ -398,11 +384,7 @@ class Tail:
         return failures
 
     def finish(self, work: FlushWork) -> None:
-        """After a flush: let go of what has become clean.
-
-        Args:
-            work: what was flushed.
-        """
+        """After a flush: let go of what has become clean."""
         self.messages -= work.messages
         self._flushed_bytes = work.appended_bytes
         self._flushing = ()

@@ -231,11 +231,7 @@ class TimeIndex:
         return self._last is not None and self._last.end_offset == end_offset
 
     def first(self) -> IndexEntry | None:
-        """Read the first entry, which says about when the segment was begun.
-
-        Returns:
-            The first undamaged entry; None when there is none, or the file can't be read.
-        """
+        """Read the first undamaged entry, which says about when the segment was begun, if any."""
         if self._last is None:
             return None
         with suppress(OSError), self.opened() as reader:

@@ -346,11 +346,7 @@ class DirectoryCheck:
 
 
 def data_bytes(root: Path) -> int:
-    """The size of all segments below a directory, for a progress bar.
-
-    Args:
-        root: a data directory or a partition's directory.
-    """
+    """The size of all segments below a directory, for a progress bar."""
     total = 0
     for directory, _, names in os.walk(root):
         for name in names:

@@ -33,12 +33,7 @@ _ATTEMPTS = 5
 
 
 class Ownership:
-    """Changes the owners and offsets of a group for one consumer. Threads may share it.
-
-    Args:
-        session: the consumer's.
-        paths: the group's.
-    """
+    """Changes the owners and offsets of a group for one consumer. Threads may share it."""
 
     def __init__(self, session: Session, paths: GroupPaths) -> None:
         self._session = session

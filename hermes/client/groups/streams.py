@@ -22,11 +22,7 @@ _MOST_FAILURES = 10
 
 
 class _Changes(threading.Condition):
-    """A condition that notifies its stream of every change, with the lock held.
-
-    Args:
-        changed: called before those who wait are woken.
-    """
+    """A condition that notifies its stream of every change first, with the lock held."""
 
     def __init__(self, changed: Callable[[], None]) -> None:
         super().__init__()

@@ -46,10 +46,6 @@ def authenticate(scheme: str, credential: bytes) -> Identity | None:
 def expand_acl(acl: Iterable[Acl], identities: Collection[Identity]) -> tuple[Acl, ...]:
     """Check an ACL before it is stored, and put the client's own identities in place of `auth`.
 
-    Args:
-        acl: as the client sent it.
-        identities: of the client.
-
     Raises:
         RequestRefusedError: with INVALID_ACL: it is empty or too long, of an unknown scheme, or
             malformed, or `auth` is asked for by a client that has not authenticated.
@@ -75,12 +71,7 @@ def expand_acl(acl: Iterable[Acl], identities: Collection[Identity]) -> tuple[Ac
 def check_permission(
     acl: Iterable[Acl], permission: Permission, identities: Collection[Identity]
 ) -> None:
-    """Check that a client may do what it asks for.
-
-    Args:
-        acl: of the node.
-        permission: any one of these bits suffices.
-        identities: of the client.
+    """Check that a client may do what it asks for: any one of the bits suffices.
 
     Raises:
         RequestRefusedError: with NO_AUTH.

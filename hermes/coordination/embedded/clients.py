@@ -49,9 +49,6 @@ class RoundRobin:
 
     So a client that asks for one small thing at a time does not wait for a round of those that ask
     for a thousand, or for something large.
-
-    Args:
-        clock: the reactor, or a test's `Clock`.
     """
 
     def __init__(self, clock: Any) -> None:
@@ -94,12 +91,7 @@ class RoundRobin:
 
 
 class Holdings:
-    """Counts the bytes that wait for clients, and bounds them.
-
-    Args:
-        log: for clients that are cut off.
-        max_bytes: of all clients together.
-    """
+    """Counts the bytes that wait for all clients together, and cuts off who makes them too many."""
 
     def __init__(self, log: LimitedLog, max_bytes: int = MAX_HELD_BYTES) -> None:
         self.total_bytes = 0
@@ -143,10 +135,6 @@ class Holdings:
 @dataclass(eq=False)
 class Clients:
     """What the connections share; made by the service, handed to each of them.
-
-    Args:
-        clock: the reactor.
-        max_count: how many connections may be open.
 
     Attributes:
         processor: serves them; None while nothing can be served.

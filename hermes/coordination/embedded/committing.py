@@ -58,12 +58,7 @@ class CommitQueue:
         self._idle: list[Deferred[None]] = []
 
     def commit(self, changes: Sequence[Change], zxid: int) -> None:
-        """Have the changes of a transaction written.
-
-        Args:
-            changes: of one transaction, which is stored as a whole or not at all.
-            zxid: the transaction's.
-        """
+        """Have the changes of a transaction written, which is stored as a whole or not at all."""
         if self._dead:
             return
         self._submitted += 1
@@ -94,11 +89,7 @@ class CommitQueue:
         self.held_bytes = 0
 
     def idle(self) -> "Deferred[None]":
-        """Wait for the end of what is being written.
-
-        Returns:
-            A Deferred that fires when everything committed is on disk, or the queue is dead.
-        """
+        """Wait until everything committed is on disk, or the queue is dead."""
         idle: Deferred[None] = Deferred()
         self._idle.append(idle)
         self._notify_idle()

@@ -165,11 +165,7 @@ class CoordinationConnection(Protocol):
         return self._receiver.buffered_bytes
 
     def serve_some(self) -> bool:
-        """Serve what has arrived, for a while and for as long as the client may have responses.
-
-        Returns:
-            Whether there may be more to serve now.
-        """
+        """Serve what has arrived, as long as that may be; returns whether there may be more now."""
         clock, served = self._clients.clock, 0
         end = clock.seconds() + _QUANTUM_SECONDS
         try:
@@ -286,11 +282,7 @@ class CoordinationConnection(Protocol):
 
 
 class CoordinationFactory(ServerFactory):
-    """Makes connections.
-
-    Args:
-        clients: what they share.
-    """
+    """Makes connections."""
 
     noisy = False
 

@@ -163,14 +163,7 @@ def apply_changes(
 ) -> int:
     """Write changes, within a transaction of the caller's.
 
-    Args:
-        database: is changed.
-        changes: of whole transactions, in order.
-        zxid: of the last of them.
-        total: the sum of the rows' digests before.
-
-    Returns:
-        The sum after.
+    Returns what becomes of `total`, the sum of the rows' digests.
     """
     for change in _latest(changes):
         total += _apply(database, change)
@@ -182,12 +175,7 @@ def apply_changes(
 
 
 def write_new(path: Path, stored: Stored) -> None:
-    """Write a database file atomically; it is on disk afterwards.
-
-    Args:
-        path: of the file, replaced if it exists.
-        stored: what it will hold.
-    """
+    """Write a database file atomically; it is on disk afterwards."""
     temporary = path.with_name(f"{path.name}.new")
     temporary.unlink(missing_ok=True)
     create_private(temporary)

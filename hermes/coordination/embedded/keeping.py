@@ -116,11 +116,7 @@ class Keeper(Generic[_Prepared]):
 
     @inlineCallbacks
     def stop(self) -> "Any":
-        """Take a last snapshot and close the file; `write` is over.
-
-        Returns:
-            A Deferred that fires when that is done.
-        """
+        """Take a last snapshot and close the file; the Deferred fires when that is done."""
         if self._pool is None:
             return
         self._is_stopping = True

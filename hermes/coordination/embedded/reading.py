@@ -37,17 +37,7 @@ def serve_read(
     identities: Collection[Identity],
     request: ReadRequest,
 ) -> bytes:
-    """Answer a request that changes nothing.
-
-    Args:
-        tree: is read.
-        watches: where a watch is set, if one is asked for.
-        watcher: whose watch it will be.
-        identities: of the client.
-        request: what it asks.
-
-    Returns:
-        The response's record.
+    """Answer a request that changes nothing: make the response's record.
 
     Raises:
         RequestRefusedError: it can't be answered. Only `exists` sets its watch nevertheless.
@@ -79,14 +69,7 @@ def missed_events(
 ) -> Iterator[tuple[EventType, str]]:
     """Set the watches of a client's former connection again.
 
-    Args:
-        tree: is read.
-        watches: where those watches are set that have not fired meanwhile.
-        watcher: whose they are.
-        request: the watches, and the newest transaction that the client has seen.
-
-    Yields:
-        The events of the others.
+    Yields the events of those that would have fired meanwhile, which are not set.
     """
     for path in request.data:
         node = tree.nodes.get(path)

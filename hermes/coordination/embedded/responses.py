@@ -40,15 +40,12 @@ _PASSWORD_BYTES: Final = 16
 def encode_connect_response(
     session: tuple[int, bytes] | None, timeout_ms: int, *, with_read_only: bool
 ) -> bytes:
-    """Answer a connect request.
+    """Answer a connect request with a whole frame.
 
     Args:
         session: its id and password; None tells the client that the one it asked for is expired.
         timeout_ms: the session timeout in force.
         with_read_only: whether the client sent that byte and so expects it back.
-
-    Returns:
-        A whole frame.
     """
     if session is None:
         session, timeout_ms = (0, bytes(_PASSWORD_BYTES)), 0
@@ -57,35 +54,24 @@ def encode_connect_response(
 
 
 def encode_response(xid: int, zxid: int, error: int = ZooKeeperCode.OK, body: bytes = b"") -> bytes:
-    """Answer a request.
+    """Answer a request with a whole frame.
 
     Args:
         xid: the request's.
         zxid: the newest transaction that the response reflects.
         error: a code; the body is left out unless it is OK.
         body: the response's record.
-
-    Returns:
-        A whole frame.
     """
     return frame(_HEADER.pack(xid, zxid, error), b"" if error else body)
 
 
 def encode_event(kind: EventType, path: str) -> bytes:
-    """Tell a client that a watch has fired.
-
-    Returns:
-        A whole frame.
-    """
+    """Tell a client with a whole frame that a watch has fired."""
     return frame(_HEADER.pack(-1, -1, 0), _EVENT.pack(kind, _CONNECTED), encode_string(path))
 
 
 def encode_results(results: Iterable[tuple[OpCode, bytes]]) -> bytes:
-    """Encode the results of a transaction that was carried out.
-
-    Args:
-        results: of each operation its type and its response's record.
-    """
+    """Encode a transaction's results: of each operation its type and its response's record."""
     parts = [_RESULT.pack(code, False, 0) + body for code, body in results]
     return b"".join((*parts, _END))
 

@@ -174,11 +174,7 @@ class EmbeddedCoordination(Service):
 
     @inlineCallbacks
     def stopService(self) -> "Any":
-        """Close the port, write what was committed, close the file.
-
-        Returns:
-            A Deferred that fires when everything is on disk and released.
-        """
+        """Close the port, write what was committed, close the file; then the Deferred fires."""
         super().stopService()  # type: ignore[no-untyped-call]
         if self.processor is not None:
             self.processor.stop()

@@ -105,14 +105,7 @@ class SessionTable(Generic[_Connection]):
         self._sessions.pop(session.session_id, None)
 
     def unused_id(self, now_ms: int) -> int:
-        """Choose an id that no session has had, as ZooKeeper does: from the time.
-
-        Args:
-            now_ms: the time, in ms since 1970.
-
-        Returns:
-            A positive 56-bit number.
-        """
+        """Choose a positive 56-bit id that no session has had, as ZooKeeper does: from the time."""
         self._last_id = max((now_ms << 16) & _ID_MASK, self._last_id + 1)
         while self._last_id in self._sessions:
             self._last_id += 1
@@ -129,13 +122,7 @@ class SessionTable(Generic[_Connection]):
 
 
 class ExpiryTimer(Generic[_Connection]):
-    """Ends the sessions of a table in time.
-
-    Args:
-        clock: the reactor, or a test's `Clock`.
-        sessions: the table.
-        expire: ends the sessions that it is given.
-    """
+    """Ends the sessions of a table in time."""
 
     def __init__(
         self,

@@ -97,11 +97,7 @@ class Store:
             raise
 
     def write(self, changes: Sequence[Change], zxid: int) -> None:
-        """Write changes, all or none; blocks until they are on disk.
-
-        Args:
-            changes: of whole transactions, in order.
-            zxid: of the last of them.
+        """Write the changes of whole transactions, all or none; blocks until they are on disk.
 
         Raises:
             StorageError: nothing was written. Close the store and open it again.
@@ -126,11 +122,7 @@ class Store:
     def snapshot(self, now_ms: int) -> bool:
         """Write a copy of the file beside it, in place of the one before; blocks.
 
-        Args:
-            now_ms: the time, in ms since 1970.
-
-        Returns:
-            Whether there was anything new.
+        Returns whether there was anything new.
 
         Raises:
             StorageError: it can't be written. The one before is still there.

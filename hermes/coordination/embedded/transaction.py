@@ -99,11 +99,7 @@ class Transaction:
     # -- operations -------------------------------------------------------------------------------
 
     def create(self, request: CreateRequest) -> str:
-        """Create a node.
-
-        Returns:
-            Its path, with the number that a sequence node gets.
-        """
+        """Create a node; returns its path, with the number that a sequence node gets."""
         sequential, ephemeral = _kind(request.flags)
         above = parent_path(request.path)
         acl = expand_acl(request.acl, self._identities)
@@ -145,14 +141,7 @@ class Transaction:
         self._drop(path, node, above, parent)
 
     def delete_ephemerals(self, most: int) -> bool:
-        """Delete nodes that live with the session, which is at its end.
-
-        Args:
-            most: how many at most.
-
-        Returns:
-            Whether none is left.
-        """
+        """Delete nodes of the session, which is at its end; returns whether none is left."""
         for path in tuple(islice(self._tree.ephemerals.get(self._session_id, ()), most)):
             above = parent_path(path)
             self._drop(path, self._tree.node(path), above, self._tree.node(above))

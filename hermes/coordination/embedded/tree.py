@@ -143,9 +143,6 @@ class DataTree:
         zxid: the newest transaction.
         weight_bytes: what they take, by `node_bytes`.
         max_bytes: what they may take; whatever makes them larger is then refused.
-
-    Args:
-        max_bytes: as above.
     """
 
     def __init__(self, max_bytes: int = MAX_TREE_BYTES) -> None:
@@ -184,22 +181,14 @@ class DataTree:
         return tree
 
     def node(self, path: str) -> ZNode:
-        """Find a node.
-
-        Raises:
-            RequestRefusedError: with NO_NODE.
-        """
+        """Find a node, or refuse the request with NO_NODE."""
         node = self.nodes.get(path)
         if node is None:
             raise RequestRefusedError(ZooKeeperCode.NO_NODE, path)
         return node
 
     def readable(self, path: str, identities: Collection[Identity]) -> ZNode:
-        """Find a node that the client may read.
-
-        Raises:
-            RequestRefusedError: with NO_NODE or NO_AUTH.
-        """
+        """Find a node that the client may read, or refuse the request with NO_NODE or NO_AUTH."""
         node = self.node(path)
         check_permission(node.acl, Permission.READ, identities)
         return node
@@ -222,11 +211,7 @@ class DataTree:
         return sum(map(len, self.ephemerals.values()))
 
     def weigh(self, change_bytes: int) -> None:
-        """Count what a change adds or, below 0, frees.
-
-        Raises:
-            RequestRefusedError: with QUOTA_EXCEEDED: it adds what there is no room for.
-        """
+        """Count what a change adds or, below 0, frees; refuse it with QUOTA_EXCEEDED."""
         if change_bytes > 0 and self.weight_bytes + change_bytes > self.max_bytes:
             raise RequestRefusedError(ZooKeeperCode.QUOTA_EXCEEDED, "the tree is full")
         self.weight_bytes += change_bytes

@@ -58,11 +58,7 @@ class WatchTable(Generic[_Watcher]):
         self._paths: dict[_Watcher, dict[str, None]] = {}
 
     def add(self, path: str, watcher: _Watcher) -> None:
-        """Set a watch; it is the same one when it is set already.
-
-        Raises:
-            RequestRefusedError: with QUOTA_EXCEEDED: the watcher has too many.
-        """
+        """Set a watch, once; refuse with QUOTA_EXCEEDED what is too many for the watcher."""
         if path in self._paths.get(watcher, ()):
             return
         self._weights.add(path, watcher)
@@ -70,11 +66,7 @@ class WatchTable(Generic[_Watcher]):
         self._paths.setdefault(watcher, {})[path] = None
 
     def take(self, path: str) -> list[_Watcher]:
-        """Remove the watches of a path.
-
-        Returns:
-            Whose they were.
-        """
+        """Remove the watches of a path; returns whose they were."""
         watchers = list(self._watchers.pop(path, ()))
         for watcher in watchers:
             self._weights.remove(path, watcher)

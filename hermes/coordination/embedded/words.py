@@ -103,12 +103,7 @@ class Report:
 
 
 def word_response(word: str, report: Report | None) -> str:
-    """Answer a four-letter word.
-
-    Args:
-        word: one of `receiver.WORDS`.
-        report: the server's state; None while nothing is served.
-    """
+    """Answer one of `receiver.WORDS`; without a report nothing is served."""
     if report is None:
         return _OUT_OF_SERVICE.get(word, _NOT_SERVING)
     return _ANSWERS[word](report)

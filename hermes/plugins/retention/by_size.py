@@ -8,11 +8,7 @@ from hermes.plugins.retention.counting import expired_by_size
 
 @implementer(IRetentionPolicy)
 class RetainBySize:
-    """Deletes the oldest segments as long as the rest holds at least `retention_bytes`.
-
-    Args:
-        settings: the topic's retention settings; without a limit nothing is ever deleted.
-    """
+    """Deletes the oldest segments while the rest holds `retention_bytes`, where that is set."""
 
     def __init__(self, settings: RetentionSettings) -> None:
         self._settings = settings

@@ -8,11 +8,7 @@ from hermes.plugins.retention.counting import expired_by_time
 
 @implementer(IRetentionPolicy)
 class RetainByTime:
-    """Deletes segments whose last message is older than `retention_time`.
-
-    Args:
-        settings: the topic's retention settings; without a limit nothing is ever deleted.
-    """
+    """Deletes segments whose last message is older than `retention_time`, where that is set."""
 
     def __init__(self, settings: RetentionSettings) -> None:
         self._settings = settings

@@ -8,11 +8,7 @@ from hermes.plugins.retention.counting import expired_by_size, expired_by_time
 
 @implementer(IRetentionPolicy)
 class RetainByTimeAndSize:
-    """Deletes what exceeds either `retention_time` or `retention_bytes`, as 0.7 does.
-
-    Args:
-        settings: the topic's retention settings; a limit that is not set deletes nothing.
-    """
+    """Deletes what exceeds `retention_time` or `retention_bytes`, if they are set, as 0.7 does."""
 
     def __init__(self, settings: RetentionSettings) -> None:
         self._settings = settings

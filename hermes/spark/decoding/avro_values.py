@@ -72,10 +72,6 @@ _UNFIT: Final = (pa.ArrowException, OverflowError, TypeError, ValueError)
 def schema_text(schema: Any, argument: str) -> str:
     """Write a schema as JSON, with which it travels to the workers.
 
-    Args:
-        schema: what `json.load` gives, or the JSON text.
-        argument: what the error names.
-
     Raises:
         ConfigError: it isn't an Avro schema, or not one of a record, or has a type without a
             counterpart.
@@ -111,10 +107,6 @@ def _without_uuids(schema: Any) -> Any:
 
 def to_spark(text: str, argument: str) -> spark.StructType:
     """Find Spark's type for a record's schema.
-
-    Args:
-        text: from `schema_text`.
-        argument: what the error names.
 
     Returns:
         The struct. To Spark every field is nullable, since dead letters are null.
@@ -225,11 +217,6 @@ def decode_batch(
     payloads: Iterable[bytes | None], rules: AvroFormat, kind: pa.DataType
 ) -> pa.Array:
     """Decode payloads.
-
-    Args:
-        payloads: as they were in the log.
-        rules: how to read them.
-        kind: Arrow's type of a value, a struct.
 
     Returns:
         A struct array (value, reason), exactly one of the two null in each place.

@@ -127,10 +127,7 @@ def decode_json(
 
 
 def struct_schema(schema: StructType | str) -> StructType:
-    """Read a schema argument.
-
-    Args:
-        schema: a StructType, or DDL.
+    """Read a schema argument: a StructType, or DDL.
 
     Raises:
         ConfigError: it is neither, or has no fields, or a field twice.

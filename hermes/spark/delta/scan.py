@@ -86,12 +86,7 @@ class DeltaSource(DataSource):
 
 
 class DeltaReader(DataSourceReader):
-    """Reads files of a table.
-
-    Args:
-        files: which.
-        schema: the columns of the table.
-    """
+    """Reads files of a table."""
 
     def __init__(self, files: list[DeltaFile], schema: pa.Schema) -> None:
         self._files = files

@@ -66,10 +66,6 @@ def commits(path: Path, table: DeltaTable) -> Iterator[Mapping[str, Any]]:
 
     Read from the log's files: the package's own history is empty, without an error, when the path
     has a # or a ?.
-
-    Args:
-        path: the table.
-        table: its version to begin with.
     """
     for version in range(table.version(), -1, -1):
         try:

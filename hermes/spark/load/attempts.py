@@ -65,13 +65,6 @@ def run_load(
 ) -> LoadResult:
     """Carry out the plan that an earlier run has left, or a new one.
 
-    Args:
-        target: where to.
-        commits: the target's.
-        planner: makes a plan.
-        writer: carries it out.
-        dry_run: only report what would be done; writes nothing.
-
     Raises:
         LoadConflictError: another run committed the same load first.
         LoadTargetError: something in the target is damaged.

@@ -20,11 +20,7 @@ class Commits(Protocol):
         """How far the target has come. Raises LoadTargetError when its record is damaged."""
 
     def commit(self, manifest: Manifest) -> bool:
-        """Commit a load whose data are on the disk.
-
-        Returns:
-            Whether it was committed; False when another attempt at the same load was first.
-        """
+        """Commit a load whose data are on the disk; False when another attempt at it was first."""
 
     def directories(self) -> dict[int, str]:
         """The directories of the committed loads, by number, relative to the target.
@@ -47,11 +43,7 @@ def open_commits(target: LoadTarget) -> Commits:
 
 
 class ManifestCommits:
-    """Commits by manifests; as `Commits`.
-
-    Args:
-        target: where they are.
-    """
+    """Commits by manifests; as `Commits`."""
 
     def __init__(self, target: LoadTarget) -> None:
         self._target = target

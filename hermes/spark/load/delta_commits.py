@@ -24,11 +24,7 @@ _KEY: Final = "hermes.load"
 
 
 class DeltaCommits:
-    """Commits to a Delta table; as `commits.Commits`.
-
-    Args:
-        target: the table.
-    """
+    """Commits to a Delta table; as `commits.Commits`."""
 
     def __init__(self, target: LoadTarget) -> None:
         self._target = target

@@ -159,9 +159,6 @@ def load(
 def parse_load_options(given: Mapping[str, str]) -> SourceOptions:
     """Read the options of a load.
 
-    Args:
-        given: names, in any case, and texts.
-
     Raises:
         ConfigError: an option is unknown, wrong or missing, or two exclude each other.
     """

@@ -151,11 +151,6 @@ class Plan:
     def decode(cls, content: bytes, source: str, advice: str) -> "Plan":
         """Read what `encode` writes.
 
-        Args:
-            content: the file's content.
-            source: the file's name, for errors.
-            advice: what to do about a damaged file.
-
         Raises:
             LoadTargetError: it is something else, or damaged.
         """

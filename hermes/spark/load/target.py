@@ -60,13 +60,7 @@ def numbered(name: str) -> int | None:
 
 
 class LoadTarget:
-    """A target, whether it exists already or not.
-
-    Args:
-        path: the directory.
-        settings: what applies to it.
-        files: the file system.
-    """
+    """A target, whether it exists already or not."""
 
     def __init__(self, path: Path, settings: TargetSettings, files: Files) -> None:
         self.path = path
@@ -169,11 +163,7 @@ class LoadTarget:
         return plan
 
     def propose(self, plan: Plan) -> tuple[Plan, bool]:
-        """Settle what a load copies.
-
-        Returns:
-            The plan that counts, and whether it is the one given: another run may be first.
-        """
+        """Settle what a load copies: this plan, or that of another run which was first."""
         if publish(self.files, self.plan_path(plan.number), plan.encode()):
             return plan, True
         settled = self.plan(plan.number)
