@@ -13,7 +13,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
-from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar
 
 from hermes.client.batching import Batch, Outcome, SendHandle
@@ -138,12 +137,7 @@ class BaseAsyncProducer(ABC):
             await self._connected()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *exception: object) -> None:
         await self.close()
 
     async def _connected(self) -> BlockingProducer:

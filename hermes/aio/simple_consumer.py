@@ -7,7 +7,6 @@ Twisted in `hermes.aio.twisted`.
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
-from types import TracebackType
 from typing import Any, Literal, Self
 
 from hermes.aio.admin import AsyncAdministration
@@ -148,12 +147,7 @@ class BaseConsumer(AsyncAdministration):
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *exception: object) -> None:
         await self.close()
 
     def _count_skipped(self, count: int) -> None:

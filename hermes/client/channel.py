@@ -2,7 +2,6 @@
 
 import threading
 from collections.abc import Mapping
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from hermes.client.connection import BrokerConnection
@@ -75,12 +74,7 @@ class Channel:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
     def _perform(self, step: Step, timeout: float | None) -> Any:

@@ -2,7 +2,6 @@
 
 import threading
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Literal, Self
 
 from hermes.client import conversations
@@ -312,12 +311,7 @@ class SimpleConsumer(Administration):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
     def _count_skipped(self, count: int) -> None:

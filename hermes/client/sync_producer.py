@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from functools import partial
-from types import TracebackType
 from typing import Final, NamedTuple, Self
 
 from hermes.client import conversations
@@ -177,12 +176,7 @@ class SyncProducer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
 

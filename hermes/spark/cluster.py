@@ -8,7 +8,6 @@ import logging
 import threading
 from collections.abc import Callable, Iterable
 from functools import partial
-from types import TracebackType
 from typing import Final, Self, TypeVar
 
 from hermes.client import EARLIEST, LATEST, SimpleConsumer
@@ -229,12 +228,7 @@ class Cluster:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
     def _zookeeper(self) -> Session:

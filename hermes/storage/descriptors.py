@@ -20,7 +20,6 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from errno import ESTALE
-from types import TracebackType
 from typing import TypeVar
 
 from hermes.errors import StorageError
@@ -259,10 +258,5 @@ class LogSlice:
     def __enter__(self) -> "LogSlice":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.release()

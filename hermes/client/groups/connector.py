@@ -5,7 +5,6 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from types import TracebackType
 from typing import Any, Protocol, Self
 
 from hermes.client.arguments import check_instance, check_topic
@@ -202,12 +201,7 @@ class Connector:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.shutdown()
 
     # -- inside ---------------------------------------------------------------------------------
