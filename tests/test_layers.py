@@ -31,10 +31,11 @@ ROOMS = {
     "plugins": "errors interfaces",
     "protocol": "errors quoting",
     "storage": "errors interfaces plugins protocol quoting",
+    "web": "errors limited_log listening logs quoting rate_limit",
     "coordination": "_version backoff config errors forks limited_log listening logs protocol "
     "quoting",
     "broker": "_version config coordination errors interfaces limited_log listening logs plugins "
-    "protocol quoting rate_limit storage",
+    "protocol quoting rate_limit storage web",
     "client": "backoff config coordination errors forks interfaces plugins protocol quoting "
     "rate_limit",
     "aio": "client coordination errors forks protocol",

@@ -31,6 +31,8 @@ def check_startable(config: BrokerConfig) -> None:
     _check_endpoint("coordination_listen", config.coordination_listen)
     for description in config.listen:
         _check_endpoint("listen", description)
+    for description in config.http_listen or ():
+        _check_endpoint("http_listen", description)
     _check_coordination_listen(config)
     _check_advertised(config)
     _check_directory("log_dir", config.log_dir)

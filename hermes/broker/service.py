@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from twisted.application.service import Service
 from twisted.internet.defer import inlineCallbacks
@@ -19,6 +19,9 @@ from hermes.broker.serving import ServingBroker
 from hermes.config import BrokerConfig
 from hermes.listening import Address, Listener
 from hermes.logs import ModuleLogger
+
+if TYPE_CHECKING:
+    from hermes.web import WebServer
 
 __all__ = ["BrokerService", "raise_descriptor_limit"]
 
@@ -36,6 +39,8 @@ class BrokerService(Service):
         on_fatal: called with a reason when the broker can't continue after its start; stops
             the reactor unless given.
         now_ms: the wall clock, in ms since 1970.
+        mount: completes what the HTTP port serves, if there is one: adds to its root, or sets the
+            root's fallback. Called at each start, when all other ports are open.
 
     Attributes:
         config: its settings.
@@ -53,6 +58,7 @@ class BrokerService(Service):
         on_ready: Callable[[], None] = lambda: None,
         on_fatal: Callable[[str], None] | None = None,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        mount: Callable[["WebServer", ServingBroker], None] = lambda web, run: None,
     ) -> None:
         self.config = config
         self.on_ready = on_ready
@@ -63,12 +69,21 @@ class BrokerService(Service):
         self._run: ServingBroker | None = None  # between start and stop
         self._stopping: ServingBroker | None = None
         check_startable(config)
+        self._mount = mount
         self._listeners = [Listener(reactor, "listen", text) for text in config.listen]
+        self._http_listeners = [
+            Listener(reactor, "http_listen", text) for text in config.http_listen or ()
+        ]
 
     @property
     def addresses(self) -> list[Address]:
         """What the ports are bound to, as (host, port) or a UNIX socket's path, while it runs."""
         return [] if self._run is None else self._run.addresses
+
+    @property
+    def http_addresses(self) -> list[Address]:
+        """What the HTTP port is bound to, while it runs; empty where there is none."""
+        return [] if self._run is None or self._run.web is None else self._run.web.addresses
 
     @property
     def zookeeper_connect(self) -> str | None:
@@ -91,6 +106,8 @@ class BrokerService(Service):
             self._now_ms,
             self._listeners,
             partial(retention_policy, self.config),
+            http_listeners=self._http_listeners,
+            mount=self._mount,
         )
         super().startService()  # type: ignore[no-untyped-call]
         # Not before the reactor runs: from then on signals are handled as well.
@@ -119,12 +136,14 @@ class BrokerService(Service):
                 _write_ready_file(Path(self._ready_file), self.config, run)
             except OSError as error:
                 self._log.error("can't write the ready file: {error}", error=error)
-        where = ", ".join(_text(address) for address in run.addresses)
+        http = ", ".join(map(_text, self.http_addresses))
         self._log.info(
-            "broker {broker_id} is ready: Hermes {version} listening on {where}, logs in {log_dir}",
+            "broker {broker_id} is ready: Hermes {version} listening on {where}{http}, "
+            "logs in {log_dir}",
             broker_id=self.config.broker_id,
             version=__version__,
-            where=where,
+            where=", ".join(map(_text, run.addresses)),
+            http=f", HTTP on {http}" if http else "",
             log_dir=str(self.config.log_dir),
         )
         self.on_ready()
@@ -165,15 +184,19 @@ def _text(address: Address) -> str:
 
 def _write_ready_file(path: Path, config: BrokerConfig, run: ServingBroker) -> None:
     """Write the ready file atomically: a reader sees all of it or none."""
-    listen = [
-        {"path": address} if isinstance(address, str) else {"host": address[0], "port": address[1]}
-        for address in run.addresses
-    ]
+
+    def places(addresses: list[Address]) -> list[dict[str, str | int]]:
+        return [
+            {"path": each} if isinstance(each, str) else {"host": each[0], "port": each[1]}
+            for each in addresses
+        ]
+
     content = {
         "broker_id": config.broker_id,
         "version": __version__,
         "pid": os.getpid(),
-        "listen": listen,
+        "listen": places(run.addresses),
+        "http_listen": places(run.web.addresses) if run.web is not None else [],
         "log_dir": str(Path(config.log_dir).absolute()),
         "zookeeper_connect": run.coordination.connect_string,
     }

@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import lru_cache, partial
 from threading import Thread
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from twisted.internet.defer import Deferred, inlineCallbacks
 from twisted.internet.threads import deferToThreadPool
@@ -41,6 +41,9 @@ from hermes.listening import Address, Listener
 from hermes.logs import ModuleLogger
 from hermes.quoting import printable
 from hermes.storage import DataDirectory, FileLayer, Log, LogSettings, OpenReport
+
+if TYPE_CHECKING:
+    from hermes.web import WebServer
 
 __all__ = ["ServingBroker"]
 
@@ -84,6 +87,8 @@ class ServingBroker:
         listeners: the ports to open.
         retention_policy: makes the policy of a topic.
         files: the file layer; the operating system's unless given.
+        http_listeners: the HTTP ports to open.
+        mount: completes what they serve; see `BrokerService`.
 
     Raises:
         HermesError: the data directory, a port or the registration can't be acquired; all of it
@@ -93,6 +98,9 @@ class ServingBroker:
         addresses: what the ports are bound to, as (host, port) or a UNIX socket's path.
         broker: what decides.
         coordination: its part in coordination.
+        config: its settings.
+        web: what it serves over HTTP; None without a port for it.
+        stopping: whether a stop has begun.
     """
 
     _log = ModuleLogger()
@@ -105,9 +113,13 @@ class ServingBroker:
         listeners: Sequence[Listener],
         retention_policy: Callable[[str], IRetentionPolicy],
         files: FileLayer | None = None,
+        *,
+        http_listeners: Sequence[Listener] = (),
+        mount: Callable[["WebServer", "ServingBroker"], None] = lambda web, run: None,
     ) -> None:
         self.addresses: list[Address] = []
-        self._config = config
+        self.stopping = False
+        self.config = self._config = config
         self._reactor = reactor
         self._lines = LimitedLog(self._log, reactor.seconds)
         self._pools: list[ThreadPool] = []
@@ -159,6 +171,7 @@ class ServingBroker:
                 undo.callback(opened.port.stopListening)
                 self._ports.append(opened.port)
                 self.addresses.append(opened.address)
+            self.web = self._serve_http(http_listeners, mount, undo) if http_listeners else None
             self.coordination.register(self.addresses, topics)
             undo.pop_all()
         self._tasks = list(self._periodic_tasks())
@@ -172,6 +185,7 @@ class ServingBroker:
         Returns:
             A Deferred that fires when everything is on disk and released, or can't be waited for.
         """
+        self.stopping = True
         for task in self._tasks:
             task.stop()
         self._patience.begin()
@@ -183,6 +197,8 @@ class ServingBroker:
             yield port.stopListening()
         self.broker.topics.stopping = True
         yield self._drain()
+        if self.web is not None:  # which has told until now that the broker stops
+            yield self.web.stop()
         clean = yield self._close_directory()
         yield self._patience.for_disk(self.coordination.stop(), lambda: None)
         if not clean:
@@ -249,6 +265,24 @@ class ServingBroker:
         pool.start()
         self._pools.append(pool)
         return partial(deferToThreadPool, self._reactor, pool)
+
+    def _serve_http(
+        self,
+        listeners: Sequence[Listener],
+        mount: Callable[["WebServer", "ServingBroker"], None],
+        undo: ExitStack,
+    ) -> "WebServer":
+        """Open the HTTP ports."""
+        # What most brokers never need would make the start of each one slower.
+        from hermes.broker.monitoring import add_resources
+        from hermes.web import WebServer
+
+        web = WebServer(self._reactor, self._config.http_hosts)
+        undo.callback(web.stop)
+        add_resources(web.root)
+        mount(web, self)
+        web.open(listeners)
+        return web
 
     def _periodic_tasks(self) -> Iterator[PeriodicTask]:
         config = self._config

@@ -31,6 +31,7 @@ _TOPICS = "Topics"
 _STORAGE = "Logs and retention"
 _FLUSH = "Flushing"
 _COORDINATION = "Coordination"
+_HTTP = "HTTP"
 _PROCESS = "The process"
 
 
@@ -414,6 +415,27 @@ class BrokerConfig:
             replaces=("zk.synctime.ms",),
         ),
     ] = 2 * _SECOND
+
+    http_listen: Annotated[
+        tuple[str, ...] | None,
+        Setting(
+            kinds.optional(kinds.ENDPOINTS, "off"),
+            "Where to serve metrics, health and pages, as Twisted server endpoint strings, for "
+            "instance `tcp:9093:interface=127.0.0.1`. Off unless set.",
+            _HTTP,
+        ),
+    ] = None
+    http_hosts: Annotated[
+        tuple[str, ...],
+        Setting(
+            kinds.HOSTS,
+            "Names by which browsers may call this broker, beside those of the loopback "
+            "interface: host names and addresses, without a port. Requests for others are refused, "
+            "except for `/metrics` and `/health`, since another web site may have sent them (DNS "
+            "rebinding).",
+            _HTTP,
+        ),
+    ] = ()
 
     io_threads: Annotated[
         int,

@@ -7,6 +7,7 @@ or says in one sentence what was expected. Knows no setting by name, no file and
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
@@ -161,11 +162,37 @@ def _parse_path(value: object) -> Path:
     raise ValueError(f"expected a path, got {quoted(value)}")
 
 
+_HOST_NAME = re.compile(r"[A-Za-z0-9._-]+")
+
+
 def _parse_host(value: object) -> str:
     # 0.7's clients split a registered broker's address at every colon.
-    if isinstance(value, str) and re.fullmatch(r"[A-Za-z0-9._-]+", value):
+    if isinstance(value, str) and _HOST_NAME.fullmatch(value):
         return value
     raise ValueError(f"expected a host name or an IPv4 address, got {quoted(value)}")
+
+
+def _parse_hosts(value: object) -> tuple[str, ...]:
+    hosts = value if isinstance(value, list) else [value]
+    for host in hosts:
+        if not isinstance(host, str) or not (_is_address(host) or _HOST_NAME.fullmatch(host)):
+            raise ValueError(
+                f"expected a host name or an address without a port, or a list of them, "
+                f"got {quoted(host)}"
+            )
+    return tuple(hosts)
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def _show_hosts(value: tuple[str, ...]) -> str:
+    return ", ".join(value) or "none"
 
 
 def _parse_options(value: object) -> Mapping[str, Any]:
@@ -179,6 +206,7 @@ TEXT = Kind("string", _parse_text)
 ENSEMBLE = Kind("hosts and ports", _parse_ensemble)
 PATH = Kind("path", _parse_path)
 HOST = Kind("host name or IPv4 address", _parse_host)
+HOSTS = Kind("host name or address, or a list of them", _parse_hosts, _show_hosts)
 COUNT = whole_number(1)
 PARTITION_COUNT = whole_number(1, MAX_PARTITIONS)
 RETAINED_TIME = unlimited_or(duration(1))

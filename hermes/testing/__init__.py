@@ -47,6 +47,8 @@ class RunningBroker:
         broker_id: its id.
         zookeeper_connect: where it is registered, for `ProducerConfig` and `ConsumerConfig`; None
             unless the settings have `coordination: embedded` or `zookeeper`.
+        http: the address of its metrics and health, as `http://HOST:PORT`; None unless the settings
+            have `http_listen`, for instance `tcp:0:interface=127.0.0.1`.
     """
 
     host: str
@@ -54,6 +56,7 @@ class RunningBroker:
     log_dir: Path
     broker_id: int
     zookeeper_connect: str | None
+    http: str | None = None
 
     @property
     def broker_list(self) -> str:
@@ -102,7 +105,9 @@ def running_broker(
         if isinstance(address, str):
             raise ConfigError("listen", "expected a TCP port first; clients need one")
         connect = thread.service.zookeeper_connect
-        yield RunningBroker(*address, Path(config.log_dir), config.broker_id, connect)
+        ports = [each for each in thread.service.http_addresses if not isinstance(each, str)]
+        http = "http://{}:{}".format(*ports[0]) if ports else None
+        yield RunningBroker(*address, Path(config.log_dir), config.broker_id, connect, http)
 
 
 class _ReactorThread:

@@ -79,6 +79,8 @@ flush_check_interval: 3s
 flush_threads: 3
 coordination: none
 coordination_listen: tcp:2182
+http_listen: tcp:9093:interface=127.0.0.1
+http_hosts: [broker-0.example.org, "::1"]
 coordination_max_bytes: 10MiB
 zookeeper_connect: zk1:2181,zk2:2181/kafka
 zookeeper_session_timeout: 7s
@@ -148,6 +150,8 @@ ready_file: /run/hermes.ready
         metrics_interval_ms=0,
         log_format="json",
         log_level="warn",
+        http_listen=("tcp:9093:interface=127.0.0.1",),
+        http_hosts=("broker-0.example.org", "::1"),
         ready_file=Path("/run/hermes.ready"),
     )
     assert config == expected

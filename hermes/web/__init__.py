@@ -1,0 +1,27 @@
+"""What this process serves over HTTP, on twisted.web: the site, its limits, and ways to respond.
+
+    hosts       which names a request may be addressed to
+    answers     JSON, text and error pages; responses that come later, or in turns
+    site        requests: their limits, the check of their host, the headers of every response
+    server      ports opened, and closed again with their connections
+
+Knows neither the broker nor the client library, nor what is served.
+"""
+
+from hermes.web.answers import ErrorPage, respond_later, stream, write_json, write_text
+from hermes.web.hosts import AcceptedHosts
+from hermes.web.server import WebServer
+from hermes.web.site import CONTENT_SECURITY_POLICY, Root, Site
+
+__all__ = [
+    "CONTENT_SECURITY_POLICY",
+    "AcceptedHosts",
+    "ErrorPage",
+    "Root",
+    "Site",
+    "WebServer",
+    "respond_later",
+    "stream",
+    "write_json",
+    "write_text",
+]

@@ -1,0 +1,88 @@
+"""The ports of a site: opened, and closed again with all their connections."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from twisted.internet.defer import Deferred, inlineCallbacks
+
+from hermes.listening import Address, Listener
+from hermes.web.hosts import AcceptedHosts
+from hermes.web.site import Root, Site
+
+__all__ = ["WebServer"]
+
+#: How long a stop lets responses under way leave.
+_LEAVE_SECONDS = 1.0
+
+
+class WebServer:
+    """Serves a tree of resources. Lives in the reactor's thread.
+
+    Args:
+        reactor: serves the sockets and the timers.
+        hosts: the names that requests may be addressed to, beside those of the loopback interface.
+
+    Attributes:
+        root: what is served; complete it before `open`.
+        addresses: what the ports are bound to.
+        on_stop: called by `stop` when no request comes any more; what they return is waited for.
+    """
+
+    def __init__(self, reactor: Any, hosts: Iterable[str] = ()) -> None:
+        self._reactor = reactor
+        self.root = Root()
+        self.addresses: list[Address] = []
+        self.on_stop: list[Callable[[], Any]] = []
+        self._site = Site(self.root, AcceptedHosts(hosts), reactor)
+        self._ports: list[Any] = []
+
+    def open(self, listeners: Sequence[Listener]) -> None:
+        """Listen; several calls add up.
+
+        Raises:
+            HermesError: a port can't be opened; those before it are open.
+        """
+        for listener in listeners:
+            opened = listener.open(self._site)
+            self._ports.append(opened.port)
+            self.addresses.append(opened.address)
+
+    @property
+    def connections(self) -> int:
+        """How many are open."""
+        return len(self._site.channels)
+
+    @inlineCallbacks
+    def stop(self) -> "Any":
+        """Close the ports and the connections.
+
+        Returns:
+            A Deferred that fires when none is left.
+        """
+        for port in self._ports:
+            yield port.stopListening()
+        self._ports.clear()
+        yield self._close_connections()
+        for call in self.on_stop:
+            yield call()
+
+    def _close_connections(self) -> "Deferred[None]":
+        site, closed = self._site, Deferred[None]()
+
+        def abort() -> None:
+            for channel in list(site.channels):
+                channel.transport.abortConnection()
+
+        patience = self._reactor.callLater(_LEAVE_SECONDS, abort)
+
+        def look() -> None:
+            if not (site.channels or closed.called):
+                if patience.active():
+                    patience.cancel()
+                closed.callback(None)
+
+        site.on_closed = look
+        for channel in list(site.channels):
+            channel.loseConnection()
+        look()
+        return closed

@@ -1,0 +1,212 @@
+"""Requests before anything looks at what they ask for: limits, the host, the headers of responses.
+
+Every response forbids browsers whatever a page here doesn't need: other sites' scripts, frames and
+styles, inline scripts, guesses about types, copies in a cache. A resource that needs another rule
+sets the header anew.
+"""
+
+from http import HTTPStatus
+from typing import Any
+
+from twisted.internet.interfaces import IAddress
+from twisted.internet.protocol import connectionDone
+from twisted.python.failure import Failure
+from twisted.web import http, server
+from twisted.web.resource import Resource, getChildForRequest
+
+from hermes.logs import ModuleLogger
+from hermes.web.answers import ErrorPage
+from hermes.web.hosts import AcceptedHosts
+
+__all__ = ["CONTENT_SECURITY_POLICY", "Root", "Site"]
+
+#: Nothing but what this site serves itself, and no inline script or style.
+CONTENT_SECURITY_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+
+_HEADERS = {
+    b"Server": b"Hermes",
+    b"Content-Security-Policy": CONTENT_SECURITY_POLICY.encode(),
+    b"X-Content-Type-Options": b"nosniff",
+    b"X-Frame-Options": b"DENY",
+    b"Referrer-Policy": b"no-referrer",
+    b"Cross-Origin-Opener-Policy": b"same-origin",
+    b"Cross-Origin-Resource-Policy": b"same-origin",
+    b"Cache-Control": b"no-store",
+}
+
+#: Forms are small, and bodies are kept in memory.
+MAX_BODY_BYTES = 64 * 1024
+
+#: Browsers open six each; more are closed at once.
+MAX_CONNECTIONS = 256
+
+
+class Root(Resource):
+    """The top of the tree. Its own children come first, and all else is up to `fallback`.
+
+    Attributes:
+        fallback: the resource for every path that no child has, which sees the whole path, `/`
+            included; None for an error page.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fallback: Any = None
+        self._any_host: set[bytes] = set()
+
+    def add(self, name: str, resource: Any, *, any_host: bool = False) -> None:
+        """Serve a resource at `/NAME`.
+
+        Args:
+            name: one segment of a path.
+            resource: twisted.web's, a leaf or not.
+            any_host: whether requests may name any host: for what programs ask, and what nobody
+                needs to hide.
+        """
+        self.putChild(name.encode(), resource)
+        if any_host:
+            self._any_host.add(name.encode())
+
+    def allows_any_host(self, path: bytes) -> bool:
+        """Whether the `Host` of a request for this path doesn't matter."""
+        return path.split(b"/", 2)[1:2] != [] and path.split(b"/", 2)[1] in self._any_host
+
+    def getChild(self, path: bytes, request: Any) -> Any:
+        """Pass what no child has to `fallback`, as if it were the top."""
+        if self.fallback is None:
+            names = ", ".join(sorted(f"/{name.decode()}" for name in self.children))
+            return ErrorPage(HTTPStatus.NOT_FOUND, f"nothing is served there, but at {names}")
+        request.postpath.insert(0, request.prepath.pop())
+        return getChildForRequest(self.fallback, request)
+
+
+class _Request(server.Request):
+    """A request whose body is limited, and whose failure shows nobody a traceback."""
+
+    _logger = ModuleLogger()
+    _refused = False
+    channel: Any
+
+    def gotLength(self, length: int | None) -> None:
+        """Refuse a body that announces to be too long."""
+        self._received_bytes = 0
+        too_long = length is not None and length > MAX_BODY_BYTES
+        super().gotLength(0 if too_long else length)
+        if too_long:
+            self._refuse()
+
+    def handleContentChunk(self, data: bytes) -> None:
+        """Refuse a body that turns out to be too long."""
+        self._received_bytes += len(data)
+        if self._received_bytes <= MAX_BODY_BYTES:
+            super().handleContentChunk(data)
+        elif not self._refused:
+            self._refuse()
+
+    def _refuse(self) -> None:
+        self._refused = True
+        self.channel.transport.write(
+            b"HTTP/1.1 413 Content Too Large\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+        )
+        self.channel.loseConnection()
+
+    def process(self) -> None:
+        """Respond, unless that has been done."""
+        if not self._refused:
+            super().process()
+
+    def processingFailed(self, reason: Failure) -> Failure:
+        """Log a fault of ours; tell the client no more than that there was one."""
+        self._logger.failure("a request for {path} failed", failure=reason, path=self.path)
+        if self._disconnected or self.finished:
+            return reason
+        if self.startedWriting:  # all that is left to say is that the rest doesn't come
+            self.channel.transport.abortConnection()
+            return reason
+        page = ErrorPage(HTTPStatus.INTERNAL_SERVER_ERROR, "the broker's log says more")
+        self.write(page.render(self))
+        self.finish()
+        return reason
+
+
+class _Channel(http.HTTPChannel):
+    """A connection that its site knows, and that ends quietly when it is idle."""
+
+    site: "Site"
+    transport: Any
+
+    def connectionMade(self) -> None:
+        """Let the site know."""
+        super().connectionMade()
+        self.site.channels.add(self)
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        """Let the site know."""
+        super().connectionLost(reason)
+        self.site.channels.discard(self)
+        self.site.on_closed()
+
+    def timeoutConnection(self) -> None:
+        """Close an idle connection; Twisted would log each."""
+        self._abortingCall = self.callLater(self.abortTimeout, self._abort)
+        self.loseConnection()
+
+    def _abort(self) -> None:
+        self._abortingCall = None
+        self.transport.abortConnection()
+
+
+class Site(server.Site):
+    """The factory of all connections.
+
+    Args:
+        root: what is served.
+        hosts: which names requests may be addressed to.
+        reactor: serves the timers.
+
+    Attributes:
+        channels: the open connections.
+        on_closed: called after one has ended.
+    """
+
+    protocol: Any = _Channel
+    noisy = False
+    displayTracebacks = False
+
+    def __init__(self, root: Root, hosts: AcceptedHosts, reactor: Any) -> None:
+        super().__init__(root, _Request, reactor=reactor)
+        self._root = root
+        self._hosts = hosts
+        self.channels: set[_Channel] = set()
+        self.on_closed = lambda: None
+
+    def startFactory(self) -> None:
+        """Leave out Twisted's access log, and its timer."""
+
+    def stopFactory(self) -> None:
+        """Nothing was started."""
+
+    def log(self, request: Any) -> None:
+        """Leave out Twisted's access log."""
+
+    def buildProtocol(self, addr: IAddress | None) -> Any:
+        """Make the connection's protocol, or None for one too many."""
+        if len(self.channels) >= MAX_CONNECTIONS:
+            return None
+        return super().buildProtocol(addr)
+
+    def getResourceFor(self, request: Any) -> Any:
+        """Find what a request asks for, once its host is checked."""
+        for name, value in _HEADERS.items():
+            request.setHeader(name, value)
+        named = request.requestHeaders.getRawHeaders(b"Host") or []
+        if not self._root.allows_any_host(request.path) and not self._hosts.accepts(named):
+            return ErrorPage(
+                HTTPStatus.FORBIDDEN,
+                "this server is not known by that name; its setting http_hosts lists the names "
+                "that it accepts, beside those of the loopback interface",
+            )
+        return super().getResourceFor(request)

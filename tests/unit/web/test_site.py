@@ -1,0 +1,171 @@
+"""Requests as bytes, responses as bytes; the clock is the test's."""
+
+from typing import Any
+
+import pytest
+from twisted.internet.error import ConnectionDone
+from twisted.internet.task import Clock
+from twisted.internet.testing import StringTransport
+from twisted.python.failure import Failure
+from twisted.web.resource import Resource
+
+from hermes.web import CONTENT_SECURITY_POLICY, AcceptedHosts, Root, Site, write_json
+from hermes.web import site as sites
+from hermes.web.site import MAX_BODY_BYTES
+
+
+class _Shown(Resource):
+    """Says which path it was asked for, and how long the body was."""
+
+    isLeaf = True
+
+    def render(self, request: Any) -> bytes:
+        path = "/".join(each.decode() for each in request.postpath)
+        return write_json(request, {"path": path, "body": len(request.content.read())})
+
+
+class _Broken(Resource):
+    isLeaf = True
+
+    def render(self, request: Any) -> bytes:
+        raise ValueError("a secret of the process")
+
+
+class _Client:
+    def __init__(self, *, fallback: bool = True) -> None:
+        root = Root()
+        root.add("open", _Shown(), any_host=True)
+        root.add("mine", _Shown())
+        root.add("broken", _Broken())
+        if fallback:
+            root.fallback = _Shown()
+        self.clock = Clock()
+        self.site = Site(root, AcceptedHosts(), self.clock)
+        self.transport = StringTransport()
+        self.channel = self.site.buildProtocol(None)
+        self.channel.makeConnection(self.transport)
+
+    def ask(self, path: str, *headers: str, method: str = "GET", body: bytes = b"") -> str:
+        lines = [f"{method} {path} HTTP/1.1", *headers, "", ""]
+        self.transport.clear()
+        self.channel.dataReceived("\r\n".join(lines).encode() + body)
+        return self.transport.value().decode()
+
+    def close(self) -> None:
+        self.channel.connectionLost(Failure(ConnectionDone()))
+        assert not self.clock.getDelayedCalls()
+
+
+@pytest.fixture
+def client() -> Any:
+    client = _Client()
+    yield client
+    client.close()
+
+
+def test_a_response_has_the_headers_that_restrict_a_browser(client: _Client) -> None:
+    response = client.ask("/mine/a", "Host: localhost:9093")
+    assert response.startswith("HTTP/1.1 200 OK\r\n")
+    for header in (
+        f"Content-Security-Policy: {CONTENT_SECURITY_POLICY}",
+        "X-Content-Type-Options: nosniff",
+        "X-Frame-Options: DENY",
+        "Cache-Control: no-store",
+        "Server: Hermes",
+    ):
+        assert f"\r\n{header}\r\n" in response
+    assert "unsafe" not in CONTENT_SECURITY_POLICY
+
+
+def test_another_site_in_a_browser_gets_nothing(client: _Client) -> None:
+    for headers in (["Host: evil.example"], ["Host: localhost", "Host: evil.example"], []):
+        response = client.ask("/mine", *headers)
+        assert response.startswith("HTTP/1.1 403 Forbidden")
+        assert "http_hosts" in response
+        assert '"path"' not in response
+        client.close()
+        client.__init__()  # type: ignore[misc]
+
+
+def test_what_programs_ask_may_name_any_host(client: _Client) -> None:
+    assert client.ask("/open/x", "Host: broker-7.internal").startswith("HTTP/1.1 200")
+    assert client.ask("/%6fpen/x", "Host: broker-7.internal").startswith("HTTP/1.1 403")
+    assert client.ask("/mine/../open/x", "Host: evil.example").startswith("HTTP/1.1 403")
+
+
+@pytest.mark.parametrize("path", ["/", "/topics", "/topics/clicks/messages"])
+def test_the_fallback_sees_the_whole_path(client: _Client, path: str) -> None:
+    assert f'"path": "{path[1:]}"' in client.ask(path, "Host: localhost")
+
+
+def test_without_a_fallback_a_page_says_what_there_is() -> None:
+    client = _Client(fallback=False)
+    response = client.ask("/", "Host: localhost")
+    assert response.startswith("HTTP/1.1 404 Not Found")
+    assert "/broken, /mine, /open" in response
+    client.close()
+
+
+@pytest.mark.parametrize(
+    ("accept", "content_type", "text"),
+    [
+        ("text/html,*/*", "text/html; charset=utf-8", "<h1>404 Not Found</h1>"),
+        ("application/json", "application/json", '"status": 404'),
+        ("*/*", "text/plain; charset=utf-8", "404 Not Found: nothing"),
+    ],
+)
+def test_an_error_comes_as_the_client_reads_it(accept: str, content_type: str, text: str) -> None:
+    client = _Client(fallback=False)
+    response = client.ask("/no", "Host: localhost", f"Accept: {accept}")
+    assert f"Content-Type: {content_type}\r\n" in response
+    assert text in response
+    client.close()
+
+
+def test_a_fault_is_logged_and_not_shown(client: _Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    logged: list[Any] = []
+    monkeypatch.setattr(
+        sites._Request._logger, "failure", lambda text, **rest: logged.append(rest["failure"])
+    )
+    response = client.ask("/broken", "Host: localhost")
+    assert response.startswith("HTTP/1.1 500 Internal Server Error")
+    assert "secret" not in response
+    assert "a secret of the process" in str(logged[0])
+
+
+def test_a_body_of_the_limit_is_read(client: _Client) -> None:
+    body = b"x" * MAX_BODY_BYTES
+    length = f"Content-Length: {len(body)}"
+    response = client.ask("/mine", "Host: localhost", length, method="POST", body=body)
+    assert f'"body": {len(body)}' in response
+
+
+def test_a_body_that_announces_more_is_refused_before_it_comes(client: _Client) -> None:
+    length = f"Content-Length: {MAX_BODY_BYTES + 1}"
+    response = client.ask("/mine", "Host: localhost", length, method="POST", body=b"x" * 10)
+    assert response.startswith("HTTP/1.1 413 ")
+    assert client.transport.disconnecting
+
+
+def test_a_body_in_chunks_is_refused_as_soon_as_it_is_too_long(client: _Client) -> None:
+    chunk = b"%x\r\n" % 8192 + b"x" * 8192 + b"\r\n"
+    headers = ("Host: localhost", "Transfer-Encoding: chunked")
+    response = client.ask("/mine", *headers, method="POST", body=chunk * 8)
+    assert response == ""
+    client.channel.dataReceived(chunk * 4 + b"0\r\n\r\n")
+    response = client.transport.value().decode()
+    assert response.startswith("HTTP/1.1 413 ")
+    assert response.count("HTTP/1.1") == 1
+
+
+def test_idle_connections_end_without_a_word(client: _Client) -> None:
+    client.ask("/mine", "Host: localhost")
+    client.clock.advance(client.site.timeOut + 1)
+    assert client.transport.disconnecting
+
+
+def test_one_connection_too_many_is_not_made(
+    client: _Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sites, "MAX_CONNECTIONS", 1)
+    assert client.site.buildProtocol(None) is None
