@@ -1,27 +1,36 @@
 """The lines of the broker's log: their names, what their values may hold, their levels and formats.
 
-Lines are Twisted's events. Where they go is decided at the start (`hermes.tap`). Knows no setting.
+Lines are Twisted's events. Where they go is decided at the start (`hermes.tap`); the last ones are
+kept in memory as well, for those who look at a broker from afar. Knows no setting.
 """
 
 import json
+import threading
+from collections import deque
+from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any, Final, Self
+from itertools import islice
+from typing import Any, Final, NamedTuple, Self
 
 from twisted.logger import (
     FileLogObserver,
-    FilteringLogObserver,
     ILogObserver,
     LogEvent,
     Logger,
     LogLevel,
     LogLevelFilterPredicate,
+    PredicateResult,
     formatEvent,
     textFileLogObserver,
 )
+from zope.interface import implementer
 
 from hermes.quoting import printable
 
-__all__ = ["ModuleLogger", "log_observer"]
+__all__ = ["LogLevels", "LogOutput", "ModuleLogger", "RecentLine", "RecentLines"]
+
+#: How much of a line is kept in memory, in characters.
+_RECENT_LENGTH: Final = 500
 
 
 class ModuleLogger(Logger):
@@ -47,6 +56,124 @@ class ModuleLogger(Logger):
         super().emit(level, format, **shown)
 
 
+class LogLevels:
+    """Which lines are written: those from a level on, which single modules may have of their own.
+
+    What is allowed may be changed at any time, by any thread.
+
+    Args:
+        level: the lowest level: debug, info, warn, error or critical.
+        by_module: the same for some modules, each with all that is below it, by dotted names.
+    """
+
+    def __init__(self, level: str, by_module: Mapping[str, str]) -> None:
+        self.use(level, by_module)
+
+    def use(self, level: str, by_module: Mapping[str, str]) -> None:
+        """Allow this from now on; as in the constructor."""
+        predicate = LogLevelFilterPredicate(defaultLogLevel=LogLevel.levelWithName(level))
+        for module, own in by_module.items():
+            predicate.setLogLevelForNamespace(module, LogLevel.levelWithName(own))
+        names = {level, *by_module.values()}
+        #: The lowest level that any module has.
+        self.lowest = next(each.name for each in LogLevel.iterconstants() if each.name in names)
+        self._predicate = predicate
+
+    def allows(self, event: LogEvent) -> bool:
+        """Whether a line is written."""
+        return self._predicate(event) is not PredicateResult.no
+
+
+@implementer(ILogObserver)
+class LogOutput:
+    """Writes lines to a file.
+
+    Args:
+        file: accepts text; stays the caller's.
+        levels: which lines are written.
+        as_json: whether a line is one JSON object. Each has `time` (ISO 8601, UTC), `level`,
+            `logger`, `message` (as the text format would show it), `traceback` where there is one,
+            and the fields that the message was made from.
+
+    Attributes:
+        file: as given.
+        as_json: as given; may be changed at any time.
+    """
+
+    def __init__(self, file: Any, levels: LogLevels, *, as_json: bool) -> None:
+        self.file = file
+        self.as_json = as_json
+        self._levels = levels
+        self._text = textFileLogObserver(file)
+        self._json = FileLogObserver(file, _json_line)
+
+    def __call__(self, event: LogEvent) -> None:
+        """See `ILogObserver`."""
+        if self._levels.allows(event):
+            (self._json if self.as_json else self._text)(event)
+
+
+class RecentLine(NamedTuple):
+    """A line that was logged: see `hermes.protocol.LogLine`."""
+
+    time_ms: int
+    level: str
+    logger: str
+    message: str
+
+
+@implementer(ILogObserver)
+class RecentLines:
+    """Keeps the last lines in memory. Any thread may call.
+
+    Args:
+        levels: which lines are kept.
+        max_lines: how many.
+    """
+
+    def __init__(self, levels: LogLevels, max_lines: int = 1000) -> None:
+        self._levels = levels
+        self._lock = threading.Lock()
+        self._lines: deque[RecentLine] = deque(maxlen=max_lines)
+        self._count = 0  # of all that were ever logged
+
+    def __call__(self, event: LogEvent) -> None:
+        """See `ILogObserver`."""
+        if not self._levels.allows(event):
+            return
+        message = formatEvent(event)
+        if "log_failure" in event:
+            message += f": {event['log_failure'].getErrorMessage()}"
+        line = RecentLine(
+            int(event["log_time"] * 1000),
+            event["log_level"].name,
+            event["log_namespace"],
+            printable(message, _RECENT_LENGTH),
+        )
+        with self._lock:
+            self._lines.append(line)
+            self._count += 1
+
+    def lines(self, first: int, max_lines: int) -> tuple[int, list[RecentLine]]:
+        """Find lines.
+
+        Args:
+            first: the number of the first line wanted, counted from 0 since the start; below 0 for
+                the last ones.
+            max_lines: how many at most.
+
+        Returns:
+            (the number of the first one found, those lines). It is above the one wanted when that
+            one isn't kept any more.
+        """
+        with self._lock:
+            kept = self._count - len(self._lines)
+            begin = max(self._count - max(max_lines, 0), kept) if first < 0 else max(first, kept)
+            begin = min(begin, self._count)
+            place = begin - kept
+            return begin, list(islice(self._lines, place, place + max(max_lines, 0)))
+
+
 # What Twisted adds to an event; everything else is what the message was made from.
 _TWISTED_FIELDS: Final = frozenset(
     (
@@ -55,21 +182,6 @@ _TWISTED_FIELDS: Final = frozenset(
         *("format", "isError", "message", "system", "time"),
     )
 )
-
-
-def log_observer(file: Any, level: str, *, as_json: bool) -> ILogObserver:
-    """Make the observer that writes events to a file.
-
-    Args:
-        file: accepts text; stays the caller's.
-        level: the lowest level that is written: debug, info, warn, error or critical.
-        as_json: whether a line is one JSON object. Each has `time` (ISO 8601, UTC), `level`,
-            `logger`, `message` (as the text format would show it), `traceback` where there is one,
-            and the fields that the message was made from.
-    """
-    observer = FileLogObserver(file, _json_line) if as_json else textFileLogObserver(file)
-    least = LogLevel.levelWithName(level)
-    return FilteringLogObserver(observer, [LogLevelFilterPredicate(defaultLogLevel=least)])
 
 
 def _json_line(event: LogEvent) -> str:

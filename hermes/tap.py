@@ -64,21 +64,21 @@ class Options(usage.Options):
             _twistd.update(
                 logfile=parent.get("logfile"),
                 nodaemon=parent.get("nodaemon"),
-                log_level=self.broker_config.log_level,
-                log_format=self.broker_config.log_format,
+                config=self.broker_config,
             )
             parent["logger"] = "hermes.tap.log_observer"  # twistd wants a name
 
 
-# twistd's own options, for `log_observer`, which it calls without arguments.
+# twistd's own options, for `log_observer`, which it calls without arguments, and what that made.
 _twistd: dict[str, Any] = {}
+_log_levels = logs.LogLevels("info", {})
 
 
 def log_observer() -> ILogObserver:
     """Make the process's log observer, by broker.yaml and twistd's own options.
 
-    The file is the one that twistd itself would use; SIGUSR1 renames it and starts a new one. On
-    standard output there is nothing to rotate, and the signal has no effect.
+    The file is the one that twistd itself would use; SIGUSR1 renames it and starts a new one, and
+    so does its size. On standard output there is nothing to rotate, and the signal has no effect.
     """
     path, is_daemon = _twistd["logfile"], not _twistd["nodaemon"]
     file: Any = sys.stdout
@@ -89,8 +89,22 @@ def log_observer() -> ILogObserver:
     else:
         file = LogFile.fromFullPath(path or "twistd.log")  # type: ignore[no-untyped-call]
         signal.signal(signal.SIGUSR1, lambda *_: _in_reactor(file.rotate))
-    level, as_json = _twistd["log_level"], _twistd["log_format"] == "json"
-    return logs.log_observer(file, level, as_json=as_json)
+    output = _twistd["output"] = logs.LogOutput(file, _log_levels, as_json=False)
+    _use_log_settings(_twistd["config"])
+    return output
+
+
+def _use_log_settings(config: BrokerConfig) -> None:
+    """Let the log be as these settings say, from now on."""
+    _log_levels.use(config.log_level, config.log_levels)
+    is_debugged = _log_levels.lowest == "debug"
+    logging.getLogger("hermes").setLevel(logging.DEBUG if is_debugged else logging.INFO)
+    output: logs.LogOutput | None = _twistd.get("output")
+    if output is not None:
+        output.as_json = config.log_format == "json"
+        if isinstance(output.file, LogFile):
+            output.file.rotateLength = config.log_rotate_bytes
+            output.file.maxRotatedFiles = config.log_keep_files
 
 
 def _in_reactor(function: Callable[[], object]) -> None:
@@ -113,6 +127,7 @@ def makeService(options: Options) -> IService:
             options.broker_config,
             reactor,
             pid_file=_twistd.get("pidfile"),
+            log_levels=_log_levels,
             ready_file=options["ready-file"],
         )
     except HermesError as error:
@@ -137,9 +152,8 @@ class _ExitingService(BrokerService):
 
     def startService(self) -> None:
         """Start, or end the process with one line that gives the reason."""
-        level = logging.DEBUG if self.config.log_level == "debug" else logging.INFO
-        logging.getLogger("hermes").addHandler(_ToTwisted(level))
-        logging.getLogger("hermes").setLevel(level)
+        logging.getLogger("hermes").addHandler(_ToTwisted())
+        _use_log_settings(self.config)
         try:
             super().startService()
             _collect_briefly()

@@ -5,7 +5,9 @@ from hermes.client import admin
 from hermes.protocol import (
     DescribePartitionsRequest,
     DescribeSettingsRequest,
+    LogLines,
     PartitionDescription,
+    RecentLogLinesRequest,
     SettingDescription,
 )
 
@@ -26,3 +28,8 @@ class AsyncAdministration:
         """See `hermes.SimpleConsumer.describe_partitions`."""
         await self._channel.require(DescribePartitionsRequest.TYPE, "describing partitions")
         return await self._channel.run(admin.describe_partitions(topic))
+
+    async def recent_log_lines(self, first: int | None = None, max_lines: int = 100) -> LogLines:
+        """See `hermes.SimpleConsumer.recent_log_lines`."""
+        await self._channel.require(RecentLogLinesRequest.TYPE, "reading the log")
+        return await self._channel.run(admin.recent_log_lines(first, max_lines))

@@ -1,4 +1,4 @@
-"""What a broker says of itself: metadata, and which settings are in force.
+"""What a broker says of itself: metadata, settings in force, the last lines of its log.
 
 Metadata is made a quantum at a time and within a bound: a topic takes microseconds, and so does
 each of its partitions; but there may be ten thousand of both, and a request may name what doesn't
@@ -23,12 +23,16 @@ from hermes.protocol import (
     BrokerMetadata,
     DescribeSettingsRequest,
     ErrorCode,
+    LogLine,
+    LogLines,
     MetadataRequest,
     PartitionMetadata,
+    RecentLogLinesRequest,
     SettingDescription,
     check_topic_name,
     code_for,
     encode_error_response,
+    encode_log_lines_response,
     encode_partitions_metadata,
     encode_refusal,
     encode_settings_response,
@@ -83,6 +87,17 @@ class Descriptions:
             return encode_refusal(ErrorCode.UNKNOWN_TOPIC)
         described = settings_in_force(self._shared.config, topic)
         return encode_settings_response([SettingDescription(*each) for each in described])
+
+    def log_lines(self, request: RecentLogLinesRequest) -> Outcome:
+        """Repeat the last lines of the log, when there is room for that."""
+        return cancellable(self._large_responses.make(self._log_lines, request))
+
+    def _log_lines(self, request: RecentLogLinesRequest) -> bytes:
+        recent = self._shared.recent_lines
+        if recent is None:
+            return encode_log_lines_response(LogLines(0, ()))
+        first, lines = recent.lines(request.first, request.max_lines)
+        return encode_log_lines_response(LogLines(first, tuple(LogLine(*each) for each in lines)))
 
     def _is_large(self, request: MetadataRequest) -> bool:
         """Whether there may be much to say about what was asked for."""

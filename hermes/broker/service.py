@@ -11,19 +11,25 @@ from typing import TYPE_CHECKING, Any
 
 from twisted.application.service import Service
 from twisted.internet.defer import inlineCallbacks
+from twisted.logger import globalLogPublisher
 from twisted.python.failure import Failure
 
 from hermes._version import __version__
 from hermes.broker.checks import check_ready_file, check_startable, retention_policy
 from hermes.broker.serving import ServingBroker
-from hermes.config import BrokerConfig
+from hermes.config import BrokerConfig, settings_in_force
+from hermes.config.origins import DEFAULT
 from hermes.listening import Address, Listener
-from hermes.logs import ModuleLogger
+from hermes.logs import LogLevels, ModuleLogger, RecentLines
+from hermes.quoting import printable
 
 if TYPE_CHECKING:
     from hermes.web import WebServer
 
 __all__ = ["BrokerService", "raise_descriptor_limit"]
+
+#: How much of the settings one line shows, in characters.
+_SETTINGS_LENGTH = 2000
 
 
 class BrokerService(Service):
@@ -41,6 +47,7 @@ class BrokerService(Service):
         now_ms: the wall clock, in ms since 1970.
         mount: completes what the HTTP port serves, if there is one: adds to its root, or sets the
             root's fallback. Called at each start, when all other ports are open.
+        log_levels: which lines are logged; as the settings say unless given.
 
     Attributes:
         config: its settings.
@@ -59,6 +66,7 @@ class BrokerService(Service):
         on_fatal: Callable[[str], None] | None = None,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
         mount: Callable[["WebServer", ServingBroker], None] = lambda web, run: None,
+        log_levels: LogLevels | None = None,
     ) -> None:
         self.config = config
         self.on_ready = on_ready
@@ -66,6 +74,7 @@ class BrokerService(Service):
         self._reactor = reactor
         self._ready_file = ready_file or config.ready_file
         self._now_ms = now_ms
+        self._recent = RecentLines(log_levels or LogLevels(config.log_level, config.log_levels))
         self._run: ServingBroker | None = None  # between start and stop
         self._stopping: ServingBroker | None = None
         check_startable(config)
@@ -98,6 +107,14 @@ class BrokerService(Service):
                 is undone.
         """
         raise_descriptor_limit()
+        globalLogPublisher.addObserver(self._recent)
+        try:
+            self._start()
+        except BaseException:
+            globalLogPublisher.removeObserver(self._recent)
+            raise
+
+    def _start(self) -> None:
         if self._ready_file:
             check_ready_file(Path(self._ready_file))
         run = self._run = ServingBroker(
@@ -108,6 +125,7 @@ class BrokerService(Service):
             partial(retention_policy, self.config),
             http_listeners=self._http_listeners,
             mount=self._mount,
+            recent_lines=self._recent,
         )
         super().startService()  # type: ignore[no-untyped-call]
         # Not before the reactor runs: from then on signals are handled as well.
@@ -146,6 +164,16 @@ class BrokerService(Service):
             http=f", HTTP on {http}" if http else "",
             log_dir=str(self.config.log_dir),
         )
+        given = [
+            f"{each.name}: {each.value}"
+            for each in settings_in_force(self.config)
+            if each.origin != DEFAULT
+        ]
+        self._log.info(
+            "in force: {settings}; {topics} topics in broker.yaml; else defaults",
+            settings=printable(", ".join(given), _SETTINGS_LENGTH),
+            topics=len(self.config.topics),
+        )
         self.on_ready()
 
     @inlineCallbacks
@@ -160,6 +188,7 @@ class BrokerService(Service):
         if self._ready_file:
             Path(self._ready_file).unlink(missing_ok=True)
         self._log.info("broker {broker_id} has stopped", broker_id=self.config.broker_id)
+        globalLogPublisher.removeObserver(self._recent)
 
     def hurry(self) -> None:
         """Don't wait for clients any longer, when a stop is under way; flush all the same."""

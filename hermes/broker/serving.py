@@ -38,7 +38,7 @@ from hermes.config import BrokerConfig
 from hermes.interfaces import IRetentionPolicy
 from hermes.limited_log import LimitedLog
 from hermes.listening import Address, Listener
-from hermes.logs import ModuleLogger
+from hermes.logs import ModuleLogger, RecentLines
 from hermes.quoting import printable
 from hermes.storage import DataDirectory, FileLayer, Log, LogSettings, OpenReport
 
@@ -89,6 +89,7 @@ class ServingBroker:
         files: the file layer; the operating system's unless given.
         http_listeners: the HTTP ports to open.
         mount: completes what they serve; see `BrokerService`.
+        recent_lines: the last lines of the log, for those who ask for them.
 
     Raises:
         HermesError: the data directory, a port or the registration can't be acquired; all of it
@@ -116,6 +117,7 @@ class ServingBroker:
         *,
         http_listeners: Sequence[Listener] = (),
         mount: Callable[["WebServer", "ServingBroker"], None] = lambda web, run: None,
+        recent_lines: RecentLines | None = None,
     ) -> None:
         self.addresses: list[Address] = []
         self.stopping = False
@@ -151,7 +153,16 @@ class ServingBroker:
             self._report_more_partitions(topics)
             self._create_declared(topics)
             self.broker = Broker(
-                Shared(config, self._directory, topics, self._flusher, reactor, now_ms, in_thread)
+                Shared(
+                    config,
+                    self._directory,
+                    topics,
+                    self._flusher,
+                    reactor,
+                    now_ms,
+                    in_thread,
+                    recent_lines=recent_lines,
+                )
             )
             self.broker.coordination_address = self.coordination.address_for_clients
             self._connections = Connections(self.broker, config, reactor, PageCache(in_thread))

@@ -14,7 +14,7 @@ from hermes.broker.metrics import Metrics
 from hermes.broker.topics import TopicRegistry
 from hermes.config import BrokerConfig
 from hermes.limited_log import LimitedLog
-from hermes.logs import ModuleLogger
+from hermes.logs import ModuleLogger, RecentLines
 from hermes.storage import DataDirectory
 
 __all__ = ["Shared"]
@@ -36,6 +36,7 @@ class Shared:
         now_ms: the wall clock, in ms since 1970; for append times.
         in_thread: calls a function in a worker thread and returns its Deferred.
         lines: takes the log lines that clients cause.
+        recent_lines: the last lines of the log; None where nobody keeps them.
         metrics: what was done so far.
         scheduler: shares the reactor among connections.
         large_responses: those under way.
@@ -48,6 +49,7 @@ class Shared:
     clock: IReactorTime
     now_ms: Callable[[], int]
     in_thread: "Callable[..., Deferred[Any]]"
+    recent_lines: RecentLines | None = None
     metrics: Metrics = field(default_factory=Metrics)
     lines: LimitedLog = field(init=False)
     scheduler: FairScheduler = field(init=False)

@@ -4,23 +4,30 @@ The conversations are shared with the asynchronous clients; `Administration` hol
 """
 
 from functools import partial
+from typing import Final
 
-from hermes.client.arguments import check_topic
+from hermes.client.arguments import check_number, check_topic
 from hermes.client.channel import Channel
 from hermes.client.conversations import Conversation, Exchange
 from hermes.config.kinds import MAX_PARTITIONS
-from hermes.errors import RemoteProtocolError
+from hermes.errors import ConfigError, RemoteProtocolError
 from hermes.protocol import (
     DescribePartitionsRequest,
     DescribeSettingsRequest,
+    LogLines,
     PartitionDescription,
     PartitionDescriptions,
+    RecentLogLinesRequest,
     SettingDescription,
+    decode_log_lines_response,
     decode_partitions_response,
     decode_settings_response,
 )
 
-__all__ = ["Administration", "describe_partitions", "describe_settings"]
+__all__ = ["Administration", "describe_partitions", "describe_settings", "recent_log_lines"]
+
+#: The most lines that a request can ask for; a broker keeps a thousand.
+MAX_LOG_LINES: Final = 32_767
 
 
 def describe_settings(topic: str | None) -> Conversation[list[SettingDescription]]:
@@ -52,6 +59,18 @@ def describe_partitions(topic: str) -> Conversation[list[PartitionDescription]]:
         partitions += answer.partitions
         first = following
     return partitions
+
+
+def recent_log_lines(first: int | None, max_lines: int) -> Conversation[LogLines]:
+    """See `Administration.recent_log_lines`."""
+    check_number("max_lines", max_lines)
+    if not 0 <= max_lines <= MAX_LOG_LINES:
+        raise ConfigError("max_lines", f"expected 0 to {MAX_LOG_LINES}, got {max_lines}")
+    if first is not None:
+        check_number("first", first)
+    request = RecentLogLinesRequest(-1 if first is None else max(first, 0), max_lines)
+    lines: LogLines = yield Exchange(request.encode(), decode_log_lines_response)
+    return lines
 
 
 def _named(topic: str | None) -> str:
@@ -98,3 +117,25 @@ class Administration:
         """
         self._channel.require(DescribePartitionsRequest.TYPE, "describing partitions")
         return self._channel.run(describe_partitions(topic))
+
+    def recent_log_lines(self, first: int | None = None, max_lines: int = 100) -> LogLines:
+        """Read the last lines of the broker's log, of which it keeps a thousand in memory.
+
+        Example:
+            read = consumer.recent_log_lines()
+            while True:
+                for line in read.lines:
+                    print(line.level, line.message)
+                time.sleep(1.0)
+                read = consumer.recent_log_lines(read.next)
+
+        Args:
+            first: the number of the first line wanted; None for the last lines there are.
+            max_lines: how many at most, 0 to 32,767.
+
+        Raises:
+            ConfigError: a number is out of range.
+            UnsupportedRequestVersionError: it is a broker of Kafka 0.7, or an older Hermes.
+        """
+        self._channel.require(RecentLogLinesRequest.TYPE, "reading the log")
+        return self._channel.run(recent_log_lines(first, max_lines))

@@ -479,12 +479,40 @@ class BrokerConfig:
     log_level: Annotated[
         str,
         Setting(
-            kinds.choice("debug", "info", "warn", "error", "critical"),
+            kinds.choice(*kinds.LOG_LEVELS),
             "The lowest level that is logged.",
             _PROCESS,
             is_live=True,
         ),
     ] = "info"
+    log_levels: Annotated[
+        Mapping[str, str],
+        Setting(
+            kinds.MODULE_LEVELS,
+            "The same for single modules and what is in them, by the names that lines begin with: "
+            "`{hermes.broker.flushing: debug, hermes.coordination: warn}`.",
+            _PROCESS,
+            is_live=True,
+        ),
+    ] = field(default_factory=dict)
+    log_rotate_bytes: Annotated[
+        int | None,
+        Setting(
+            kinds.unlimited_or(kinds.size(1)),
+            "A log file larger than this is renamed, and a new one begun, as on SIGUSR1.",
+            _PROCESS,
+            is_live=True,
+        ),
+    ] = 10_000_000
+    log_keep_files: Annotated[
+        int | None,
+        Setting(
+            kinds.unlimited_or(kinds.COUNT),
+            "How many renamed log files are kept; the oldest are deleted.",
+            _PROCESS,
+            is_live=True,
+        ),
+    ] = 10
     ready_file: Annotated[
         Path | None,
         Setting(

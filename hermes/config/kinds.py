@@ -201,6 +201,28 @@ def _parse_options(value: object) -> Mapping[str, Any]:
     raise ValueError(f"expected a mapping, got {quoted(value)}")
 
 
+LOG_LEVELS = ("debug", "info", "warn", "error", "critical")
+_MODULE = re.compile(r"[A-Za-z_]\w*(?:\.\w+)*")
+
+
+def _parse_module_levels(value: object) -> Mapping[str, str]:
+    expected = f"expected modules with levels such as hermes.broker.flushing: {LOG_LEVELS[0]}"
+    if not isinstance(value, Mapping):
+        raise ValueError(f"{expected}, got {quoted(value)}")
+    for module, level in value.items():
+        if not _MODULE.fullmatch(str(module)):
+            raise ValueError(f"{expected}, got {quoted(module)}")
+        if level not in LOG_LEVELS:
+            levels = f"{', '.join(LOG_LEVELS[:-1])} or {LOG_LEVELS[-1]}"
+            raise ValueError(f"expected {levels} for {module}, got {quoted(level)}")
+    return dict(value)
+
+
+def _show_module_levels(value: Mapping[str, str]) -> str:
+    return "{" + ", ".join(f"{module}: {level}" for module, level in value.items()) + "}"
+
+
+MODULE_LEVELS = Kind("modules and levels", _parse_module_levels, _show_module_levels)
 TRUTH = Kind("`true` or `false`", _parse_truth, lambda value: str(value).lower())
 TEXT = Kind("string", _parse_text)
 ENSEMBLE = Kind("hosts and ports", _parse_ensemble)

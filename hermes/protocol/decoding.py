@@ -15,6 +15,7 @@ from hermes.errors import RemoteProtocolError
 from hermes.protocol.admin_requests import (
     DescribePartitionsRequest,
     DescribeSettingsRequest,
+    RecentLogLinesRequest,
 )
 from hermes.protocol.own_requests import (
     AcknowledgedProduceRequest,
@@ -82,6 +83,7 @@ Request: TypeAlias = (
     | CoordinationRequest
     | DescribeSettingsRequest
     | DescribePartitionsRequest
+    | RecentLogLinesRequest
     | UnsupportedRequest
 )
 
@@ -103,6 +105,7 @@ _OWN: Final[dict[int, Callable[[ByteReader], Request]]] = {
     CoordinationRequest.TYPE: CoordinationRequest.decode,
     DescribeSettingsRequest.TYPE: DescribeSettingsRequest.decode,
     DescribePartitionsRequest.TYPE: DescribePartitionsRequest.decode,
+    RecentLogLinesRequest.TYPE: RecentLogLinesRequest.decode,
 }
 
 

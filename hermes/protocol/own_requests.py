@@ -29,7 +29,7 @@ __all__ = [
 #: Every request type that is supported, with its highest version.
 REQUEST_VERSIONS: Final[tuple[tuple[int, int], ...]] = (
     *((request_type, 0) for request_type in range(5)),
-    *((request_type, 0) for request_type in (*range(64, 71), 74, 75)),
+    *((request_type, 0) for request_type in (*range(64, 71), 74, 75, 76)),
 )
 
 _ALL_TOPICS: Final = -1

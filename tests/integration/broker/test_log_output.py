@@ -115,6 +115,18 @@ def test_text_is_rotated_as_well(twistd: Twistd) -> None:
     ).read_text(encoding="utf-8")
 
 
+def test_a_file_is_rotated_by_its_size_and_the_oldest_are_deleted(twistd: Twistd) -> None:
+    logfile = ("-n", "--pidfile=", "--logfile=the.log")
+    twistd.start(*logfile, log_format="json", log_rotate_bytes=100, log_keep_files=2)
+    twistd.stop()
+    assert sorted(path.name for path in twistd.directory.glob("the.log*")) == [
+        "the.log",
+        "the.log.1",
+        "the.log.2",
+    ]
+    assert messages(twistd.events("the.log.1"))
+
+
 @pytest.mark.parametrize("log_format", ["text", "json"])
 def test_sigusr1_does_nothing_to_a_log_on_standard_output(twistd: Twistd, log_format: str) -> None:
     pid = twistd.start("-n", "--pidfile=", log_format=log_format)

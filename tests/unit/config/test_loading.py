@@ -91,6 +91,9 @@ stop_timeout: 11s
 metrics_interval: 0
 log_format: json
 log_level: warn
+log_levels: {hermes.broker: debug}
+log_rotate_bytes: unlimited
+log_keep_files: 3
 ready_file: /run/hermes.ready
 """
     config = load_broker_config(write(tmp_path, text))
@@ -152,6 +155,9 @@ ready_file: /run/hermes.ready
         log_level="warn",
         http_listen=("tcp:9093:interface=127.0.0.1",),
         http_hosts=("broker-0.example.org", "::1"),
+        log_levels={"hermes.broker": "debug"},
+        log_rotate_bytes=None,
+        log_keep_files=3,
         ready_file=Path("/run/hermes.ready"),
     )
     assert config == expected

@@ -17,6 +17,7 @@ from hermes.protocol import (
     MultiProduceRequest,
     OffsetsRequest,
     ProduceRequest,
+    RecentLogLinesRequest,
     UnsupportedRequest,
     WaitingFetchRequest,
     decode_request,
@@ -80,6 +81,7 @@ REQUESTS = {
         DescribePartitionsRequest("t1", 64),
         "0000000c 004b 0000 0002 7431 00000040",
     ),
+    "log lines": (RecentLogLinesRequest(-1, 100), "0000000e 004c 0000 ffffffffffffffff 0064"),
     "a later version": (UnsupportedRequest(66, 1), "00000004 0042 0001"),
 }
 
