@@ -9,6 +9,7 @@ from hermes.cli.options import JSON_OPTION, TOPIC, YES_OPTION
 from hermes.cli.places import RESET_POSITION, Place
 from hermes.cli.terminal import confirm, write_deleted, write_json, write_line, write_rows
 from hermes.cli.zookeeper import GROUP_ARGUMENT, Cluster, cluster_options, inactive_group
+from hermes.client.resets import reset_offset
 from hermes.coordination.group_state import (
     GroupState,
     delete_group,
@@ -19,7 +20,6 @@ from hermes.coordination.group_state import (
 )
 from hermes.coordination.layout import BrokerPartition
 from hermes.errors import HermesError
-from hermes.protocol import EARLIEST, LATEST, BoundaryRequest
 
 __all__ = ["command"]
 
@@ -173,46 +173,11 @@ def _new_offset(
 ) -> int:
     topic, partition = place
     try:
-        if position.kind == "time":
-            return _offset_at(cluster, place, position.value)
-        wanted = position.value
-        if position.kind == "shift":
-            stored = state.offsets[place]
-            if not isinstance(stored, int):
-                raise stored
-            wanted += stored
-        return _boundary(cluster, place, wanted, is_exact=position.kind == "offset")
+        return reset_offset(
+            cluster.consumer(partition), topic, partition.partition, state.offsets[place], position
+        )
     except HermesError as error:
         raise HermesError(f"{topic} {partition}: {error}; nothing was changed") from error
-
-
-def _offset_at(cluster: Cluster, place: _TopicPartition, time: int) -> int:
-    topic, partition = place
-    consumer = cluster.consumer(partition)
-    found = consumer.get_offsets_before(topic, partition.partition, time)
-    # Where nothing is older, the group continues from the beginning.
-    return (found or consumer.get_offsets_before(topic, partition.partition, EARLIEST))[0]
-
-
-def _boundary(cluster: Cluster, place: _TopicPartition, wanted: int, *, is_exact: bool) -> int:
-    """Where a message starts, at or before an offset; no other than that if it is exact."""
-    topic, (_, partition) = place
-    consumer = cluster.consumer(place[1])
-    (earliest,) = consumer.get_offsets_before(topic, partition, EARLIEST)
-    (latest,) = consumer.get_offsets_before(topic, partition, LATEST)
-    inside = min(max(wanted, earliest), latest)
-    if is_exact and inside != wanted:
-        raise HermesError(f"offset {wanted} is outside the log: it holds [{earliest}, {latest}]")
-    if inside in (earliest, latest):  # also of a partition that nothing was ever written to
-        return inside
-    if not consumer.supports(BoundaryRequest.TYPE):
-        if not is_exact:
-            raise HermesError("a broker of Kafka 0.7 can't tell where messages start")
-        return inside
-    boundary = consumer.boundary_before(topic, partition, inside)
-    if is_exact and boundary != wanted:
-        raise HermesError(f"no message starts at {wanted}, but one at {boundary}")
-    return boundary
 
 
 # -- delete -------------------------------------------------------------------------------------

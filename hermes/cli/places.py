@@ -1,124 +1,25 @@
-"""Places in a partition as people write them on a command line: names, times, offsets, counts."""
+"""Places in a partition as values of options; `hermes.client.places` reads them."""
 
-from datetime import UTC, datetime
-from typing import Final, Literal, NamedTuple
+from typing import Final
 
 from hermes.cli.options import option_type
+from hermes.client.places import (
+    BEGINNING,
+    END,
+    Place,
+    parse_reset_position,
+    parse_start,
+    parse_time_ms,
+)
 from hermes.protocol import EARLIEST, LATEST
 
-__all__ = [
-    "BEGINNING",
-    "END",
-    "RESET_POSITION",
-    "START",
-    "TIME",
-    "Place",
-    "parse_reset_position",
-    "parse_start",
-    "parse_time_ms",
-]
-
-_MAX_INT64: Final = 2**63 - 1
-
-
-class Place(NamedTuple):
-    """A place in a partition.
-
-    Attributes:
-        kind: what the value is.
-        value: `time`: milliseconds since 1970, or EARLIEST or LATEST as in requests; `offset`: a
-            byte position, where a message must start; `last`: how many of the newest messages, 0
-            or more; `shift`: by how many bytes to move from the offset that is stored.
-    """
-
-    kind: Literal["time", "offset", "last", "shift"]
-    value: int
-
-
-BEGINNING: Final = Place("time", EARLIEST)
-END: Final = Place("time", LATEST)
-
-
-def parse_time_ms(text: str) -> int:
-    """Read a point in time.
-
-    Args:
-        text: ISO 8601, in UTC unless a zone is given (`2025-05-17`, `2025-05-17T10:05:03+02:00`),
-            or a whole number of milliseconds since 1970. Digits alone are always milliseconds.
-
-    Returns:
-        Milliseconds since 1970, 0 or more.
-
-    Raises:
-        ValueError: it is neither, or before 1970; the text says what is expected.
-    """
-    expected = "expected ISO 8601 such as 2025-05-17T10:05:03Z, or milliseconds since 1970"
-    if text.isascii() and text.isdigit():
-        if int(text) > _MAX_INT64:
-            raise ValueError(f"{text!r} is later than any time that can be asked for: {expected}")
-        return int(text)
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise ValueError(f"{text!r} is not a point in time: {expected}") from None
-    if moment.tzinfo is None:
-        # The machine's own zone would make the same script read different messages elsewhere.
-        moment = moment.replace(tzinfo=UTC)
-    time_ms = round(moment.timestamp() * 1000)
-    if time_ms < 0:
-        raise ValueError(f"{text!r} is before 1970: {expected}")
-    return time_ms
-
-
-def parse_start(text: str) -> Place:
-    """Read where to start: `beginning`, `end`, `OFFSET`, `-N` (messages) or `@TIME`, as in kcat.
-
-    Raises:
-        ValueError: it is none of these; the text says what is expected.
-    """
-    named = {"beginning": BEGINNING, "end": END}.get(text)
-    if named is not None:
-        return named
-    if text.startswith("@"):
-        return Place("time", parse_time_ms(text[1:]))
-    number = _parse_number(text, signs="-")
-    if number is None:
-        raise ValueError(
-            f"{text!r} is not a start: expected beginning, end, an offset, -N for the last N "
-            "messages of every partition, or @TIME"
-        )
-    return Place("last", -number) if text.startswith("-") else Place("offset", number)
-
-
-def parse_reset_position(text: str) -> Place:
-    """Read where a group is to continue: `earliest`, `latest`, `@TIME`, `OFFSET`, `+N` or `-N`.
-
-    Raises:
-        ValueError: it is none of these; the text says what is expected.
-    """
-    named = {"earliest": BEGINNING, "latest": END}.get(text)
-    if named is not None:
-        return named
-    if text.startswith("@"):
-        return Place("time", parse_time_ms(text[1:]))
-    number = _parse_number(text, signs="+-")
-    if number is None:
-        raise ValueError(f"expected earliest, latest, @TIME, an offset, +N or -N; got {text!r}")
-    return Place("shift" if text[0] in "+-" else "offset", number)
+__all__ = ["BEGINNING", "END", "RESET_POSITION", "START", "TIME", "Place"]
 
 
 def _parse_time(text: str) -> int:
     """Read `earliest`, `latest`, or a point in time with or without a leading @."""
     named = {"earliest": EARLIEST, "latest": LATEST}.get(text)
     return parse_time_ms(text.removeprefix("@")) if named is None else named
-
-
-def _parse_number(text: str, signs: str) -> int | None:
-    """Read a number with one of the signs or none; None when it is something else."""
-    digits = text[1:] if text[:1] and text[0] in signs else text
-    if not (digits.isascii() and digits.isdigit()) or int(digits) > _MAX_INT64:
-        return None
-    return int(text)
 
 
 START: Final = option_type(parse_start, "start")

@@ -19,6 +19,7 @@ reading:
                     try again), failures (that nobody has heard of), metrics
     discovery       brokers and partitions from ZooKeeper, in place of a list
     groups          consumers that share topics
+    places, resets  places in a partition as people write them; where a group is to continue
 
 docs/client.md and docs/groups.md are the guides for applications.
 """

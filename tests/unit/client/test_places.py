@@ -1,6 +1,6 @@
 import pytest
 
-from hermes.cli.places import (
+from hermes.client.places import (
     BEGINNING,
     END,
     Place,

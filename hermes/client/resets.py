@@ -1,0 +1,59 @@
+"""Where a consumer group is to continue: from what people ask for to an offset of a partition."""
+
+from hermes.client.places import Place
+from hermes.client.simple_consumer import SimpleConsumer
+from hermes.errors import HermesError
+from hermes.protocol import EARLIEST, LATEST, BoundaryRequest
+
+__all__ = ["reset_offset"]
+
+
+def reset_offset(
+    consumer: SimpleConsumer, topic: str, partition: int, stored: int | HermesError, place: Place
+) -> int:
+    """Find the offset that a place stands for.
+
+    Args:
+        consumer: of the broker that has the partition.
+        topic: the topic.
+        partition: its number there.
+        stored: the group's offset; or the error, where it can't be understood.
+        place: a time, an offset, or a shift from what is stored.
+
+    Returns:
+        Where a message starts, or the partition's end.
+
+    Raises:
+        HermesError: there is no such place, or it can't be found out.
+    """
+    if place.kind == "time":
+        found = consumer.get_offsets_before(topic, partition, place.value)
+        # Where nothing is older, the group continues from the beginning.
+        return (found or consumer.get_offsets_before(topic, partition, EARLIEST))[0]
+    wanted = place.value
+    if place.kind == "shift":
+        if not isinstance(stored, int):
+            raise stored
+        wanted += stored
+    return _boundary(consumer, topic, partition, wanted, is_exact=place.kind == "offset")
+
+
+def _boundary(
+    consumer: SimpleConsumer, topic: str, partition: int, wanted: int, *, is_exact: bool
+) -> int:
+    """Where a message starts, at or before an offset; no other than that if it is exact."""
+    (earliest,) = consumer.get_offsets_before(topic, partition, EARLIEST)
+    (latest,) = consumer.get_offsets_before(topic, partition, LATEST)
+    inside = min(max(wanted, earliest), latest)
+    if is_exact and inside != wanted:
+        raise HermesError(f"offset {wanted} is outside the log: it holds [{earliest}, {latest}]")
+    if inside in (earliest, latest):  # also of a partition that nothing was ever written to
+        return inside
+    if not consumer.supports(BoundaryRequest.TYPE):
+        if not is_exact:
+            raise HermesError("a broker of Kafka 0.7 can't tell where messages start")
+        return inside
+    boundary = consumer.boundary_before(topic, partition, inside)
+    if is_exact and boundary != wanted:
+        raise HermesError(f"no message starts at {wanted}, but one at {boundary}")
+    return boundary
