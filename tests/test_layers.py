@@ -40,10 +40,11 @@ ROOMS = {
     "rate_limit",
     "aio": "client coordination errors forks protocol",
     "spark": "client config coordination errors interfaces plugins protocol quoting",
+    "console": "__init__ client coordination errors interfaces plugins protocol quoting web",
     "tap": "broker config errors logs",
     "testing": "broker config errors",
-    "cli": "__init__ backoff broker client config coordination errors interfaces plugins protocol "
-    "quoting spark storage",
+    "cli": "__init__ backoff broker client config console coordination errors interfaces listening "
+    "plugins protocol quoting spark storage web",
     "__init__": "_version client errors",
 }
 

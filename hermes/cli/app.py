@@ -27,6 +27,7 @@ _COMMANDS: Final = {
     "export-offsets": "group_tools.export_offsets",
     "import-offsets": "group_tools.import_offsets",
     "verify-rebalance": "group_tools.verify_rebalance",
+    "console": "console.command",
     "coordination": "coordination.command",
     "load": "load.command",
     "dump-log": "dump_log.command",

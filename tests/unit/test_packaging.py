@@ -90,6 +90,12 @@ def test_a_wheel_ships_the_dropin_the_types_and_no_tests(tmp_path: Path, compile
     files = {
         str(path.relative_to(ROOT)) for each in PACKAGES[:2] for path in (ROOT / each).rglob("*.py")
     }
+    console = ROOT / "hermes" / "console"
+    files |= {
+        str(path.relative_to(ROOT))
+        for folder in ("static", "templates")
+        for path in (console / folder).iterdir()
+    }
     files |= {"hermes/py.typed", "twisted/plugins/hermes_plugin.py"}
     if not compiler and (shutil.which("cc") or shutil.which("gcc")):
         files.add(COMPILED)

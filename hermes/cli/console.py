@@ -1,0 +1,140 @@
+"""`hermes console`: the web console of a broker or a whole cluster, on a port of its own."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+import click
+from twisted.internet.defer import maybeDeferred
+
+from hermes.cli.options import BrokerAddress, broker_option, zookeeper_option
+from hermes.cli.terminal import note
+from hermes.console import (
+    Access,
+    Address,
+    Cluster,
+    Console,
+    ConsoleResource,
+    Password,
+    check_exposure,
+    hash_password,
+)
+from hermes.errors import ConfigError, HermesError
+from hermes.listening import Listener
+from hermes.web import WebServer
+
+__all__ = ["command"]
+
+_LISTEN: Final = "tcp:8092:interface=127.0.0.1"
+_LEAST_CHARACTERS: Final = 8
+
+
+def _write_password(ctx: click.Context, _: click.Parameter, path: Path | None) -> None:
+    """Make a password file and exit."""
+    if path is None or ctx.resilient_parsing:
+        return
+    if sys.stdin.isatty():
+        password = click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
+    else:
+        password = sys.stdin.readline().rstrip("\n")
+    if len(password) < _LEAST_CHARACTERS:
+        raise HermesError(f"a password has {_LEAST_CHARACTERS} characters or more")
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w", encoding="ascii") as file:
+        os.fchmod(descriptor, 0o600)
+        file.write(hash_password(password) + "\n")
+    note(f"{path} holds the password now")
+    ctx.exit()
+
+
+@click.command("console", short_help="Serve the web console.")
+@broker_option(required=False)
+@zookeeper_option("Show all brokers of this ZooKeeper.")
+@click.option(
+    "-l",
+    "--listen",
+    "endpoint",
+    default=_LISTEN,
+    show_default=True,
+    metavar="ENDPOINT",
+    help="Where to listen, as a Twisted endpoint string. Elsewhere than on the loopback interface "
+    "only with --password-file.",
+)
+@click.option(
+    "--host",
+    "hosts",
+    multiple=True,
+    metavar="NAME",
+    help="A name by which browsers may reach it, beside those of the loopback interface; several "
+    "times for several.",
+)
+@click.option(
+    "--password-file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Ask for this password.",
+)
+@click.option(
+    "--write-password",
+    type=click.Path(dir_okay=False, path_type=Path),
+    is_eager=True,
+    expose_value=False,
+    callback=_write_password,
+    metavar="FILE",
+    help="Ask for a password, or read it from stdin, write it to FILE as --password-file takes it, "
+    "and exit.",
+)
+@click.option("--actions", is_flag=True, help="Allow changes: resetting the offsets of groups.")
+def command(
+    broker: BrokerAddress | None,
+    zookeeper: str | None,
+    endpoint: str,
+    hosts: tuple[str, ...],
+    password_file: Path | None,
+    actions: bool,
+) -> None:
+    r"""Serve pages that show a broker, or a whole cluster, until Ctrl-C.
+
+    \b
+    hermes console -b localhost:9092
+    hermes console -Z zoo1:2181,zoo2:2181/hermes --listen tcp:8093:interface=127.0.0.1
+
+    With -b it shows that broker and all others that are registered where it is; with -Z all that
+    are registered there.
+    """
+    if broker is None and not zookeeper:
+        raise click.UsageError("missing option '-b' / '--broker', or '-Z' / '--zookeeper'")
+    password = None if password_file is None else Password(password_file)
+    reactor = _make_reactor()
+    listener = Listener(reactor, "--listen", endpoint)
+    cluster = Cluster(None if broker is None else Address(*broker), zookeeper or "")
+    console = ConsoleResource(reactor, Console(cluster, Access(password), allows_actions=actions))
+    server = WebServer(reactor, hosts)
+    server.root.fallback = console
+    server.on_stop.append(console.stop)
+    failure: list[Exception] = []
+    try:
+        server.open([listener])
+        check_exposure("--listen", server.addresses, has_password=password is not None)
+    except (ConfigError, HermesError) as error:
+        failure.append(error)
+        reactor.callWhenRunning(reactor.stop)
+    else:
+        for address in server.addresses:
+            place = address if isinstance(address, str) else f"http://{Address(*address)}/"
+            note(f"the console of {cluster.name} is at {place}")
+    reactor.addSystemEventTrigger("before", "shutdown", lambda: maybeDeferred(server.stop))
+    reactor.run()
+    if failure:
+        raise failure[0]
+
+
+def _make_reactor() -> Any:
+    """A reactor of this command's own, so that only the composition root imports the global one."""
+    try:
+        from twisted.internet.epollreactor import EPollReactor
+    except ImportError:
+        from twisted.internet.selectreactor import SelectReactor
+
+        return SelectReactor()
+    return EPollReactor()  # type: ignore[no-untyped-call]

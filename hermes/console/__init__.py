@@ -1,0 +1,56 @@
+"""The web console: pages that show a broker or a whole cluster, and act on it if they may.
+
+From a request to what is sent, in the order of a reading:
+
+    site            a resource of twisted.web: each request becomes an `Ask`, each `Answer` a
+                    response; pages are made in worker threads, long ones piece by piece
+    asking          `Ask`, `Answer` and `Route`: plain values, so that a page is a function
+    access          who may look, and what a form must carry: password, sessions, tokens
+    pages           the table of routes; errors become pages
+    sources         what the functions of pages read from
+    cluster_pages, topic_pages
+                    the functions
+    topics, overview, sampling
+                    views: what a page shows, as plain dataclasses
+    cluster, recent, rates
+                    where that comes from: connections, what was read a moment ago, how fast
+                    numbers grow
+    rendering, charts, showing
+                    values to HTML: `templates/` and what they need; `static/` is sent as it is
+
+It reads through the client library and coordination, and knows no broker: the same pages come from
+`http_listen` of a broker and from `hermes console`.
+
+To add a page:
+
+1. write what it shows as a frozen dataclass, with a function that reads it (blocking is fine, and
+   so is `Recent`, if the page is polled), in a module of views;
+2. write a template that extends base.html: headings in order, a label for every field, an
+   element with `data-live="KEY"` for each part that changes by itself, and `data-refresh` (in ms)
+   on `main` for how often. The script fetches the page again and takes over those parts; there
+   is no other interface, so a page works without script as well. Put names and payloads in with
+   `{{ }}`, which escapes them, `|part` within an address, and `|printable` where controls and
+   directions matter. No `style=`, no `on...=`, no inline script: the policy forbids them;
+3. write `def _page(sources, ask, *parts) -> Answer`, which ends in `sources.page(...)`, and add a
+   `Route` to the `ROUTES` of a module of pages. What changes something is a POST, whose form has
+   `<input type="hidden" name="csrf" value="{{ csrf }}">`, and ends in a `redirect`; `Access`
+   has checked the token and `console_actions` by then;
+4. add it to the navigation in `pages`, if it belongs there, to the Chromium suite
+   (tests/integration/console), and to docs/console.md.
+"""
+
+from hermes.console.access import Access, Password, check_exposure, hash_password
+from hermes.console.cluster import Address, Cluster
+from hermes.console.pages import Console
+from hermes.console.site import ConsoleResource
+
+__all__ = [
+    "Access",
+    "Address",
+    "Cluster",
+    "Console",
+    "ConsoleResource",
+    "Password",
+    "check_exposure",
+    "hash_password",
+]

@@ -1,0 +1,259 @@
+"""Who may look, and what a form must carry to change anything: password, sessions, tokens.
+
+Every browser has a session, a random cookie. A form that changes something carries a token that is
+computed from the cookie with a secret of this process, so that no other site, which can make a
+browser send the cookie but not read a page, can forge one (CSRF). With a password, nothing but the
+page that asks for it is shown to a session that hasn't given it.
+"""
+
+import hashlib
+import hmac
+import os
+import secrets
+import threading
+import time
+from base64 import b64decode, b64encode
+from binascii import Error as Base64Error
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Final
+
+from hermes.console.asking import Answer, Ask, redirect
+from hermes.console.sources import Sources
+from hermes.errors import ConfigError
+
+__all__ = ["SESSION_COOKIE", "Access", "Password", "check_exposure", "hash_password"]
+
+SESSION_COOKIE: Final = "hermes_session"
+
+# scrypt's cost: 32 MiB and about a tenth of a second for each try.
+_N, _R, _P = 2**15, 8, 1
+_MOST_MEMORY_BYTES: Final = 128 * 1024 * 1024
+_MOST_N: Final = 2**16
+_MOST_PASSWORD_CHARACTERS: Final = 1000
+
+_IDLE_SECONDS: Final = 12 * 3600.0
+_MOST_SESSIONS: Final = 1000
+# One at a time, and after each wrong one a pause: a hundred thousand tries take a day.
+_PAUSE_SECONDS: Final = 1.0
+
+
+def hash_password(password: str) -> str:
+    """What a password file holds: `scrypt$N$r$p$salt$hash`, salt and hash in Base64."""
+    salt = os.urandom(16)
+    digest = _scrypt(password, salt, _N, _R, _P)
+    return f"scrypt${_N}${_R}${_P}${b64encode(salt).decode()}${b64encode(digest).decode()}"
+
+
+def _scrypt(password: str, salt: bytes, n: int, r: int, p: int) -> bytes:
+    return hashlib.scrypt(
+        password.encode(), salt=salt, n=n, r=r, p=p, maxmem=_MOST_MEMORY_BYTES, dklen=32
+    )
+
+
+class Password:
+    """A password as its file has it.
+
+    Args:
+        path: the file, which `hermes console --write-password` makes.
+
+    Raises:
+        ConfigError: it can't be read or understood, or others than its owner may read it.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        try:
+            text = Path(path).read_text(encoding="ascii").strip()
+            mode = Path(path).stat().st_mode
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError("console_password_file", f"can't read {path}: {error}") from error
+        if mode & 0o077:
+            raise ConfigError(
+                "console_password_file", f"others may read {path}: run chmod 600 {path}"
+            )
+        try:
+            kind, *costs, salt, digest = text.split("$")
+            self._n, self._r, self._p = map(int, costs)
+            self._salt = b64decode(salt, validate=True)
+            self._digest = b64decode(digest, validate=True)
+            is_usable = kind == "scrypt" and 2 <= self._n <= _MOST_N and len(self._digest) == 32
+            is_usable &= 1 <= self._r <= 8 and 1 <= self._p <= 4
+        except (ValueError, Base64Error):
+            is_usable = False
+        if not is_usable:
+            raise ConfigError(
+                "console_password_file",
+                f"{path} holds no password: make it with hermes console --write-password {path}",
+            )
+
+    def is_right(self, password: str) -> bool:
+        """Whether this is the password. Takes a tenth of a second, on purpose."""
+        found = _scrypt(password, self._salt, self._n, self._r, self._p)
+        return hmac.compare_digest(found, self._digest)
+
+
+class Access:
+    """Decides about requests before they reach a page; threads may share it.
+
+    Args:
+        password: what must be given; None where looking is free.
+        clock: monotonic, in seconds.
+        sleep: pauses for seconds, after a wrong password.
+    """
+
+    def __init__(
+        self,
+        password: Password | None,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._password = password
+        self._clock = clock
+        self._sleep = sleep
+        self._secret = secrets.token_bytes(32)
+        self._lock = threading.Lock()
+        self._trying = threading.Lock()
+        # The sessions that have given the password, and when they were last used.
+        self._known: OrderedDict[str, float] = OrderedDict()
+
+    def check(self, ask: Ask, sources: Sources) -> tuple[Ask, Answer | None]:
+        """Check a request.
+
+        Args:
+            ask: the request.
+            sources: render the page that asks for the password, or refuses.
+
+        Returns:
+            The request with its session's token; and the answer, or None if a page is to give it.
+        """
+        session = ask.cookies.get(SESSION_COOKIE, "")
+        if not session.isascii() or len(session) != 43:
+            session = secrets.token_urlsafe(32)
+        is_known = self._password is not None and self._is_known(session)
+        ask = replace(
+            ask,
+            cookies={**ask.cookies, SESSION_COOKIE: session},
+            csrf=self.token(session),
+            may_log_out=is_known,
+        )
+        if ask.method == "POST":
+            given = ask.form.get("csrf", "")
+            if not hmac.compare_digest(given.encode(), ask.csrf.encode()):
+                return ask, self._refusal(
+                    ask, sources, "This form is too old, or not from here. Go back, reload, retry."
+                )
+        if self._password is None:
+            return ask, self._only_with_actions(ask, sources)
+        if ask.path == ("login",):
+            return ask, self._login(ask, sources)
+        if not is_known:
+            if ask.method != "GET":
+                return ask, redirect("/login")
+            return ask, self._form(ask, sources, ask.here)
+        if ask.path == ("logout",) and ask.method == "POST":
+            with self._lock:
+                self._known.pop(session, None)
+            return ask, redirect("/login", cookies={SESSION_COOKIE: ""})
+        return ask, self._only_with_actions(ask, sources)
+
+    def with_session(self, ask: Ask, answer: Answer) -> Answer:
+        """Let an answer set the session's cookie, unless it sets another."""
+        if SESSION_COOKIE in answer.cookies:
+            return answer
+        return replace(
+            answer, cookies={**answer.cookies, SESSION_COOKIE: ask.cookies[SESSION_COOKIE]}
+        )
+
+    def token(self, session: str) -> str:
+        """What the forms of a session carry."""
+        return hmac.new(self._secret, session.encode(), hashlib.sha256).hexdigest()
+
+    # -- the password ---------------------------------------------------------------------------
+
+    def _login(self, ask: Ask, sources: Sources) -> Answer:
+        if ask.method != "POST":
+            return self._form(ask, sources, "/")
+        given = ask.form.get("password", "")
+        back = ask.form.get("back", "/")
+        if not self._try(given):
+            return replace(self._form(ask, sources, back, "This is not the password."), status=403)
+        # A new one: whoever may have known the old one does not know this.
+        session = secrets.token_urlsafe(32)
+        with self._lock:
+            self._known[session] = self._clock()
+            while len(self._known) > _MOST_SESSIONS:
+                self._known.popitem(last=False)
+        return redirect(back, cookies={SESSION_COOKIE: session})
+
+    def _try(self, given: str) -> bool:
+        assert self._password is not None
+        if len(given) > _MOST_PASSWORD_CHARACTERS or not self._trying.acquire(blocking=False):
+            return False
+        try:
+            is_right = self._password.is_right(given)
+            if not is_right:
+                self._sleep(_PAUSE_SECONDS)
+            return is_right
+        finally:
+            self._trying.release()
+
+    def _is_known(self, session: str) -> bool:
+        now = self._clock()
+        with self._lock:
+            used_at = self._known.get(session)
+            if used_at is None or now - used_at > _IDLE_SECONDS:
+                self._known.pop(session, None)
+                return False
+            self._known[session] = now
+            self._known.move_to_end(session)
+            return True
+
+    # -- answers --------------------------------------------------------------------------------
+
+    @staticmethod
+    def _form(ask: Ask, sources: Sources, back: str, error: str = "") -> Answer:
+        page = sources.page(ask, "login", "login.html", back=back, error=error)
+        return replace(page, status=401)
+
+    @staticmethod
+    def _only_with_actions(ask: Ask, sources: Sources) -> Answer | None:
+        if ask.method == "POST" and not sources.allows_actions:
+            return Access._refusal(
+                ask, sources, "Nothing may be changed from here: console_actions is not set."
+            )
+        return None
+
+    @staticmethod
+    def _refusal(ask: Ask, sources: Sources, text: str) -> Answer:
+        page = sources.page(ask, "", "problem.html", heading="Refused", text=text)
+        return replace(page, status=403)
+
+
+def check_exposure(setting: str, addresses: Iterable[object], *, has_password: bool) -> None:
+    """Refuse to serve others than this machine's users without a password.
+
+    Args:
+        setting: where the addresses come from, for the error.
+        addresses: what the ports are bound to: pairs of host and port, or paths.
+        has_password: whether one must be given.
+
+    Raises:
+        ConfigError: an address can be reached from elsewhere, and there is no password.
+    """
+    for address in addresses:
+        if has_password or not isinstance(address, tuple):
+            continue
+        try:
+            is_open = not ip_address(str(address[0]).partition("%")[0]).is_loopback
+        except ValueError:
+            is_open = address[0] != "localhost"
+        if is_open:
+            raise ConfigError(
+                setting,
+                f"{address[0]}:{address[1]} can be reached from other machines, and the console "
+                "has no password: listen on 127.0.0.1, or make a password file with "
+                "hermes console --write-password FILE and name it",
+            )

@@ -1,0 +1,141 @@
+"""A request for a page and its answer as plain values: what pages are written and tested with."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from hermes.errors import HermesError
+
+__all__ = [
+    "THEME_COOKIE",
+    "Answer",
+    "Ask",
+    "InputError",
+    "NoSuchPageError",
+    "Route",
+    "redirect",
+]
+
+THEME_COOKIE: Final = "hermes_theme"
+_MOST_TEXT: Final = 10_000
+_MOST_NUMBER: Final = 2**63 - 1
+
+
+class InputError(HermesError):
+    """What was asked for makes no sense; the text says what would."""
+
+
+class NoSuchPageError(HermesError):
+    """There is no such page, or nothing that it would be about."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A request for a page.
+
+    Attributes:
+        method: GET or POST.
+        path: the parts between the slashes, unquoted.
+        query: the parameters in the address; of those given twice the last.
+        form: the fields of a form that was sent.
+        cookies: the cookies.
+        here: the address within the site, with its query: where to come back to.
+        csrf: what a form of this session must carry to change anything.
+        may_log_out: whether this session has given a password.
+    """
+
+    method: str
+    path: tuple[str, ...]
+    query: Mapping[str, str] = field(default_factory=dict)
+    form: Mapping[str, str] = field(default_factory=dict)
+    cookies: Mapping[str, str] = field(default_factory=dict)
+    here: str = "/"
+    csrf: str = ""
+    may_log_out: bool = False
+
+    @property
+    def theme(self) -> str:
+        """The colours that were chosen: light or dark; empty to follow the system."""
+        theme = self.cookies.get(THEME_COOKIE, "")
+        return theme if theme in ("light", "dark") else ""
+
+    def text(self, name: str, default: str = "") -> str:
+        """A parameter of the address, without the spaces around it.
+
+        Raises:
+            InputError: it is longer than any that makes sense.
+        """
+        value = self.query.get(name, default).strip()
+        if len(value) > _MOST_TEXT:
+            raise InputError(f"{name} is longer than {_MOST_TEXT:,} characters")
+        return value
+
+    def number(self, name: str, default: int, least: int = 0, most: int = _MOST_NUMBER) -> int:
+        """A whole number among the parameters.
+
+        Raises:
+            InputError: it is none, or out of bounds.
+        """
+        text = self.text(name)
+        if not text:
+            return default
+        if not (text.isascii() and text.isdigit()) or not least <= int(text[:20]) <= most:
+            raise InputError(f"{name}: expected a whole number from {least:,} to {most:,}")
+        return int(text)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What is sent back.
+
+    Attributes:
+        body: all of it, or pieces that are made while they are sent, each in a worker thread.
+        status: of HTTP.
+        content_type: of HTTP.
+        headers: further ones.
+        cookies: to be set: name, and value; an empty value deletes it.
+    """
+
+    body: bytes | Iterator[bytes]
+    status: int = 200
+    content_type: str = "text/html; charset=utf-8"
+    headers: Mapping[str, str] = field(default_factory=dict)
+    cookies: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """An address and the function that answers it.
+
+    Attributes:
+        method: GET or POST.
+        pattern: the parts of the path; `*` stands for any, which is passed to the function.
+        serve: called in a worker thread with the console, the `Ask` and the parts for `*`; returns
+            an `Answer`. A HermesError that it raises becomes a page that says it.
+    """
+
+    method: str
+    pattern: tuple[str, ...]
+    serve: Callable[..., Answer]
+
+    def match(self, ask: Ask) -> tuple[str, ...] | None:
+        """The parts that stand for `*`; None if this isn't the route."""
+        if ask.method != self.method or len(ask.path) != len(self.pattern):
+            return None
+        pairs = list(zip(self.pattern, ask.path, strict=True))
+        if any(expected not in ("*", part) for expected, part in pairs):
+            return None
+        return tuple(part for expected, part in pairs if expected == "*")
+
+
+def redirect(path: str, **more: Any) -> Answer:
+    """Send the browser to another page of this site.
+
+    Args:
+        path: as `Ask.here`; anything that could lead to another site leads to the overview.
+        more: further attributes of the answer.
+    """
+    is_here = path.startswith("/") and not path.startswith(("//", "/\\"))
+    if not is_here or not path.isprintable():
+        path = "/"
+    return Answer(b"", 303, headers={"Location": path}, **more)

@@ -1,0 +1,117 @@
+"""Charts as the paths of an SVG: drawn here, so that they are there without script as well."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from hermes.console.rates import History
+
+__all__ = ["HEIGHT", "WIDTH", "Chart", "Mark", "draw"]
+
+WIDTH: Final = 600
+HEIGHT: Final = 120
+_SECONDS: Final = 300.0
+_MOST_MARKS: Final = 60
+_STEPS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A place of a chart that says its value when pointed at.
+
+    Attributes:
+        x: its left edge.
+        width: how wide.
+        text: the value and how long ago it was.
+    """
+
+    x: float
+    width: float
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """One number over the last five minutes.
+
+    Attributes:
+        key: names the chart within its page.
+        title: what is shown.
+        now: the last value, for people; a dash before there is one.
+        top: the value at the upper edge.
+        line: the path of the line; empty before there are two points.
+        area: the path of what is under it.
+        marks: the values to be pointed at.
+    """
+
+    key: str
+    title: str
+    now: str
+    top: str
+    line: str
+    area: str
+    marks: tuple[Mark, ...]
+
+
+def draw(
+    key: str,
+    title: str,
+    history: History,
+    at: float,
+    text: Callable[[float | None], str],
+) -> Chart:
+    """Draw a number's history.
+
+    Args:
+        key: names the chart within its page.
+        title: what is shown.
+        history: the values.
+        at: the time of the right edge, monotonic, in seconds.
+        text: shows a value to people.
+    """
+    runs = _runs(history, at)
+    values = [value for run in runs for _, value in run]
+    top = _round_up(max(values, default=0.0))
+    line, area = [], []
+    for run in runs:
+        points = [(_x(when, at), round(HEIGHT - value / top * HEIGHT, 1)) for when, value in run]
+        path = " ".join(f"L{x},{y}" for x, y in points)[1:]
+        line.append(f"M{path}")
+        area.append(f"M{points[0][0]},{HEIGHT} L{path} L{points[-1][0]},{HEIGHT}Z")
+    last = values[-1] if values else None
+    marks = _marks([point for run in runs for point in run], at, text)
+    return Chart(key, title, text(last), text(top), " ".join(line), " ".join(area), marks)
+
+
+def _runs(history: History, at: float) -> list[list[tuple[float, float]]]:
+    """The points that are in the picture, in pieces without gaps."""
+    runs: list[list[tuple[float, float]]] = [[]]
+    for when, value in history.points:
+        if value is None:
+            runs.append([])
+        elif at - when <= _SECONDS:
+            runs[-1].append((when, value))
+    return [run for run in runs if run]
+
+
+def _x(when: float, at: float) -> float:
+    return round(WIDTH * (1 - (at - when) / _SECONDS), 1)
+
+
+def _round_up(value: float) -> float:
+    """A round value at or above another: 1, 2, 5, 10, ... of a power of 1024."""
+    unit = 1.0
+    while value > unit * _STEPS[-1]:
+        unit *= 1024
+    return unit * next((step for step in _STEPS if step * unit >= value), 1024)
+
+
+def _marks(
+    points: list[tuple[float, float]], at: float, text: Callable[[float | None], str]
+) -> tuple[Mark, ...]:
+    points = points[:: max(1, -(-len(points) // _MOST_MARKS))]
+    edges = [_x(when, at) for when, _ in points] + [float(WIDTH)]
+    return tuple(
+        Mark(x, round(max(following - x, 1), 1), f"{text(value)}, {round(at - when)} s ago")
+        for (when, value), x, following in zip(points, edges, edges[1:], strict=False)
+    )

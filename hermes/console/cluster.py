@@ -1,0 +1,283 @@
+"""The brokers and the coordination that the console looks at.
+
+Connections are made when they are first needed and shared by the console's threads. A broker that
+could not be reached is left alone for a moment, so that it doesn't hold up every page. Knows
+nothing of pages; `Recent` remembers what was read.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Final, NamedTuple, TypeVar
+
+from hermes.client import SimpleConsumer
+from hermes.coordination.cluster import read_brokers
+from hermes.coordination.sessions import Session
+from hermes.errors import ClientError, CoordinationError, HermesError, InvalidNodeError
+from hermes.protocol import BrokerMetadata, MetadataRequest
+
+__all__ = ["Address", "BrokerState", "Cluster"]
+
+_log = logging.getLogger(__name__)
+_T = TypeVar("_T")
+
+_TIMEOUT_SECONDS: Final = 10.0
+_CONNECT_SECONDS: Final = 2.0
+# How long a broker, or coordination, that failed is not asked again.
+_LEFT_ALONE_SECONDS: Final = 5.0
+# How long it may take until a broker that has come or gone is noticed.
+_REGISTERED_SECONDS: Final = 5.0
+_THREADS: Final = 8
+
+
+class Address(NamedTuple):
+    """Where a broker listens."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        """`host:port`, an IPv6 address in brackets: as the commands take it."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerState:
+    """What one broker answered, or why it didn't.
+
+    Attributes:
+        broker_id: its number; -1 while nobody has said it.
+        address: where it was asked.
+        metadata: the answer; None when there is none.
+        error: why there is none; empty when there is.
+        is_registered: whether coordination lists it.
+    """
+
+    broker_id: int
+    address: Address
+    metadata: BrokerMetadata | None
+    error: str = ""
+    is_registered: bool = False
+
+    @property
+    def size_bytes(self) -> int:
+        """What its logs hold, as far as it said."""
+        topics = self.metadata.topics if self.metadata else ()
+        return sum(each.size_bytes for topic in topics for each in topic.partitions)
+
+    def supports(self, request_type: int) -> bool:
+        """Whether the broker answers a type of request."""
+        versions = self.metadata.request_versions if self.metadata else ()
+        return any(number == request_type for number, _ in versions)
+
+
+class _Failure(NamedTuple):
+    at: float
+    error: HermesError
+
+
+class Cluster:
+    """One broker and all that are registered where it is, or all of a ZooKeeper's.
+
+    Every method may block, and may be called in any thread.
+
+    Args:
+        broker: the address of a broker; None if `zookeeper` is given.
+        zookeeper: where brokers register; empty to ask the broker.
+        clock: monotonic, in seconds.
+    """
+
+    def __init__(
+        self,
+        broker: Address | None,
+        zookeeper: str = "",
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._broker = broker
+        self._zookeeper = zookeeper
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._session_lock = threading.Lock()
+        self._consumers: dict[Address, SimpleConsumer] = {}
+        self._failures: dict[object, _Failure] = {}
+        self._session: Session | None = None
+        self._registered: tuple[float, dict[int, Address]] = (-_REGISTERED_SECONDS, {})
+        self._pool: ThreadPoolExecutor | None = None
+        self._is_closed = False
+        self.faults: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """What is looked at, for people."""
+        return str(self._broker) if self._broker else self._zookeeper
+
+    # -- brokers --------------------------------------------------------------------------------
+
+    def read(self, topics: Sequence[str] | None = None) -> list[BrokerState]:
+        """Ask every broker for its metadata, side by side.
+
+        Args:
+            topics: which to describe; None for all.
+
+        Returns:
+            A state for each broker, by id; never raises for a broker that doesn't answer.
+        """
+        registered = self._registered_brokers()
+        addresses = dict.fromkeys(registered.values())
+        if self._broker is not None:
+            addresses = {self._broker: None, **addresses}
+        ids = {address: broker_id for broker_id, address in registered.items()}
+
+        def ask(address: Address) -> BrokerState:
+            return self._ask(address, ids.get(address, -1), topics)
+
+        states: dict[int, BrokerState] = {}
+        unknown: list[BrokerState] = []
+        for state in self._side_by_side(ask, list(addresses)):
+            if state.broker_id < 0:
+                unknown.append(state)
+            # The broker that was given is also among the registered ones, maybe by another name.
+            elif state.broker_id not in states:
+                states[state.broker_id] = state
+        found = [*unknown, *(states[number] for number in sorted(states))]
+        return [
+            BrokerState(
+                each.broker_id,
+                each.address,
+                each.metadata,
+                each.error,
+                each.broker_id in registered,
+            )
+            for each in found
+        ]
+
+    def consumer(self, address: Address) -> SimpleConsumer:
+        """The connection to a broker that everybody shares; short requests only."""
+        with self._lock:
+            self._check_open()
+            if address not in self._consumers:
+                self._consumers[address] = self.own_consumer(address)
+            return self._consumers[address]
+
+    def own_consumer(self, address: Address) -> SimpleConsumer:
+        """A new connection to a broker, which the caller closes; for what takes long."""
+        return SimpleConsumer(
+            *address, timeout_seconds=_TIMEOUT_SECONDS, connect_timeout_seconds=_CONNECT_SECONDS
+        )
+
+    def ask(self, address: Address, question: Callable[[SimpleConsumer], _T]) -> _T:
+        """Ask a broker something, unless it has failed a moment ago.
+
+        Raises:
+            HermesError: what the question raises, or raised then.
+        """
+        return self._sparing(address, lambda: question(self.consumer(address)))
+
+    def _ask(self, address: Address, broker_id: int, topics: Sequence[str] | None) -> BrokerState:
+        try:
+            metadata = self.ask(address, lambda consumer: _metadata(consumer, topics))
+        except HermesError as error:
+            return BrokerState(broker_id, address, None, str(error))
+        return BrokerState(metadata.broker_id, address, metadata)
+
+    def _side_by_side(
+        self, ask: Callable[[Address], BrokerState], addresses: Sequence[Address]
+    ) -> list[BrokerState]:
+        if len(addresses) < 2:
+            return [ask(address) for address in addresses]
+        with self._lock:
+            self._check_open()
+            if self._pool is None:
+                self._pool = ThreadPoolExecutor(_THREADS, "hermes-console-brokers")
+            pool = self._pool
+        return list(pool.map(ask, addresses))
+
+    def _registered_brokers(self) -> dict[int, Address]:
+        """The brokers that coordination lists; what was known, or none, while it doesn't answer."""
+        read_at, known = self._registered
+        if self._clock() - read_at < _REGISTERED_SECONDS:
+            return known
+        faults: list[str] = []
+        try:
+            nodes = read_brokers(self.session(), lambda fault: faults.append(str(fault)))
+        except HermesError:
+            return known  # whoever asks for the session says why
+        self.faults = tuple(faults)
+        found = {number: Address(node.host, node.port) for number, node in nodes.items()}
+        self._registered = self._clock(), found
+        return found
+
+    # -- coordination ---------------------------------------------------------------------------
+
+    def session(self) -> Session:
+        """The session with ZooKeeper, started when it is first needed.
+
+        Raises:
+            HermesError: there is no coordination, or it can't be reached.
+        """
+        if self._session is not None:
+            return self._session
+        with self._session_lock:
+            if self._session is None:
+                self._session = self._sparing("session", self._start_session)
+            return self._session
+
+    def coordination_error(self) -> str:
+        """Why groups can't be shown; empty when they can."""
+        try:
+            self.session()
+        except HermesError as error:
+            return str(error)
+        return ""
+
+    def _start_session(self) -> Session:
+        self._check_open()
+        connect = self._zookeeper
+        if not connect:
+            assert self._broker is not None
+            connect = self.consumer(self._broker).coordination()
+        session = Session(connect, session_timeout_seconds=10.0, connection_timeout_seconds=5.0)
+        session.start()
+        return session
+
+    # -- both -----------------------------------------------------------------------------------
+
+    def _sparing(self, whom: object, ask: Callable[[], _T]) -> _T:
+        failure = self._failures.get(whom)
+        if failure is not None and self._clock() - failure.at < _LEFT_ALONE_SECONDS:
+            raise failure.error
+        try:
+            answer = ask()
+        except (ClientError, CoordinationError) as error:
+            if not isinstance(error, InvalidNodeError):
+                self._failures[whom] = _Failure(self._clock(), error)
+            raise
+        self._failures.pop(whom, None)
+        return answer
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise ClientError("the console is being stopped")
+
+    def close(self) -> None:
+        """Disconnect; calls of other threads end with an error. Idempotent."""
+        with self._lock:
+            self._is_closed = True
+            consumers, pool = list(self._consumers.values()), self._pool
+        for consumer in consumers:
+            consumer.close()
+        with self._session_lock:
+            if self._session is not None:
+                self._session.stop()
+        if pool is not None:
+            pool.shutdown()
+
+
+def _metadata(consumer: SimpleConsumer, topics: Sequence[str] | None) -> BrokerMetadata:
+    if not consumer.supports(MetadataRequest.TYPE):
+        raise ClientError("a broker of Kafka 0.7: it can't be asked for its topics")
+    return consumer.metadata(topics)

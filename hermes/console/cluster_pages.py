@@ -1,0 +1,43 @@
+"""The pages about the whole cluster: the overview and the brokers."""
+
+from typing import Final
+
+from hermes.console.asking import THEME_COOKIE, Answer, Ask, Route, redirect
+from hermes.console.overview import overview
+from hermes.console.sources import Sources
+from hermes.coordination.group_state import list_groups
+from hermes.errors import HermesError
+
+__all__ = ["ROUTES"]
+
+
+def _overview(sources: Sources, ask: Ask) -> Answer:
+    cluster = sources.sampler.view()
+    groups, error = None, sources.cluster.coordination_error()
+    if not error:
+        try:
+            groups = sources.recent.get(
+                "group count", lambda: len(list_groups(sources.cluster.session()))
+            )
+        except HermesError as failure:
+            error = str(failure)
+    view = overview(cluster, groups, error, [])
+    return sources.page(ask, "overview", "overview.html", view=view)
+
+
+def _brokers(sources: Sources, ask: Ask) -> Answer:
+    return sources.page(ask, "brokers", "brokers.html", view=sources.sampler.view())
+
+
+def _theme(_: Sources, ask: Ask) -> Answer:
+    """Remember the colours; nothing but a taste, so a link may do it."""
+    wanted = ask.text("to")
+    cookie = wanted if wanted in ("light", "dark") else ""
+    return redirect(ask.text("back", "/"), cookies={THEME_COOKIE: cookie})
+
+
+ROUTES: Final = (
+    Route("GET", (), _overview),
+    Route("GET", ("brokers",), _brokers),
+    Route("GET", ("theme",), _theme),
+)

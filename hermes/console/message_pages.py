@@ -1,0 +1,288 @@
+"""The pages with messages: a search, one message, downloads, and the live tail."""
+
+import json
+import shlex
+from collections.abc import Callable, Iterable, Iterator
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, Final
+
+from hermes.console.asking import Answer, Ask, InputError, NoSuchPageError, Route
+from hermes.console.messages import STARTS, Damage, End, Found, Progress, Search, Wanted, read_one
+from hermes.console.sources import Sources
+from hermes.console.tailing import format_places, parse_places, tail
+from hermes.console.topics import PartitionRow, TopicView
+from hermes.console.values import FORMATS, ValueReader
+from hermes.protocol import Codec
+
+__all__ = ["ROUTES"]
+
+_COUNTS: Final = (20, 50, 100, 200, 500)
+_SCANS: Final = (1_000, 10_000, 100_000, 1_000_000)
+_ONE_CHARACTERS: Final = 1_000_000
+_LIVE_FIRST: Final = 20
+
+
+def _messages(sources: Sources, ask: Ask, name: str) -> Answer:
+    topic = sources.topics.topic(name)
+    params = _params(ask)
+    partitions = _partitions(topic, params["partition"])
+    problem = ""
+    results: Iterable[Any] = ()
+    try:
+        wanted = _wanted(ask, params)
+        results = Search(sources.cluster, topic, partitions, wanted).run()
+    except InputError as error:
+        problem = str(error)
+    pieces = sources.renderer.pieces(
+        "messages.html",
+        **sources.shared(ask, "topics"),
+        topic=topic,
+        params=params,
+        results=results,
+        problem=problem,
+        commands=[] if problem else _commands(topic, partitions, wanted, params),
+        starts=STARTS,
+        counts=_COUNTS,
+        scans=_SCANS,
+        formats=FORMATS,
+    )
+    return Answer(pieces, 400 if problem else 200)
+
+
+def _download(sources: Sources, ask: Ask, name: str) -> Answer:
+    """The messages of a search as JSON lines, whole payloads among them."""
+    topic = sources.topics.topic(name)
+    params = _params(ask)
+    partitions = _partitions(topic, params["partition"])
+    wanted = _wanted(ask, params)
+    found = Search(sources.cluster, topic, partitions, wanted).run()
+    return Answer(
+        _json_lines(name, found),
+        content_type="application/x-ndjson",
+        headers=_as_file(f"{name}.ndjson"),
+    )
+
+
+def _one(sources: Sources, ask: Ask, name: str) -> Answer:
+    topic, row, offset, index = _place(sources, ask, name)
+    message, following, stored = read_one(sources.cluster, topic, row, offset, index)
+    how = ask.text("as", "auto")
+    schema = ask.text("schema")
+    return sources.page(
+        ask,
+        "topics",
+        "message.html",
+        topic=topic,
+        row=row,
+        offset=offset,
+        index=index,
+        following=following,
+        message=message,
+        codec="" if stored.codec is Codec.NONE else stored.codec.name.lower(),
+        value=ValueReader(how, schema).show(message.payload, _ONE_CHARACTERS),
+        params={"partition": row.name, "offset": offset, "index": index or ""},
+        how=how,
+        schema=schema,
+        formats=FORMATS,
+    )
+
+
+def _raw(sources: Sources, ask: Ask, name: str) -> Answer:
+    """A payload as a file; never as something that a browser would show."""
+    topic, row, offset, index = _place(sources, ask, name)
+    message, _, _ = read_one(sources.cluster, topic, row, offset, index)
+    file_name = f"{name}-{row.name}-{offset}{f'-{index}' if index else ''}.bin"
+    return Answer(
+        message.payload, content_type="application/octet-stream", headers=_as_file(file_name)
+    )
+
+
+def _live(sources: Sources, ask: Ask, name: str) -> Answer:
+    topic = sources.topics.topic(name)
+    params = _params(ask)
+    partitions = _partitions(topic, params["partition"])
+    wanted = Wanted("last", -1, _LIVE_FIRST, _LIVE_FIRST, None, _reader(params))
+    found = Search(sources.cluster, topic, partitions, wanted).run()
+    rows = [each for each in found if isinstance(each, Found | Damage)]
+    places = {row.name: row.high_watermark or 0 for row in partitions}
+    return sources.page(
+        ask,
+        "topics",
+        "live.html",
+        topic=topic,
+        params=params,
+        rows=rows,
+        places=format_places(places),
+        formats=FORMATS,
+    )
+
+
+def _tail(sources: Sources, ask: Ask, name: str) -> Answer:
+    topic = sources.topics.topic(name)
+    params = _params(ask)
+    partitions = _partitions(topic, params["partition"])
+    places = parse_places(ask.text("at"))
+    new = tail(sources.cluster, topic, partitions, places, _reader(params))
+    page = sources.renderer.page(
+        "tail.html", topic=topic, params=params, tail=new, places=format_places(new.places)
+    )
+    return Answer(page)
+
+
+# -- what is asked for --------------------------------------------------------------------------
+
+
+def _params(ask: Ask) -> dict[str, str]:
+    """The parameters of a search as they were given, for forms and links."""
+    defaults = {"start": "last", "count": "50", "scan": "10000", "as": "auto"}
+    names = ("partition", "start", "value", "count", "q", "field", "scan", "as", "schema")
+    return {name: ask.text(name) or defaults.get(name, "") for name in names}
+
+
+def _wanted(ask: Ask, params: dict[str, str]) -> Wanted:
+    start = params["start"]
+    if start not in STARTS:
+        raise InputError(f"start: expected one of {', '.join(STARTS)}")
+    reader = _reader(params)
+    matches: Callable[[bytes], bool] | None = None
+    if params["field"]:
+        matches = reader.has_field(params["field"], params["q"])
+    elif params["q"]:
+        needle = params["q"].encode("utf-8", "surrogatepass")
+        matches = partial(_contains, needle)
+    return Wanted(
+        start,
+        _value(start, params["value"]),
+        ask.number("count", 50, 1, _COUNTS[-1]),
+        ask.number("scan", 10_000, 1, _SCANS[-1]),
+        matches,
+        reader,
+    )
+
+
+def _contains(needle: bytes, payload: bytes) -> bool:
+    return needle in payload
+
+
+def _reader(params: dict[str, str]) -> ValueReader:
+    return ValueReader(params["as"], params["schema"])
+
+
+def _value(start: str, text: str) -> int:
+    """The offset or time to start from; -1 where none is needed."""
+    if start == "beginning" or (start == "last" and not text):
+        return -1
+    if start == "time":
+        return _time_ms(text)
+    number = text.replace(",", "")
+    if not (number.isascii() and number.isdigit() and len(number) < 20):
+        raise InputError("value: expected an offset, a number of bytes")
+    return int(number)
+
+
+def _time_ms(text: str) -> int:
+    """A time, in UTC unless it names a zone, in ms since 1970."""
+    if text.isascii() and text.isdigit() and len(text) < 18:
+        return int(text)
+    try:
+        moment = datetime.fromisoformat(text)
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=UTC)
+        time_ms = round(moment.timestamp() * 1000)
+    except (ValueError, OverflowError):
+        time_ms = -1
+    if time_ms < 0:
+        raise InputError(
+            "value: expected a time such as 2025-05-17 10:05, or milliseconds since 1970"
+        )
+    return time_ms
+
+
+def _partitions(topic: TopicView, name: str) -> list[PartitionRow]:
+    if not name:
+        return list(topic.partitions)
+    row = topic.partition(name)
+    if row is None:
+        raise NoSuchPageError(f"Topic {topic.name} has no partition {name}.")
+    return [row]
+
+
+def _place(sources: Sources, ask: Ask, name: str) -> tuple[TopicView, PartitionRow, int, int]:
+    topic = sources.topics.topic(name)
+    (row,) = _partitions(topic, ask.text("partition") or topic.partitions[0].name)
+    return topic, row, ask.number("offset", row.earliest or 0), ask.number("index", 0)
+
+
+# -- what is made of it -------------------------------------------------------------------------
+
+
+def _commands(
+    topic: TopicView, partitions: list[PartitionRow], wanted: Wanted, params: dict[str, str]
+) -> list[str]:
+    """What reads the same on the command line, once for each broker."""
+    where = {
+        "last": [f"-{wanted.count}", "-e"],
+        "beginning": ["beginning", "-c", str(wanted.count), "-e"],
+        "offset": [str(wanted.value), "-c", str(wanted.count), "-e"],
+        "time": [f"@{wanted.value}", "-c", str(wanted.count), "-e"],
+    }[wanted.start]
+    if wanted.start == "last" and wanted.value >= 0:
+        return []  # the command can't end there
+    if wanted.start == "offset" and len(partitions) > 1:
+        return []
+    commands = []
+    for broker_id in dict.fromkeys(row.broker_id for row in partitions):
+        words = ["hermes", "consume", "-b", str(topic.addresses[broker_id]), "-t", topic.name]
+        if params["partition"]:
+            words += ["-p", str(partitions[0].number)]
+        commands.append(shlex.join([*words, "-o", *where]))
+    return commands
+
+
+def _json_lines(name: str, found: Iterable[Found | Damage | Progress | End]) -> Iterator[bytes]:
+    for each in found:
+        if isinstance(each, Found):
+            line: dict[str, object] = {
+                "topic": name,
+                "partition": each.partition,
+                "offset": each.offset,
+                "next_offset": each.next_offset,
+                "time_ms": each.time_ms,
+                **_payload(each.payload),
+            }
+        elif isinstance(each, Damage):
+            line = {
+                "topic": name,
+                "partition": each.partition,
+                "offset": each.offset,
+                "next_offset": each.next_offset,
+                "damage": each.reason,
+            }
+        elif isinstance(each, End) and each.errors:
+            line = {"topic": name, "errors": each.errors}
+        else:
+            continue
+        yield json.dumps(line).encode() + b"\n"
+
+
+def _payload(payload: bytes) -> dict[str, str]:
+    try:
+        return {"payload": payload.decode()}
+    except UnicodeDecodeError:
+        return {"payload_hex": payload.hex()}
+
+
+def _as_file(name: str) -> dict[str, str]:
+    # Topics' names, numbers and what is written here: nothing that would need quoting.
+    return {"Content-Disposition": f'attachment; filename="{name}"'}
+
+
+ROUTES: Final = (
+    Route("GET", ("topics", "*", "messages"), _messages),
+    Route("GET", ("topics", "*", "download"), _download),
+    Route("GET", ("topics", "*", "message"), _one),
+    Route("GET", ("topics", "*", "raw"), _raw),
+    Route("GET", ("topics", "*", "live"), _live),
+    Route("GET", ("topics", "*", "tail"), _tail),
+)

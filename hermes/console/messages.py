@@ -1,0 +1,494 @@
+"""What the pages with messages show: messages that are looked for, as they are found.
+
+Searching is a generator: it yields what it finds, damage that it meets, and now and then how far it
+has come, so that a page can be sent while it is being made, and nothing is read when nobody waits
+for it any more. It has a connection of its own to each broker.
+"""
+
+import time
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar, Final
+
+from hermes.client import AppendTime, SimpleConsumer
+from hermes.console.cluster import Cluster
+from hermes.console.topics import PartitionRow, TopicView
+from hermes.console.values import Shown, ValueReader
+from hermes.errors import BrokerError, ExpandedTooLargeError, HermesError, InvalidMessageError
+from hermes.protocol import (
+    DEFAULT_MAX_EXPANDED_BYTES,
+    LATEST,
+    AppendTimesRequest,
+    Codec,
+    FetchRequest,
+    Message,
+)
+from hermes.protocol.expansion import Expansion
+
+__all__ = [
+    "STARTS",
+    "Damage",
+    "End",
+    "Found",
+    "PartitionSearch",
+    "Progress",
+    "Scanned",
+    "Search",
+    "Wanted",
+    "read_one",
+]
+
+STARTS: Final = ("last", "beginning", "offset", "time")
+
+_FETCH_BYTES: Final = 1024 * 1024
+_FIRST_SPAN_BYTES: Final = 64 * 1024
+_SPAN_GROWTH: Final = 4
+_ASSUMED_MESSAGE_BYTES: Final = 256
+_PROGRESS_SECONDS: Final = 0.25
+_ALL_SEGMENTS: Final = 1_000_000
+_KEPT_BYTES: Final = 32 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is looked for.
+
+    Attributes:
+        start: one of `STARTS`.
+        value: the offset or the ms since 1970 to start from; with `last`, the offset to end
+            before, or -1 for the end.
+        count: how many messages to show.
+        scan: how many to look at.
+        matches: chooses by the payload; None takes all.
+        reader: shows the payloads.
+    """
+
+    start: str
+    value: int
+    count: int
+    scan: int
+    matches: Callable[[bytes], bool] | None
+    reader: ValueReader
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A message.
+
+    Attributes:
+        partition: the partition's name, `BROKER-NUMBER`.
+        offset: where it starts; inside a compressed set, where that starts.
+        next_offset: where what follows it, or its set, starts.
+        size_bytes: of its payload.
+        time_ms: when it was appended, in ms since 1970; None where that isn't known.
+        value: its payload made readable.
+        payload: its bytes.
+        codec: the codec of the compressed set that it is in; empty if it is in none.
+        index: its place within that, from 0.
+        set_count: how many messages that holds.
+        set_bytes: how many bytes that takes.
+    """
+
+    kind: ClassVar[str] = "message"
+
+    partition: str
+    offset: int
+    next_offset: int
+    size_bytes: int
+    time_ms: int | None
+    value: Shown
+    payload: bytes
+    codec: str = ""
+    index: int = 0
+    set_count: int = 0
+    set_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """A place of a partition that can't be read.
+
+    Attributes:
+        partition: the partition's name.
+        offset: where it starts.
+        next_offset: where the next good message starts; None if none was found.
+        reason: what is wrong.
+    """
+
+    kind: ClassVar[str] = "damage"
+
+    partition: str
+    offset: int
+    next_offset: int | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a search has come.
+
+    Attributes:
+        scanned: how many messages it has looked at.
+        found: how many of them are wanted.
+        scanned_bytes: how far it has come.
+        total_bytes: how far it would have to go.
+    """
+
+    kind: ClassVar[str] = "progress"
+
+    scanned: int
+    found: int
+    scanned_bytes: int
+    total_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """The end of a search.
+
+    Attributes:
+        scanned: how many messages it has looked at.
+        found: how many it has shown.
+        is_limited: whether it stopped at the limit of how many it may look at.
+        first_offsets: of each partition of which something is shown, where that starts.
+        next_offsets: of each partition that was read, where to continue.
+        errors: what failed, for people.
+    """
+
+    kind: ClassVar[str] = "end"
+
+    scanned: int
+    found: int
+    is_limited: bool
+    first_offsets: dict[str, int]
+    next_offsets: dict[str, int]
+    errors: tuple[str, ...]
+
+
+class Scanned:
+    """What is counted over all partitions.
+
+    Args:
+        total_bytes: how far there is to go.
+    """
+
+    def __init__(self, total_bytes: int) -> None:
+        self.count = self.found = self.bytes = 0
+        self.total_bytes = total_bytes
+        self._said_at = time.monotonic()
+
+    def progress(self) -> Iterator[Progress]:
+        """Say how far it is, unless that was said a moment ago."""
+        now = time.monotonic()
+        if now - self._said_at >= _PROGRESS_SECONDS:
+            self._said_at = now
+            yield Progress(self.count, self.found, self.bytes, self.total_bytes)
+
+
+class Search:
+    """Looks for messages of a topic.
+
+    Args:
+        cluster: makes the connections.
+        topic: the topic, as it is now; what is written later is not looked at.
+        partitions: which of its partitions.
+        wanted: what is looked for.
+    """
+
+    def __init__(
+        self, cluster: Cluster, topic: TopicView, partitions: Sequence[PartitionRow], wanted: Wanted
+    ) -> None:
+        self._cluster = cluster
+        self._topic = topic
+        self._partitions = [row for row in partitions if row.high_watermark is not None]
+        self._wanted = wanted
+        self._first: dict[str, int] = {}
+        self._next: dict[str, int] = {}
+        self._errors: list[str] = []
+
+    def run(self) -> Iterator[Found | Damage | Progress | End]:
+        """Search; forwards what is found is yielded at once, the last ones newest first."""
+        wanted = self._wanted
+        found: list[Found | Damage] = []
+        scanned = Scanned(0)
+        is_limited = False
+        for row in self._partitions:
+            address = self._topic.addresses[row.broker_id]
+            with self._cluster.own_consumer(address) as consumer:
+                part = PartitionSearch(consumer, self._topic.name, row, wanted)
+                try:
+                    if wanted.start == "last":
+                        kept: deque[Found | Damage] = deque(maxlen=wanted.count)
+                        for each in part.last(scanned):
+                            if isinstance(each, Progress):
+                                yield each
+                            else:
+                                kept.append(each)
+                        found += kept
+                    else:
+                        for each in part.forwards(scanned):
+                            if isinstance(each, Found | Damage):
+                                self._first.setdefault(row.name, each.offset)
+                            yield each
+                except HermesError as error:
+                    self._errors.append(f"partition {row.name}: {error}")
+                self._next[row.name] = part.offset
+                is_limited |= part.is_limited
+            if wanted.start != "last" and scanned.found >= wanted.count:
+                break
+        if wanted.start == "last":
+            # Times are of brokers' clocks, and partitions without any come last.
+            found.sort(key=_age, reverse=True)
+            for each in found[: wanted.count]:
+                self._first[each.partition] = each.offset
+                yield each
+            scanned.found = min(len(found), wanted.count)
+        yield End(
+            scanned.count,
+            scanned.found,
+            is_limited,
+            self._first,
+            self._next,
+            tuple(self._errors),
+        )
+
+
+def _keep_last(results: list[Found | Damage], count: int) -> int:
+    """Drop the oldest of what is too much, in number or in bytes; how many bytes remain."""
+    del results[:-count]
+    size = sum(each.size_bytes for each in results if isinstance(each, Found))
+    while size > _KEPT_BYTES and len(results) > 1:
+        dropped = results.pop(0)
+        size -= dropped.size_bytes if isinstance(dropped, Found) else 0
+    return size
+
+
+def _age(each: Found | Damage) -> tuple[int, int, int]:
+    time_ms = each.time_ms if isinstance(each, Found) and each.time_ms is not None else -1
+    return time_ms, each.offset, each.index if isinstance(each, Found) else 0
+
+
+class PartitionSearch:
+    """One partition being read.
+
+    Args:
+        consumer: a connection to its broker; stays the caller's.
+        topic: the topic's name.
+        row: the partition.
+        wanted: what is looked for.
+
+    Attributes:
+        offset: where to continue.
+        is_limited: whether it stopped because enough was looked at.
+    """
+
+    def __init__(
+        self, consumer: SimpleConsumer, topic: str, row: PartitionRow, wanted: Wanted
+    ) -> None:
+        assert row.earliest is not None
+        assert row.high_watermark is not None
+        self._consumer = consumer
+        self._topic = topic
+        self._row = row
+        self._wanted = wanted
+        self._earliest, self._end = row.earliest, row.high_watermark
+        self.offset = self._earliest
+        self.is_limited = False
+
+    # -- where to begin -------------------------------------------------------------------------
+
+    def forwards(self, scanned: Scanned) -> Iterator[Found | Damage | Progress]:
+        """Read from the wanted place until enough is found."""
+        wanted = self._wanted
+        if wanted.start == "offset":
+            self.offset = self._boundary(min(max(wanted.value, self._earliest), self._end))
+        elif wanted.start == "time":
+            self.offset = self._offset_at(wanted.value)
+        scanned.total_bytes += self._end - self.offset
+        yield from self._read(self._end, scanned)
+
+    def last(self, scanned: Scanned) -> Iterator[Found | Damage | Progress]:
+        """Read the last messages; what is found may be more than wanted, the last ones count."""
+        wanted = self._wanted
+        end = self._end if wanted.value < 0 else min(wanted.value, self._end)
+        needed = wanted.count if wanted.matches is None else wanted.scan
+        span = max(_FIRST_SPAN_BYTES, needed * _ASSUMED_MESSAGE_BYTES)
+        if wanted.matches is not None:
+            span = min(span, 64 * _FETCH_BYTES)
+        counted, found, counted_bytes = scanned.count, scanned.found, scanned.bytes
+        while True:
+            self.offset = self._earliest
+            if end - span > self._earliest:
+                self.offset = self._boundary(end - span)
+            start = self.offset
+            scanned.count, scanned.found, scanned.bytes = counted, found, counted_bytes
+            scanned.total_bytes = counted_bytes + end - start
+            results: list[Found | Damage] = []
+            kept_bytes = 0
+            for each in self._read(end, scanned, is_backwards=True):
+                if isinstance(each, Progress):
+                    yield each
+                else:
+                    results.append(each)
+                    kept_bytes += each.size_bytes if isinstance(each, Found) else 0
+                    if len(results) > 2 * wanted.count or kept_bytes > 2 * _KEPT_BYTES:
+                        kept_bytes = _keep_last(results, wanted.count)
+            _keep_last(results, wanted.count)
+            is_enough = scanned.count - counted >= needed or start <= self._earliest
+            if is_enough or (wanted.matches is not None and len(results) >= wanted.count):
+                self.is_limited = start > self._earliest
+                yield from results
+                return
+            span *= _SPAN_GROWTH
+
+    def _boundary(self, offset: int) -> int:
+        if offset in (self._earliest, self._end):
+            return offset
+        return self._consumer.boundary_before(self._topic, self._row.number, offset)
+
+    def _offset_at(self, time_ms: int) -> int:
+        """Where what was appended at a time or later starts."""
+        before = self._consumer.get_offsets_before(
+            self._topic, self._row.number, max(time_ms - 1, 0), 1
+        )
+        return max(before[0], self._earliest) if before else self._earliest
+
+    # -- reading --------------------------------------------------------------------------------
+
+    def _read(
+        self, end: int, scanned: Scanned, *, is_backwards: bool = False
+    ) -> Iterator[Found | Damage | Progress]:
+        """Read from `offset` to an end, or until enough is found or looked at."""
+        while self.offset < end:
+            began = self.offset
+            size = min(_FETCH_BYTES, end - began)
+            request = FetchRequest(self._topic, self._row.number, began, size)
+            results: list[Found | Damage] = []
+            try:
+                fetched = self._consumer.fetch(request)
+                for message, following in fetched.iterate(deep=False):
+                    start, self.offset = self.offset, following
+                    results += self._take(message, start, following, scanned)
+                    if not is_backwards and self._has_enough(scanned):
+                        break
+                else:
+                    self.offset = max(self.offset, fetched.next_offset)
+            except InvalidMessageError as error:
+                results.append(self._damage(error))
+            scanned.bytes += self.offset - began
+            yield from self._with_times(results, began)
+            if not is_backwards and self._has_enough(scanned):
+                self.is_limited = scanned.found < self._wanted.count and self.offset < end
+                return
+            yield from scanned.progress()
+            if self.offset <= began:
+                return  # deleted meanwhile
+
+    def _has_enough(self, scanned: Scanned) -> bool:
+        return scanned.found >= self._wanted.count or scanned.count >= self._wanted.scan
+
+    def _take(
+        self, message: Message, start: int, following: int, scanned: Scanned
+    ) -> list[Found | Damage]:
+        """The wanted messages that a message stands for: itself, or those inside it."""
+        if message.codec is Codec.NONE:
+            scanned.count += 1
+            if self._wanted.matches is not None and not self._wanted.matches(message.payload):
+                return []
+            scanned.found += 1
+            return [self._found(message, start, following)]
+        try:
+            inner = list(Expansion(DEFAULT_MAX_EXPANDED_BYTES).messages(message))
+        except InvalidMessageError as error:
+            scanned.count += 1
+            return [Damage(self._row.name, start, following, f"a compressed set: {error}")]
+        found: list[Found | Damage] = []
+        for index, each in enumerate(inner):
+            scanned.count += 1
+            if self._wanted.matches is None or self._wanted.matches(each.payload):
+                scanned.found += 1
+                found.append(
+                    replace(
+                        self._found(each, start, following),
+                        codec=message.codec.name.lower(),
+                        index=index,
+                        set_count=len(inner),
+                        set_bytes=following - start,
+                    )
+                )
+        return found
+
+    def _found(self, message: Message, start: int, following: int) -> Found:
+        payload = message.payload
+        value = self._wanted.reader.show(payload)
+        return Found(self._row.name, start, following, len(payload), None, value, payload)
+
+    def _damage(self, error: InvalidMessageError) -> Damage:
+        """Note a damaged place, and continue after it."""
+        start = self.offset if error.offset is None else error.offset
+        following = error.next_offset
+        if following is None:
+            starts = self._consumer.get_offsets_before(
+                self._topic, self._row.number, LATEST, _ALL_SEGMENTS
+            )
+            following = min((each for each in starts if each > start), default=None)
+        reason = error.__cause__ if isinstance(error.__cause__, InvalidMessageError) else error
+        if isinstance(error, ExpandedTooLargeError):
+            reason = error
+        self.offset = self._end if following is None else following
+        return Damage(self._row.name, start, following, str(reason))
+
+    def _with_times(
+        self, results: Sequence[Found | Damage], began: int
+    ) -> Iterator[Found | Damage]:
+        """Add when they were appended, where the broker knows."""
+        times: Sequence[AppendTime] = ()
+        wanted = [each for each in results if isinstance(each, Found)]
+        if wanted and self._consumer.supports(AppendTimesRequest.TYPE):
+            try:
+                times = self._consumer.append_times(
+                    self._topic, self._row.number, wanted[0].offset, wanted[-1].next_offset
+                )
+            except BrokerError:  # retention was faster
+                times = ()
+        starts = [each.start_offset for each in times]
+        for each in results:
+            if isinstance(each, Found) and starts:
+                index = bisect_right(starts, each.offset) - 1
+                yield replace(each, time_ms=times[index].time_ms if index >= 0 else None)
+            else:
+                yield each
+
+
+def read_one(
+    cluster: Cluster, topic: TopicView, row: PartitionRow, offset: int, index: int
+) -> tuple[Message, int, Message]:
+    """Read one message.
+
+    Args:
+        cluster: makes the connection.
+        topic: its topic.
+        row: its partition.
+        offset: where it, or the compressed set that it is in, starts.
+        index: its place within that set.
+
+    Returns:
+        The message, where what follows starts, and the message that is stored: the same, or the
+        compressed set.
+
+    Raises:
+        HermesError: there is none, or it is damaged.
+    """
+    with cluster.own_consumer(topic.addresses[row.broker_id]) as consumer:
+        fetched = consumer.fetch(FetchRequest(topic.name, row.number, offset, _FIRST_SPAN_BYTES))
+        stored, following = next(fetched.iterate(deep=False), (None, 0))
+    if stored is None:
+        raise HermesError(f"no message starts at offset {offset} of partition {row.name}")
+    if stored.codec is Codec.NONE:
+        return stored, following, stored
+    inner = list(Expansion(DEFAULT_MAX_EXPANDED_BYTES).messages(stored))
+    if index >= len(inner):
+        raise HermesError(f"the compressed set at offset {offset} holds {len(inner)} messages")
+    return inner[index], following, stored

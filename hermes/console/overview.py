@@ -1,0 +1,68 @@
+"""What the overview shows: what needs attention first, then rates and sizes, then the busiest."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from hermes.console.sampling import ClusterView, TopicRow
+
+__all__ = ["Concern", "OverviewView", "overview"]
+
+_BUSIEST: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Concern:
+    """Something that needs attention.
+
+    Attributes:
+        level: `bad` for what is broken, `warn` for what may become so.
+        text: what it is and what to do about it.
+        link: the page that shows more; empty for none.
+    """
+
+    level: str
+    text: str
+    link: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class OverviewView:
+    """The overview.
+
+    Attributes:
+        cluster: the cluster at this moment.
+        concerns: what needs attention, the worst first.
+        busiest: the topics with the highest rates; the largest while no rate is known.
+        groups: how many consumer groups there are; None when that can't be said.
+    """
+
+    cluster: ClusterView
+    concerns: tuple[Concern, ...]
+    busiest: tuple[TopicRow, ...]
+    groups: int | None
+
+
+def overview(
+    cluster: ClusterView, groups: int | None, coordination_error: str, others: list[Concern]
+) -> OverviewView:
+    """Put the overview together.
+
+    Args:
+        cluster: the cluster at this moment.
+        groups: how many groups there are; None when that can't be said.
+        coordination_error: why groups can't be shown; empty when they can.
+        others: what else needs attention.
+    """
+    concerns = [
+        Concern("bad", f"Broker {broker.address} does not answer: {broker.error}", "/brokers")
+        for broker in cluster.brokers
+        if broker.metadata is None
+    ]
+    if coordination_error:
+        concerns.append(Concern("warn", f"Groups can't be shown: {coordination_error}", "/groups"))
+    concerns += [Concern("warn", fault) for fault in cluster.faults]
+    concerns += others
+    concerns.sort(key=lambda each: each.level != "bad")
+    topics = cluster.topics.values()
+    busiest = sorted(topics, key=lambda row: (row.rate or 0.0, row.size_bytes), reverse=True)
+    return OverviewView(cluster, tuple(concerns), tuple(busiest[:_BUSIEST]), groups)

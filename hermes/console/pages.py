@@ -1,0 +1,120 @@
+"""From a request to its answer: which page it is for, whether it is allowed, what became of it."""
+
+import mimetypes
+from collections.abc import Sequence
+from functools import cache
+from hashlib import sha256
+from importlib.resources import files
+from typing import Final
+
+from hermes import __version__
+from hermes.console import cluster_pages, message_pages, topic_pages
+from hermes.console.access import Access
+from hermes.console.asking import Answer, Ask, InputError, NoSuchPageError, Route
+from hermes.console.cluster import Cluster
+from hermes.console.recent import Recent
+from hermes.console.rendering import Renderer
+from hermes.console.sampling import Sampler
+from hermes.console.sources import Sources
+from hermes.console.topics import TopicReader
+from hermes.errors import BrokerError, HermesError, InvalidTopicError, UnknownTopicError
+
+__all__ = ["Console"]
+
+_NAVIGATION: Final = (
+    ("overview", "/", "Overview"),
+    ("topics", "/topics", "Topics"),
+    ("groups", "/groups", "Groups"),
+    ("brokers", "/brokers", "Brokers"),
+)
+_ROUTES: Final[Sequence[Route]] = (
+    *cluster_pages.ROUTES,
+    *topic_pages.ROUTES,
+    *message_pages.ROUTES,
+)
+_STATIC: Final = files("hermes.console") / "static"
+_A_YEAR: Final = 365 * 86_400
+
+
+class Console:
+    """Answers requests for pages. Every method but the constructor may block.
+
+    Args:
+        cluster: what is looked at; closed with the console.
+        access: who may look, and what a form must carry.
+        allows_actions: whether anything may be changed from here.
+    """
+
+    def __init__(self, cluster: Cluster, access: Access, *, allows_actions: bool) -> None:
+        self._access = access
+        recent = Recent()
+        renderer = Renderer(
+            navigation=_NAVIGATION,
+            cluster_name=cluster.name,
+            version=__version__,
+            static_key=_static_key(),
+        )
+        self.sources = Sources(
+            cluster,
+            recent,
+            Sampler(cluster, recent),
+            TopicReader(cluster, recent),
+            renderer,
+            allows_actions,
+        )
+
+    def answer(self, ask: Ask) -> Answer:
+        """Answer a request; an error becomes a page that says it.
+
+        Args:
+            ask: the request, whose `csrf` and `may_log_out` are set here.
+        """
+        if ask.path[:1] == ("static",):
+            return self._static(ask)
+        ask, answer = self._access.check(ask, self.sources)
+        if answer is None:
+            answer = self._serve(ask)
+        return self._access.with_session(ask, answer)
+
+    def close(self) -> None:
+        """Disconnect from brokers and coordination. Idempotent."""
+        self.sources.cluster.close()
+
+    def _serve(self, ask: Ask) -> Answer:
+        try:
+            for route in _ROUTES:
+                parts = route.match(ask)
+                if parts is not None:
+                    return route.serve(self.sources, ask, *parts)
+            raise NoSuchPageError("There is no such page.")
+        except (NoSuchPageError, UnknownTopicError) as error:
+            return self._problem(ask, 404, "Not found", error)
+        except (InputError, InvalidTopicError, BrokerError) as error:
+            return self._problem(ask, 400, "It can't be shown", error)
+        except HermesError as error:
+            return self._problem(ask, 502, "No answer", error)
+
+    def _problem(self, ask: Ask, status: int, heading: str, error: HermesError) -> Answer:
+        section = ask.path[0] if ask.path else "overview"
+        page = self.sources.page(ask, section, "problem.html", heading=heading, text=str(error))
+        return Answer(page.body, status)
+
+    def _static(self, ask: Ask) -> Answer:
+        name = ask.path[-1]
+        content = _static_files().get(name) if len(ask.path) == 2 and ask.method == "GET" else None
+        if content is None:
+            return Answer(b"There is no such file.\n", 404, "text/plain; charset=utf-8")
+        kind = mimetypes.guess_type(name)[0] or "application/octet-stream"
+        cached = {"Cache-Control": f"public, max-age={_A_YEAR}, immutable"}
+        return Answer(content, 200, f"{kind}; charset=utf-8", cached)
+
+
+@cache
+def _static_files() -> dict[str, bytes]:
+    return {each.name: each.read_bytes() for each in _STATIC.iterdir() if each.is_file()}
+
+
+def _static_key() -> str:
+    """Changes with the files, so that browsers may keep them for good."""
+    contents = [content for _, content in sorted(_static_files().items())]
+    return sha256(b"".join(contents)).hexdigest()[:12]

@@ -1,0 +1,69 @@
+"""How fast numbers grow, and what they were a while ago: the memory of what pages show as charts.
+
+Nothing is measured in the background: looks at pages are the samples. So a rate is known from the
+second look on, and a chart has a gap for the time when nobody looked.
+"""
+
+from collections import deque
+from collections.abc import Hashable, Mapping
+from typing import Final
+
+__all__ = ["History", "Rates"]
+
+# Over how long a rate is taken: short enough to be of now, long enough not to jump.
+_WINDOW_SECONDS: Final = 10.0
+# A sample that is older says nothing about now.
+_OLDEST_SECONDS: Final = 30.0
+_MOST_POINTS: Final = 300
+_GAP_SECONDS: Final = 30.0
+
+
+class Rates:
+    """Rates of many counters that are sampled together. For one thread at a time."""
+
+    def __init__(self) -> None:
+        self._samples: deque[tuple[float, Mapping[Hashable, int]]] = deque()
+
+    def add(self, at: float, counters: Mapping[Hashable, int]) -> dict[Hashable, float]:
+        """Add a sample.
+
+        Args:
+            at: when it was taken, monotonic, in seconds.
+            counters: their values; kept.
+
+        Returns:
+            By how much each grew per second; without those that are new, or that went back, as a
+            partition does that was deleted.
+        """
+        samples = self._samples
+        while samples and at - samples[0][0] > _OLDEST_SECONDS:
+            samples.popleft()
+        # One sample from before the window stays, to cover all of it.
+        while len(samples) > 1 and at - samples[1][0] >= _WINDOW_SECONDS:
+            samples.popleft()
+        samples.append((at, counters))
+        began, before = samples[0]
+        if at <= began:
+            return {}
+        return {
+            key: (value - before[key]) / (at - began)
+            for key, value in counters.items()
+            if key in before and value >= before[key]
+        }
+
+
+class History:
+    """The last values of a number, for a chart. For one thread at a time.
+
+    Attributes:
+        points: pairs of when, monotonic in seconds, and what; None as the value begins a gap.
+    """
+
+    def __init__(self) -> None:
+        self.points: deque[tuple[float, float | None]] = deque(maxlen=_MOST_POINTS)
+
+    def add(self, at: float, value: float) -> None:
+        """Add a value; nobody looked for a while before it if there is a gap in time."""
+        if self.points and at - self.points[-1][0] > _GAP_SECONDS:
+            self.points.append((at, None))
+        self.points.append((at, value))

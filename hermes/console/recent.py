@@ -1,0 +1,84 @@
+"""Values that are remembered for a moment: many looks at a page cost one look at a broker."""
+
+import threading
+import time
+from collections.abc import Callable, Hashable
+from typing import Any, Final, TypeVar
+
+__all__ = ["Recent"]
+
+_T = TypeVar("_T")
+_MOST_KEYS: Final = 256
+
+
+class _Entry:
+    """One value, and the lock of whoever makes it."""
+
+    __slots__ = ("lock", "made_at", "value")
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.made_at: float | None = None
+        self.value: Any = None
+
+
+class Recent:
+    """Remembers what functions returned; threads may share it.
+
+    A value that is wanted while another thread makes it anew is the old one, unless that is too
+    old: a page rather shows what was true seconds ago than wait.
+
+    Args:
+        seconds: how long a value counts as fresh.
+        stale_seconds: how old a value may be that is shown while a new one is made.
+        clock: monotonic, in seconds.
+    """
+
+    def __init__(
+        self,
+        seconds: float = 1.0,
+        stale_seconds: float = 5.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._seconds = seconds
+        self._stale_seconds = stale_seconds
+        self._clock = clock
+        self._entries: dict[Hashable, _Entry] = {}
+        self._lock = threading.Lock()
+
+    def get(self, key: Hashable, make: Callable[[], _T]) -> _T:
+        """The value of a key, made now unless it is fresh.
+
+        Args:
+            key: names the value; a key always has values of one type.
+            make: makes it; what it raises is raised here, and not remembered.
+        """
+        entry = self._entry(key)
+        if self._is_younger(entry, self._seconds):
+            return entry.value  # type: ignore[no-any-return]
+        if not entry.lock.acquire(blocking=not self._is_younger(entry, self._stale_seconds)):
+            return entry.value  # type: ignore[no-any-return]
+        try:
+            if not self._is_younger(entry, self._seconds):  # another thread may have made it
+                entry.value = make()
+                entry.made_at = self._clock()
+            return entry.value  # type: ignore[no-any-return]
+        finally:
+            entry.lock.release()
+
+    def forget(self) -> None:
+        """Make everything anew when it is next wanted: something was changed."""
+        with self._lock:
+            self._entries.clear()
+
+    def _entry(self, key: Hashable) -> _Entry:
+        with self._lock:
+            entry = self._entries.pop(key, None) or _Entry()
+            self._entries[key] = entry  # the last one used is the last one dropped
+            while len(self._entries) > _MOST_KEYS:
+                del self._entries[next(iter(self._entries))]
+            return entry
+
+    def _is_younger(self, entry: _Entry, seconds: float) -> bool:
+        made_at = entry.made_at
+        return made_at is not None and self._clock() - made_at < seconds

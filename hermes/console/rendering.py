@@ -1,0 +1,84 @@
+"""Templates to HTML. Everything that is put into a template is escaped: autoescape is on."""
+
+import time
+from collections.abc import Iterator
+from typing import Any, Final
+from urllib.parse import quote, urlencode
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from hermes.console import charts, showing
+from hermes.quoting import printable
+
+__all__ = ["Renderer"]
+
+_PIECE_CHARACTERS: Final = 16 * 1024
+_PIECE_SECONDS: Final = 0.25
+
+
+class Renderer:
+    """Renders the templates beside this file.
+
+    Args:
+        everywhere: what every template is given.
+    """
+
+    def __init__(self, **everywhere: Any) -> None:
+        environment = Environment(
+            loader=PackageLoader("hermes.console"),
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+            auto_reload=False,
+        )
+        environment.filters.update(
+            ago=showing.ago,
+            bytes=showing.bytes_text,
+            count=showing.count_text,
+            part=lambda text: quote(str(text), safe=""),
+            printable=printable,
+            rate=showing.rate_text,
+            when=showing.time_text,
+        )
+        environment.globals.update(
+            chart_height=charts.HEIGHT,
+            chart_width=charts.WIDTH,
+            percent=showing.percent,
+            query=_query,
+            **everywhere,
+        )
+        self._environment = environment
+
+    def page(self, template: str, **values: Any) -> bytes:
+        """A whole page.
+
+        Args:
+            template: the file's name.
+            values: what it shows.
+        """
+        return self._environment.get_template(template).render(values).encode()
+
+    def pieces(self, template: str, **values: Any) -> Iterator[bytes]:
+        """A page in pieces, while what it shows is still being found: its values may be iterators.
+
+        An iterator that has found nothing for a while yields something that shows so; then what
+        there is so far is passed on.
+        """
+        gathered: list[str] = []
+        length, since = 0, time.monotonic()
+        for text in self._environment.get_template(template).generate(values):
+            gathered.append(text)
+            length += len(text)
+            if length >= _PIECE_CHARACTERS or time.monotonic() - since >= _PIECE_SECONDS:
+                yield "".join(gathered).encode()
+                gathered, length, since = [], 0, time.monotonic()
+        yield "".join(gathered).encode()
+
+
+def _query(current: dict[str, Any], **changes: Any) -> str:
+    """The query of an address like the current one: parameters that are empty are left out."""
+    values = {**current, **changes}
+    return "?" + urlencode(
+        {name: value for name, value in values.items() if value not in ("", None)}
+    )

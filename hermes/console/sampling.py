@@ -1,0 +1,147 @@
+"""The whole cluster at one moment, with rates: what the overview and the list of topics show."""
+
+import threading
+import time
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Final
+
+from hermes.console.charts import Chart, draw
+from hermes.console.cluster import BrokerState, Cluster
+from hermes.console.rates import History, Rates
+from hermes.console.recent import Recent
+from hermes.console.showing import bytes_text, rate_text
+
+__all__ = ["ClusterView", "Sampler", "TopicRow"]
+
+# An open page is to take no more than this part of one processor, broker and console together.
+_PART_OF_A_PROCESSOR: Final = 0.01
+_LEAST_MS: Final = 2_000
+_MOST_MS: Final = 30_000
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRow:
+    """One topic, over all brokers.
+
+    Attributes:
+        name: its name.
+        partitions: how many it has.
+        size_bytes: what its logs hold.
+        rate: bytes written per second; None while that isn't known.
+        brokers: how many brokers have it.
+    """
+
+    name: str
+    partitions: int
+    size_bytes: int
+    rate: float | None
+    brokers: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterView:
+    """The cluster at one moment.
+
+    Attributes:
+        at: when, monotonic, in seconds.
+        brokers: every broker, also those that don't answer.
+        topics: every topic, by name.
+        rate: bytes written per second by all; None while that isn't known.
+        charts: of the rate and of the size.
+        faults: entries of coordination that can't be understood.
+        pause_ms: after how long a page may look again.
+    """
+
+    at: float
+    brokers: tuple[BrokerState, ...]
+    topics: dict[str, TopicRow]
+    rate: float | None
+    charts: tuple[Chart, ...]
+    faults: tuple[str, ...]
+    pause_ms: int
+
+    @property
+    def size_bytes(self) -> int:
+        """What all logs hold."""
+        return sum(topic.size_bytes for topic in self.topics.values())
+
+    @property
+    def partitions(self) -> int:
+        """How many partitions there are."""
+        return sum(topic.partitions for topic in self.topics.values())
+
+
+class Sampler:
+    """Reads the whole cluster, once a second at most, however many look.
+
+    Args:
+        cluster: what is read.
+        recent: remembers it.
+        clock: monotonic, in seconds.
+    """
+
+    def __init__(
+        self, cluster: Cluster, recent: Recent, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._cluster = cluster
+        self._recent = recent
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._rates = Rates()
+        self._written, self._stored = History(), History()
+
+    def view(self) -> ClusterView:
+        """The cluster as it is now, or was a moment ago. Blocks."""
+        return self._recent.get("cluster", self._take)
+
+    def _take(self) -> ClusterView:
+        began = time.thread_time()
+        brokers = self._cluster.read()
+        at = self._clock()
+        with self._lock:
+            return self._view(brokers, at, began)
+
+    def _view(self, brokers: list[BrokerState], at: float, began: float) -> ClusterView:
+        ends: dict[Hashable, int] = {
+            (broker.broker_id, topic.topic): sum(each.high_watermark for each in topic.partitions)
+            for broker in brokers
+            if broker.metadata is not None
+            for topic in broker.metadata.topics
+        }
+        rates = self._rates.add(at, ends)
+        topics = _topics(brokers, rates)
+        rate = sum(rates.values()) if rates or not ends else None
+        if rate is not None:
+            self._written.add(at, rate)
+        self._stored.add(at, sum(topic.size_bytes for topic in topics.values()))
+        charts = (
+            draw("written", "Written per second", self._written, at, rate_text),
+            draw("stored", "Stored", self._stored, at, bytes_text),
+        )
+        faults = self._cluster.faults
+        # The broker's own work for it is about as much.
+        spent_ms = 2 * (time.thread_time() - began) * 1000
+        pause_ms = min(max(_LEAST_MS, round(spent_ms / _PART_OF_A_PROCESSOR)), _MOST_MS)
+        return ClusterView(at, tuple(brokers), topics, rate, charts, faults, pause_ms)
+
+
+def _topics(brokers: list[BrokerState], rates: dict[Hashable, float]) -> dict[str, TopicRow]:
+    found: dict[str, TopicRow] = {}
+    for broker in brokers:
+        for topic in broker.metadata.topics if broker.metadata else ():
+            size = sum(each.size_bytes for each in topic.partitions)
+            rate = rates.get((broker.broker_id, topic.topic))
+            known = found.get(topic.topic)
+            if known is None:
+                row = TopicRow(topic.topic, topic.partition_count, size, rate, 1)
+            else:
+                row = TopicRow(
+                    topic.topic,
+                    known.partitions + topic.partition_count,
+                    known.size_bytes + size,
+                    rate if known.rate is None else known.rate + (rate or 0.0),
+                    known.brokers + 1,
+                )
+            found[topic.topic] = row
+    return dict(sorted(found.items()))

@@ -1,0 +1,61 @@
+"""Numbers, times and sizes as pages show them. Pure functions; templates use them as filters."""
+
+import math
+from datetime import UTC, datetime
+from typing import Final
+
+__all__ = ["ago", "bytes_text", "count_text", "percent", "rate_text", "time_text"]
+
+_UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
+_NO_VALUE: Final = "–"  # noqa: RUF001 - a dash in a table, not a minus
+
+
+def bytes_text(count: float | None) -> str:
+    """A number of bytes: `512 B`, `1.4 MiB`; a dash for None."""
+    if count is None:
+        return _NO_VALUE
+    size, unit = float(count), 0
+    while abs(size) >= 1023.95 and unit < len(_UNITS) - 1:
+        size /= 1024
+        unit += 1
+    return f"{size:.0f} {_UNITS[unit]}" if unit == 0 else f"{size:.1f} {_UNITS[unit]}"
+
+
+def rate_text(bytes_per_second: float | None) -> str:
+    """A rate: `1.4 MiB/s`; a dash while it isn't known."""
+    return _NO_VALUE if bytes_per_second is None else f"{bytes_text(bytes_per_second)}/s"
+
+
+def count_text(number: float | None) -> str:
+    """A whole number with its thousands apart: `1,234,567`; a dash for None."""
+    return _NO_VALUE if number is None else f"{number:,.0f}"
+
+
+def percent(part: float, whole: float) -> float:
+    """A part in percent, between 0 and 100 with one decimal; 0 of nothing."""
+    return 0.0 if whole <= 0 else round(min(max(part / whole, 0.0), 1.0) * 100, 1)
+
+
+def time_text(time_ms: int | None) -> str:
+    """A point in time in UTC to the second, `2025-05-17 10:05:03`; a dash for None."""
+    if time_ms is None or time_ms < 0:
+        return _NO_VALUE
+    try:
+        moment = datetime.fromtimestamp(time_ms // 1000, UTC)
+    except (OverflowError, ValueError, OSError):
+        return str(time_ms)
+    return f"{moment:%Y-%m-%d %H:%M:%S}"
+
+
+def ago(seconds: float | None) -> str:
+    """How long ago something was: `3 s ago`, `5 min ago`, `2 days ago`; a dash for None."""
+    if seconds is None or math.isnan(seconds):
+        return _NO_VALUE
+    if seconds < 1:
+        return "just now"
+    for size, unit in ((86_400, "day"), (3_600, "h"), (60, "min")):
+        if seconds >= size:
+            count = int(seconds // size)
+            plural = "s" if unit == "day" and count > 1 else ""
+            return f"{count} {unit}{plural} ago"
+    return f"{int(seconds)} s ago"

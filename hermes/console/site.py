@@ -1,0 +1,241 @@
+"""The console as a resource of a web site: requests in, answers out, all work in threads."""
+
+from collections.abc import Callable, Iterator
+from http.cookies import CookieError, SimpleCookie
+from typing import Any, Final
+from urllib.parse import parse_qsl, unquote_to_bytes
+
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IPushProducer
+from twisted.internet.threads import deferToThreadPool
+from twisted.python.failure import Failure
+from twisted.python.threadpool import ThreadPool
+from twisted.web.resource import Resource
+from twisted.web.server import NOT_DONE_YET
+from zope.interface import implementer
+
+from hermes.console.access import SESSION_COOKIE
+from hermes.console.asking import Answer, Ask
+from hermes.console.pages import Console
+from hermes.web import ErrorPage
+
+__all__ = ["ConsoleResource"]
+
+_THREADS: Final = 8
+_MOST_FIELDS: Final = 1000
+_FORM: Final = b"application/x-www-form-urlencoded"
+_STALLED_SECONDS: Final = 60.0
+
+
+class ConsoleResource(Resource):
+    """Serves every path that it is asked for. Lives in the reactor's thread.
+
+    Args:
+        reactor: serves the requests.
+        console: answers them, in worker threads.
+    """
+
+    isLeaf = True
+
+    def __init__(self, reactor: Any, console: Console) -> None:
+        super().__init__()
+        self._reactor = reactor
+        self._console = console
+        self._pool = ThreadPool(0, _THREADS, "hermes-console")
+        self._pool.start()
+        self._is_stopping = False
+
+    def stop(self) -> "Deferred[None]":
+        """Disconnect, and let the threads end; requests under way end with an error.
+
+        Returns:
+            Fires when no thread is left.
+        """
+        self._is_stopping = True
+        done: Deferred[None] = Deferred()
+
+        def end() -> None:
+            self._console.close()
+            self._pool.stop()
+            self._reactor.callFromThread(done.callback, None)
+
+        # Not in the pool, which couldn't wait for itself.
+        self._reactor.callInThread(end)
+        return done
+
+    def render(self, request: Any) -> bytes | int:
+        """Answer a request, later."""
+        if request.method not in (b"GET", b"HEAD", b"POST"):
+            request.setHeader(b"Allow", b"GET, HEAD, POST")
+            return ErrorPage(405, "only GET, HEAD and POST are understood").render(request)
+        ask = _ask(request)
+        if ask is None:
+            return ErrorPage(400, "the address or the form is not UTF-8, or too long").render(
+                request
+            )
+        if self._is_stopping:
+            return ErrorPage(503, "the console is being stopped").render(request)
+        request.notifyFinish().addErrback(lambda _: None)
+        answered = deferToThreadPool(self._reactor, self._pool, self._console.answer, ask)
+        answered.addCallback(lambda answer: self._respond(request, answer))
+        answered.addErrback(lambda failure: _fail(request, failure))
+        return int(NOT_DONE_YET)
+
+    def _respond(self, request: Any, answer: Answer) -> None:
+        if request._disconnected:
+            _close(answer.body)
+            return
+        request.setResponseCode(answer.status)
+        request.setHeader(b"Content-Type", answer.content_type.encode())
+        for name, value in answer.headers.items():
+            request.setHeader(name.encode(), value.encode("ascii", "replace"))
+        for name, value in answer.cookies.items():
+            request.cookies.append(_cookie(name, value, is_secure=request.isSecure()))
+        if request.method == b"HEAD" or isinstance(answer.body, bytes):
+            body = answer.body if isinstance(answer.body, bytes) else b""
+            _close(answer.body)
+            request.setHeader(b"Content-Length", b"%d" % len(body))
+            if request.method != b"HEAD":
+                request.write(body)
+            request.finish()
+        else:
+            _ThreadedStream(request, answer.body, self._in_thread, self._reactor).start()
+
+    def _in_thread(self, call: Callable[[], Any]) -> "Deferred[Any]":
+        return deferToThreadPool(self._reactor, self._pool, call)
+
+
+def _ask(request: Any) -> Ask | None:
+    """A request as pages understand it; None for one that can't be."""
+    path, _, query = request.uri.partition(b"?")
+    try:
+        parts = [unquote_to_bytes(part).decode() for part in path.strip(b"/").split(b"/")]
+        form = b""
+        if request.method == b"POST":
+            kind = (request.getHeader(b"content-type") or b"").partition(b";")[0]
+            form = request.content.read() if kind.strip().lower() == _FORM else b""
+        return Ask(
+            "POST" if request.method == b"POST" else "GET",
+            tuple(parts) if parts != [""] else (),
+            _fields(query),
+            _fields(form),
+            _cookies(request.getHeader(b"cookie") or b""),
+            request.uri.decode("ascii"),
+        )
+    except ValueError:
+        return None
+
+
+def _fields(text: bytes) -> dict[str, str]:
+    pairs = parse_qsl(
+        text.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=_MOST_FIELDS
+    )
+    return dict(pairs)
+
+
+def _cookies(header: bytes) -> dict[str, str]:
+    try:
+        return {name: each.value for name, each in SimpleCookie(header.decode("latin-1")).items()}
+    except CookieError:
+        return {}
+
+
+def _cookie(name: str, value: str, *, is_secure: bool) -> bytes:
+    """A cookie for the header; an empty one is deleted. No script needs to see any."""
+    parts = [f"{name}={value}", "Path=/", "HttpOnly", "SameSite=Strict"]
+    if not value:
+        parts.append("Max-Age=0")
+    elif name != SESSION_COOKIE:
+        parts.append("Max-Age=31536000")
+    if is_secure:
+        parts.append("Secure")
+    return "; ".join(parts).encode("ascii", "replace")
+
+
+def _fail(request: Any, failure: Failure) -> None:
+    if not (request._disconnected or request.finished):
+        request.processingFailed(failure)
+
+
+def _close(body: bytes | Iterator[bytes]) -> None:
+    close = getattr(body, "close", None)
+    if close is not None:
+        close()
+
+
+@implementer(IPushProducer)
+class _ThreadedStream:
+    """A response whose pieces are made in threads, one by one, as the client reads them."""
+
+    def __init__(
+        self,
+        request: Any,
+        pieces: Iterator[bytes],
+        in_thread: Callable[[Callable[[], Any]], "Deferred[Any]"],
+        reactor: Any,
+    ) -> None:
+        self._request = request
+        self._pieces = pieces
+        self._in_thread = in_thread
+        self._reactor = reactor
+        self._is_busy = self._is_paused = self._is_over = False
+        self._patience: Any = None
+
+    def start(self) -> None:
+        self._request.notifyFinish().addErrback(lambda _: self.stopProducing())
+        self._request.registerProducer(self, True)
+        self._next()
+
+    def pauseProducing(self) -> None:
+        """The client has enough for now."""
+        self._is_paused = True
+        if self._patience is None:
+            self._patience = self._reactor.callLater(_STALLED_SECONDS, self._give_up)
+
+    def resumeProducing(self) -> None:
+        """The client can take more."""
+        self._is_paused = False
+        self._be_patient_no_more()
+        self._next()
+
+    def stopProducing(self) -> None:
+        """The client is gone."""
+        self._is_over = True
+        self._be_patient_no_more()
+        if not self._is_busy:  # otherwise the thread is using them
+            _close(self._pieces)
+
+    def _next(self) -> None:
+        if self._is_busy or self._is_paused or self._is_over:
+            return
+        self._is_busy = True
+        self._in_thread(lambda: next(self._pieces, None)).addCallbacks(self._write, self._fail)
+
+    def _write(self, piece: bytes | None) -> None:
+        self._is_busy = False
+        if self._is_over:
+            _close(self._pieces)
+        elif piece is None:
+            self._is_over = True
+            self._be_patient_no_more()
+            self._request.unregisterProducer()
+            self._request.finish()
+        else:
+            self._request.write(piece)  # may pause us
+            self._next()
+
+    def _fail(self, failure: Failure) -> None:
+        self._is_busy = False
+        if not self._is_over:
+            self._is_over = True
+            self._be_patient_no_more()
+            self._request.processingFailed(failure)
+
+    def _give_up(self) -> None:
+        self._patience = None
+        self._request.transport.abortConnection()
+
+    def _be_patient_no_more(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None

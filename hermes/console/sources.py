@@ -1,0 +1,56 @@
+"""What pages read from, and what they are rendered with: made once for a console."""
+
+from dataclasses import dataclass
+
+from hermes.console.asking import Answer, Ask
+from hermes.console.cluster import Cluster
+from hermes.console.recent import Recent
+from hermes.console.rendering import Renderer
+from hermes.console.sampling import Sampler
+from hermes.console.topics import TopicReader
+
+__all__ = ["Sources"]
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """Passed to the function of every route.
+
+    Attributes:
+        cluster: the brokers and the coordination.
+        recent: remembers for a second what was read.
+        sampler: the whole cluster.
+        topics: single topics.
+        renderer: the templates.
+        allows_actions: whether anything may be changed from here.
+    """
+
+    cluster: Cluster
+    recent: Recent
+    sampler: Sampler
+    topics: TopicReader
+    renderer: Renderer
+    allows_actions: bool
+
+    def page(self, ask: Ask, section: str, template: str, **values: object) -> Answer:
+        """Answer with a page.
+
+        Args:
+            ask: the request.
+            section: the key of the entry in the navigation that the page belongs to.
+            template: the file's name.
+            values: what it shows.
+        """
+        shared = self.shared(ask, section)
+        return Answer(self.renderer.page(template, **shared, **values))
+
+    def shared(self, ask: Ask, section: str) -> dict[str, object]:
+        """What base.html needs of a request."""
+        return {
+            "section": section,
+            "here": ask.here,
+            "theme": ask.theme,
+            "csrf": ask.csrf,
+            "may_log_out": ask.may_log_out,
+            "allows_actions": self.allows_actions,
+        }

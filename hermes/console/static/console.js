@@ -1,0 +1,159 @@
+// Keeps the parts of a page that are marked with data-live as they are on the server now, and adds
+// what only a script can: copying, and a key for the search. Pages work without it.
+"use strict";
+
+const main = document.getElementById("content");
+
+// -- live parts ---------------------------------------------------------------------------------
+
+// Changes a part to be like another, node by node, so that focus and selection stay.
+function take(old, fresh) {
+  if (old.nodeType !== fresh.nodeType || old.nodeName !== fresh.nodeName) {
+    old.replaceWith(fresh.cloneNode(true));
+    return;
+  }
+  if (old.nodeType === Node.TEXT_NODE) {
+    if (old.data !== fresh.data) old.data = fresh.data;
+    return;
+  }
+  for (const { name } of [...old.attributes]) {
+    if (!fresh.hasAttribute(name)) old.removeAttribute(name);
+  }
+  for (const { name, value } of fresh.attributes) {
+    if (old.getAttribute(name) !== value) old.setAttribute(name, value);
+  }
+  const olds = [...old.childNodes];
+  const freshes = [...fresh.childNodes];
+  freshes.forEach((each, index) => {
+    if (index < olds.length) take(olds[index], each);
+    else old.append(each.cloneNode(true));
+  });
+  olds.slice(freshes.length).forEach((each) => each.remove());
+}
+
+async function refresh() {
+  const response = await fetch(location.href, { headers: { Accept: "text/html" } });
+  if (!response.ok) throw new Error(`the page was answered with ${response.status}`);
+  const fresh = new DOMParser().parseFromString(await response.text(), "text/html");
+  for (const old of document.querySelectorAll("[data-live]")) {
+    const part = fresh.querySelector(`[data-live="${CSS.escape(old.dataset.live)}"]`);
+    if (part) take(old, part);
+  }
+  const pause = fresh.getElementById("content").dataset.refresh;
+  if (pause) main.dataset.refresh = pause;
+}
+
+function keepFresh() {
+  let failures = 0;
+  let timer = 0;
+  async function turn() {
+    timer = 0;
+    // Nobody sees a hidden tab, so nobody pays for it.
+    if (document.hidden) return;
+    try {
+      await refresh();
+      failures = 0;
+    } catch {
+      failures = Math.min(failures + 1, 4);
+    }
+    document.documentElement.toggleAttribute("data-stale", failures > 0);
+    timer = setTimeout(turn, Number(main.dataset.refresh) * 2 ** failures);
+  }
+  timer = setTimeout(turn, Number(main.dataset.refresh));
+  document.addEventListener("visibilitychange", () => {
+    if (!document.hidden && !timer) turn();
+  });
+}
+
+if (main.dataset.refresh) keepFresh();
+
+// -- live tail ----------------------------------------------------------------------------------
+
+// Puts what is new above the rest, keeps at most so many, and rests while paused or hidden.
+function follow(tail) {
+  const state = document.getElementById("live-state");
+  const pause = document.getElementById("pause");
+  const most = Number(tail.dataset.most);
+  let at = tail.dataset.at;
+  let timer = 0;
+  let paused = false;
+  const say = (text) => { if (state.textContent !== text) state.textContent = text; };
+
+  async function turn() {
+    timer = 0;
+    if (paused || document.hidden) return;
+    let wait = 1000;
+    try {
+      const address = new URL(tail.dataset.tail, location.origin);
+      address.searchParams.set("at", at);
+      const response = await fetch(address);
+      if (!response.ok) throw new Error();
+      const fresh = new DOMParser().parseFromString(await response.text(), "text/html");
+      const part = fresh.querySelector("[data-at]");
+      if (!paused) {
+        at = part.dataset.at;
+        tail.prepend(...part.children);
+        while (tail.children.length > most) tail.lastElementChild.remove();
+        say(`Live. Up to ${most} messages are kept here.`);
+      }
+    } catch {
+      say("The console does not answer; trying again.");
+      wait = 5000;
+    }
+    timer = setTimeout(turn, wait);
+  }
+
+  function resume() {
+    if (!paused && !document.hidden && !timer) turn();
+  }
+
+  pause.hidden = false;
+  pause.addEventListener("click", () => {
+    paused = !paused;
+    pause.setAttribute("aria-pressed", String(paused));
+    pause.textContent = paused ? "Go on" : "Pause";
+    if (paused) say("Paused. What is written meanwhile comes when it goes on.");
+    resume();
+  });
+  document.addEventListener("visibilitychange", resume);
+  turn();
+}
+
+const tail = document.getElementById("tail");
+if (tail) follow(tail);
+
+// -- copying ------------------------------------------------------------------------------------
+
+for (const block of document.querySelectorAll(".command")) {
+  const button = document.createElement("button");
+  button.type = "button";
+  button.className = "quiet copy";
+  button.textContent = "Copy";
+  button.addEventListener("click", async () => {
+    const text = block.querySelector("code").textContent;
+    try {
+      await navigator.clipboard.writeText(text);
+    } catch {
+      // Browsers allow it only on secure origins: a selection can be copied by hand.
+      getSelection().selectAllChildren(block.querySelector("code"));
+      return;
+    }
+    button.textContent = "Copied";
+    setTimeout(() => { button.textContent = "Copy"; }, 1500);
+  });
+  block.querySelector("p").append(" ", button);
+}
+
+// -- keys ---------------------------------------------------------------------------------------
+
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  if (event.target.closest("input, select, textarea")) return;
+  const field = document.querySelector(`[data-shortcut="${CSS.escape(event.key)}"]`);
+  if (field) {
+    event.preventDefault();
+    field.focus();
+    if (field instanceof HTMLInputElement) field.select();
+    else field.click();
+  }
+});

@@ -1,0 +1,111 @@
+"""A live tail: what was appended since a moment ago, and from where to ask the next time.
+
+The page asks every second. What comes faster than it can be read is skipped, and said so: a tail
+is for looking, and must cost the broker little however much is written.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from hermes.console.asking import InputError
+from hermes.console.cluster import Cluster
+from hermes.console.messages import Damage, Found, PartitionSearch, Scanned, Wanted
+from hermes.console.topics import PartitionRow, TopicView
+from hermes.console.values import ValueReader
+from hermes.errors import HermesError
+
+__all__ = ["Tail", "format_places", "parse_places", "tail"]
+
+_MOST_MESSAGES: Final = 100
+# Of a partition; what is before that is skipped.
+_MOST_BYTES: Final = 64 * 1024
+_MOST_PLACES: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """What is new.
+
+    Attributes:
+        rows: messages and damage, the newest first.
+        places: up to where each partition was read.
+        skipped_bytes: how much was left out because it came too fast.
+        errors: what failed, for people.
+    """
+
+    rows: tuple[Found | Damage, ...]
+    places: dict[str, int]
+    skipped_bytes: int
+    errors: tuple[str, ...]
+
+
+def parse_places(text: str) -> dict[str, int]:
+    """Read `0-0:123,0-1:456`.
+
+    Raises:
+        InputError: it is something else.
+    """
+    places: dict[str, int] = {}
+    for each in text.split(",") if text else ():
+        name, _, digits = each.partition(":")
+        if not (digits.isascii() and digits.isdigit() and len(digits) < 20):
+            raise InputError("at: expected BROKER-PARTITION:OFFSET,...")
+        places[name] = int(digits)
+    return places
+
+
+def format_places(places: dict[str, int]) -> str:
+    """The inverse of `parse_places`."""
+    return ",".join(f"{name}:{offset}" for name, offset in places.items())
+
+
+def tail(
+    cluster: Cluster,
+    topic: TopicView,
+    partitions: list[PartitionRow],
+    places: dict[str, int],
+    reader: ValueReader,
+) -> Tail:
+    """Read what is new.
+
+    Args:
+        cluster: has the connections.
+        topic: the topic as it is now.
+        partitions: which of its partitions.
+        places: up to where they were read; a partition that is not among them starts at its end.
+        reader: shows the payloads.
+    """
+    rows: list[Found | Damage] = []
+    now: dict[str, int] = {}
+    skipped = 0
+    errors: list[str] = []
+    for row in partitions[:_MOST_PLACES]:
+        end = row.high_watermark or 0
+        place = places.get(row.name, end)
+        now[row.name] = max(place, end) if place <= end else end
+        if place >= end or row.earliest is None:
+            continue
+        consumer = cluster.consumer(topic.addresses[row.broker_id])
+        begin = place
+        try:
+            if end - place > _MOST_BYTES:
+                found = consumer.boundary_before(topic.name, row.number, end - _MOST_BYTES)
+                begin = max(place, found)
+            wanted = Wanted("offset", begin, _MOST_MESSAGES * 10, _MOST_MESSAGES * 10, None, reader)
+            search = PartitionSearch(consumer, topic.name, row, wanted)
+            read = [
+                each for each in search.forwards(Scanned(0)) if isinstance(each, Found | Damage)
+            ]
+        except HermesError as error:
+            errors.append(f"partition {row.name}: {error}")
+            now[row.name] = place
+            continue
+        skipped += max(begin, row.earliest) - place
+        rows += read
+    rows.sort(key=_age, reverse=True)
+    return Tail(tuple(rows[:_MOST_MESSAGES]), now, max(skipped, 0), tuple(errors))
+
+
+def _age(each: Found | Damage) -> tuple[int, int]:
+    time_ms = each.time_ms if isinstance(each, Found) and each.time_ms is not None else -1
+    return time_ms, each.offset

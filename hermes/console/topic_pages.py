@@ -1,0 +1,31 @@
+"""The pages about topics: the list, and one topic."""
+
+from typing import Final
+
+from hermes.console.asking import Answer, Ask, Route
+from hermes.console.sources import Sources
+from hermes.console.topics import topic_list
+
+__all__ = ["ROUTES"]
+
+
+def _topics(sources: Sources, ask: Ask) -> Answer:
+    view = sources.sampler.view()
+    rows = topic_list(
+        view, ask.text("q"), ask.text("sort"), ask.text("order"), ask.number("page", 1)
+    )
+    return sources.page(ask, "topics", "topics.html", list=rows, pause_ms=view.pause_ms)
+
+
+def _topic(sources: Sources, ask: Ask, name: str) -> Answer:
+    view = sources.topics.topic(name)
+    commands = [
+        f"hermes topics describe -b {address} {name}" for address in view.addresses.values()
+    ]
+    return sources.page(ask, "topics", "topic.html", view=view, commands=commands)
+
+
+ROUTES: Final = (
+    Route("GET", ("topics",), _topics),
+    Route("GET", ("topics", "*"), _topic),
+)

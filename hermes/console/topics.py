@@ -1,0 +1,230 @@
+"""What the pages about topics show: the list, and one topic with its partitions."""
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Hashable
+from dataclasses import dataclass, replace
+from typing import Final
+
+from hermes.console.cluster import Address, BrokerState, Cluster
+from hermes.console.rates import Rates
+from hermes.console.recent import Recent
+from hermes.console.sampling import ClusterView, TopicRow
+from hermes.errors import HermesError
+from hermes.protocol import ErrorCode, PartitionMetadata, error_for
+
+__all__ = [
+    "PAGE_ROWS",
+    "SORTS",
+    "PartitionRow",
+    "TopicList",
+    "TopicReader",
+    "TopicView",
+    "topic_list",
+]
+
+PAGE_ROWS: Final = 50
+SORTS: Final = ("name", "partitions", "size", "rate")
+_MOST_RATES: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class TopicList:
+    """One page of the list of topics.
+
+    Attributes:
+        rows: the topics of the page.
+        found: how many match.
+        total: how many there are.
+        page: the page's number, from 1.
+        pages: how many pages there are, 1 or more.
+        search, sort, is_descending: as asked for.
+        largest_bytes: the size of the largest topic of all, which the bars are relative to.
+    """
+
+    rows: tuple[TopicRow, ...]
+    found: int
+    total: int
+    page: int
+    pages: int
+    search: str
+    sort: str
+    is_descending: bool
+    largest_bytes: int
+
+
+def topic_list(
+    view: ClusterView, search: str = "", sort: str = "name", order: str = "", page: int = 1
+) -> TopicList:
+    """Choose, sort and cut the topics.
+
+    Args:
+        view: the cluster.
+        search: part of a name, in any case; empty for all.
+        sort: one of `SORTS`; anything else means the name.
+        order: `desc`, `asc`, or empty for what is usual: names upwards, numbers downwards.
+        page: which page; the last one if there are fewer.
+    """
+    sort = sort if sort in SORTS else "name"
+    wanted = search.strip().lower()
+    rows = [row for row in view.topics.values() if wanted in row.name.lower()]
+    is_descending = order == "desc" or (order != "asc" and sort != "name")
+    keys = {
+        "name": lambda row: row.name,
+        "partitions": lambda row: row.partitions,
+        "size": lambda row: row.size_bytes,
+        "rate": lambda row: row.rate or 0.0,
+    }
+    rows.sort(key=keys[sort], reverse=is_descending)
+    pages = max(1, -(-len(rows) // PAGE_ROWS))
+    page = min(max(page, 1), pages)
+    return TopicList(
+        tuple(rows[(page - 1) * PAGE_ROWS : page * PAGE_ROWS]),
+        len(rows),
+        len(view.topics),
+        page,
+        pages,
+        search,
+        sort,
+        is_descending,
+        max((row.size_bytes for row in view.topics.values()), default=0),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionRow:
+    """One partition.
+
+    Attributes:
+        broker_id: whose it is.
+        number: its number there.
+        earliest: the offset of its first message; None when nothing was ever written to it.
+        high_watermark: the offset up to which it can be read; None as above.
+        size_bytes: what its log holds.
+        rate: bytes written per second; None while that isn't known.
+    """
+
+    broker_id: int
+    number: int
+    earliest: int | None
+    high_watermark: int | None
+    size_bytes: int
+    rate: float | None = None
+
+    @property
+    def name(self) -> str:
+        """`BROKER-PARTITION`, as groups name it."""
+        return f"{self.broker_id}-{self.number}"
+
+
+@dataclass(frozen=True, slots=True)
+class TopicView:
+    """One topic.
+
+    Attributes:
+        name: its name.
+        partitions: all of them, by broker and number.
+        addresses: of the brokers that have it, by id.
+        errors: what could not be found out, for people.
+    """
+
+    name: str
+    partitions: tuple[PartitionRow, ...]
+    addresses: dict[int, Address]
+    errors: tuple[str, ...] = ()
+
+    @property
+    def size_bytes(self) -> int:
+        """What its logs hold."""
+        return sum(row.size_bytes for row in self.partitions)
+
+    @property
+    def rate(self) -> float | None:
+        """Bytes written per second; None while that isn't known."""
+        known = [row.rate for row in self.partitions if row.rate is not None]
+        return sum(known) if known else None
+
+    @property
+    def largest_bytes(self) -> int:
+        """The size of the largest partition."""
+        return max((row.size_bytes for row in self.partitions), default=0)
+
+    def partition(self, name: str) -> PartitionRow | None:
+        """The partition of a name; None if there is none."""
+        return next((row for row in self.partitions if row.name == name), None)
+
+
+class TopicReader:
+    """Reads single topics, each once a second at most.
+
+    Args:
+        cluster: where.
+        recent: remembers what was read.
+    """
+
+    def __init__(self, cluster: Cluster, recent: Recent) -> None:
+        self._cluster = cluster
+        self._recent = recent
+        self._lock = threading.Lock()
+        self._rates: OrderedDict[str, Rates] = OrderedDict()
+
+    def topic(self, name: str) -> TopicView:
+        """Read a topic. Blocks.
+
+        Raises:
+            UnknownTopicError: no broker has it.
+            HermesError: the name isn't allowed, or no broker answers.
+        """
+        return self._recent.get(("topic", name), lambda: self._read(name))
+
+    def _read(self, name: str) -> TopicView:
+        states = self._cluster.read([name])
+        rows: list[PartitionRow] = []
+        addresses: dict[int, Address] = {}
+        for state in states:
+            found = _rows(state, name)
+            if found:
+                rows += found
+                addresses[state.broker_id] = state.address
+        errors = tuple(f"{each.address}: {each.error}" for each in states if each.error)
+        if not rows:
+            if errors and len(errors) == len(states):
+                raise HermesError(errors[0])
+            raise error_for(ErrorCode.UNKNOWN_TOPIC, f"topic {name!r}")
+        counters: dict[Hashable, int] = {row.name: row.high_watermark or 0 for row in rows}
+        with self._lock:
+            rates = self._rates_of(name).add(time.monotonic(), counters)
+        with_rates = tuple(replace(row, rate=rates.get(row.name)) for row in rows)
+        return TopicView(name, with_rates, addresses, errors)
+
+    def _rates_of(self, name: str) -> Rates:
+        rates = self._rates.setdefault(name, Rates())
+        self._rates.move_to_end(name)
+        if len(self._rates) > _MOST_RATES:
+            self._rates.popitem(last=False)
+        return rates
+
+
+def _rows(state: BrokerState, name: str) -> list[PartitionRow]:
+    """A broker's partitions of a topic, including those that were never written to."""
+    if state.metadata is None:
+        return []
+    (topic,) = state.metadata.topics
+    if topic.error == ErrorCode.UNKNOWN_TOPIC:
+        return []
+    if topic.error != ErrorCode.NONE:
+        raise error_for(topic.error, f"topic {name!r}")
+    known: dict[int, PartitionMetadata] = {each.partition: each for each in topic.partitions}
+    rows = []
+    for number in range(topic.partition_count):
+        each = known.get(number)
+        if each is None:
+            rows.append(PartitionRow(state.broker_id, number, None, None, 0))
+        else:
+            rows.append(
+                PartitionRow(
+                    state.broker_id, number, each.earliest, each.high_watermark, each.size_bytes
+                )
+            )
+    return rows

@@ -1,0 +1,211 @@
+"""A payload as people read it: text, JSON, a hex dump, MessagePack, Avro.
+
+Payloads come from anybody. What is made of one is bounded in length, and holds nothing that a page
+or a terminal would obey; the templates escape it besides.
+"""
+
+import json
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from hermes.console.asking import InputError
+from hermes.errors import EncodingError, HermesError
+from hermes.interfaces import IDecoder
+from hermes.plugins.discovery import load_plugin
+from hermes.quoting import printable
+
+__all__ = ["FORMATS", "LIST_CHARACTERS", "Shown", "ValueReader"]
+
+FORMATS: Final = ("auto", "text", "json", "hex", "msgpack", "avro")
+
+#: How much of a value is shown among others; its own page shows more.
+LIST_CHARACTERS: Final = 4_000
+_SUMMARY_CHARACTERS: Final = 160
+# A larger payload isn't decoded where many are shown.
+_DECODED_BYTES: Final = 256 * 1024
+_HEX_WIDTH: Final = 16
+# How a registry's Avro begins: 0 and the schema's number.
+_AVRO_FRAME: Final = struct.Struct(">bi")
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A payload made readable.
+
+    Attributes:
+        kind: the format that it is shown in, one of `FORMATS` but `auto`.
+        summary: its beginning, in one line.
+        text: all of it, or its beginning.
+        left_out: how many characters were cut off `text`, or bytes of a hex dump.
+        problem: why it isn't shown as asked for; empty when it is.
+    """
+
+    kind: str
+    summary: str
+    text: str
+    left_out: int = 0
+    problem: str = ""
+
+
+class ValueReader:
+    """Reads payloads in one format.
+
+    Args:
+        how: one of `FORMATS`; `auto` shows JSON as JSON, other UTF-8 as text, the rest as hex.
+        schema: the Avro schema as JSON; only for `avro`.
+
+    Raises:
+        InputError: there is no such format, or the schema can't be used.
+    """
+
+    def __init__(self, how: str, schema: str = "") -> None:
+        if how not in FORMATS:
+            raise InputError(f"as: expected one of {', '.join(FORMATS)}")
+        self._how = how
+        self._decoder: IDecoder | None = None
+        try:
+            if how == "msgpack":
+                self._decoder = load_plugin("hermes.encoders", "msgpack", IDecoder)
+            elif how == "avro":
+                if not schema:
+                    raise InputError("to show values as Avro, give their schema")
+                self._decoder = load_plugin(
+                    "hermes.encoders", "avro", IDecoder, schema=schema, schema_id=0
+                )
+        except InputError:
+            raise
+        except HermesError as error:
+            raise InputError(str(error)) from error
+
+    def decode(self, payload: bytes) -> Any:
+        """Decode a payload, as JSON unless another format was asked for.
+
+        Raises:
+            EncodingError: it is not of that format.
+        """
+        if self._how == "msgpack":
+            assert self._decoder is not None
+            return self._decoder.decode("", payload)
+        if self._how == "avro":
+            assert self._decoder is not None
+            framed = len(payload) >= _AVRO_FRAME.size and payload[0] == 0
+            body = payload[_AVRO_FRAME.size :] if framed else payload
+            return self._decoder.decode("", _AVRO_FRAME.pack(0, 0) + body)
+        try:
+            return json.loads(payload)
+        except (ValueError, RecursionError) as error:
+            raise EncodingError(f"the payload is not JSON: {error}") from error
+
+    def show(self, payload: bytes, most: int = LIST_CHARACTERS) -> Shown:
+        """Make a payload readable.
+
+        Args:
+            payload: any bytes.
+            most: how many characters of it at most.
+        """
+        if self._how == "hex":
+            return _hex(payload, most)
+        if self._how == "text":
+            return _text(payload, most)
+        if self._how == "auto":
+            return self._guess(payload, most)
+        if len(payload) > max(_DECODED_BYTES, most):
+            return _hex(payload, most, "it is too large to be decoded here")
+        try:
+            return _value(self._how, self.decode(payload), most)
+        except (EncodingError, ValueError, RecursionError) as error:
+            return _hex(payload, most, str(error))
+
+    def _guess(self, payload: bytes, most: int) -> Shown:
+        if payload[:1] in (b"{", b"[") and len(payload) <= max(_DECODED_BYTES, most):
+            try:
+                return _value("json", self.decode(payload), most)
+            except (EncodingError, ValueError, RecursionError):
+                pass
+        try:
+            payload[: 4 * most].decode("utf-8", _cut_errors(payload, 4 * most))
+        except UnicodeDecodeError:
+            return _hex(payload, most)
+        return _text(payload, most)
+
+    def has_field(self, path: str, wanted: str) -> Callable[[bytes], bool]:
+        """A test of payloads for a field.
+
+        Args:
+            path: names and numbers with dots between them, `user.emails.0`.
+            wanted: the field's value as text, or as JSON; empty for any.
+        """
+        names = path.split(".")
+
+        def test(payload: bytes) -> bool:
+            try:
+                value = self.decode(payload)
+            except EncodingError:
+                return False
+            for name in names:
+                if isinstance(value, dict) and name in value:
+                    value = value[name]
+                elif isinstance(value, list) and name.isdigit() and int(name[:9]) < len(value):
+                    value = value[int(name[:9])]
+                else:
+                    return False
+            return not wanted or (value if isinstance(value, str) else _json(value)) == wanted
+
+        return test
+
+
+def _cut_errors(payload: bytes, most: int) -> str:
+    # A character that was cut in two is no sign of anything.
+    return "ignore" if len(payload) > most else "strict"
+
+
+def _lines(text: str) -> str:
+    """Text without controls, directions and what else can't be seen, but with lines and tabs."""
+    return "\n".join("\t".join(map(printable, line.split("\t"))) for line in text.split("\n"))
+
+
+def _cut(kind: str, text: str, most: int, left_out: int = 0) -> Shown:
+    summary = printable(" ".join(text[: 2 * _SUMMARY_CHARACTERS].split()))[:_SUMMARY_CHARACTERS]
+    return Shown(kind, summary, _lines(text[:most]), left_out + max(len(text) - most, 0))
+
+
+def _text(payload: bytes, most: int) -> Shown:
+    text = payload[: 4 * most].decode("utf-8", "backslashreplace")
+    return _cut("text", text, most, max(len(payload) - 4 * most, 0))
+
+
+def _hex(payload: bytes, most: int, problem: str = "") -> Shown:
+    shown = payload[: most // 4]
+    rows = []
+    for start in range(0, len(shown), _HEX_WIDTH):
+        row = shown[start : start + _HEX_WIDTH]
+        letters = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in row)
+        rows.append(f"{start:08x}  {row.hex(' '):<47}  {letters}")
+    summary = payload[:48].hex(" ")
+    return Shown("hex", summary, "\n".join(rows), len(payload) - len(shown), printable(problem))
+
+
+def _value(kind: str, value: Any, most: int) -> Shown:
+    shown = _cut(kind, _json(value, indent=2), most)
+    summary = printable(_json(value))[:_SUMMARY_CHARACTERS]
+    return Shown(kind, summary, shown.text, shown.left_out)
+
+
+def _json(value: Any, indent: int | None = None) -> str:
+    if isinstance(value, dict):
+        value = _with_text_keys(value)
+    return json.dumps(value, ensure_ascii=False, indent=indent, default=_other)
+
+
+def _with_text_keys(value: dict[Any, Any]) -> dict[Any, Any]:
+    # MessagePack's keys may be of any type; JSON's writer takes only some.
+    return {key if isinstance(key, str) else str(key): each for key, each in value.items()}
+
+
+def _other(value: object) -> object:
+    """What JSON has no word for."""
+    if isinstance(value, bytes):
+        return {"bytes": value.hex()}
+    return str(value)
