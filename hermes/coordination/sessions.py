@@ -115,7 +115,8 @@ class _Reads:
             try:
                 value, stat = result.get(timeout=timeout)
                 found.append(Node(value, stat.version, stat.ephemeralOwner))
-            except NoNodeError:
+            except NoNodeError as error:
+                error.with_traceback(None)  # its frames hold the result, which holds it
                 found.append(None)
         return found
 

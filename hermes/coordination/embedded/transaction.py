@@ -88,6 +88,7 @@ class Transaction:
     def commit(self) -> None:
         """Keep what was done: the tree's zxid becomes this transaction's."""
         self._tree.zxid = self._zxid
+        self._undo.clear()  # it refers to this transaction
 
     def rollback(self) -> None:
         """Take back everything."""

@@ -1,6 +1,11 @@
 """Sessions, without a server."""
 
+import gc
 import threading
+import weakref
+
+from kazoo.exceptions import NoNodeError
+from kazoo.handlers.threading import AsyncResult, SequentialThreadingHandler
 
 from hermes.coordination.sessions import Session
 
@@ -44,3 +49,30 @@ def test_two_threads_may_stop_a_session_at_once() -> None:
     session.stop()
     client.other.join()
     assert failures == []
+
+
+class _EmptyClient:
+    """As kazoo's, with a server that has no node."""
+
+    client_id = None
+
+    def __init__(self) -> None:
+        self.results: list[weakref.ref[AsyncResult]] = []
+
+    def get_async(self, path: str) -> AsyncResult:
+        result = AsyncResult(SequentialThreadingHandler())
+        result.set_exception(NoNodeError(path))
+        self.results.append(weakref.ref(result))
+        return result
+
+
+def test_reads_of_what_is_not_there_leave_no_garbage() -> None:
+    """A broker reads thousands at once; collecting them would hold it up."""
+    session = Session("localhost:1")
+    client = session._client = _EmptyClient()
+    gc.disable()
+    try:
+        assert session.get_all(["/a", "/b"]) == [None, None]
+        assert [result() for result in client.results] == [None, None]
+    finally:
+        gc.enable()

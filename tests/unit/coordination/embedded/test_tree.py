@@ -1,7 +1,9 @@
 """The tree under random transactions, taken back or kept, against what must stay true."""
 
 import copy
-from collections.abc import Sequence
+import gc
+import weakref
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -134,6 +136,21 @@ def test_events_say_what_happened_in_order() -> None:
         (EventType.DATA_CHANGED, path, OPEN_ACL, ()),
         (EventType.DELETED, path, READ_ACL, OPEN_ACL),
     ]
+
+
+@pytest.mark.parametrize("end", [Transaction.commit, Transaction.rollback])
+def test_a_transaction_that_has_ended_is_freed_at_once(end: Callable[[Transaction], None]) -> None:
+    """Thousands of topics may be registered at once; garbage would hold up the broker."""
+    transaction = Transaction(DataTree(), 1, SESSION)
+    transaction.create(CreateRequest("/a", b"", OPEN_ACL, 0))
+    gone = weakref.ref(transaction)
+    gc.disable()
+    try:
+        end(transaction)
+        del transaction
+        assert gone() is None
+    finally:
+        gc.enable()
 
 
 def test_numbers_wrap_as_javas_do() -> None:
