@@ -5,12 +5,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from hermes.console.rates import History
+from hermes.console.showing import ago
 
 __all__ = ["HEIGHT", "WIDTH", "Chart", "Mark", "draw"]
 
 WIDTH: Final = 600
 HEIGHT: Final = 120
-_SECONDS: Final = 300.0
+_MOST_SECONDS: Final = 300.0
+_LEAST_SECONDS: Final = 60.0
 _MOST_MARKS: Final = 60
 _STEPS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 
@@ -32,13 +34,14 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """One number over the last five minutes.
+    """One number over the last minutes: five at most, and one at least.
 
     Attributes:
         key: names the chart within its page.
         title: what is shown.
         now: the last value, for people; a dash before there is one.
         top: the value at the upper edge.
+        since: how long ago the left edge is.
         line: the path of the line; empty before there are two points.
         area: the path of what is under it.
         marks: the values to be pointed at.
@@ -48,6 +51,7 @@ class Chart:
     title: str
     now: str
     top: str
+    since: str
     line: str
     area: str
     marks: tuple[Mark, ...]
@@ -70,17 +74,24 @@ def draw(
         text: shows a value to people.
     """
     runs = _runs(history, at)
+    first = runs[0][0][0] if runs else at
+    seconds = min(max(at - first, _LEAST_SECONDS), _MOST_SECONDS)
+
+    def across(when: float) -> float:
+        return round(WIDTH * (1 - (at - when) / seconds), 1)
+
     values = [value for run in runs for _, value in run]
     top = _round_up(max(values, default=0.0))
     line, area = [], []
     for run in runs:
-        points = [(_x(when, at), round(HEIGHT - value / top * HEIGHT, 1)) for when, value in run]
+        points = [(across(when), round(HEIGHT - value / top * HEIGHT, 1)) for when, value in run]
         path = " ".join(f"L{x},{y}" for x, y in points)[1:]
         line.append(f"M{path}")
         area.append(f"M{points[0][0]},{HEIGHT} L{path} L{points[-1][0]},{HEIGHT}Z")
     last = values[-1] if values else None
-    marks = _marks([point for run in runs for point in run], at, text)
-    return Chart(key, title, text(last), text(top), " ".join(line), " ".join(area), marks)
+    marks = _marks([point for run in runs for point in run], at, across, text)
+    since = ago(seconds)
+    return Chart(key, title, text(last), text(top), since, " ".join(line), " ".join(area), marks)
 
 
 def _runs(history: History, at: float) -> list[list[tuple[float, float]]]:
@@ -89,13 +100,9 @@ def _runs(history: History, at: float) -> list[list[tuple[float, float]]]:
     for when, value in history.points:
         if value is None:
             runs.append([])
-        elif at - when <= _SECONDS:
+        elif at - when <= _MOST_SECONDS:
             runs[-1].append((when, value))
     return [run for run in runs if run]
-
-
-def _x(when: float, at: float) -> float:
-    return round(WIDTH * (1 - (at - when) / _SECONDS), 1)
 
 
 def _round_up(value: float) -> float:
@@ -107,10 +114,13 @@ def _round_up(value: float) -> float:
 
 
 def _marks(
-    points: list[tuple[float, float]], at: float, text: Callable[[float | None], str]
+    points: list[tuple[float, float]],
+    at: float,
+    across: Callable[[float], float],
+    text: Callable[[float | None], str],
 ) -> tuple[Mark, ...]:
     points = points[:: max(1, -(-len(points) // _MOST_MARKS))]
-    edges = [_x(when, at) for when, _ in points] + [float(WIDTH)]
+    edges = [across(when) for when, _ in points] + [float(WIDTH)]
     return tuple(
         Mark(x, round(max(following - x, 1), 1), f"{text(value)}, {round(at - when)} s ago")
         for (when, value), x, following in zip(points, edges, edges[1:], strict=False)

@@ -1,11 +1,11 @@
 """The pages about the whole cluster: the overview and the brokers."""
 
 from typing import Final
+from urllib.parse import quote
 
 from hermes.console.asking import THEME_COOKIE, Answer, Ask, Route, redirect
-from hermes.console.overview import overview
+from hermes.console.overview import Concern, overview
 from hermes.console.sources import Sources
-from hermes.coordination.group_state import list_groups
 from hermes.errors import HermesError
 
 __all__ = ["ROUTES"]
@@ -14,14 +14,16 @@ __all__ = ["ROUTES"]
 def _overview(sources: Sources, ask: Ask) -> Answer:
     cluster = sources.sampler.view()
     groups, error = None, sources.cluster.coordination_error()
+    concerns: list[Concern] = []
     if not error:
         try:
-            groups = sources.recent.get(
-                "group count", lambda: len(list_groups(sources.cluster.session()))
-            )
+            groups = len(sources.groups.names())
+            for name, text in sources.groups.concerns():
+                link = f"/groups/{quote(name, safe='')}"
+                concerns.append(Concern("warn", f"Group {name}: {text}", link))
         except HermesError as failure:
             error = str(failure)
-    view = overview(cluster, groups, error, [])
+    view = overview(cluster, groups, error, concerns)
     return sources.page(ask, "overview", "overview.html", view=view)
 
 

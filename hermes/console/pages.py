@@ -8,16 +8,23 @@ from importlib.resources import files
 from typing import Final
 
 from hermes import __version__
-from hermes.console import cluster_pages, message_pages, topic_pages
+from hermes.console import cluster_pages, group_pages, message_pages, topic_pages
 from hermes.console.access import Access
 from hermes.console.asking import Answer, Ask, InputError, NoSuchPageError, Route
 from hermes.console.cluster import Cluster
+from hermes.console.groups import GroupReader
 from hermes.console.recent import Recent
 from hermes.console.rendering import Renderer
 from hermes.console.sampling import Sampler
 from hermes.console.sources import Sources
 from hermes.console.topics import TopicReader
-from hermes.errors import BrokerError, HermesError, InvalidTopicError, UnknownTopicError
+from hermes.errors import (
+    BrokerError,
+    GroupActiveError,
+    HermesError,
+    InvalidTopicError,
+    UnknownTopicError,
+)
 
 __all__ = ["Console"]
 
@@ -31,6 +38,7 @@ _ROUTES: Final[Sequence[Route]] = (
     *cluster_pages.ROUTES,
     *topic_pages.ROUTES,
     *message_pages.ROUTES,
+    *group_pages.ROUTES,
 )
 _STATIC: Final = files("hermes.console") / "static"
 _A_YEAR: Final = 365 * 86_400
@@ -59,6 +67,7 @@ class Console:
             recent,
             Sampler(cluster, recent),
             TopicReader(cluster, recent),
+            GroupReader(cluster, recent),
             renderer,
             allows_actions,
         )
@@ -89,8 +98,8 @@ class Console:
             raise NoSuchPageError("There is no such page.")
         except (NoSuchPageError, UnknownTopicError) as error:
             return self._problem(ask, 404, "Not found", error)
-        except (InputError, InvalidTopicError, BrokerError) as error:
-            return self._problem(ask, 400, "It can't be shown", error)
+        except (InputError, InvalidTopicError, BrokerError, GroupActiveError) as error:
+            return self._problem(ask, 400, "That can't be done", error)
         except HermesError as error:
             return self._problem(ask, 502, "No answer", error)
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from hermes.console.asking import Answer, Ask
 from hermes.console.cluster import Cluster
+from hermes.console.groups import GroupReader
 from hermes.console.recent import Recent
 from hermes.console.rendering import Renderer
 from hermes.console.sampling import Sampler
@@ -21,6 +22,7 @@ class Sources:
         recent: remembers for a second what was read.
         sampler: the whole cluster.
         topics: single topics.
+        groups: consumer groups.
         renderer: the templates.
         allows_actions: whether anything may be changed from here.
     """
@@ -29,6 +31,7 @@ class Sources:
     recent: Recent
     sampler: Sampler
     topics: TopicReader
+    groups: GroupReader
     renderer: Renderer
     allows_actions: bool
 

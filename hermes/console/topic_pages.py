@@ -3,8 +3,10 @@
 from typing import Final
 
 from hermes.console.asking import Answer, Ask, Route
+from hermes.console.groups import TopicLag
 from hermes.console.sources import Sources
 from hermes.console.topics import topic_list
+from hermes.errors import HermesError
 
 __all__ = ["ROUTES"]
 
@@ -22,7 +24,21 @@ def _topic(sources: Sources, ask: Ask, name: str) -> Answer:
     commands = [
         f"hermes topics describe -b {address} {name}" for address in view.addresses.values()
     ]
-    return sources.page(ask, "topics", "topic.html", view=view, commands=commands)
+    groups: list[TopicLag] = []
+    groups_error = ""
+    try:
+        groups = sources.groups.of_topic(name)
+    except HermesError as error:
+        groups_error = str(error)
+    return sources.page(
+        ask,
+        "topics",
+        "topic.html",
+        view=view,
+        commands=commands,
+        groups=groups,
+        groups_error=groups_error,
+    )
 
 
 ROUTES: Final = (

@@ -16,7 +16,7 @@ from hermes.coordination.layout import (
     parse_partition,
     parse_subscription,
 )
-from hermes.coordination.sessions import Session
+from hermes.coordination.sessions import Node, Session
 from hermes.errors import CoordinationError, GroupActiveError, InvalidNodeError
 
 __all__ = [
@@ -81,14 +81,16 @@ def read_group(session: Session, group: str) -> GroupState:
         member = _read(session, path, parse_subscription)
         if member is not None:
             state.members[name] = member
-    for place in _places(session, f"{paths.root}/owners", state.faults):
-        owner = _read(session, paths.owner(*place), _owner)
+    places = list(_places(session, f"{paths.root}/owners", state.faults))
+    nodes = _read_all(session, [paths.owner(*place) for place in places], _owner)
+    for place, owner in zip(places, nodes, strict=True):
         if isinstance(owner, InvalidNodeError):
             state.faults.append(owner)
         elif owner is not None:
             state.owners[place] = owner
-    for place in _places(session, f"{paths.root}/offsets", state.faults):
-        offset = _read(session, paths.offset(*place), parse_number)
+    places = list(_places(session, f"{paths.root}/offsets", state.faults))
+    numbers = _read_all(session, [paths.offset(*place) for place in places], parse_number)
+    for place, offset in zip(places, numbers, strict=True):
         if offset is not None:
             state.offsets[place] = offset
     return state
@@ -148,12 +150,31 @@ def _places(
                 faults.append(fault)
 
 
+def _read_all(
+    session: Session, paths: list[str], parse: Callable[[str, bytes], T]
+) -> list[T | InvalidNodeError | None]:
+    """As `_read` for many, which takes little longer than one."""
+    try:
+        nodes = session.get_all(paths)
+    except InvalidNodeError:  # access to one is refused: which?
+        return [_read(session, path, parse) for path in paths]
+    return [_parsed(path, node, parse) for path, node in zip(paths, nodes, strict=True)]
+
+
 def _read(
     session: Session, path: str, parse: Callable[[str, bytes], T]
 ) -> T | InvalidNodeError | None:
     """What a node says, or what is wrong with it; None when there is none."""
     try:
-        node = session.get(path)
+        return _parsed(path, session.get(path), parse)
+    except InvalidNodeError as fault:
+        return fault
+
+
+def _parsed(
+    path: str, node: Node | None, parse: Callable[[str, bytes], T]
+) -> T | InvalidNodeError | None:
+    try:
         return None if node is None else parse(path, node.value)
     except InvalidNodeError as fault:
         return fault

@@ -1,0 +1,79 @@
+"""The pages about consumer groups, and the one thing that may be changed here: their offsets."""
+
+import json
+from typing import Final
+from urllib.parse import quote
+
+from hermes.client.places import Place, parse_reset_position
+from hermes.console.asking import Answer, Ask, InputError, Route, redirect
+from hermes.console.groups import Change
+from hermes.console.sources import Sources
+from hermes.errors import HermesError
+
+__all__ = ["ROUTES"]
+
+_NAMED: Final = ("earliest", "latest")
+
+
+def _groups(sources: Sources, ask: Ask) -> Answer:
+    try:
+        groups = sources.groups.page(ask.text("q"), ask.number("page", 1))
+    except InputError:
+        raise
+    except HermesError as error:
+        return sources.page(ask, "groups", "groups.html", list=None, error=str(error))
+    return sources.page(ask, "groups", "groups.html", list=groups, error="")
+
+
+def _group(sources: Sources, ask: Ask, name: str) -> Answer:
+    return sources.page(ask, "groups", "group.html", view=sources.groups.group(name))
+
+
+def _preview(sources: Sources, ask: Ask, name: str) -> Answer:
+    """What a reset would do. It changes nothing, and so it is a GET."""
+    topic, to, value = ask.text("topic"), ask.text("to"), ask.text("value")
+    changes = sources.groups.preview(name, topic, _place(to, value))
+    given = [[each.topic, each.partition, each.before, each.after] for each in changes]
+    return sources.page(
+        ask,
+        "groups",
+        "reset.html",
+        name=name,
+        changes=changes,
+        given=json.dumps(given),
+        to=f"{to} {value}".strip(),
+    )
+
+
+def _reset(sources: Sources, ask: Ask, name: str) -> Answer:
+    """Store exactly what the preview has shown, or nothing."""
+    try:
+        given = json.loads(ask.form.get("changes", ""))
+        changes = [Change(topic, part, before, after, None) for topic, part, before, after in given]
+        if not all(type(each.after) is int and each.after >= 0 for each in changes):
+            raise ValueError
+    except (ValueError, TypeError, RecursionError) as error:
+        raise InputError("The form can't be understood: go back to the group.") from error
+    sources.groups.reset(name, changes)
+    return redirect(f"/groups/{quote(name, safe='')}")
+
+
+def _place(to: str, value: str) -> Place:
+    try:
+        if to in _NAMED:
+            return parse_reset_position(to)
+        if to == "time":
+            return parse_reset_position(f"@{value}")
+        if to in ("offset", "shift"):
+            return parse_reset_position(value)
+    except ValueError as error:
+        raise InputError(str(error)) from error
+    raise InputError("to: expected earliest, latest, time, offset or shift")
+
+
+ROUTES: Final = (
+    Route("GET", ("groups",), _groups),
+    Route("GET", ("groups", "*"), _group),
+    Route("GET", ("groups", "*", "reset"), _preview),
+    Route("POST", ("groups", "*", "reset"), _reset),
+)

@@ -1,0 +1,457 @@
+"""What the pages about groups show: members, owners, offsets, lag; and what a reset would do."""
+
+import math
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from hermes.client.places import Place
+from hermes.client.resets import reset_offset
+from hermes.console.asking import NoSuchPageError
+from hermes.console.charts import Chart, draw
+from hermes.console.cluster import Address, Cluster
+from hermes.console.rates import History
+from hermes.console.recent import Recent
+from hermes.console.showing import bytes_text
+from hermes.coordination.filters import Whitelist
+from hermes.coordination.group_state import (
+    GroupState,
+    list_groups,
+    read_group,
+    read_members,
+    store_offsets,
+)
+from hermes.coordination.layout import BrokerPartition, Subscription, check_node_name
+from hermes.errors import ConfigError, GroupActiveError, HermesError
+from hermes.quoting import printable
+
+__all__ = [
+    "PAGE_ROWS",
+    "Change",
+    "GroupList",
+    "GroupReader",
+    "GroupRow",
+    "GroupView",
+    "LagRow",
+    "MemberRow",
+    "TopicLag",
+]
+
+PAGE_ROWS: Final = 50
+_MOST_HISTORIES: Final = 64
+# How long a look at the overview spends on looking for groups in trouble; it goes on next time.
+_WATCH_SECONDS: Final = 0.02
+_WATCH_EVERY_SECONDS: Final = 15.0
+
+_Place = tuple[str, BrokerPartition]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRow:
+    """A group in the list.
+
+    Attributes:
+        name: its name.
+        members: how many it has.
+    """
+
+    name: str
+    members: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupList:
+    """One page of the list of groups.
+
+    Attributes:
+        rows: the groups of the page.
+        found: how many match.
+        total: how many there are.
+        page: the page's number, from 1.
+        pages: how many there are.
+        search: as asked for.
+    """
+
+    rows: tuple[GroupRow, ...]
+    found: int
+    total: int
+    page: int
+    pages: int
+    search: str
+
+
+@dataclass(frozen=True, slots=True)
+class MemberRow:
+    """A member.
+
+    Attributes:
+        name: its consumer id.
+        wants: what it subscribes to, for people.
+        owns: how many partitions it owns.
+    """
+
+    name: str
+    wants: str
+    owns: int
+
+
+@dataclass(frozen=True, slots=True)
+class LagRow:
+    """A partition that a group reads.
+
+    Attributes:
+        topic: the topic.
+        partition: `BROKER-NUMBER`.
+        offset: what the group has stored; None where it has stored none that can be understood.
+        earliest: the partition's earliest offset; None where that isn't known.
+        end: up to where it can be read; None where that isn't known.
+        owner: the stream that owns it; empty for none.
+    """
+
+    topic: str
+    partition: str
+    offset: int | None
+    earliest: int | None
+    end: int | None
+    owner: str
+
+    @property
+    def lag(self) -> int | None:
+        """How many bytes the group has yet to read; None where that isn't known."""
+        return None if self.offset is None or self.end is None else max(self.end - self.offset, 0)
+
+    @property
+    def problem(self) -> str:
+        """What is wrong with the offset; empty when nothing is."""
+        if self.offset is None or self.end is None or self.earliest is None:
+            return ""
+        if self.offset < self.earliest:
+            return f"{bytes_text(self.earliest - self.offset)} were deleted before they were read"
+        if self.offset > self.end:
+            return "the offset is beyond the end"
+        return ""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupView:
+    """A group.
+
+    Attributes:
+        name: its name.
+        members: its members.
+        rows: the partitions that it reads, or has read.
+        chart: its lag while somebody looked.
+        faults: what can't be understood, or found out.
+    """
+
+    name: str
+    members: tuple[MemberRow, ...]
+    rows: tuple[LagRow, ...]
+    chart: Chart
+    faults: tuple[str, ...]
+
+    @property
+    def lag(self) -> int:
+        """How many bytes it has yet to read."""
+        return sum(row.lag or 0 for row in self.rows)
+
+    @property
+    def largest_lag(self) -> int:
+        """The lag of the partition that is furthest behind."""
+        return max((row.lag or 0 for row in self.rows), default=0)
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """The topics of its partitions."""
+        return tuple(dict.fromkeys(row.topic for row in self.rows))
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What a reset would do to a partition.
+
+    Attributes:
+        topic: the topic.
+        partition: `BROKER-NUMBER`.
+        before: the stored offset; None where it can't be understood.
+        after: the new one.
+        end: up to where the partition can be read; None where that isn't known.
+    """
+
+    topic: str
+    partition: str
+    before: int | None
+    after: int
+    end: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class TopicLag:
+    """What a group has yet to read of a topic.
+
+    Attributes:
+        group: the group.
+        partitions: how many of the topic's partitions it reads.
+        lag: in bytes.
+    """
+
+    group: str
+    partitions: int
+    lag: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Watched:
+    """What was found when a group was last looked at."""
+
+    at: float
+    concerns: tuple[str, ...]
+    topics: Mapping[str, TopicLag]
+
+
+class GroupReader:
+    """Reads and resets groups. Every method may block, and may be called in any thread.
+
+    Args:
+        cluster: has the coordination and the brokers.
+        recent: remembers what was read.
+        clock: monotonic, in seconds.
+    """
+
+    def __init__(
+        self, cluster: Cluster, recent: Recent, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._cluster = cluster
+        self._recent = recent
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._histories: OrderedDict[str, History] = OrderedDict()
+        self._watched: dict[str, _Watched] = {}
+
+    # -- the list -------------------------------------------------------------------------------
+
+    def names(self) -> list[str]:
+        """All groups. Raises HermesError without coordination."""
+        return self._recent.get("groups", lambda: list_groups(self._cluster.session()))
+
+    def page(self, search: str, page: int) -> GroupList:
+        """A page of the list.
+
+        Args:
+            search: part of a name, in any case; empty for all.
+            page: which page; the last one if there are fewer.
+        """
+        names = self.names()
+        wanted = search.lower()
+        found = [name for name in names if wanted in name.lower()]
+        pages = max(1, -(-len(found) // PAGE_ROWS))
+        page = min(max(page, 1), pages)
+        shown = found[(page - 1) * PAGE_ROWS : page * PAGE_ROWS]
+        rows = self._recent.get(("groups", *shown), lambda: self._rows(shown))
+        return GroupList(rows, len(found), len(names), page, pages, search)
+
+    def _rows(self, names: list[str]) -> tuple[GroupRow, ...]:
+        session = self._cluster.session()
+        return tuple(GroupRow(name, len(read_members(session, name))) for name in names)
+
+    # -- one group ------------------------------------------------------------------------------
+
+    def group(self, name: str) -> GroupView:
+        """Read a group.
+
+        Raises:
+            NoSuchPageError: there is none.
+            HermesError: coordination doesn't answer.
+        """
+        return self._recent.get(("group", name), lambda: self._read(name))
+
+    def _read(self, name: str) -> GroupView:
+        state = self._state(name)
+        faults = [str(each) for each in state.unreadable()]
+        rows = self._lag_rows(state, faults)
+        at = self._clock()
+        with self._lock:
+            history = self._histories.setdefault(name, History())
+            self._histories.move_to_end(name)
+            if len(self._histories) > _MOST_HISTORIES:
+                self._histories.popitem(last=False)
+            history.add(at, sum(row.lag or 0 for row in rows))
+            chart = draw("lag", "Lag", history, at, bytes_text)
+        owners = list(state.owners.values())
+        members = tuple(
+            MemberRow(
+                member,
+                _wants(subscription) if isinstance(subscription, Subscription) else "?",
+                sum(owner.startswith(f"{member}-") for owner in owners),
+            )
+            for member, subscription in state.members.items()
+        )
+        return GroupView(name, members, rows, chart, tuple(faults))
+
+    def _state(self, name: str) -> GroupState:
+        try:
+            check_node_name("group", name)
+        except ConfigError as error:
+            raise NoSuchPageError(str(error)) from error
+        if name not in self.names():
+            raise NoSuchPageError(f"There is no group {printable(name, 200)}.")
+        return read_group(self._cluster.session(), name)
+
+    def _lag_rows(self, state: GroupState, faults: list[str]) -> tuple[LagRow, ...]:
+        places: list[_Place] = sorted({*state.owners, *state.offsets})
+        ends, errors = self._ends(sorted({topic for topic, _ in places}))
+        faults += errors
+        rows = []
+        for topic, partition in places:
+            earliest, end = ends.get((topic, partition), (None, None))
+            offset = _number(state.offsets.get((topic, partition)))
+            owner = state.owners.get((topic, partition), "")
+            rows.append(LagRow(topic, str(partition), offset, earliest, end, owner))
+        return tuple(rows)
+
+    def _ends(self, topics: list[str]) -> tuple[dict[_Place, tuple[int, int]], list[str]]:
+        """The earliest offset and the end of all partitions of topics."""
+        ends: dict[_Place, tuple[int, int]] = {}
+        states = self._cluster.read(topics) if topics else []
+        for state in states:
+            for topic in state.metadata.topics if state.metadata else ():
+                for each in range(topic.partition_count):
+                    ends[topic.topic, BrokerPartition(state.broker_id, each)] = (0, 0)
+                for row in topic.partitions:
+                    place = topic.topic, BrokerPartition(state.broker_id, row.partition)
+                    ends[place] = row.earliest, row.high_watermark
+        return ends, [f"{each.address}: {each.error}" for each in states if each.error]
+
+    # -- all groups, a few at a time ------------------------------------------------------------
+
+    def concerns(self) -> list[tuple[str, str]]:
+        """Groups in trouble, each with what it is; as far as they have been looked at by now."""
+        return [(name, text) for name, each in self._watch() for text in each.concerns]
+
+    def of_topic(self, topic: str) -> list[TopicLag]:
+        """The groups that read a topic, the one furthest behind first; as far as is known."""
+        found = [each.topics[topic] for _, each in self._watch() if topic in each.topics]
+        return sorted(found, key=lambda each: each.lag, reverse=True)
+
+    def _watch(self) -> list[tuple[str, _Watched]]:
+        """Look at a few more groups, so that no page takes long; all that is known by now."""
+        names = self.names()
+        with self._lock:
+            watched = {name: self._watched[name] for name in names if name in self._watched}
+        now = self._clock()
+        ages = sorted((watched[name].at if name in watched else -math.inf, name) for name in names)
+        for at, name in ages:
+            if now - at < _WATCH_EVERY_SECONDS or self._clock() - now >= _WATCH_SECONDS:
+                break
+            watched[name] = self._look(name)
+        with self._lock:
+            self._watched = watched
+        return sorted(watched.items())
+
+    def _look(self, name: str) -> _Watched:
+        try:
+            state = read_group(self._cluster.session(), name)
+        except HermesError:  # deleted meanwhile, or its own page says more
+            return _Watched(self._clock(), (), {})
+        rows = self._lag_rows(state, [])
+        topics: dict[str, TopicLag] = {}
+        for row in rows:
+            before = topics.get(row.topic, TopicLag(name, 0, 0))
+            topics[row.topic] = TopicLag(name, before.partitions + 1, before.lag + (row.lag or 0))
+        return _Watched(self._clock(), tuple(_trouble(state, rows)), topics)
+
+    # -- reset ----------------------------------------------------------------------------------
+
+    def preview(self, name: str, topic: str, place: Place) -> list[Change]:
+        """What a reset would change.
+
+        Args:
+            name: the group, which must have no members.
+            topic: one of its topics; empty for all.
+            place: where it is to continue.
+
+        Raises:
+            GroupActiveError: it has members.
+            HermesError: the place can't be found for a partition; the text names it.
+        """
+        state = self._inactive(name)
+        places = [each for each in state.offsets if topic in ("", each[0])]
+        if not places:
+            raise HermesError("The group has stored no such offsets.")
+        ends, _ = self._ends(sorted({each for each, _ in places}))
+        addresses = self._addresses()
+        changes = []
+        for each in places:
+            partition = each[1]
+            address = addresses.get(partition.broker_id)
+            if address is None:
+                raise HermesError(f"{each[0]} {partition}: its broker does not answer.")
+            consumer = self._cluster.consumer(address)
+            stored = state.offsets[each]
+            try:
+                after = reset_offset(consumer, each[0], partition.partition, stored, place)
+            except HermesError as error:
+                raise HermesError(f"{each[0]} {partition}: {error}") from error
+            end = ends.get(each, (None, None))[1]
+            changes.append(Change(each[0], str(partition), _number(stored), after, end))
+        return changes
+
+    def reset(self, name: str, changes: list[Change]) -> None:
+        """Do what a preview has shown.
+
+        Raises:
+            GroupActiveError: somebody has joined meanwhile.
+            HermesError: an offset is no longer what it was; nothing was changed.
+        """
+        state = self._inactive(name)
+        offsets: dict[_Place, int] = {}
+        known = {(topic, str(partition)): partition for topic, partition in state.offsets}
+        for change in changes:
+            partition = known.get((change.topic, change.partition))
+            stored = None if partition is None else state.offsets[change.topic, partition]
+            if partition is None or _number(stored) != change.before:
+                raise HermesError(
+                    f"{change.topic} {change.partition}: the offset has changed since the preview; "
+                    "nothing was changed."
+                )
+            offsets[change.topic, partition] = change.after
+        store_offsets(self._cluster.session(), name, offsets)
+        self._recent.forget()
+
+    def _inactive(self, name: str) -> GroupState:
+        state = self._state(name)
+        if state.members:
+            raise GroupActiveError("The group has members: stop them first.")
+        return state
+
+    def _addresses(self) -> dict[int, Address]:
+        return {each.broker_id: each.address for each in self._cluster.read(()) if each.metadata}
+
+
+def _trouble(state: GroupState, rows: Sequence[LagRow]) -> Iterator[str]:
+    lost = [row for row in rows if row.problem]
+    if lost:
+        more = f" (and {len(lost) - 1} more partitions)" if len(lost) > 1 else ""
+        yield f"{lost[0].topic} {lost[0].partition}: {lost[0].problem}{more}"
+    unowned = sum(not row.owner for row in rows if row.end is not None)
+    if state.members and unowned:
+        yield f"it has members, but {unowned} of its partitions have no owner"
+
+
+def _number(value: object) -> int | None:
+    return value if isinstance(value, int) else None
+
+
+def _wants(wanted: Subscription) -> str:
+    """A subscription for people."""
+    if wanted.topic_filter is not None:
+        but = "" if isinstance(wanted.topic_filter, Whitelist) else "all but "
+        regex = printable(wanted.topic_filter.regex, 200)
+        return f"{but}{regex} ({wanted.filter_streams} streams of each)"
+    return ", ".join(
+        f"{topic} ({count} stream{'s' if count != 1 else ''})"
+        for topic, count in wanted.streams.items()
+    )
