@@ -13,7 +13,8 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, NoReturn, cast
+from functools import partial
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from twisted.application.service import IService
 from twisted.internet.interfaces import IReactorFromThreads
@@ -25,12 +26,17 @@ from hermes import logs
 from hermes.broker import BrokerService
 from hermes.broker.clocks import use_monotonic_clock
 from hermes.config import BrokerConfig, load_broker_config
-from hermes.errors import HermesError
+from hermes.errors import ConfigError, HermesError
+
+if TYPE_CHECKING:
+    from hermes.web import WebServer
 
 __all__ = ["Options", "log_observer", "makeService"]
 
 #: A full garbage collection that takes longer has looked mostly at objects that live for ever.
 _LONG_COLLECTION_SECONDS = 0.01
+
+_log = logs.ModuleLogger(namespace="hermes.tap")
 
 
 class Options(usage.Options):
@@ -129,9 +135,39 @@ def makeService(options: Options) -> IService:
             pid_file=_twistd.get("pidfile"),
             log_levels=_log_levels,
             ready_file=options["ready-file"],
+            mount=partial(_mount_console, reactor, options.broker_config),
         )
     except HermesError as error:
         _exit(str(error))
+
+
+def _mount_console(reactor: Any, config: BrokerConfig, web: "WebServer", run: Any) -> None:
+    """Serve the console beside metrics and health.
+
+    Where it would be open to others without a password, a page says why it isn't served.
+    """
+    from hermes.console import Address, Cluster, Password, serve_console
+    from hermes.web import ErrorPage
+
+    ports = [address for address in run.addresses if not isinstance(address, str)]
+    if not ports:
+        return  # it reads this broker as every client does, and clients need a TCP port
+    host, port = ports[0]
+    here = Address({"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port)
+    path = config.console_password_file
+    password = None if path is None else Password(path)
+    try:
+        serve_console(
+            web,
+            reactor,
+            Cluster(here),
+            setting="http_listen",
+            password=password,
+            may_act=lambda: config.console_actions,
+        )
+    except ConfigError as error:
+        _log.warn("the console is not served: {error}", error=error)
+        web.root.fallback = ErrorPage(403, f"the console is not served: {error}")
 
 
 class _ExitingService(BrokerService):

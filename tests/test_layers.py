@@ -41,7 +41,7 @@ ROOMS = {
     "aio": "client coordination errors forks protocol",
     "spark": "client config coordination errors interfaces plugins protocol quoting",
     "console": "__init__ client coordination errors interfaces plugins protocol quoting web",
-    "tap": "broker config errors logs",
+    "tap": "broker config console errors logs web",
     "testing": "broker config errors",
     "cli": "__init__ backoff broker client config console coordination errors interfaces listening "
     "plugins protocol quoting spark storage web",

@@ -291,8 +291,8 @@ class ServingBroker:
         web = WebServer(self._reactor, self._config.http_hosts)
         undo.callback(web.stop)
         add_resources(web.root)
-        mount(web, self)
         web.open(listeners)
+        mount(web, self)
         return web
 
     def _periodic_tasks(self) -> Iterator[PeriodicTask]:

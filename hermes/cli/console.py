@@ -10,17 +10,8 @@ from twisted.internet.defer import maybeDeferred
 
 from hermes.cli.options import BrokerAddress, broker_option, zookeeper_option
 from hermes.cli.terminal import note
-from hermes.console import (
-    Access,
-    Address,
-    Cluster,
-    Console,
-    ConsoleResource,
-    Password,
-    check_exposure,
-    hash_password,
-)
-from hermes.errors import ConfigError, HermesError
+from hermes.console import Address, Cluster, Password, hash_password, serve_console
+from hermes.errors import HermesError
 from hermes.listening import Listener
 from hermes.web import WebServer
 
@@ -108,15 +99,19 @@ def command(
     reactor = _make_reactor()
     listener = Listener(reactor, "--listen", endpoint)
     cluster = Cluster(None if broker is None else Address(*broker), zookeeper or "")
-    console = ConsoleResource(reactor, Console(cluster, Access(password), allows_actions=actions))
     server = WebServer(reactor, hosts)
-    server.root.fallback = console
-    server.on_stop.append(console.stop)
-    failure: list[Exception] = []
+    failure: list[HermesError] = []
     try:
         server.open([listener])
-        check_exposure("--listen", server.addresses, has_password=password is not None)
-    except (ConfigError, HermesError) as error:
+        serve_console(
+            server,
+            reactor,
+            cluster,
+            setting="--listen",
+            password=password,
+            may_act=lambda: actions,
+        )
+    except HermesError as error:
         failure.append(error)
         reactor.callWhenRunning(reactor.stop)
     else:

@@ -436,6 +436,24 @@ class BrokerConfig:
             _HTTP,
         ),
     ] = ()
+    console_actions: Annotated[
+        bool,
+        Setting(
+            kinds.TRUTH,
+            "Whether the web console may change something: reset the offsets of groups, create and "
+            "alter topics. Otherwise it only shows.",
+            _HTTP,
+        ),
+    ] = False
+    console_password_file: Annotated[
+        str | None,
+        Setting(
+            kinds.optional(kinds.PATH, "no password"),
+            "The file with the web console's password, as `hermes console --write-password FILE` "
+            "makes it. Without one the console is served on the loopback interface only.",
+            _HTTP,
+        ),
+    ] = None
 
     io_threads: Annotated[
         int,

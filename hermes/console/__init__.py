@@ -39,10 +39,10 @@ To add a page:
    (tests/integration/console), and to docs/console.md.
 """
 
-from hermes.console.access import Access, Password, check_exposure, hash_password
+from hermes.console.access import Access, Password, hash_password
 from hermes.console.cluster import Address, Cluster
 from hermes.console.pages import Console
-from hermes.console.site import ConsoleResource
+from hermes.console.site import ConsoleResource, serve_console
 
 __all__ = [
     "Access",
@@ -51,6 +51,6 @@ __all__ = [
     "Console",
     "ConsoleResource",
     "Password",
-    "check_exposure",
     "hash_password",
+    "serve_console",
 ]

@@ -220,7 +220,7 @@ class Access:
 
     @staticmethod
     def _only_with_actions(ask: Ask, sources: Sources) -> Answer | None:
-        if ask.method == "POST" and not sources.allows_actions:
+        if ask.method == "POST" and not sources.may_act():
             return Access._refusal(
                 ask, sources, "Nothing may be changed from here: console_actions is not set."
             )

@@ -1,7 +1,7 @@
 """From a request to its answer: which page it is for, whether it is allowed, what became of it."""
 
 import mimetypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
@@ -50,10 +50,10 @@ class Console:
     Args:
         cluster: what is looked at; closed with the console.
         access: who may look, and what a form must carry.
-        allows_actions: whether anything may be changed from here.
+        may_act: whether anything may be changed from here, at this moment.
     """
 
-    def __init__(self, cluster: Cluster, access: Access, *, allows_actions: bool) -> None:
+    def __init__(self, cluster: Cluster, access: Access, may_act: Callable[[], bool]) -> None:
         self._access = access
         recent = Recent()
         renderer = Renderer(
@@ -69,7 +69,7 @@ class Console:
             TopicReader(cluster, recent),
             GroupReader(cluster, recent),
             renderer,
-            allows_actions,
+            may_act,
         )
 
     def answer(self, ask: Ask) -> Answer:

@@ -14,17 +14,47 @@ from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET
 from zope.interface import implementer
 
-from hermes.console.access import SESSION_COOKIE
+from hermes.console.access import SESSION_COOKIE, Access, Password, check_exposure
 from hermes.console.asking import Answer, Ask
+from hermes.console.cluster import Cluster
 from hermes.console.pages import Console
-from hermes.web import ErrorPage
+from hermes.web import ErrorPage, WebServer
 
-__all__ = ["ConsoleResource"]
+__all__ = ["ConsoleResource", "serve_console"]
 
 _THREADS: Final = 8
 _MOST_FIELDS: Final = 1000
 _FORM: Final = b"application/x-www-form-urlencoded"
 _STALLED_SECONDS: Final = 60.0
+
+
+def serve_console(
+    web: WebServer,
+    reactor: Any,
+    cluster: Cluster,
+    *,
+    setting: str,
+    password: Password | None,
+    may_act: Callable[[], bool],
+) -> None:
+    """Let a web server, whose ports are open, serve the console until it stops.
+
+    Args:
+        web: serves it at every path that nothing else is at.
+        reactor: serves the requests.
+        cluster: what is looked at; closed when the server stops.
+        setting: where the ports' addresses come from, for the error.
+        password: what must be given; None where looking is free.
+        may_act: whether anything may be changed from the console, at this moment.
+
+    Raises:
+        ConfigError: the ports can be reached from elsewhere, and there is no password; the
+            server serves everything else.
+    """
+    check_exposure(setting, web.addresses, has_password=password is not None)
+    resource = ConsoleResource(reactor, Console(cluster, Access(password), may_act))
+    web.root.fallback = resource
+    web.on_stop.append(resource.stop)
 
 
 class ConsoleResource(Resource):

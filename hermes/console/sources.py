@@ -1,5 +1,6 @@
 """What pages read from, and what they are rendered with: made once for a console."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from hermes.console.asking import Answer, Ask
@@ -24,7 +25,7 @@ class Sources:
         topics: single topics.
         groups: consumer groups.
         renderer: the templates.
-        allows_actions: whether anything may be changed from here.
+        may_act: whether anything may be changed from here, at this moment.
     """
 
     cluster: Cluster
@@ -33,7 +34,7 @@ class Sources:
     topics: TopicReader
     groups: GroupReader
     renderer: Renderer
-    allows_actions: bool
+    may_act: Callable[[], bool]
 
     def page(self, ask: Ask, section: str, template: str, **values: object) -> Answer:
         """Answer with a page.
@@ -55,5 +56,5 @@ class Sources:
             "theme": ask.theme,
             "csrf": ask.csrf,
             "may_log_out": ask.may_log_out,
-            "allows_actions": self.allows_actions,
+            "allows_actions": self.may_act(),
         }
