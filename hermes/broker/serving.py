@@ -72,7 +72,8 @@ _DISK_PATIENCE = 3
 class _Threads(ThreadPool):
     """Worker threads that never keep a process alive: one may hang in a system call."""
 
-    threadFactory = partial(Thread, daemon=True)  # type: ignore[assignment]
+    # Since Python 3.14 a bare partial would be called as a method.
+    threadFactory = staticmethod(partial(Thread, daemon=True))  # type: ignore[assignment]
 
 
 class ServingBroker:
