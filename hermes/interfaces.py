@@ -30,7 +30,8 @@ class SegmentInfo:
         base_offset: the offset of the segment's first byte in the partition's log.
         size_bytes: the size of the segment's file.
         last_append_ms: when the last message was appended, in ms since 1970: from the log's own
-            time index if there is one, otherwise the modification time of the file.
+            time index if there is one, otherwise the modification time of the file. A policy is
+            shown none in the future: a segment counts as no newer than the one after it, or now.
         active: True for the last segment only, the one being appended to.
     """
 

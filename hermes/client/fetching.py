@@ -33,8 +33,8 @@ from hermes.protocol import (
     decode_multifetch_response,
     decode_waiting_fetch_response,
     error_for,
-    find_valid_message,
 )
+from hermes.protocol.damage import next_good
 
 __all__ = [
     "DEFAULT_MAX_FETCH_BYTES",
@@ -255,13 +255,9 @@ def _bytes_needed(data: Buffer) -> int:
     try:
         next(MessageSet(data[:size]).iterate(deep=False), None)
     except InvalidMessageError:
-        found = _next_good(data)
+        found = next_good(data)
         return 0 if found is not None else max(2 * len(data), _SMALL_FETCH_BYTES)
     return 0
-
-
-def _next_good(data: Buffer) -> int | None:
-    return find_valid_message(data, 1, max_message_bytes=len(data)) if len(data) > 1 else None
 
 
 def _settled(data: Buffer, request: FetchRequest, rules: FetchRules, largest: int) -> MessageSet:
@@ -282,7 +278,7 @@ def _settled(data: Buffer, request: FetchRequest, rules: FetchRules, largest: in
 
 def _after_damage(data: Buffer, request: FetchRequest, rules: FetchRules) -> MessageSet:
     """Deal with a first message that claims more bytes than the log has."""
-    found = _next_good(data)
+    found = next_good(data)
     if found is not None and rules.on_corrupt == "skip":
         if rules.count_skipped is not None:
             rules.count_skipped(1)

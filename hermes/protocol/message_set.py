@@ -13,6 +13,7 @@ from typing import Any, Literal, Self, TypeAlias, TypeVar
 from hermes.errors import ExpandedTooLargeError, InvalidMessageError
 from hermes.protocol import core
 from hermes.protocol.compression import Codec
+from hermes.protocol.damage import resume_after, resume_beyond
 from hermes.protocol.expansion import DEFAULT_MAX_EXPANDED_BYTES, Expansion
 from hermes.protocol.messages import (
     SIZE,
@@ -20,7 +21,6 @@ from hermes.protocol.messages import (
     decode_message,
     encode_message_set,
 )
-from hermes.protocol.search import find_after_damaged_length, find_valid_message
 from hermes.protocol.wire import Buffer
 
 __all__ = ["MessageAndOffset", "MessageSet"]
@@ -200,11 +200,15 @@ class MessageSet:
             return None
         following = position + SIZE.size + SIZE.unpack_from(data, position)[0]
         if following > len(data):
-            return self._end_or_damage(position)
+            is_damaged, resume = resume_beyond(data, position)
+            if not is_damaged:
+                return None  # the end of the set
+            error = InvalidMessageError("its length is wrong")
+            return self._skip_or_raise(error, position, resume)
         try:
             return self._take(position, following, deep), following
         except InvalidMessageError as error:
-            return self._skip_or_raise(error, position, self._resume_after(position, following))
+            return self._skip_or_raise(error, position, resume_after(data, position, following))
 
     def _take(self, position: int, following: int, deep: bool) -> list[MessageAndOffset]:
         """Decode a message of any kind, and its contents."""
@@ -215,39 +219,6 @@ class MessageSet:
         inner = list(Expansion(self._max_expanded_bytes).messages(message))
         pairs = [(each, self.base_offset + position) for each in inner[:-1]]
         return pairs + [(each, next_offset) for each in inner[-1:]]
-
-    def _end_or_damage(self, position: int) -> tuple[list[MessageAndOffset], int] | None:
-        """Handle a message that extends beyond the buffer by its length; None when it ends the set.
-
-        Nearly always it is the tail of a fetch, or a message larger than the fetch. An unknown
-        magic, or a CRC that is right up to an earlier place, proves that it isn't. The latter is
-        tried for the first message only, since the next fetch starts at any other.
-        """
-        data = self._data
-        if data[position + SIZE.size : position + SIZE.size + 1] in (b"", b"\0", b"\1"):
-            resume = None
-            if position == 0:
-                resume = find_after_damaged_length(data, 0, max_message_bytes=len(data))
-            damaged = resume is not None
-        else:
-            resume = find_valid_message(data, position, max_message_bytes=len(data))
-            damaged = resume is not None or position == 0
-        if not damaged:
-            return None
-        return self._skip_or_raise(InvalidMessageError("its length is wrong"), position, resume)
-
-    def _resume_after(self, position: int, following: int) -> int | None:
-        """Find where to resume after a damaged message."""
-        data = self._data
-        found = find_valid_message(data, position, max_message_bytes=len(data))
-        if found == position:  # intact by its CRC, only its contents are damaged
-            return following
-        if found is None and following == len(data):
-            # Its length leads exactly to the end of the buffer, so that at least is right.
-            return following
-        if found is None:
-            return find_after_damaged_length(data, position, max_message_bytes=len(data))
-        return found
 
     def _skip_or_raise(
         self, error: InvalidMessageError, position: int, resume: int | None

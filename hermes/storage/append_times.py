@@ -22,7 +22,7 @@ from hermes.protocol import AppendRun
 from hermes.storage.index_entries import IndexEntry, IndexReader
 from hermes.storage.segment import LogView
 
-__all__ = ["MAX_RUNS", "append_runs"]
+__all__ = ["MAX_RUNS", "append_runs", "believed_ms"]
 
 #: How many runs are found at once: 64 KiB on the wire.
 MAX_RUNS = 4096
@@ -30,6 +30,11 @@ MAX_RUNS = 4096
 MAX_SEGMENTS = 1024
 
 _TIME, _END = 0, 1
+
+
+def believed_ms(time_ms: int, now_ms: int, bound_ms: int) -> int:
+    """Believe no time in the future: then `bound_ms` is known, the latest that it can have been."""
+    return time_ms if time_ms <= now_ms else bound_ms
 
 
 def append_runs(

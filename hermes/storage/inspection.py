@@ -18,11 +18,12 @@ from zlib import crc32
 
 from hermes.errors import InvalidMessageError
 from hermes.protocol import Codec, Message
+from hermes.protocol.damage import next_valid
 from hermes.protocol.expansion import DEFAULT_MAX_EXPANDED_BYTES, Expansion
 from hermes.protocol.messages import CODEC_MASK, HEADER_BYTES
 from hermes.storage.files import FileLayer, read_exactly
 from hermes.storage.index_entries import ENTRY_BYTES, IndexEntry, decode_entry
-from hermes.storage.kafka_0_7 import SegmentReader, next_valid
+from hermes.storage.kafka_0_7 import SegmentReader
 from hermes.storage.time_index import SYNC_EVERY_BYTES, TAIL_BYTES
 
 __all__ = [

@@ -6,17 +6,7 @@ caller says, so that what is known to be good isn't read again. And a bad messag
 when a valid one follows, the bytes between are a *bad range*, reported and left alone; only bytes
 that no valid message follows are a *bad tail*, which recovery cuts off.
 
-Where the next valid message starts after a bad one is a matter of evidence, in this order:
-
-1. The CRC in the bad message's header fits the bytes up to some later valid message: only its
-   size is damaged, and that is where it ended.
-2. Its size leads to a valid message, perhaps over further bad ones: only its payload is damaged.
-3. Its size leads to the end of the range or beyond it: a torn append, so a bad tail.
-4. Nothing is to be believed: the next place where a valid message starts, byte by byte.
-
-Nothing is looked for *inside* a message whose header can be believed: the payload of a compressed
-set may hold whole messages in plain sight (Snappy stores short ones literally), and nobody ever
-sent those by themselves.
+Where the next valid message starts after a bad one is for `hermes.protocol.damage` to say.
 
 Memory is bounded by a few times `max_message_bytes`, work by the length of the range. Nothing here
 writes, and nothing is remembered: scanning twice gives the same answer.
@@ -25,7 +15,8 @@ writes, and nothing is remembered: scanning twice gives the same answer.
 from struct import Struct
 from zlib import crc32
 
-from hermes.protocol import find_valid_message
+from hermes.protocol.damage import next_valid, valid_length
+from hermes.protocol.messages import HEADER_BYTES, SIZE
 from hermes.storage.files import FileLayer, read_exactly
 from hermes.storage.log_format import LogFormat, NamedSegment, OpenSegment, ScanReport
 from hermes.storage.time_index import TimeIndex
@@ -36,7 +27,6 @@ __all__ = [
     "SEGMENT_SUFFIX",
     "Kafka07Format",
     "SegmentReader",
-    "next_valid",
     "scan_messages",
 ]
 
@@ -49,17 +39,10 @@ NOTE_EVERY_BYTES = 4 * 1024 * 1024
 
 _CHUNK_BYTES = 256 * 1024
 _HEADERS_CHUNK_BYTES = 64 * 1024
-_SEARCH_BYTES = 1024 * 1024
 
-_SIZE = Struct(">i")
 # size | magic; then for magic 0 the CRC, for magic 1 attributes and CRC
 _SIZE_AND_MAGIC = Struct(">ib")
-_SIZE_BYTES = 4
-_HEADER_BYTES = {0: 5, 1: 6}
-_LONGEST_START = _SIZE_BYTES + 6
-# Bounds on how far evidence is followed, so that a long run of damage costs linear work.
-_MAX_CANDIDATES = 16
-_MAX_STEPS = 16
+_SIZE_BYTES = SIZE.size
 _CREDIT_BYTES = 64 * 1024 * 1024
 
 
@@ -181,7 +164,7 @@ def walk_messages(chunk: bytes) -> tuple[int, int]:
         that is bad or not whole.
     """
     count = position = 0
-    last_start = len(chunk) - _SIZE_BYTES - _HEADER_BYTES[0]
+    last_start = len(chunk) - _SIZE_BYTES - HEADER_BYTES[0]
     view = memoryview(chunk)
     while position <= last_start:
         size, magic = _SIZE_AND_MAGIC.unpack_from(chunk, position)
@@ -204,7 +187,7 @@ def _walk(reader: SegmentReader, offset: int) -> tuple[int, int]:
         seen, length = walk_messages(reader.read(offset, _CHUNK_BYTES))
         if not seen:
             # The first one is bad, or larger than a chunk.
-            length = _valid_length(reader, offset)
+            length = valid_length(reader, offset)
             if not length:
                 break
             seen = 1
@@ -213,128 +196,16 @@ def _walk(reader: SegmentReader, offset: int) -> tuple[int, int]:
     return count, offset
 
 
-def _valid_length(reader: SegmentReader, offset: int) -> int:
-    """Give the length of the message at an offset, its size field included; 0 when it is bad."""
-    start = reader.read(offset, _LONGEST_START)
-    if len(start) < _SIZE_BYTES + _HEADER_BYTES[0]:
-        return 0
-    size, magic = _SIZE_AND_MAGIC.unpack_from(start)
-    header = _HEADER_BYTES.get(magic, 0)
-    if not 0 < header <= size or offset + _SIZE_BYTES + size > reader.end:
-        return 0
-    position = offset + _SIZE_BYTES + header
-    following = offset + _SIZE_BYTES + size
-    crc = 0
-    while position < following:
-        piece = reader.read(position, min(_CHUNK_BYTES, following - position))
-        if not piece:
-            return 0
-        crc = crc32(piece, crc)
-        position += len(piece)
-    stored = int.from_bytes(start[header : header + _SIZE_BYTES], "big")
-    return _SIZE_BYTES + size if crc == stored else 0
-
-
-def next_valid(reader: SegmentReader, bad: int, limit: int) -> int | None:
-    """Find where the next valid message starts after a bad one, by the evidence described above.
-
-    Args:
-        reader: reads the segment.
-        bad: where the bad message starts, < reader.end.
-        limit: the largest payload to believe in.
-
-    Returns:
-        An offset after `bad`; None when the rest, up to the reader's end, is a bad tail.
-
-    Raises:
-        OSError: the segment can't be read.
-    """
-    for _ in range(_MAX_STEPS):
-        resized = _end_by_crc(reader, bad, limit)
-        if resized is not None:
-            return resized if resized < reader.end else None
-        size = _plausible_size(reader, bad, limit)
-        claimed = bad + _SIZE_BYTES + size
-        if size and claimed >= reader.end:
-            return None
-        if size and _valid_length(reader, claimed):
-            return claimed
-        if not size or not _has_known_magic(reader, bad):
-            break
-        bad = claimed
-    return _find(reader, bad + 1, reader.end, limit)
-
-
-def _plausible_size(reader: SegmentReader, offset: int, limit: int) -> int:
-    """The size field of the message at an offset; 0 if no message can have it."""
-    start = reader.read(offset, _SIZE_AND_MAGIC.size)
-    if len(start) < _SIZE_AND_MAGIC.size:
-        # Not even a header is left: an append torn right at its start.
-        return _SIZE_AND_MAGIC.size
-    size, magic = _SIZE_AND_MAGIC.unpack(start)
-    if not _HEADER_BYTES[0] <= size <= limit + _HEADER_BYTES[1]:
-        return 0
-    is_torn = offset + _SIZE_BYTES + size > reader.end
-    return 0 if is_torn and magic not in _HEADER_BYTES else int(size)
-
-
-def _has_known_magic(reader: SegmentReader, offset: int) -> bool:
-    magic = reader.read(offset + _SIZE_BYTES, 1)
-    return bool(magic) and magic[0] in _HEADER_BYTES
-
-
-def _end_by_crc(reader: SegmentReader, bad: int, limit: int) -> int | None:
-    """Find the valid message (or the end) up to which the bad one's CRC is right, if any."""
-    start = reader.read(bad, _LONGEST_START)
-    header = _HEADER_BYTES.get(start[_SIZE_BYTES], 0) if len(start) > _SIZE_BYTES else 0
-    reader.credit -= limit
-    if not header or len(start) < _SIZE_BYTES + header or reader.credit < 0:
-        return None
-    stored = int.from_bytes(start[header : header + _SIZE_BYTES], "big")
-    checked = search = bad + _SIZE_BYTES + header
-    stop = min(checked + limit, reader.end) + 1
-    crc = 0
-    for _ in range(_MAX_CANDIDATES):
-        found = _find(reader, search, stop, limit)
-        candidate = reader.end if found is None else found
-        if candidate >= stop:
-            return None
-        crc = crc32(reader.read(checked, candidate - checked), crc)
-        if crc == stored:
-            return candidate
-        if found is None:
-            return None
-        checked, search = candidate, candidate + _valid_length(reader, candidate)
-    return None
-
-
-def _find(reader: SegmentReader, start: int, stop: int, limit: int) -> int | None:
-    """Find the first valid message that starts in [start, stop), of up to `limit` payload bytes."""
-    # What starts in the last `overlap` bytes of a window may be cut off by it: the next one
-    # begins there, so that an earlier, longer message wins over one inside it.
-    overlap = limit + _LONGEST_START
-    while start < stop:
-        window = reader.read(start, min(max(_SEARCH_BYTES, 4 * overlap), stop - start + overlap))
-        is_last = start + len(window) >= reader.end
-        found = find_valid_message(window, 0, max_message_bytes=limit)
-        if found is not None and (is_last or found < len(window) - overlap):
-            return start + found if start + found < stop else None
-        if is_last:
-            return None
-        start += len(window) - overlap
-    return None
-
-
 def _walk_headers(reader: SegmentReader, start: int, stop: int) -> int:
     """The last boundary up to `stop` that the headers in one chunk lead to; `start` if none."""
     chunk = reader.read(start, min(_HEADERS_CHUNK_BYTES, stop - start + _SIZE_BYTES))
-    unpack, size_bytes = _SIZE.unpack_from, _SIZE_BYTES
+    unpack, size_bytes = SIZE.unpack_from, _SIZE_BYTES
     last = len(chunk) - _SIZE_BYTES
     previous = position = 0
     # The one loop here that runs for every message.
     while position <= last:
         (size,) = unpack(chunk, position)
-        if size < _HEADER_BYTES[0]:
+        if size < HEADER_BYTES[0]:
             return start + position
         previous = position
         position += size_bytes + size
@@ -345,8 +216,8 @@ def _step(reader: SegmentReader, position: int, limit: int) -> int | None:
     """The boundary after the message at `position`, however far; None if nothing valid follows."""
     start = reader.read(position, _SIZE_BYTES)
     if len(start) == _SIZE_BYTES:
-        size: int = _SIZE.unpack(start)[0]
+        size: int = SIZE.unpack(start)[0]
         following = position + _SIZE_BYTES + size
-        if size >= _HEADER_BYTES[0] and following <= reader.end:
+        if size >= HEADER_BYTES[0] and following <= reader.end:
             return following
     return next_valid(reader, position, limit)

@@ -14,8 +14,7 @@ is here is their order, and the rules that all of them rest on:
   never over a sync, a delete or a scan.
 - `_flush_lock` is held by whatever needs the tail to itself for long: flush, reopen, close, and the
   exchange of segments in a delete. Always taken before `_lock`.
-- `_delete_lock` is held while files are deleted: those of `_removed`, segments that are in no view
-  any more. It is taken alone.
+- Segments that are in no view any more are deleted by the directory, with neither lock held.
 - An error while syncing says nothing about which bytes were lost, and the kernel reports it once.
   So it is never tried again as if nothing had happened: the log goes offline and refuses appends
   until `reopen` has read, rewritten and synced its tail.
@@ -62,7 +61,7 @@ from hermes.storage.log_format import LogFormat
 from hermes.storage.reader import LogReader
 from hermes.storage.recovery import RecoveryReport, TailRecovery
 from hermes.storage.segment import LogView, Segment
-from hermes.storage.segment_files import find_again, remove_segment
+from hermes.storage.segment_files import find_again
 from hermes.storage.settings import LogSettings
 from hermes.storage.tail import Tail
 
@@ -122,10 +121,8 @@ class Log:
         self._reader = LogReader(self._files, self._descriptors, log_format)
         self._lock = threading.Lock()
         self._flush_lock = threading.Lock()
-        self._delete_lock = threading.Lock()
         self._view = LogView((), (), 0)
         self._tail = Tail(self._files, self._descriptors, self._directory, log_format)
-        self._removed: list[Segment] = []
         self._offline_reason: str | None = "not opened yet"
         self._is_closed = False
 
@@ -597,9 +594,7 @@ class Log:
             self._go_offline(reason)
             self._tail.release()
             self._retire(self._view.segments)
-        with self._delete_lock:
-            # Whatever has these names from now on may be another log's.
-            self._removed.clear()
+        self._directory.forget_removed()
 
     # -- deleting -------------------------------------------------------------------------------
 
@@ -628,11 +623,10 @@ class Log:
             self._check_online()
             self._check_directory()
             removed = self._remove_from_view(count, expected_end)
-        with self._delete_lock:
-            try:
-                self._delete_removed()
-            except OSError as error:
-                raise storage_error(f"{self.name}: delete segments", error) from error
+        try:
+            self._directory.delete_removed(lambda: self._view.segments[0].is_flushed_name)
+        except OSError as error:
+            raise storage_error(f"{self.name}: delete segments", error) from error
         return sum(segment.size_bytes for segment in removed)
 
     def check_directory(self) -> None:
@@ -657,18 +651,6 @@ class Log:
                 self._go_offline(reason)
             raise LogOfflineError(reason) from error
 
-    def _delete_removed(self) -> None:
-        """Delete the files of segments that left the view, oldest first, each for certain.
-
-        One that resists stays in the list, and those after it stay on disk: whatever is left must
-        be a log without holes when it is opened again. None is deleted before
-        the segment that follows is on disk.
-        """
-        while self._removed and self._view.segments[0].is_flushed_name:
-            remove_segment(self._removed[0], self._files)
-            self._files.fsync_directory(self.directory)
-            del self._removed[0]
-
     def _remove_from_view(self, count: int, expected_end: int | None) -> tuple[Segment, ...]:
         """Under the flush lock: take segments out of the view; they are to be deleted now."""
         total, tail = len(self._view.bases), self._tail
@@ -688,7 +670,7 @@ class Log:
             tail.forget(removed)
             self._view = LogView.of(view.segments[count:], view.high_watermark)
         self._retire(removed)
-        self._removed += removed
+        self._directory.remove(removed)
         return removed
 
     def _replace_all(self) -> tuple[Segment, ...]:
@@ -705,7 +687,7 @@ class Log:
                 raise storage_error(what, error) from error
             self._view = LogView.of((stand_in,), end)
         self._retire(view.segments)
-        self._removed += view.segments
+        self._directory.remove(view.segments)
         self._flush()
         return view.segments
 
@@ -724,10 +706,9 @@ class Log:
                 same.
         """
         self._shut("the topic was deleted")
-        with self._delete_lock:
-            try:
-                self._directory.delete()
-            except OSError as error:
-                what = f"{self.name}: delete {error.filename or ''}"
-                raise storage_error(what, error) from error
+        try:
+            self._directory.delete()
+        except OSError as error:
+            what = f"{self.name}: delete {error.filename or ''}"
+            raise storage_error(what, error) from error
         return self.size_bytes

@@ -1,18 +1,22 @@
-"""The directory of one log: whether it is still the one that was opened, its syncs, its deletion.
+"""The directory of one log: whether it is still the one that was opened, its syncs, its deletions.
 
 A broker that keeps writing into files whose names are gone acknowledges messages that nobody will
 find again. So the directory's identity, and those of the files in it, are checked with every flush
 and roll, and before anything is deleted.
+
+Deleting takes long, so it has a lock of its own, which is taken alone.
 """
 
 import os
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from errno import ESTALE
 from stat import S_ISLNK
 
 from hermes.storage.descriptors import DescriptorCache
 from hermes.storage.files import FileLayer, Identity, identity
 from hermes.storage.segment import INDEX_SUFFIX, Segment, parse_segment_name
+from hermes.storage.segment_files import remove_segment
 
 __all__ = ["LogDirectory"]
 
@@ -42,6 +46,8 @@ class LogDirectory:
         self.is_new = False
         self._files = files
         self._descriptors = descriptors
+        self._removed: list[Segment] = []
+        self._delete_lock = threading.Lock()
 
     def current_identity(self) -> Identity:
         """Find out which directory has the path now.
@@ -92,6 +98,33 @@ class LogDirectory:
             self._descriptors.opening(self._files.fsync_directory, os.path.dirname(self.path))
             self.is_new = False
 
+    def remove(self, segments: Sequence[Segment]) -> None:
+        """Note segments that are in no view any more, and so are to be deleted."""
+        self._removed += segments
+
+    def delete_removed(self, is_followed: Callable[[], bool]) -> None:
+        """Delete the files of segments that were removed, oldest first, each for certain.
+
+        One that resists stays in the list, and those after it stay on disk: whatever is left must
+        be a log without holes when it is opened again.
+
+        Args:
+            is_followed: whether the segment that follows them is on disk; none is deleted before.
+
+        Raises:
+            OSError: a file can't be deleted.
+        """
+        with self._delete_lock:
+            while self._removed and is_followed():
+                remove_segment(self._removed[0], self._files)
+                self._files.fsync_directory(self.path)
+                del self._removed[0]
+
+    def forget_removed(self) -> None:
+        """Delete nothing more: whatever has these names from now on may be another log's."""
+        with self._delete_lock:
+            self._removed.clear()
+
     def delete(self) -> None:
         """Delete the log's files, oldest segment first, and the directory: a crash leaves a log.
 
@@ -100,6 +133,10 @@ class LogDirectory:
         Raises:
             OSError: something can't be deleted, or it isn't the directory that was opened.
         """
+        with self._delete_lock:
+            self._delete()
+
+    def _delete(self) -> None:
         try:
             current = self.current_identity()
         except FileNotFoundError:

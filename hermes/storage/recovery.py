@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 
+from hermes.storage.append_times import believed_ms
 from hermes.storage.descriptors import DescriptorCache
 from hermes.storage.files import FileLayer, read_exactly, write_all
 from hermes.storage.kafka_0_7 import SegmentReader, scan_messages
@@ -230,7 +231,7 @@ class TailRecovery:
                 self._files.fdatasync(descriptor)
             if entries is None:
                 # When it was appended is not known, only by when: that makes a gap of all of it.
-                entries = [(min(part.modified_ms, self._now_ms), end)]
+                entries = [(believed_ms(part.modified_ms, self._now_ms, self._now_ms), end)]
                 told_from = end
             with suppress(OSError):
                 fitting = [entry for entry in entries if start < entry[1] <= end]

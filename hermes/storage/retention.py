@@ -17,6 +17,7 @@ from hermes.errors import PluginError
 from hermes.interfaces import IRetentionPolicy, SegmentInfo
 from hermes.plugins import plugin_name
 from hermes.quoting import quoted
+from hermes.storage.append_times import believed_ms
 from hermes.storage.log import Log
 
 __all__ = ["AppendAges", "apply_retention"]
@@ -114,12 +115,11 @@ def _no_older(info: SegmentInfo, now_ms: int, age_ms: int | None) -> SegmentInfo
 
 
 def _believable(infos: tuple[SegmentInfo, ...], now_ms: int) -> tuple[SegmentInfo, ...]:
-    """Replace times in the future by upper bounds: no segment is newer than the one after it."""
+    """Believe no time in the future: no segment is newer than the one after it."""
     bound_ms = now_ms
     repaired = []
     for info in reversed(infos):
-        if info.last_append_ms > now_ms:
-            info = replace(info, last_append_ms=bound_ms)
-        bound_ms = min(bound_ms, info.last_append_ms)
-        repaired.append(info)
+        believed = believed_ms(info.last_append_ms, now_ms, bound_ms)
+        bound_ms = min(bound_ms, believed)
+        repaired.append(replace(info, last_append_ms=believed))
     return tuple(reversed(repaired))

@@ -10,10 +10,6 @@ from hermes.interfaces import SegmentInfo
 def expired_by_time(segments: tuple[SegmentInfo, ...], now_ms: int, time_ms: int | None) -> int:
     """Count the oldest segments whose last append is older than a limit.
 
-    A segment from another machine may have a time in the future, which would keep everything
-    after it for ever. Such a time can't be right: it is replaced by the next segment's, which is
-    later than the true one.
-
     Args:
         segments: oldest first, the last one active.
         now_ms: the clock, in ms since 1970.
@@ -24,13 +20,9 @@ def expired_by_time(segments: tuple[SegmentInfo, ...], now_ms: int, time_ms: int
     """
     if time_ms is None:
         return 0
-    times = [segment.last_append_ms for segment in segments]
-    for index in range(len(times) - 2, -1, -1):
-        if times[index] > now_ms:
-            times[index] = times[index + 1]
     count = 0
-    for segment, last_append_ms in zip(segments, times, strict=True):
-        if now_ms - last_append_ms <= time_ms or _is_empty_active(segment):
+    for segment in segments:
+        if now_ms - segment.last_append_ms <= time_ms or _is_empty_active(segment):
             break
         count += 1
     return count
