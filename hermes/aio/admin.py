@@ -11,8 +11,6 @@ from hermes.protocol import (
     SettingDescription,
 )
 
-__all__ = ["AsyncAdministration"]
-
 
 class AsyncAdministration:
     """The part of an asynchronous consumer that operators use."""

@@ -14,8 +14,6 @@ from hermes.errors import (
 )
 from hermes.forks import FORKED, watch_forks
 
-__all__ = ["AsyncioConnection"]
-
 _SIZE: Final = struct.Struct(">i")
 # An answer's size prefix is only a claim: memory is taken as its bytes arrive, from this size on.
 _FIRST_READ_BYTES: Final = 1024 * 1024

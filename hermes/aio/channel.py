@@ -11,8 +11,6 @@ from hermes.client.conversations import BrokerVersions, Conversation, Exchange, 
 from hermes.errors import BrokerUnavailableError, HermesError, RemoteProtocolError
 from hermes.protocol import Buffer
 
-__all__ = ["AsyncChannel", "AsyncConnection"]
-
 R = TypeVar("R")
 
 

@@ -9,8 +9,6 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any, Protocol, TypeVar
 
-__all__ = ["AsyncioLoop", "EventLoop", "Signal"]
-
 R = TypeVar("R")
 
 

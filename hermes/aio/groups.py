@@ -20,8 +20,6 @@ from hermes.coordination.filters import TopicFilter
 from hermes.coordination.layout import BrokerPartition
 from hermes.errors import ClientError
 
-__all__ = ["AsyncRebalanceListener", "BaseConnector", "Connector", "Consumer", "MessageStream"]
-
 # How often a waiting stream checks whether its session lives; nothing notifies it.
 _LEASE_CHECK_SECONDS: Final = 0.1
 # After this many messages without waiting, other tasks of the loop run.

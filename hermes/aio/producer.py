@@ -22,8 +22,6 @@ from hermes.client.producer_config import ProducerConfig
 from hermes.client.sync_producer import SendResult
 from hermes.errors import ClientError
 
-__all__ = ["BaseAsyncProducer", "Producer"]
-
 R = TypeVar("R")
 
 

@@ -38,8 +38,6 @@ from hermes.protocol import (
     core,
 )
 
-__all__ = ["BaseConsumer", "ConsumerOptions", "SimpleConsumer"]
-
 
 class BaseConsumer(AsyncAdministration):
     """Reads partitions of one broker over any asynchronous connection.

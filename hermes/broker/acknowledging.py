@@ -20,8 +20,6 @@ from hermes.broker.flushing import FlushScheduler
 from hermes.protocol import ErrorCode, ProducedEntry, encode_acknowledged_produce_response
 from hermes.storage import Log
 
-__all__ = ["Appended", "respond_when_flushed"]
-
 
 @dataclass(frozen=True, slots=True)
 class Appended:

@@ -52,8 +52,6 @@ from hermes.protocol import (
     encode_error_response,
 )
 
-__all__ = ["Broker"]
-
 
 class Broker:
     """Decides what requests do.

@@ -19,8 +19,6 @@ from typing import Any, Protocol
 from twisted.internet import tcp
 from twisted.internet.interfaces import ITransport
 
-__all__ = ["Carrier", "CopyingCarrier", "SendfileCarrier", "carrier_for"]
-
 #: What one `CopyingCarrier` read takes from a file: bounds memory per connection.
 COPY_BYTES = 64 * 1024
 

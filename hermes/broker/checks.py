@@ -16,8 +16,6 @@ from hermes.interfaces import IRetentionPolicy
 from hermes.plugins import load_plugin
 from hermes.protocol import check_new_topic_name
 
-__all__ = ["check_ready_file", "check_startable", "retention_policy"]
-
 
 def check_startable(config: BrokerConfig) -> None:
     """Refuse a configuration with which no broker could start here.

@@ -10,8 +10,6 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-__all__ = ["BELIEVE_AFTER_SECONDS", "BelievedClock", "use_monotonic_clock"]
-
 #: A wall clock that jumped ahead is believed when that has lasted for this long.
 BELIEVE_AFTER_SECONDS: Final = 3600.0
 

@@ -50,8 +50,6 @@ from hermes.protocol import (
     RequestReceiver,
 )
 
-__all__ = ["MAX_UNANSWERED", "READ_AHEAD_BYTES", "BrokerConnection", "BrokerFactory"]
-
 #: How much of further requests is read while a response is outstanding.
 READ_AHEAD_BYTES = 64 * 1024
 

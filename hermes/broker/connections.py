@@ -16,8 +16,6 @@ from hermes.config import BrokerConfig
 from hermes.limited_log import LimitedLog
 from hermes.logs import ModuleLogger
 
-__all__ = ["Connection", "Connections"]
-
 
 class Connection(BudgetedConnection, Protocol):
     """A connection, as the table sees it."""

@@ -26,8 +26,6 @@ from hermes.listening import Address
 from hermes.logs import ModuleLogger
 from hermes.storage.layout import parse_partition_directory
 
-__all__ = ["Coordination"]
-
 
 class Coordination:
     """Starts and stops what `coordination` says. Lives in the reactor's thread.

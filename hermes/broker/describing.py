@@ -42,8 +42,6 @@ from hermes.protocol import (
 )
 from hermes.storage import Log
 
-__all__ = ["MAX_RESPONSE_BYTES", "Descriptions"]
-
 #: The largest response: half a million partitions, or sixty thousand topics of the longest names.
 MAX_RESPONSE_BYTES = 16 * 1024 * 1024
 

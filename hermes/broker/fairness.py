@@ -12,8 +12,6 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 
-__all__ = ["QUANTUM_BYTES", "QUANTUM_ENTRIES", "QUANTUM_SECONDS", "FairScheduler", "cooperatively"]
-
 #: The quantum in bytes: what one connection may send before others are served.
 QUANTUM_BYTES = 2 * 1024 * 1024
 

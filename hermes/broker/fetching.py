@@ -36,8 +36,6 @@ from hermes.protocol import (
 )
 from hermes.storage import LogSlice
 
-__all__ = ["MAX_WAIT_MS", "Fetches"]
-
 #: A fetch waits no longer than this: a peer that has gone may only be noticed afterwards.
 MAX_WAIT_MS = 5 * 60 * 1000
 

@@ -31,8 +31,6 @@ from hermes.logs import ModuleLogger
 from hermes.rate_limit import RateLimit
 from hermes.storage import Log
 
-__all__ = ["GROUP_WINDOW_SECONDS", "FlushPolicy", "FlushScheduler"]
-
 #: The least time between the starts of two flushes of one log that nobody waits for.
 GROUP_WINDOW_SECONDS = 0.003
 

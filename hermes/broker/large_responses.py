@@ -14,8 +14,6 @@ from typing import Any, Protocol
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.interfaces import IReactorTime
 
-__all__ = ["COUNTED_BYTES", "LEAST_READ_BYTES", "LargeResponses", "ResponseReader"]
-
 #: A response that holds less memory than this is not counted.
 COUNTED_BYTES = 16 * 1024
 

@@ -19,16 +19,6 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Protocol
 
-__all__ = [
-    "LEAST_PROGRESS_BYTES",
-    "LONGEST_WAITERS",
-    "OVER_BUDGET_READ_BYTES",
-    "READ_BYTES",
-    "SMALL_BYTES",
-    "BudgetedConnection",
-    "RequestMemory",
-]
-
 #: What one read of a socket asks for: fewer, larger chunks make fewer, larger appends.
 READ_BYTES = 128 * 1024
 

@@ -32,8 +32,6 @@ from hermes.protocol import (
 from hermes.quoting import printable, quoted
 from hermes.storage import Log
 
-__all__ = ["Lookups"]
-
 #: How many questions are looked up in worker threads at a time. A worker that computes holds the
 #: interpreter's lock, and the reactor waits for it: with eight at a time it would be left little.
 CONCURRENT_LOOKUPS = 2

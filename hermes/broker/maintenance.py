@@ -15,8 +15,6 @@ from hermes.interfaces import IRetentionPolicy
 from hermes.logs import ModuleLogger
 from hermes.storage import AppendAges, DataDirectory, Log, apply_retention
 
-__all__ = ["Maintenance"]
-
 
 class Maintenance:
     """The periodic passes over all logs; lives in the reactor's thread.

@@ -6,8 +6,6 @@ from twisted.web.resource import Resource
 
 from hermes.web import Root, write_json
 
-__all__ = ["add_resources"]
-
 
 def add_resources(root: Root) -> None:
     """Serve a broker's health.

@@ -14,16 +14,6 @@ from twisted.python.failure import Failure
 
 from hermes.broker.sends import FileSend
 
-__all__ = [
-    "CloseConnection",
-    "DeferredResponse",
-    "Outcome",
-    "Response",
-    "cancellable",
-    "settled",
-    "then",
-]
-
 #: Bytes, or a send that reads from segments; None where nothing is answered.
 Response: TypeAlias = bytes | FileSend | None
 

@@ -13,8 +13,6 @@ from typing import Any
 
 from twisted.internet.defer import Deferred
 
-__all__ = ["PROBE_STEP_BYTES", "WINDOW_BYTES", "PageCache"]
-
 #: Distance between two probes, twice the kernel's usual read-ahead: reads leave gaps of whole
 #: read-aheads, so a gap that falls between two probes costs one read of the disk at the most.
 PROBE_STEP_BYTES = 256 * 1024

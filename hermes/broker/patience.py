@@ -9,8 +9,6 @@ from twisted.python.failure import Failure
 
 from hermes.logs import ModuleLogger
 
-__all__ = ["Patience"]
-
 
 class _Wait:
     """One wait: for what ends it, or for a timer."""

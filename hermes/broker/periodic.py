@@ -9,8 +9,6 @@ from twisted.python.failure import Failure
 
 from hermes.logs import ModuleLogger
 
-__all__ = ["PeriodicTask"]
-
 
 class PeriodicTask:
     """Calls a function periodically; each pause begins when the call before has finished.

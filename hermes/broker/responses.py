@@ -19,8 +19,6 @@ from hermes.broker.large_responses import LargeResponses, ResponseReader
 from hermes.broker.pages import PageCache
 from hermes.broker.sends import FileSend
 
-__all__ = ["Responses", "Slot"]
-
 #: Small responses are collected up to this size before they are sent together.
 _COLLECT_BYTES = 32 * 1024
 

@@ -28,8 +28,6 @@ from hermes.protocol import (
 )
 from hermes.storage import LogSlice
 
-__all__ = ["FileSend", "MessageSetSend", "MultiMessageSetSend", "WaitingFetchSend"]
-
 #: The quantum in parts of a response: each costs a system call.
 QUANTUM_PARTS = 256
 

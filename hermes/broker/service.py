@@ -26,8 +26,6 @@ from hermes.quoting import printable
 if TYPE_CHECKING:
     from hermes.web import WebServer
 
-__all__ = ["BrokerService", "raise_descriptor_limit"]
-
 #: How much of the settings one line shows, in characters.
 _SETTINGS_LENGTH = 2000
 

@@ -45,8 +45,6 @@ from hermes.storage import DataDirectory, FileLayer, Log, LogSettings, OpenRepor
 if TYPE_CHECKING:
     from hermes.web import WebServer
 
-__all__ = ["ServingBroker"]
-
 #: Retention passes begin this long after the start, as in 0.7.
 FIRST_RETENTION_SECONDS = 60.0
 

@@ -20,8 +20,6 @@ from hermes.protocol import (
     check_plain_set,
 )
 
-__all__ = ["CheckResult", "SetChecker", "size_of"]
-
 #: Plain sets up to this size are checked in the reactor's thread: about 3 ms of CRCs.
 INLINE_PLAIN_BYTES = 1024 * 1024
 

@@ -17,8 +17,6 @@ from hermes.limited_log import LimitedLog
 from hermes.logs import ModuleLogger, RecentLines
 from hermes.storage import DataDirectory
 
-__all__ = ["Shared"]
-
 #: The share of `request_memory` that large responses under way may take.
 _LARGE_RESPONSES_SHARE = 0.5
 

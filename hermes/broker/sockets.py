@@ -10,8 +10,6 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from hermes.broker.carriers import Carrier
 from hermes.config import BrokerConfig
 
-__all__ = ["Lingering", "has_input", "set_options"]
-
 #: How often to check whether the peer has received everything.
 _CHECK_SECONDS = 0.02
 

@@ -27,8 +27,6 @@ from hermes.protocol import check_new_topic_name, check_topic_name
 from hermes.quoting import quoted
 from hermes.storage import DataDirectory, Log
 
-__all__ = ["TopicRegistry"]
-
 
 class TopicRegistry:
     """The topics of one broker; lives in the reactor's thread.

@@ -22,8 +22,6 @@ from twisted.internet.interfaces import IReactorTime
 from hermes.broker.fairness import FairScheduler, cooperatively
 from hermes.protocol import FetchRequest, WaitingFetchRequest, decode_request
 
-__all__ = ["WIDE_FETCHES", "WaitingFetches"]
-
 #: A fetch that waits for more partitions than this is answered early before others are.
 WIDE_FETCHES = 64
 

@@ -14,8 +14,6 @@ import click
 from hermes import __version__
 from hermes.cli import exits
 
-__all__ = ["main", "program"]
-
 # Name -> the command, in a module below hermes.cli; in the order of `hermes --help`.
 _COMMANDS: Final = {
     "produce": "produce.command",

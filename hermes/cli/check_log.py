@@ -12,8 +12,6 @@ from hermes.cli.terminal import format_bytes, progress, write_json, write_line
 from hermes.storage.inspection import Limits
 from hermes.storage.verification import DirectoryCheck, Finding, Totals, data_bytes
 
-__all__ = ["command"]
-
 _APPEND_CHECK_SECONDS = 0.05
 
 

@@ -13,8 +13,6 @@ from hermes.config.broker import BROKER_SETTINGS
 from hermes.config.properties import import_properties
 from hermes.errors import ConfigError
 
-__all__ = ["command"]
-
 
 @click.group("config")
 def command() -> None:

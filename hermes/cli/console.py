@@ -15,8 +15,6 @@ from hermes.errors import HermesError
 from hermes.listening import Listener
 from hermes.web import WebServer
 
-__all__ = ["command"]
-
 _LISTEN: Final = "tcp:8092:interface=127.0.0.1"
 _LEAST_CHARACTERS: Final = 8
 

@@ -33,8 +33,6 @@ from hermes.client.groups import Consumer, ConsumerConfig
 from hermes.errors import ClientError
 from hermes.protocol import Message
 
-__all__ = ["command"]
-
 # How long a broker is asked to wait for new messages; only the number of idle requests depends
 # on it, new messages are shown at once.
 _MAX_WAIT_MS: Final = 10_000

@@ -11,8 +11,6 @@ from hermes.coordination.embedded.snapshots import Condition, condition_of, rest
 from hermes.coordination.embedded.store import FILE_NAME
 from hermes.errors import StorageError
 
-__all__ = ["command"]
-
 _DIRECTORY = click.argument(
     "directory",
     metavar="LOG_DIR",

@@ -15,8 +15,6 @@ from hermes.protocol.expansion import Expansion
 from hermes.protocol.messages import CODEC_MASK
 from hermes.storage.inspection import BadRange, Limits, SegmentFile, StoredMessage
 
-__all__ = ["command"]
-
 # By the two bits of the attributes.
 _CODEC_NAMES = (*(codec.name.lower() for codec in Codec), "codec-3")
 

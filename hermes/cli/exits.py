@@ -11,18 +11,6 @@ import click
 from hermes.cli.terminal import note
 from hermes.errors import HermesError
 
-__all__ = [
-    "EXITS_EPILOG",
-    "EXIT_FAILURE",
-    "EXIT_INTERRUPTED",
-    "EXIT_OK",
-    "EXIT_USAGE",
-    "conclude",
-    "debugging",
-    "discard_stdout",
-    "fail_for",
-]
-
 EXIT_OK: Final = 0
 EXIT_FAILURE: Final = 1
 EXIT_USAGE: Final = 2

@@ -12,18 +12,6 @@ from hermes.cli.options import option_type
 from hermes.cli.reading import Chunk
 from hermes.cli.terminal import harmless
 
-__all__ = [
-    "DELIMITER",
-    "FORMAT_HELP",
-    "ConsumedMessage",
-    "MessageFormat",
-    "Renderer",
-    "choose_renderer",
-    "consumed_messages",
-    "json_line",
-    "payload_json",
-]
-
 
 class ConsumedMessage(NamedTuple):
     """A message and where it was found.

@@ -31,8 +31,6 @@ from hermes.errors import (
 from hermes.protocol import check_topic_name
 from hermes.quoting import quoted
 
-__all__ = ["export_offsets", "import_offsets", "verify_rebalance"]
-
 # A line of 0.7's tools: a path in ZooKeeper, a colon, and the offset.
 _LINE: Final = re.compile(r"/consumers/([^/]+)/offsets/([^/]+)/([^/:]+):([0-9]{1,19})", re.ASCII)
 _MAX_LINE_BYTES: Final = 64 * 1024

@@ -21,8 +21,6 @@ from hermes.coordination.group_state import (
 from hermes.coordination.layout import BrokerPartition
 from hermes.errors import HermesError
 
-__all__ = ["command"]
-
 # Up to this much of a partition is read to count its messages.
 _COUNTED_BYTES: Final = 1024 * 1024
 _COLUMNS: Final = ("topic", "partition", "offset", "end", "lag", "messages", "owner")

@@ -12,8 +12,6 @@ from typing import Protocol
 
 from hermes.errors import ClientError
 
-__all__ = ["ByteSource", "DescriptorSource", "LineBatch", "LineTooLongError", "read_batches"]
-
 _READ_BYTES = 256 * 1024
 
 

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from hermes.spark.load import LoadProgress, LoadResult
 
-__all__ = ["command"]
-
 
 @click.command("load", short_help="Copy what is new of topics to Parquet or Delta.")
 @click.option(

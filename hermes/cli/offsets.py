@@ -15,8 +15,6 @@ from hermes.cli.terminal import write_json, write_rows, write_table
 from hermes.cli.topic_source import OffsetRange, TopicSource
 from hermes.errors import ClientError
 
-__all__ = ["command"]
-
 
 @click.command("offsets", short_help="Show where reading can start.")
 @BROKER_OPTION

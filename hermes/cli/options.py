@@ -11,28 +11,6 @@ from hermes.config.units import parse_size
 from hermes.errors import InvalidTopicError
 from hermes.protocol import DEFAULT_MAX_EXPANDED_BYTES, RANDOM_PARTITION, Codec, check_topic_name
 
-__all__ = [
-    "BROKER_OPTION",
-    "JSON_OPTION",
-    "MAX_EXPANDED_OPTION",
-    "MAX_MESSAGE_OPTION",
-    "PARTITION_OPTION",
-    "QUIET_OPTION",
-    "SIZE",
-    "TIMEOUT_OPTION",
-    "TOPIC",
-    "TOPICS_ARGUMENT",
-    "YES_OPTION",
-    "BrokerAddress",
-    "acks_option",
-    "any_partition_option",
-    "broker_option",
-    "compress_option",
-    "option_type",
-    "topic_option",
-    "zookeeper_option",
-]
-
 _DEFAULT_PORT: Final = 9092
 _MAX_PARTITION: Final = 2**31 - 1  # what a request can hold
 

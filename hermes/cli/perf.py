@@ -30,8 +30,6 @@ from hermes.cli.topic_source import TopicSource
 from hermes.errors import ClientError
 from hermes.protocol import Codec
 
-__all__ = ["command"]
-
 _PERCENTILES: Final = (50.0, 95.0, 99.0, 99.9)
 
 

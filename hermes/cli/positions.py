@@ -16,8 +16,6 @@ from hermes.errors import InvalidMessageError
 from hermes.protocol import DEFAULT_MAX_EXPANDED_BYTES, Codec, Message
 from hermes.protocol.expansion import Expansion
 
-__all__ = ["Position", "find_position", "open_readers"]
-
 _FIRST_SPAN_BYTES: Final = 64 * 1024
 _ASSUMED_MESSAGE_BYTES: Final = 256
 _SPAN_GROWTH: Final = 4

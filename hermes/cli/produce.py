@@ -27,8 +27,6 @@ from hermes.cli.terminal import note, progress, status
 from hermes.errors import ClientError
 from hermes.protocol import RANDOM_PARTITION, Codec
 
-__all__ = ["command"]
-
 _BATCH_LINES: Final = 5000
 _BATCH_BYTES: Final = 512 * 1024
 _LINGER_SECONDS: Final = 0.005

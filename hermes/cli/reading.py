@@ -21,8 +21,6 @@ from hermes.errors import (
 )
 from hermes.protocol import AppendTimesRequest
 
-__all__ = ["Chunk", "PartitionReader", "read_partitions", "with_times"]
-
 _FETCH_BYTES: Final = 1024 * 1024
 _ROUND_BYTES: Final = 32 * 1024 * 1024
 _LEAST_FETCH_BYTES: Final = 16 * 1024

@@ -9,8 +9,6 @@ from hermes.cli.terminal import note, status
 from hermes.client.retries import is_retriable
 from hermes.errors import HermesError
 
-__all__ = ["Retrying"]
-
 _FIRST_PAUSE_SECONDS: Final = 0.1
 _LONGEST_PAUSE_SECONDS: Final = 5.0
 

@@ -21,8 +21,6 @@ from hermes.protocol import (
     encode_fitting,
 )
 
-__all__ = ["BatchSender", "choose_acks"]
-
 # What a broker of Kafka 0.7 accepts unless configured otherwise; it can't be asked.
 _KAFKA_MAX_MESSAGE_BYTES: Final = 1_000_000
 

@@ -14,8 +14,6 @@ from hermes.errors import HermesError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["require_spark", "spark_session"]
-
 
 @contextmanager
 def require_spark() -> Iterator[None]:

@@ -29,8 +29,6 @@ from hermes.client import SimpleConsumer
 from hermes.errors import ClientError
 from hermes.quoting import printable
 
-__all__ = ["command"]
-
 _MAX_WAIT_MS: Final = 10_000
 # Those that can be read on a dark and on a light background.
 _COLOURS: Final = ("cyan", "green", "magenta", "yellow", "blue", "red")

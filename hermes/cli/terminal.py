@@ -19,21 +19,6 @@ import click
 
 from hermes.quoting import printable
 
-__all__ = [
-    "confirm",
-    "format_bytes",
-    "format_time_ms",
-    "harmless",
-    "note",
-    "progress",
-    "status",
-    "write_deleted",
-    "write_json",
-    "write_line",
-    "write_rows",
-    "write_table",
-]
-
 
 def note(text: str, max_length: int | None = None) -> None:
     """Write something to stderr that the user must know.

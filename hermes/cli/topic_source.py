@@ -18,8 +18,6 @@ from hermes.protocol import (
     error_for,
 )
 
-__all__ = ["OffsetRange", "TopicSource"]
-
 _PROBED_AT_ONCE: Final = 64
 _ALL_SEGMENTS: Final = 1_000_000
 

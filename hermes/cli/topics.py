@@ -20,8 +20,6 @@ from hermes.client import SimpleConsumer
 from hermes.errors import ClientError
 from hermes.protocol import ErrorCode, MetadataRequest, TopicMetadata, error_for
 
-__all__ = ["command"]
-
 
 @click.group("topics", short_help="List, describe and delete topics.")
 def command() -> None:

@@ -17,14 +17,6 @@ from hermes.coordination.layout import BrokerNode, BrokerPartition, check_node_n
 from hermes.coordination.sessions import Session
 from hermes.errors import GroupActiveError, HermesError
 
-__all__ = [
-    "GROUP_ARGUMENT",
-    "Cluster",
-    "cluster_options",
-    "coordination_of",
-    "inactive_group",
-]
-
 
 class Cluster:
     """A session, and connections to the registered brokers, each made when it is first needed."""

@@ -24,8 +24,6 @@ from hermes.protocol import (
     decode_settings_response,
 )
 
-__all__ = ["Administration", "describe_partitions", "describe_settings", "recent_log_lines"]
-
 #: The most lines that a request can ask for; a broker keeps a thousand.
 MAX_LOG_LINES: Final = 32_767
 

@@ -8,8 +8,6 @@ from hermes.client.conversations import Conversation, Exchange, named
 from hermes.errors import ConfigError, RemoteProtocolError
 from hermes.protocol import AppendTimesAnswer, AppendTimesRequest, decode_append_times_response
 
-__all__ = ["AppendTime", "append_times"]
-
 
 class AppendTime(NamedTuple):
     """A stretch of a partition whose messages were appended at one time.

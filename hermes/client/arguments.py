@@ -14,22 +14,6 @@ from hermes.errors import ArgumentError, ConfigError
 from hermes.protocol import EARLIEST, LATEST, FetchRequest
 from hermes.quoting import quoted
 
-__all__ = [
-    "check_address",
-    "check_choice",
-    "check_fetch",
-    "check_fetches",
-    "check_instance",
-    "check_least",
-    "check_number",
-    "check_partition",
-    "check_seconds",
-    "check_time",
-    "check_topic",
-    "check_topics",
-    "seconds_of",
-]
-
 _LONGEST_QUOTE: Final = 60
 
 # What other systems call it.

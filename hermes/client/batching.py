@@ -14,15 +14,6 @@ from typing import Any, NamedTuple, TypeAlias
 from hermes.client.sync_producer import SendResult
 from hermes.errors import BrokerTimeoutError
 
-__all__ = [
-    "Batch",
-    "Outcome",
-    "ProducerData",
-    "SendHandle",
-    "message_count",
-]
-
-
 _log = logging.getLogger(__name__)
 
 

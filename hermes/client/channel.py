@@ -8,8 +8,6 @@ from hermes.client.connection import BrokerConnection
 from hermes.client.conversations import BrokerVersions, Conversation, Exchange, Pause, Step
 from hermes.errors import BrokerUnavailableError, ClientError, HermesError, RemoteProtocolError
 
-__all__ = ["Channel"]
-
 R = TypeVar("R")
 
 

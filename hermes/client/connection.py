@@ -28,8 +28,6 @@ from hermes.errors import (
 )
 from hermes.forks import FORKED, watch_forks
 
-__all__ = ["DEFAULT_MAX_RESPONSE_BYTES", "BrokerConnection"]
-
 DEFAULT_MAX_RESPONSE_BYTES: Final = 128 * 1024 * 1024
 
 _SIZE: Final = struct.Struct(">i")

@@ -44,22 +44,6 @@ from hermes.protocol import (
     decode_offsets_response,
 )
 
-__all__ = [
-    "KAFKA_07_REQUESTS",
-    "BrokerVersions",
-    "Conversation",
-    "Exchange",
-    "Pause",
-    "Step",
-    "barrier",
-    "boundary_before",
-    "coordination",
-    "delete_topic",
-    "metadata",
-    "named",
-    "offsets_before",
-]
-
 T = TypeVar("T")
 R = TypeVar("R")
 

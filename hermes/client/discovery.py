@@ -8,8 +8,6 @@ from hermes.coordination.cluster import NodeFaults, read_brokers, read_partition
 from hermes.coordination.sessions import Session
 from hermes.errors import BrokerUnavailableError, CoordinationError
 
-__all__ = ["ZooKeeperMetadata"]
-
 _log = logging.getLogger(__name__)
 
 

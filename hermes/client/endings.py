@@ -7,8 +7,6 @@ import time
 from contextlib import suppress
 from typing import Final
 
-__all__ = ["RetiredConnection", "closed_when_idle"]
-
 _NO_LINGER: Final = struct.pack("ii", 1, 0)
 _READ_BYTES: Final = 1024 * 1024
 # Of Linux' struct tcp_info: the state; and ms since data was sent, an acknowledgement was sent

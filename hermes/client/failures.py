@@ -13,8 +13,6 @@ from hermes.client.batching import Batch
 from hermes.errors import DeliveryError
 from hermes.rate_limit import RateLimit
 
-__all__ = ["Failures"]
-
 _log = logging.getLogger(__name__)
 
 

@@ -36,16 +36,6 @@ from hermes.protocol import (
 )
 from hermes.protocol.damage import next_good
 
-__all__ = [
-    "DEFAULT_MAX_FETCH_BYTES",
-    "FetchResult",
-    "FetchRules",
-    "fetch",
-    "multifetch",
-    "polling_fetch",
-    "waiting_fetch",
-]
-
 _T = TypeVar("_T")
 _R = TypeVar("_R", bound=tuple[Any, ...])
 

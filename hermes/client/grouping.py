@@ -16,8 +16,6 @@ from hermes.client.sync_producer import SendResult
 from hermes.errors import ClientError, HermesError
 from hermes.protocol import Codec, encode_fitting, encode_message_set
 
-__all__ = ["Delivery", "OutgoingSet", "SetRules"]
-
 # What a message takes in a set beside its payload.
 _OVERHEAD_BYTES: Final = 10
 

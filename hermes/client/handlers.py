@@ -19,8 +19,6 @@ from hermes.errors import ClientError, HermesError
 from hermes.plugins import plugin_name
 from hermes.quoting import quoted
 
-__all__ = ["Handlers", "Sent"]
-
 _log = logging.getLogger(__name__)
 
 

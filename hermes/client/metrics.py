@@ -3,8 +3,6 @@
 import threading
 from dataclasses import dataclass
 
-__all__ = ["ProducerCounters", "ProducerMetrics"]
-
 
 @dataclass(frozen=True, slots=True)
 class ProducerMetrics:

@@ -4,8 +4,6 @@ from typing import Any
 
 from hermes.errors import ArgumentError, EncodingError, HermesError, MessageTooLargeError
 
-__all__ = ["Payloads", "check_messages"]
-
 
 def check_messages(messages: Any) -> None:
     """Refuse a list without messages: nothing would be sent, so it could have no outcome."""

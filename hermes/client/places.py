@@ -5,15 +5,6 @@ from typing import Final, Literal, NamedTuple
 
 from hermes.protocol import EARLIEST, LATEST
 
-__all__ = [
-    "BEGINNING",
-    "END",
-    "Place",
-    "parse_reset_position",
-    "parse_start",
-    "parse_time_ms",
-]
-
 _MAX_INT64: Final = 2**63 - 1
 
 

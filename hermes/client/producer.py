@@ -37,8 +37,6 @@ from hermes.interfaces import ICallbackHandler, IEncoder, IEventHandler, IPartit
 from hermes.plugins.discovery import load_plugin, verify_plugin
 from hermes.protocol import check_topic_name
 
-__all__ = ["Producer"]
-
 _log = logging.getLogger(__name__)
 
 # The arguments of `SendingQueue.put`.

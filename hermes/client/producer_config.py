@@ -9,8 +9,6 @@ from hermes.errors import ConfigError
 from hermes.protocol import Acks, Codec
 from hermes.quoting import quoted
 
-__all__ = ["BrokerAddress", "ProducerConfig"]
-
 _ACKS: Final[Mapping[str, Acks | None]] = {
     "none": None,
     "written": Acks.WRITTEN,

@@ -15,8 +15,6 @@ from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
 from hermes.client.groups.config import ConsumerConfig
 from hermes.client.producer_config import ProducerConfig
 
-__all__ = ["reference"]
-
 _INTRODUCTION: Final = """\
 # Client settings
 

@@ -5,8 +5,6 @@ from hermes.client.simple_consumer import SimpleConsumer
 from hermes.errors import HermesError
 from hermes.protocol import EARLIEST, LATEST, BoundaryRequest
 
-__all__ = ["reset_offset"]
-
 
 def reset_offset(
     consumer: SimpleConsumer, topic: str, partition: int, stored: int | HermesError, place: Place

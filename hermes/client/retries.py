@@ -13,8 +13,6 @@ from hermes.errors import (
     CoordinationUnavailableError,
 )
 
-__all__ = ["Retries", "RetryRules", "is_retriable"]
-
 # Pauses double up to this, so that a broker that is back is found within about a second; a longer
 # first pause stays as it is.
 _LONGEST_PAUSE_SECONDS: Final = 1.0

@@ -23,15 +23,6 @@ from hermes.errors import (
 from hermes.protocol import ErrorCode, MetadataRequest, error_for
 from hermes.quoting import quoted
 
-__all__ = [
-    "BrokerListMetadata",
-    "Brokers",
-    "MetadataProvider",
-    "Router",
-    "Target",
-    "TopicPartitions",
-]
-
 _log = logging.getLogger(__name__)
 
 # How long messages without a key keep away from a broker that failed, and how long an incomplete

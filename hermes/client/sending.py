@@ -27,8 +27,6 @@ from hermes.errors import (
 from hermes.protocol import Acks, ProduceRequest
 from hermes.rate_limit import RateLimit
 
-__all__ = ["MAX_ACKNOWLEDGED_SET_BYTES", "MAX_SET_BYTES", "Sender"]
-
 _log = logging.getLogger(__name__)
 
 #: How large a set becomes that isn't answered: brokers take it in as it arrives.

@@ -17,8 +17,6 @@ from hermes.client.batching import Batch, SendHandle
 from hermes.client.producer_config import ProducerConfig
 from hermes.errors import BrokerTimeoutError, ClientError, QueueFullError
 
-__all__ = ["NoRoomNowError", "SendingQueue"]
-
 _log = logging.getLogger(__name__)
 
 

@@ -33,8 +33,6 @@ from hermes.protocol import (
     WaitingFetchRequest,
 )
 
-__all__ = ["SimpleConsumer"]
-
 
 class SimpleConsumer(Administration):
     """Reads partitions of one broker: Hermes or Kafka 0.7.

@@ -26,8 +26,6 @@ from hermes.protocol import (
     error_for,
 )
 
-__all__ = ["SendResult", "SyncProducer"]
-
 # The part of the client's own timeout that the broker gets, so that its answer "not flushed in
 # time" arrives before the client gives up.
 _BROKERS_SHARE: Final = 0.8

@@ -12,8 +12,6 @@ from hermes.errors import ConfigError
 if TYPE_CHECKING:
     from hermes.config.broker import BrokerConfig
 
-__all__ = ["check_contradictions"]
-
 #: All interfaces, as each address family writes it.
 _ANYWHERE = frozenset({"", "0.0.0.0", "::"})
 

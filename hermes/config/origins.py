@@ -10,8 +10,6 @@ from hermes.config.broker import BROKER_SETTINGS, BrokerConfig
 from hermes.config.setting import Setting
 from hermes.config.topic import DEFAULT_OF, TOPIC_SETTINGS
 
-__all__ = ["ALTERED", "DEFAULT", "FILE", "TOPIC_ENTRY", "OriginatedSetting", "settings_in_force"]
-
 DEFAULT: Final = "default"
 FILE: Final = "broker.yaml"
 TOPIC_ENTRY: Final = "broker.yaml, topics"

@@ -25,8 +25,6 @@ from hermes.console.asking import Answer, Ask, redirect
 from hermes.console.sources import Sources
 from hermes.errors import ConfigError
 
-__all__ = ["SESSION_COOKIE", "Access", "Password", "check_exposure", "hash_password"]
-
 SESSION_COOKIE: Final = "hermes_session"
 
 # scrypt's cost: 32 MiB and about a tenth of a second for each try.

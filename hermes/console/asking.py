@@ -6,16 +6,6 @@ from typing import Any, Final
 
 from hermes.errors import HermesError
 
-__all__ = [
-    "THEME_COOKIE",
-    "Answer",
-    "Ask",
-    "InputError",
-    "NoSuchPageError",
-    "Route",
-    "redirect",
-]
-
 THEME_COOKIE: Final = "hermes_theme"
 _MOST_TEXT: Final = 10_000
 _MOST_NUMBER: Final = 2**63 - 1

@@ -7,8 +7,6 @@ from typing import Final
 from hermes.console.rates import History
 from hermes.console.showing import ago
 
-__all__ = ["HEIGHT", "WIDTH", "Chart", "Mark", "draw"]
-
 WIDTH: Final = 600
 HEIGHT: Final = 120
 _MOST_SECONDS: Final = 300.0

@@ -19,8 +19,6 @@ from hermes.coordination.sessions import Session
 from hermes.errors import ClientError, CoordinationError, HermesError, InvalidNodeError
 from hermes.protocol import BrokerMetadata, MetadataRequest
 
-__all__ = ["Address", "BrokerState", "Cluster"]
-
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 

@@ -8,8 +8,6 @@ from hermes.console.overview import Concern, overview
 from hermes.console.sources import Sources
 from hermes.errors import HermesError
 
-__all__ = ["ROUTES"]
-
 
 def _overview(sources: Sources, ask: Ask) -> Answer:
     cluster = sources.sampler.view()

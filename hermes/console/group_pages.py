@@ -10,8 +10,6 @@ from hermes.console.groups import Change
 from hermes.console.sources import Sources
 from hermes.errors import HermesError
 
-__all__ = ["ROUTES"]
-
 _NAMED: Final = ("earliest", "latest")
 
 

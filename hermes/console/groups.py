@@ -28,18 +28,6 @@ from hermes.coordination.layout import BrokerPartition, Subscription, check_node
 from hermes.errors import ConfigError, GroupActiveError, HermesError
 from hermes.quoting import printable
 
-__all__ = [
-    "PAGE_ROWS",
-    "Change",
-    "GroupList",
-    "GroupReader",
-    "GroupRow",
-    "GroupView",
-    "LagRow",
-    "MemberRow",
-    "TopicLag",
-]
-
 PAGE_ROWS: Final = 50
 _MOST_HISTORIES: Final = 64
 # How long a look at the overview spends on looking for groups in trouble; it goes on next time.

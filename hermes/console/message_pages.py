@@ -15,8 +15,6 @@ from hermes.console.topics import PartitionRow, TopicView
 from hermes.console.values import FORMATS, ValueReader
 from hermes.protocol import Codec
 
-__all__ = ["ROUTES"]
-
 _COUNTS: Final = (20, 50, 100, 200, 500)
 _SCANS: Final = (1_000, 10_000, 100_000, 1_000_000)
 _ONE_CHARACTERS: Final = 1_000_000

@@ -27,19 +27,6 @@ from hermes.protocol import (
 )
 from hermes.protocol.expansion import Expansion
 
-__all__ = [
-    "STARTS",
-    "Damage",
-    "End",
-    "Found",
-    "PartitionSearch",
-    "Progress",
-    "Scanned",
-    "Search",
-    "Wanted",
-    "read_one",
-]
-
 STARTS: Final = ("last", "beginning", "offset", "time")
 
 _FETCH_BYTES: Final = 1024 * 1024

@@ -5,8 +5,6 @@ from typing import Final
 
 from hermes.console.sampling import ClusterView, TopicRow
 
-__all__ = ["Concern", "OverviewView", "overview"]
-
 _BUSIEST: Final = 8
 
 

@@ -26,8 +26,6 @@ from hermes.errors import (
     UnknownTopicError,
 )
 
-__all__ = ["Console"]
-
 _NAVIGATION: Final = (
     ("overview", "/", "Overview"),
     ("topics", "/topics", "Topics"),

@@ -8,8 +8,6 @@ from collections import deque
 from collections.abc import Hashable, Mapping
 from typing import Final
 
-__all__ = ["History", "Rates"]
-
 # Over how long a rate is taken: short enough to be of now, long enough not to jump.
 _WINDOW_SECONDS: Final = 10.0
 # A sample that is older says nothing about now.

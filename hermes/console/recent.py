@@ -5,8 +5,6 @@ import time
 from collections.abc import Callable, Hashable
 from typing import Any, Final, TypeVar
 
-__all__ = ["Recent"]
-
 _T = TypeVar("_T")
 _MOST_KEYS: Final = 256
 

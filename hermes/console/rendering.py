@@ -10,8 +10,6 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from hermes.console import charts, showing
 from hermes.quoting import printable
 
-__all__ = ["Renderer"]
-
 _PIECE_CHARACTERS: Final = 16 * 1024
 _PIECE_SECONDS: Final = 0.25
 

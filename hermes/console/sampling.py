@@ -12,8 +12,6 @@ from hermes.console.rates import History, Rates
 from hermes.console.recent import Recent
 from hermes.console.showing import bytes_text, rate_text
 
-__all__ = ["ClusterView", "Sampler", "TopicRow"]
-
 # An open page is to take no more than this part of one processor, broker and console together.
 _PART_OF_A_PROCESSOR: Final = 0.01
 _LEAST_MS: Final = 2_000

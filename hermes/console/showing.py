@@ -4,8 +4,6 @@ import math
 from datetime import UTC, datetime
 from typing import Final
 
-__all__ = ["ago", "bytes_text", "count_text", "percent", "rate_text", "time_text"]
-
 _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 _NO_VALUE: Final = "–"  # noqa: RUF001 - a dash in a table, not a minus
 

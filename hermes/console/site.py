@@ -20,8 +20,6 @@ from hermes.console.cluster import Cluster
 from hermes.console.pages import Console
 from hermes.web import ErrorPage, WebServer
 
-__all__ = ["ConsoleResource", "serve_console"]
-
 _THREADS: Final = 8
 _MOST_FIELDS: Final = 1000
 _FORM: Final = b"application/x-www-form-urlencoded"

@@ -11,8 +11,6 @@ from hermes.console.rendering import Renderer
 from hermes.console.sampling import Sampler
 from hermes.console.topics import TopicReader
 
-__all__ = ["Sources"]
-
 
 @dataclass(frozen=True, slots=True)
 class Sources:

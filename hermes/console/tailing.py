@@ -14,8 +14,6 @@ from hermes.console.topics import PartitionRow, TopicView
 from hermes.console.values import ValueReader
 from hermes.errors import HermesError
 
-__all__ = ["Tail", "format_places", "parse_places", "tail"]
-
 _MOST_MESSAGES: Final = 100
 # Of a partition; what is before that is skipped.
 _MOST_BYTES: Final = 64 * 1024

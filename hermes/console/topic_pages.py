@@ -8,8 +8,6 @@ from hermes.console.sources import Sources
 from hermes.console.topics import topic_list
 from hermes.errors import HermesError
 
-__all__ = ["ROUTES"]
-
 
 def _topics(sources: Sources, ask: Ask) -> Answer:
     view = sources.sampler.view()

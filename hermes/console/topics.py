@@ -14,16 +14,6 @@ from hermes.console.sampling import ClusterView, TopicRow
 from hermes.errors import HermesError
 from hermes.protocol import ErrorCode, PartitionMetadata, error_for
 
-__all__ = [
-    "PAGE_ROWS",
-    "SORTS",
-    "PartitionRow",
-    "TopicList",
-    "TopicReader",
-    "TopicView",
-    "topic_list",
-]
-
 PAGE_ROWS: Final = 50
 SORTS: Final = ("name", "partitions", "size", "rate")
 _MOST_RATES: Final = 64

@@ -16,8 +16,6 @@ from hermes.interfaces import IDecoder
 from hermes.plugins.discovery import load_plugin
 from hermes.quoting import printable
 
-__all__ = ["FORMATS", "LIST_CHARACTERS", "Shown", "ValueReader"]
-
 FORMATS: Final = ("auto", "text", "json", "hex", "msgpack", "avro")
 
 #: How much of a value is shown among others; its own page shows more.

@@ -11,8 +11,6 @@ from collections.abc import Callable, Iterable, Mapping
 from hermes.coordination.layout import BrokerPartition, Subscription
 from hermes.errors import ConfigError
 
-__all__ = ["Assignment", "assign", "assign_topic", "stream_ids"]
-
 #: Topic -> partition -> the stream that it belongs to, as `<consumer id>-<number>`.
 Assignment = dict[str, dict[BrokerPartition, str]]
 

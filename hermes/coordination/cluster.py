@@ -19,8 +19,6 @@ from hermes.coordination.layout import (
 from hermes.coordination.sessions import Session
 from hermes.errors import InvalidNodeError
 
-__all__ = ["NodeFaults", "OnFault", "read_brokers", "read_partition_counts", "read_topics"]
-
 #: Hears of a node that can't be understood, or must not be read.
 OnFault = Callable[[InvalidNodeError], object]
 

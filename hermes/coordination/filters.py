@@ -10,8 +10,6 @@ from hermes.coordination.regex import RegexTooCostlyError, compile_java
 from hermes.errors import ConfigError
 from hermes.quoting import quoted
 
-__all__ = ["Blacklist", "TopicFilter", "Whitelist"]
-
 
 class TopicFilter:
     """Chooses topics by a regular expression; see `Whitelist` and `Blacklist`.

@@ -21,8 +21,6 @@ from kazoo.protocol.connection import ConnectionHandler, RWServerAvailable
 
 from hermes.backoff import growing_pause
 
-__all__ = ["BoundedConnection", "BoundedHandler", "QuietLogger"]
-
 # Far above ZooKeeper's own limit of a megabyte, which lists of many children may pass.
 _MOST_ANSWERED_BYTES: Final = 16 * 1024 * 1024
 # ZooKeeper's default is to grant 40 s at most.

@@ -26,30 +26,6 @@ from hermes.coordination.filters import Blacklist, TopicFilter, Whitelist
 from hermes.errors import ConfigError, ConsumerIdError, InvalidNodeError
 from hermes.quoting import quoted
 
-__all__ = [
-    "BROKER_IDS",
-    "BROKER_TOPICS",
-    "CONSUMERS",
-    "BrokerNode",
-    "BrokerPartition",
-    "GroupPaths",
-    "Subscription",
-    "broker_path",
-    "check_node_name",
-    "format_broker",
-    "format_number",
-    "format_subscription",
-    "make_consumer_id",
-    "parse_broker",
-    "parse_broker_id",
-    "parse_number",
-    "parse_owner",
-    "parse_partition",
-    "parse_partition_count",
-    "parse_subscription",
-    "topic_path",
-]
-
 BROKER_IDS: Final = "/brokers/ids"
 BROKER_TOPICS: Final = "/brokers/topics"
 CONSUMERS: Final = "/consumers"

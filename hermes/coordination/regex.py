@@ -22,8 +22,6 @@ from hermes.coordination.regex_syntax import (
     parse_java,
 )
 
-__all__ = ["JavaPattern", "RegexTooCostlyError", "compile_java"]
-
 # Far above what people write. They bound memory and time, whatever a member registers.
 _MOST_STEPS: Final = 20_000
 _MOST_WORK: Final = 100_000

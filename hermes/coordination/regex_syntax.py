@@ -14,8 +14,6 @@ from collections.abc import Callable
 from string import ascii_letters, digits, hexdigits, punctuation
 from typing import Final, NamedTuple
 
-__all__ = ["At", "Choice", "Look", "Node", "Repeat", "Sequence", "Set", "Test", "parse_java"]
-
 Test = Callable[[str], bool]
 _WORD: Final = frozenset(ascii_letters + digits + "_")
 _SPACE: Final = frozenset(" \t\n\x0b\f\r")

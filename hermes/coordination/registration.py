@@ -33,8 +33,6 @@ from hermes.errors import (
 )
 from hermes.quoting import quoted
 
-__all__ = ["BrokerRegistration"]
-
 _log = logging.getLogger(__name__)
 
 _RETRY_SECONDS = 1.0

@@ -44,8 +44,6 @@ from hermes.errors import CoordinationError, CoordinationUnavailableError, Inval
 from hermes.forks import FORKED, watch_forks
 from hermes.quoting import quoted
 
-__all__ = ["Lease", "Node", "Session", "boot_seconds"]
-
 _log = logging.getLogger(__name__)
 
 # The part of the session's timeout that one may rely on after an answered request was sent. What

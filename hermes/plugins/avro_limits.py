@@ -9,8 +9,6 @@ before they are read. Knows Avro's binary encoding, from its specification, but 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-__all__ = ["MAX_DEPTH", "check_depth", "check_items", "check_nesting", "is_recursive"]
-
 #: How deep values may be nested in a recursive schema.
 MAX_DEPTH: Final = 200
 

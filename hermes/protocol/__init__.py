@@ -2,7 +2,8 @@
 
     messages, message_set   a message, a set of them; compression, expansion: compressed sets
     core, loops             what runs once per message: compiled (_core.c), or in Python
-    set_check, search       what a broker checks; resuming after damage
+    set_check               what a broker checks
+    damage, search          where the next valid message starts after a bad one
     requests, own_requests  0.7's requests and ours; decoding: bytes to either
     responses, error_codes  the responses, and the codes in them
     admin_requests, admin_responses

@@ -11,16 +11,6 @@ from typing import ClassVar, Final, Self
 from hermes.errors import RemoteProtocolError
 from hermes.protocol.wire import ByteReader, encode_string, own_frame, pack
 
-__all__ = [
-    "MAX_SETTINGS",
-    "AlterTopicRequest",
-    "CreateTopicRequest",
-    "DescribePartitionsRequest",
-    "DescribeSettingsRequest",
-    "RecentLogLinesRequest",
-    "ReloadConfigRequest",
-]
-
 #: The most settings that one request can give or reset; there are fewer.
 MAX_SETTINGS: Final = 64
 

@@ -10,22 +10,6 @@ from typing import NamedTuple
 from hermes.protocol.error_codes import ErrorCode, error_for
 from hermes.protocol.wire import Buffer, ByteReader, encode_string, frame, pack
 
-__all__ = [
-    "LogLine",
-    "LogLines",
-    "PartitionDescription",
-    "PartitionDescriptions",
-    "SettingDescription",
-    "decode_log_lines_response",
-    "decode_partitions_response",
-    "decode_refusable_response",
-    "decode_settings_response",
-    "encode_log_lines_response",
-    "encode_partitions_response",
-    "encode_refusal",
-    "encode_settings_response",
-]
-
 #: What a text of a response is cut to; no string of the wire is longer than 32,767 bytes.
 _MAX_TEXT_BYTES = 4000
 

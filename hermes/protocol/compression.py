@@ -20,9 +20,6 @@ import cramjam
 from hermes.errors import ExpandedTooLargeError, InvalidMessageError
 from hermes.protocol.wire import Buffer
 
-__all__ = ["MIN_CHARGE_BYTES", "Budget", "Codec", "compress", "decompress", "expand"]
-
-
 #: The least that anything expanded is charged, as if it had yielded this many bytes: each gzip
 #: member, each snappy block, and so each compressed message. Expanding one is about as much work
 #: as checking the tiny messages that fit into as many bytes. What clients write is far larger.

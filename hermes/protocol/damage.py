@@ -27,8 +27,6 @@ from hermes.protocol.messages import HEADER_BYTES, SIZE
 from hermes.protocol.search import find_after_damaged_length, find_valid_message
 from hermes.protocol.wire import Buffer
 
-__all__ = ["Source", "next_good", "next_valid", "resume_after", "resume_beyond", "valid_length"]
-
 _SIZE_BYTES: Final = SIZE.size
 _MAGICS: Final = range(len(HEADER_BYTES))
 _SIZE_AND_MAGIC_BYTES: Final = _SIZE_BYTES + 1

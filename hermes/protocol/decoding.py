@@ -37,16 +37,6 @@ from hermes.protocol.requests import (
 )
 from hermes.protocol.wire import Buffer, ByteReader
 
-__all__ = [
-    "LONG_ENTRIES",
-    "SLICE_ENTRIES",
-    "LongProduce",
-    "LongRequest",
-    "Request",
-    "decode_request",
-    "long_request",
-]
-
 #: A request with more entries than this is long. Decoded, an entry takes some 500 bytes, and
 #: thousands of connections may each have sent such a request.
 LONG_ENTRIES: Final = 64

@@ -32,8 +32,6 @@ from hermes.errors import (
     WrongPartitionError,
 )
 
-__all__ = ["ErrorCode", "code_for", "error_for"]
-
 
 class ErrorCode(IntEnum):
     """The int16 that says how a request ended."""

@@ -14,8 +14,6 @@ from hermes.protocol.compression import Budget, Codec, expand
 from hermes.protocol.messages import SIZE, Message, decode_message
 from hermes.protocol.wire import Buffer
 
-__all__ = ["DEFAULT_MAX_EXPANDED_BYTES", "MAX_NESTING", "Expansion"]
-
 #: What a compressed set may expand to unless the caller says otherwise.
 DEFAULT_MAX_EXPANDED_BYTES: Final = 64 * 1024 * 1024
 

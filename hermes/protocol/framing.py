@@ -13,8 +13,6 @@ from hermes.errors import RemoteProtocolError
 from hermes.protocol.messages import SIZE
 from hermes.protocol.wire import Buffer
 
-__all__ = ["Frames"]
-
 # Gathered frames up to this size are made bytes, which are faster to slice than a memoryview.
 _COPY_BYTES: Final = 128 * 1024
 

@@ -23,8 +23,6 @@ from hermes.protocol.messages import (
 )
 from hermes.protocol.wire import Buffer
 
-__all__ = ["MessageAndOffset", "MessageSet"]
-
 _R = TypeVar("_R", bound=tuple[Any, ...])
 
 MessageAndOffset: TypeAlias = tuple[Message, int]

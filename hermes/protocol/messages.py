@@ -20,19 +20,6 @@ from hermes.protocol import core
 from hermes.protocol.compression import Codec, compress
 from hermes.protocol.wire import Buffer
 
-__all__ = [
-    "CODEC_MASK",
-    "HEADER_BYTES",
-    "MAGIC0",
-    "MAGIC1",
-    "SIZE",
-    "Message",
-    "decode_message",
-    "encode_fitting",
-    "encode_message",
-    "encode_message_set",
-]
-
 #: The bits of the attributes that hold the codec.
 CODEC_MASK: Final = 0x03
 #: How long a message's header is, after the int32 length, by magic.

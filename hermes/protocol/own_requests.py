@@ -13,19 +13,6 @@ from typing import ClassVar, Final, Self
 from hermes.protocol.requests import FetchRequest, ProduceRequest, counted
 from hermes.protocol.wire import ByteReader, encode_string, frame, own_frame, pack
 
-__all__ = [
-    "REQUEST_VERSIONS",
-    "AcknowledgedProduceRequest",
-    "Acks",
-    "AppendTimesRequest",
-    "BoundaryRequest",
-    "CoordinationRequest",
-    "DeleteTopicRequest",
-    "MetadataRequest",
-    "UnsupportedRequest",
-    "WaitingFetchRequest",
-]
-
 #: Every request type that is supported, with its highest version.
 REQUEST_VERSIONS: Final[tuple[tuple[int, int], ...]] = (
     *((request_type, 0) for request_type in range(5)),

@@ -29,8 +29,6 @@ from hermes.protocol.messages import SIZE
 from hermes.protocol.requests import ProduceRequest
 from hermes.protocol.wire import Buffer, ByteReader
 
-__all__ = ["ProduceRun", "RequestReceiver", "ResponseReceiver"]
-
 _PRODUCE_TYPE: Final = bytes(2)
 _TOPIC_LENGTH: Final = struct.Struct(">h")
 

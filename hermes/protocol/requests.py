@@ -17,17 +17,6 @@ from typing import ClassVar, Final, Self
 from hermes.errors import RemoteProtocolError
 from hermes.protocol.wire import Buffer, ByteReader, encode_string, frame, pack
 
-__all__ = [
-    "EARLIEST",
-    "LATEST",
-    "RANDOM_PARTITION",
-    "FetchRequest",
-    "MultiFetchRequest",
-    "MultiProduceRequest",
-    "OffsetsRequest",
-    "ProduceRequest",
-]
-
 #: The partition of a produce that lets the broker choose one at random.
 RANDOM_PARTITION: Final = -1
 

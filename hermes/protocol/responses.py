@@ -14,41 +14,6 @@ from typing import NamedTuple
 from hermes.protocol.error_codes import ErrorCode, error_for
 from hermes.protocol.wire import Buffer, ByteReader, encode_string, frame, pack
 
-__all__ = [
-    "AppendRun",
-    "AppendTimesAnswer",
-    "BrokerMetadata",
-    "FetchedEntry",
-    "PartitionMetadata",
-    "ProducedEntry",
-    "TopicMetadata",
-    "WaitingFetchedEntry",
-    "decode_acknowledged_produce_response",
-    "decode_append_times_response",
-    "decode_boundary_response",
-    "decode_coordination_response",
-    "decode_error_response",
-    "decode_fetch_response",
-    "decode_metadata_response",
-    "decode_multifetch_response",
-    "decode_offsets_response",
-    "decode_waiting_fetch_response",
-    "encode_acknowledged_produce_response",
-    "encode_append_times_response",
-    "encode_boundary_response",
-    "encode_coordination_response",
-    "encode_error_response",
-    "encode_metadata_response",
-    "encode_offsets_response",
-    "encode_partitions_metadata",
-    "encode_topic_metadata",
-    "fetch_response_header",
-    "metadata_response_header",
-    "multifetch_response_header",
-    "waiting_fetch_entry_header",
-    "waiting_fetch_response_header",
-]
-
 _UNKNOWN_TIME = -1
 
 #: Of an entry of an acknowledged produce: partition, error, offset.

@@ -14,8 +14,6 @@ from zlib import crc32
 from hermes.protocol.messages import CODEC_MASK, HEADER_BYTES, MAGIC0, MAGIC1, SIZE
 from hermes.protocol.wire import Buffer
 
-__all__ = ["find_after_damaged_length", "find_valid_message"]
-
 # What a search may spend on CRCs of false candidates, in bytes: initially, and more for each byte
 # searched. Only data made for the purpose comes near it.
 _FIRST_CREDIT_BYTES: Final = 64 * 1024 * 1024

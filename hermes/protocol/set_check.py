@@ -19,8 +19,6 @@ from hermes.protocol.messages import (
 )
 from hermes.protocol.wire import Buffer
 
-__all__ = ["SetCheck", "check_message_set", "check_plain_set"]
-
 
 class SetCheck(NamedTuple):
     """The result of checking a message set that may be appended.

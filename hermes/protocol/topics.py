@@ -10,8 +10,6 @@ from typing import Final
 from hermes.errors import InvalidTopicError
 from hermes.quoting import quoted
 
-__all__ = ["check_new_topic_name", "check_topic_name"]
-
 _ILLEGAL: Final = re.compile(r"[/\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff]")
 # ZooKeeper's paths are checked by UTF-16 unit and refuse surrogates.
 _REFUSED_BY_ZOOKEEPER: Final = re.compile(r"[\U00010000-\U0010ffff]")

@@ -9,8 +9,6 @@ from typing import Final, TypeAlias
 from hermes.errors import LocalProtocolError, RemoteProtocolError
 from hermes.quoting import quoted
 
-__all__ = ["Buffer", "ByteReader", "encode_string", "frame", "own_frame", "pack"]
-
 #: What bytes may come in. A memoryview keeps the whole object beneath it alive.
 Buffer: TypeAlias = bytes | bytearray | memoryview
 

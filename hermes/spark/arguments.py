@@ -16,18 +16,6 @@ from pyspark.sql.types import DataType, TimestampNTZType, TimestampType
 from hermes.config.units import parse_duration
 from hermes.errors import ConfigError
 
-__all__ = [
-    "Duration",
-    "as_interval",
-    "as_ms",
-    "column_type",
-    "named",
-    "require_columns",
-    "require_new",
-    "require_time",
-    "unguessable_name",
-]
-
 #: `30s`, `10m`, `1h30m`, `7d`; Spark's `10 minutes`; or a timedelta.
 Duration = str | timedelta
 

@@ -34,8 +34,6 @@ from hermes.protocol import BoundaryRequest, MetadataRequest
 from hermes.spark.offsets import Offsets, TopicPartition
 from hermes.spark.options import ClusterAddress, Retries
 
-__all__ = ["Cluster"]
-
 T = TypeVar("T")
 
 _log = logging.getLogger(__name__)

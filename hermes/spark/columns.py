@@ -32,15 +32,6 @@ from hermes.protocol.loops import PLAIN
 from hermes.protocol.messages import SIZE
 from hermes.spark.offsets import TopicPartition
 
-__all__ = [
-    "MAX_BATCH_BYTES",
-    "SCHEMA",
-    "Batch",
-    "arrow_schema",
-    "record_batches",
-    "spark_schema",
-]
-
 #: The columns of `spark.read.format("hermes")`.
 SCHEMA: Final = (
     StructType()

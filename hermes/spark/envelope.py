@@ -26,8 +26,6 @@ from pyspark.sql.types import BinaryType
 
 from hermes.spark.arguments import column_type, named, require_new
 
-__all__ = ["MAGIC", "add_ids", "split_id"]
-
 #: What an envelope begins with; the last byte is the version.
 MAGIC: Final = b"\xc1Hermes\x01"
 

@@ -21,8 +21,6 @@ from typing import Final
 
 from hermes.errors import LoadTargetError
 
-__all__ = ["Files", "above", "is_address", "local_path", "publish", "sync_all"]
-
 _FILE_URL: Final = re.compile("file:/(//|/localhost/)?(?!/)")
 
 # How file systems say that they have no hard links.

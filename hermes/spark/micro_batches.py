@@ -43,8 +43,6 @@ from hermes.spark.planning import (
 )
 from hermes.spark.reading import ReadRange, data_lost, read_range
 
-__all__ = ["StreamReader"]
-
 _log = logging.getLogger(__name__)
 
 

@@ -15,18 +15,6 @@ from hermes.coordination.layout import BrokerPartition, parse_partition
 from hermes.errors import InvalidNodeError
 from hermes.quoting import quoted
 
-__all__ = [
-    "EARLIEST_OFFSET",
-    "LATEST_OFFSET",
-    "Offsets",
-    "TopicPartition",
-    "format_offsets",
-    "nested",
-    "parse_offsets",
-    "parse_partitions",
-    "unnested",
-]
-
 #: Instead of an offset: the earliest one.
 EARLIEST_OFFSET: Final = -2
 #: Instead of an offset: the end.

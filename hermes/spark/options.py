@@ -18,22 +18,6 @@ from hermes.coordination.regex import JavaPattern, compile_java
 from hermes.errors import ConfigError
 from hermes.spark.offsets import Offsets, TopicPartition, parse_offsets, parse_partitions
 
-__all__ = [
-    "ADDRESS_OPTIONS",
-    "SOURCE_OPTIONS",
-    "ClusterAddress",
-    "Option",
-    "Retries",
-    "Selection",
-    "SourceOptions",
-    "StartingPoint",
-    "address_of",
-    "byte_count",
-    "parse_flag",
-    "parse_options",
-    "whole_number",
-]
-
 Use: TypeAlias = Literal["batch", "stream", "sink"]
 
 StartingPoint: TypeAlias = Literal["earliest", "latest"] | Offsets

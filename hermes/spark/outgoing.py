@@ -35,8 +35,6 @@ from hermes.protocol import check_topic_name
 from hermes.spark.envelope import add_ids
 from hermes.spark.sink_options import SinkOptions
 
-__all__ = ["Outgoing", "OutgoingRows"]
-
 _TEXT: Final = (StringType,)
 _BYTES: Final = (StringType, BinaryType)
 _KEYS: Final = (StringType, BinaryType, ByteType, ShortType, IntegerType, LongType)

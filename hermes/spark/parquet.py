@@ -14,8 +14,6 @@ from pyspark.sql import functions as sf
 
 from hermes.errors import LoadError
 
-__all__ = ["DataFile", "check_rows", "data_files", "write_parquet"]
-
 # Spark reports what it has counted through a queue of events, and drops some when that is full.
 _COUNT_SECONDS: Final = 60
 # What Spark writes for null as the name of a folder.

@@ -15,18 +15,6 @@ from hermes.spark.offsets import EARLIEST_OFFSET, LATEST_OFFSET, Offsets, TopicP
 from hermes.spark.options import Selection, SourceOptions, StartingPoint
 from hermes.spark.reading import ReadRange, data_lost
 
-__all__ = [
-    "capped",
-    "check_available",
-    "check_planned",
-    "cuts",
-    "ending_offsets",
-    "plan",
-    "present_partitions",
-    "selected_partitions",
-    "starting_offsets",
-]
-
 _log = logging.getLogger(__name__)
 
 

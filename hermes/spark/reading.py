@@ -38,8 +38,6 @@ from hermes.spark.columns import Batch, arrow_schema, record_batches
 from hermes.spark.offsets import TopicPartition
 from hermes.spark.options import Retries, SourceOptions
 
-__all__ = ["FETCH_BYTES", "ReadRange", "data_lost", "read_range"]
-
 _log = logging.getLogger(__name__)
 
 #: How much is fetched, and so becomes a batch, at once: what a core's cache still holds.

@@ -30,15 +30,6 @@ from hermes.spark.options import Retries
 from hermes.spark.outgoing import Outgoing, OutgoingRows
 from hermes.spark.sink_options import SinkOptions
 
-__all__ = [
-    "BatchWriter",
-    "Sent",
-    "StreamWriter",
-    "find_brokers",
-    "producer_config",
-    "send_rows",
-]
-
 _log = logging.getLogger(__name__)
 
 #: Where each broker of the list is, by id: (host, port). Empty when ZooKeeper knows.

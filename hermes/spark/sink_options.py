@@ -23,8 +23,6 @@ from hermes.spark.options import (
     whole_number,
 )
 
-__all__ = ["SINK_OPTIONS", "SinkOptions", "refuse_overwriting"]
-
 _SINK: Final[tuple[Use, ...]] = ("sink",)
 
 

@@ -27,8 +27,6 @@ from hermes.spark.reading import ReadRange, read_range
 from hermes.spark.sink import BatchWriter, StreamWriter
 from hermes.spark.sink_options import SinkOptions, refuse_overwriting
 
-__all__ = ["BatchReader", "HermesDataSource"]
-
 
 class HermesDataSource(DataSource):
     """What Spark knows as the format "hermes".

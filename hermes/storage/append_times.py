@@ -22,8 +22,6 @@ from hermes.protocol import AppendRun
 from hermes.storage.index_entries import IndexEntry, IndexReader
 from hermes.storage.segment import LogView
 
-__all__ = ["MAX_RUNS", "append_runs", "believed_ms"]
-
 #: How many runs are found at once: 64 KiB on the wire.
 MAX_RUNS = 4096
 #: How many segments are looked at at once.

@@ -16,8 +16,6 @@ from bisect import bisect_right
 from collections.abc import Callable
 from threading import Lock
 
-__all__ = ["Boundaries"]
-
 
 class Boundaries:
     """The message boundaries of one segment that searches have found so far.

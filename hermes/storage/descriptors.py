@@ -25,8 +25,6 @@ from typing import TypeVar
 from hermes.errors import StorageError
 from hermes.storage.files import FileLayer, Identity, identity, is_no_descriptor
 
-__all__ = ["CachedFile", "DescriptorCache", "LogSlice", "SegmentRetiredError"]
-
 _Result = TypeVar("_Result")
 
 

@@ -38,8 +38,6 @@ from hermes.storage.log import Log
 from hermes.storage.recovery import RecoveryReport
 from hermes.storage.settings import LogSettings
 
-__all__ = ["DataDirectory", "OpenReport"]
-
 
 @dataclass(frozen=True, slots=True)
 class OpenReport:

@@ -18,20 +18,6 @@ from stat import S_ISREG
 
 from hermes.errors import DiskFullError, StorageError
 
-__all__ = [
-    "IOV_MAX",
-    "Buffer",
-    "FileLayer",
-    "Identity",
-    "exists",
-    "identity",
-    "is_no_descriptor",
-    "is_no_room",
-    "read_exactly",
-    "storage_error",
-    "write_all",
-]
-
 #: What `pwritev` takes: anything that exposes contiguous bytes.
 Buffer = bytes | bytearray | memoryview
 

@@ -21,15 +21,6 @@ from zlib import crc32
 
 from hermes.storage.files import FileLayer, read_exactly
 
-__all__ = [
-    "ENTRY_BYTES",
-    "IndexEntry",
-    "IndexReader",
-    "decode_entry",
-    "encode_entry",
-    "unreadable_is_empty",
-]
-
 #: The size of an entry.
 ENTRY_BYTES = 24
 

@@ -26,15 +26,6 @@ from hermes.storage.index_entries import ENTRY_BYTES, IndexEntry, decode_entry
 from hermes.storage.kafka_0_7 import SegmentReader
 from hermes.storage.time_index import SYNC_EVERY_BYTES, TAIL_BYTES
 
-__all__ = [
-    "BadRange",
-    "IndexFault",
-    "Limits",
-    "SegmentFile",
-    "StoredMessage",
-    "index_faults",
-]
-
 _WINDOW_BYTES: Final = 1024 * 1024
 _SIZE: Final = struct.Struct(">i")
 _CRC: Final = struct.Struct(">I")

@@ -21,15 +21,6 @@ from hermes.storage.files import FileLayer, read_exactly
 from hermes.storage.log_format import LogFormat, NamedSegment, OpenSegment, ScanReport
 from hermes.storage.time_index import TimeIndex
 
-__all__ = [
-    "KAFKA_0_7",
-    "NOTE_EVERY_BYTES",
-    "SEGMENT_SUFFIX",
-    "Kafka07Format",
-    "SegmentReader",
-    "scan_messages",
-]
-
 #: What Kafka 0.7 calls its segments.
 SEGMENT_SUFFIX = ".kafka"
 

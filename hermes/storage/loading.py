@@ -25,8 +25,6 @@ from hermes.storage.segment_files import (
     remove_segment,
 )
 
-__all__ = ["Arrangement", "LoadedLog", "arrange", "load"]
-
 _E = TypeVar("_E", bound=Extent)
 
 

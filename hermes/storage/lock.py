@@ -12,8 +12,6 @@ from hermes.errors import DataDirectoryLockedError
 from hermes.storage.files import FileLayer
 from hermes.storage.layout import LOCK_NAME
 
-__all__ = ["DirectoryLock"]
-
 
 class DirectoryLock:
     """Holds a directory for this process, from `DirectoryLock(path)` to `release`.

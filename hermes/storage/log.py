@@ -65,8 +65,6 @@ from hermes.storage.segment_files import find_again
 from hermes.storage.settings import LogSettings
 from hermes.storage.tail import Tail
 
-__all__ = ["Log"]
-
 #: How often segments are looked at again when one was renamed or deleted at that moment.
 _LOOKS = 10
 

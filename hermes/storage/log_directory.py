@@ -18,8 +18,6 @@ from hermes.storage.files import FileLayer, Identity, identity
 from hermes.storage.segment import INDEX_SUFFIX, Segment, parse_segment_name
 from hermes.storage.segment_files import remove_segment
 
-__all__ = ["LogDirectory"]
-
 
 class LogDirectory:
     """A partition's directory; all calls block, and belong into worker threads (but for `check`).

@@ -13,8 +13,6 @@ from typing import NamedTuple, Protocol
 from hermes.storage.files import FileLayer
 from hermes.storage.time_index import TimeIndex
 
-__all__ = ["LogFormat", "NamedSegment", "OpenSegment", "ScanReport"]
-
 
 class NamedSegment(Protocol):
     """What a format needs to know of a `hermes.storage.segment.Segment`."""

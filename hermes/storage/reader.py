@@ -27,8 +27,6 @@ from hermes.storage.log_format import LogFormat, OpenSegment
 from hermes.storage.segment import LogView, Segment
 from hermes.storage.time_index import TimeIndex
 
-__all__ = ["EARLIEST_TIME", "LATEST_TIME", "LogReader"]
-
 #: Instead of a time: the visible end and all segment starts.
 LATEST_TIME = -1
 #: Instead of a time: the earliest offset only.

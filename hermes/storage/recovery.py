@@ -29,8 +29,6 @@ from hermes.storage.segment_files import (
 )
 from hermes.storage.settings import LogSettings
 
-__all__ = ["RecoveryReport", "TailRecovery", "scan"]
-
 _COPY_BYTES = 1024 * 1024
 
 

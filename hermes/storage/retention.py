@@ -20,8 +20,6 @@ from hermes.quoting import quoted
 from hermes.storage.append_times import believed_ms
 from hermes.storage.log import Log
 
-__all__ = ["AppendAges", "apply_retention"]
-
 
 class AppendAges:
     """How long one log's segments have been as they are, on a monotonic clock.

@@ -16,16 +16,6 @@ from hermes.storage.files import FileLayer, identity
 from hermes.storage.log_format import ScanReport
 from hermes.storage.segment import UNFLUSHED_SUFFIX, LogView, Segment
 
-__all__ = [
-    "Extent",
-    "LoadingSegment",
-    "count_contiguous",
-    "finalize_names",
-    "find_again",
-    "remove_segment",
-    "with_torn_index",
-]
-
 _E = TypeVar("_E", bound="Extent")
 
 _LOST = (

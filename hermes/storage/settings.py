@@ -5,8 +5,6 @@ Retention and flushing are decided above storage, so their settings are there to
 
 from dataclasses import dataclass
 
-__all__ = ["LogSettings"]
-
 
 @dataclass(frozen=True, slots=True)
 class LogSettings:

@@ -20,8 +20,6 @@ from hermes.storage.log_format import LogFormat
 from hermes.storage.segment import UNFLUSHED_SUFFIX, LogView, Segment
 from hermes.storage.settings import LogSettings
 
-__all__ = ["FlushWork", "Tail"]
-
 #: How many entries wait for a flush at most; beyond it every second one is dropped, which makes
 #: the index coarser and never wrong.
 MAX_PENDING_ENTRIES = 4096

@@ -37,8 +37,6 @@ from hermes.storage.index_entries import (
     unreadable_is_empty,
 )
 
-__all__ = ["SYNC_EVERY_BYTES", "TAIL_BYTES", "TimeIndex"]
-
 #: How many bytes before end_offset an entry's tail_crc covers, at most.
 TAIL_BYTES = 64
 

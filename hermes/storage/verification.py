@@ -40,8 +40,6 @@ from hermes.storage.segment import (
 from hermes.storage.segment_files import with_torn_index
 from hermes.storage.time_index import TimeIndex
 
-__all__ = ["DirectoryCheck", "Finding", "Totals", "data_bytes"]
-
 _OWN_FILES: Final = (CLEAN_SHUTDOWN_MARKER, *OWN_FILES)
 _UNRECOGNIZED: Final = "not a file of Hermes or Kafka; left alone"
 _NOT_REGULAR: Final = "is not a regular file (links are not followed)"

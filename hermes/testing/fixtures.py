@@ -7,8 +7,6 @@ import pytest
 
 from hermes.testing import RunningBroker, running_broker
 
-__all__ = ["hermes_broker", "hermes_broker_settings"]
-
 
 @pytest.fixture
 def hermes_broker_settings() -> Mapping[str, Any]:

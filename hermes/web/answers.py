@@ -18,8 +18,6 @@ from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET
 from zope.interface import implementer
 
-__all__ = ["ErrorPage", "respond_later", "stream", "write_json", "write_text"]
-
 #: How long one turn of a streamed response may keep the reactor, unless one chunk takes longer.
 TURN_SECONDS = 0.004
 

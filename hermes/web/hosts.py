@@ -8,8 +8,6 @@ import re
 from collections.abc import Iterable
 from ipaddress import ip_address
 
-__all__ = ["AcceptedHosts"]
-
 _HOST = re.compile(r"(?:\[(?P<six>[0-9a-f:.]+)\]|(?P<name>[a-z0-9._-]+))(?::[0-9]{1,5})?")
 
 

@@ -9,8 +9,6 @@ from hermes.listening import Address, Listener
 from hermes.web.hosts import AcceptedHosts
 from hermes.web.site import Root, Site
 
-__all__ = ["WebServer"]
-
 #: How long a stop lets responses under way leave.
 _LEAVE_SECONDS = 1.0
 

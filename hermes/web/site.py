@@ -18,8 +18,6 @@ from hermes.logs import ModuleLogger
 from hermes.web.answers import ErrorPage
 from hermes.web.hosts import AcceptedHosts
 
-__all__ = ["CONTENT_SECURITY_POLICY", "Root", "Site"]
-
 #: Nothing but what this site serves itself, and no inline script or style.
 CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "

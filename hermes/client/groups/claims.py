@@ -23,8 +23,6 @@ from hermes.coordination.layout import BrokerPartition
 from hermes.coordination.sessions import Lease
 from hermes.protocol import MessageSet
 
-__all__ = ["Claim", "StreamMessage"]
-
 # How many messages make a run. Few enough for the garbage collector not to start because of them.
 _RUN_MESSAGES: Final = 256
 

@@ -8,8 +8,6 @@ from hermes.client.arguments import check_choice, check_least, seconds_of
 from hermes.coordination.layout import check_node_name
 from hermes.errors import ConfigError
 
-__all__ = ["ConsumerConfig"]
-
 _DURATIONS = (
     "auto_commit_interval",
     "connect_timeout",

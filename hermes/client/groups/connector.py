@@ -21,8 +21,6 @@ from hermes.plugins.discovery import load_plugin, verify_plugin
 from hermes.protocol import check_topic_name
 from hermes.quoting import quoted
 
-__all__ = ["Connector", "Consumer", "RebalanceListener"]
-
 
 class RebalanceListener(Protocol):
     """Is notified of rebalances, in a thread of the connector's; must not take long."""

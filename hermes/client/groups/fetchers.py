@@ -27,8 +27,6 @@ from hermes.errors import (
 )
 from hermes.protocol import EARLIEST, LATEST, FetchRequest
 
-__all__ = ["BrokerFetcher"]
-
 _log = logging.getLogger(__name__)
 
 # How long a fetch may wait for new messages of some partitions while others have no room.

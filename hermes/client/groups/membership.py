@@ -59,8 +59,6 @@ from hermes.errors import (
 )
 from hermes.quoting import quoted
 
-__all__ = ["Membership"]
-
 _log = logging.getLogger(__name__)
 
 #: Called with the partitions that are about to be released, or were taken.

@@ -23,8 +23,6 @@ from hermes.coordination.layout import BrokerPartition, GroupPaths, format_numbe
 from hermes.coordination.sessions import Node, Session
 from hermes.errors import CoordinationUnavailableError, InvalidNodeError
 
-__all__ = ["Ownership"]
-
 _log = logging.getLogger(__name__)
 
 _OWNER_VERSION = 1

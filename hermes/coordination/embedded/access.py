@@ -19,8 +19,6 @@ from hermes.coordination.embedded.errors import RequestRefusedError, ZooKeeperCo
 from hermes.coordination.embedded.limits import MAX_ACL_ENTRIES
 from hermes.coordination.embedded.records import Acl, Identity, Permission
 
-__all__ = ["authenticate", "check_permission", "expand_acl", "hide_digests", "is_permitted"]
-
 _Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 _LONGEST_NETWORK = len("ffff:ffff:ffff:ffff:ffff:ffff:255.255.255.255/128")

@@ -7,15 +7,6 @@ from typing import NamedTuple, TypeAlias
 
 from hermes.coordination.embedded.records import Acl
 
-__all__ = [
-    "Change",
-    "ChildrenChanged",
-    "NodeDeleted",
-    "NodeWritten",
-    "SessionClosed",
-    "SessionOpened",
-]
-
 
 class NodeWritten(NamedTuple):
     """A node was created or its data or ACL set; its values now, as `ZNode` names them."""

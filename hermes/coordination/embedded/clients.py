@@ -18,8 +18,6 @@ from hermes.coordination.embedded.words import ClientReport, Report, Statistics
 from hermes.limited_log import LimitedLog
 from hermes.logs import ModuleLogger
 
-__all__ = ["Client", "Clients", "Holdings", "RoundRobin"]
-
 _ROUND_SECONDS: Final = 0.01
 
 

@@ -20,8 +20,6 @@ from hermes.coordination.embedded.changes import Change, NodeWritten
 from hermes.coordination.embedded.limits import ITEM_BYTES
 from hermes.logs import ModuleLogger
 
-__all__ = ["CommitQueue"]
-
 
 class CommitQueue:
     """Writes changes in batches and holds back what depends on them; lives in the reactor's thread.

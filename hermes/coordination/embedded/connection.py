@@ -32,8 +32,6 @@ from hermes.coordination.embedded.words import ClientReport, Statistics, word_re
 from hermes.errors import RemoteProtocolError
 from hermes.logs import ModuleLogger
 
-__all__ = ["CoordinationConnection", "CoordinationFactory"]
-
 # A client is served for this long, or this many of its requests, before the next one is.
 _QUANTUM_SECONDS: Final = 0.0005
 _QUANTUM_REQUESTS: Final = 32

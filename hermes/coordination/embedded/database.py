@@ -31,20 +31,6 @@ from hermes.coordination.embedded.changes import (
 from hermes.coordination.embedded.errors import DamagedError
 from hermes.coordination.embedded.records import Acl, Identity
 
-__all__ = [
-    "FORMAT",
-    "Stored",
-    "apply_changes",
-    "check",
-    "connect",
-    "create_private",
-    "publish",
-    "read",
-    "read_format_1",
-    "transaction",
-    "write_new",
-]
-
 #: Which tables there are; in the header of the file.
 FORMAT: Final = 2
 

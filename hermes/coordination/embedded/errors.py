@@ -7,8 +7,6 @@ from enum import IntEnum
 
 from hermes.errors import HermesError, StorageError
 
-__all__ = ["DamagedError", "OutOfServiceError", "RequestRefusedError", "ZooKeeperCode"]
-
 
 class ZooKeeperCode(IntEnum):
     """What stands in a encode_response's header, and in the results of a transaction."""

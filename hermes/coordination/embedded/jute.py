@@ -14,8 +14,6 @@ from typing import Final, TypeVar
 from hermes.errors import RemoteProtocolError
 from hermes.protocol.wire import ByteReader
 
-__all__ = ["NULL", "JuteReader", "encode_buffer", "encode_string", "encode_vector"]
-
 _INT: Final = struct.Struct(">i")
 
 #: A buffer, string or vector that is Java's null.

@@ -27,8 +27,6 @@ from hermes.coordination.embedded.store import Store
 from hermes.errors import StorageError
 from hermes.logs import ModuleLogger
 
-__all__ = ["Keeper"]
-
 #: How often the file is checked to be in its place.
 CHECK_SECONDS: Final = 5.0
 

@@ -6,27 +6,6 @@ docs/coordination.md has the same list for those who run a broker.
 
 from typing import Final
 
-__all__ = [
-    "ITEM_BYTES",
-    "LIGHT_BYTES",
-    "MAX_ACL_ENTRIES",
-    "MAX_CHILDREN_BYTES",
-    "MAX_CREDENTIAL_BYTES",
-    "MAX_HELD_BYTES",
-    "MAX_IDENTITIES",
-    "MAX_OPERATIONS",
-    "MAX_OWED",
-    "MAX_OWED_BYTES",
-    "MAX_SESSIONS",
-    "MAX_TREE_BYTES",
-    "MAX_UNCOMMITTED_BYTES",
-    "MAX_WATCHES_SET",
-    "MAX_WATCH_BYTES",
-    "MAX_WATCH_BYTES_PER_CLIENT",
-    "PATIENCE_SECONDS",
-    "SMALL_BYTES",
-]
-
 _KIB: Final = 1024
 _MIB: Final = 1024 * _KIB
 

@@ -58,8 +58,6 @@ from hermes.coordination.embedded.watches import Watches
 from hermes.coordination.embedded.words import ClientReport
 from hermes.limited_log import LimitedLog
 
-__all__ = ["Peer", "RequestProcessor", "ServerState"]
-
 _PASSWORD_BYTES: Final = 16
 
 

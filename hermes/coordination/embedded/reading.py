@@ -20,8 +20,6 @@ from hermes.coordination.embedded.requests import (
 from hermes.coordination.embedded.tree import DataTree
 from hermes.coordination.embedded.watches import Watches, WatchTable
 
-__all__ = ["ReadRequest", "missed_events", "serve_read"]
-
 #: What `serve_read` serves.
 ReadRequest: TypeAlias = (
     ExistsRequest | GetDataRequest | GetChildrenRequest | GetAclRequest | SyncRequest

@@ -12,8 +12,6 @@ from typing import Final, NamedTuple
 from hermes.coordination.embedded.requests import ConnectRequest, decode_connect
 from hermes.protocol.framing import Frames
 
-__all__ = ["MAX_FRAME_BYTES", "WORDS", "ClientReceiver", "Word"]
-
 #: ZooKeeper's `jute.maxbuffer`: no frame may be longer, whatever it holds.
 MAX_FRAME_BYTES: Final = 0xFFFFF
 

@@ -14,8 +14,6 @@ from typing import Final, NamedTuple
 
 from hermes.coordination.embedded.jute import JuteReader, encode_string
 
-__all__ = ["OPEN_ACL", "READ_ACL", "Acl", "EventType", "Identity", "Permission", "Stat"]
-
 _INT: Final = struct.Struct(">i")
 _STAT: Final = struct.Struct(">qqqqiiiqiiq")
 

@@ -34,31 +34,6 @@ from hermes.coordination.embedded.limits import (
 from hermes.coordination.embedded.records import Acl
 from hermes.errors import RemoteProtocolError
 
-__all__ = [
-    "KNOWN_TYPES",
-    "AuthRequest",
-    "CheckRequest",
-    "CloseRequest",
-    "ConnectRequest",
-    "CreateRequest",
-    "DeleteRequest",
-    "ExistsRequest",
-    "GetAclRequest",
-    "GetChildrenRequest",
-    "GetDataRequest",
-    "MultiRequest",
-    "OpCode",
-    "Operation",
-    "PingRequest",
-    "Request",
-    "SetAclRequest",
-    "SetDataRequest",
-    "SetWatchesRequest",
-    "SyncRequest",
-    "decode_connect",
-    "decode_request",
-]
-
 
 class OpCode(IntEnum):
     """The types of requests that are served; -1 stands for an error in a transaction's results."""

@@ -19,14 +19,6 @@ from hermes.coordination.embedded.records import EventType
 from hermes.coordination.embedded.requests import OpCode
 from hermes.protocol.wire import frame
 
-__all__ = [
-    "encode_connect_response",
-    "encode_event",
-    "encode_failed_results",
-    "encode_response",
-    "encode_results",
-]
-
 _CONNECT: Final = struct.Struct(">iiq")
 _HEADER: Final = struct.Struct(">iqi")
 _EVENT: Final = struct.Struct(">ii")

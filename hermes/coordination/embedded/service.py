@@ -30,8 +30,6 @@ from hermes.coordination.embedded.tree import DataTree
 from hermes.errors import HermesError
 from hermes.listening import Address, Listener
 
-__all__ = ["DEFAULT_LISTEN", "EmbeddedCoordination"]
-
 #: ZooKeeper's port, for this machine only.
 DEFAULT_LISTEN: Final = "tcp:2181:interface=127.0.0.1"
 

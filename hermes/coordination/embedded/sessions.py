@@ -24,8 +24,6 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
 from hermes.coordination.embedded.changes import SessionOpened
 
-__all__ = ["LATE_SECONDS", "ExpiryTimer", "ServerSession", "SessionTable"]
-
 #: A timer that fires later than this proves that the process did not run.
 LATE_SECONDS: Final = 1.0
 

@@ -36,8 +36,6 @@ from hermes.coordination.embedded.database import (
 from hermes.coordination.embedded.errors import DamagedError, OutOfServiceError
 from hermes.errors import StorageError
 
-__all__ = ["BESIDE", "FILE_NAME", "Store", "snapshot_path"]
-
 #: The file's name in a broker's log_dir: a file, since Kafka 0.7 dies on strange directories.
 FILE_NAME: Final = ".hermes_coordination"
 

@@ -34,8 +34,6 @@ from hermes.coordination.embedded.tree import (
     parent_path,
 )
 
-__all__ = ["NodeEvent", "Transaction"]
-
 _EPHEMERAL = 1
 _SEQUENTIAL = 2
 _LAST_FLAGS = 6  # containers and nodes with a time to live are known to ZooKeeper, but not served

@@ -27,18 +27,6 @@ from hermes.coordination.embedded.records import (
     Stat,
 )
 
-__all__ = [
-    "PERMANENT",
-    "DataTree",
-    "ZNode",
-    "acl_weight",
-    "check_path",
-    "child_name",
-    "data_weight",
-    "node_bytes",
-    "parent_path",
-]
-
 ROOT: Final = "/"
 
 # Surrogates and what follows up to U+F8FF are not characters to ZooKeeper; nor is a path above

@@ -16,8 +16,6 @@ from hermes.coordination.embedded.limits import MAX_WATCH_BYTES, MAX_WATCH_BYTES
 from hermes.coordination.embedded.records import EventType
 from hermes.coordination.embedded.tree import parent_path
 
-__all__ = ["WatchTable", "Watches", "watch_bytes"]
-
 _WATCH_BYTES = 300  # in three dictionaries
 
 _Watcher = TypeVar("_Watcher", bound=Hashable)

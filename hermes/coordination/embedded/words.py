@@ -13,8 +13,6 @@ from typing import Final
 
 from hermes._version import __version__
 
-__all__ = ["VERSION", "ClientReport", "Report", "Statistics", "word_response"]
-
 _NOT_SERVING: Final = "This ZooKeeper instance is not currently serving requests\n"
 _OUT_OF_SERVICE: Final = {"ruok": "imok", "isro": "null"}  # the process is well, the state is not
 

@@ -9,8 +9,6 @@ from zope.interface import implementer
 from hermes.errors import ConfigError
 from hermes.interfaces import ICallbackHandler
 
-__all__ = ["LogFailures"]
-
 
 @implementer(ICallbackHandler)
 class LogFailures:

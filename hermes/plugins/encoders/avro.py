@@ -22,8 +22,6 @@ from hermes.errors import ConfigError, EncodingError
 from hermes.interfaces import IDecoder, IEncoder
 from hermes.plugins.avro_limits import check_depth, check_items, check_nesting, is_recursive
 
-__all__ = ["AvroEncoder"]
-
 _FRAME: Final = struct.Struct(">bi")
 
 

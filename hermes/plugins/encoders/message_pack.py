@@ -8,8 +8,6 @@ from zope.interface import implementer
 from hermes.errors import EncodingError
 from hermes.interfaces import IDecoder, IEncoder
 
-__all__ = ["MessagePackEncoder"]
-
 
 @implementer(IEncoder, IDecoder)
 class MessagePackEncoder:

@@ -8,8 +8,6 @@ from zope.interface import implementer
 from hermes.errors import ConfigError, EncodingError
 from hermes.interfaces import IDecoder, IEncoder
 
-__all__ = ["BytesEncoder", "JsonEncoder", "StringEncoder"]
-
 
 @implementer(IEncoder, IDecoder)
 class BytesEncoder:

@@ -14,8 +14,6 @@ from zope.interface import implementer
 from hermes.errors import LocalProtocolError
 from hermes.interfaces import IPartitioner
 
-__all__ = ["ConsistentPartitioner"]
-
 _MASK = 0xFFFFFFFFFFFFFFFF
 
 

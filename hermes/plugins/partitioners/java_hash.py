@@ -15,8 +15,6 @@ from zope.interface import implementer
 from hermes.errors import LocalProtocolError
 from hermes.interfaces import IPartitioner
 
-__all__ = ["JavaHashPartitioner", "java_hash"]
-
 
 def java_hash(key: Any) -> int:
     """Compute Java's `hashCode` of the same key.

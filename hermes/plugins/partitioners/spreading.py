@@ -13,8 +13,6 @@ from hermes.errors import ConfigError
 from hermes.interfaces import IPartitioner
 from hermes.plugins.partitioners.java_hash import JavaHashPartitioner
 
-__all__ = ["RandomPartitioner", "RoundRobinPartitioner", "StickyPartitioner"]
-
 
 @implementer(IPartitioner)
 class RandomPartitioner:

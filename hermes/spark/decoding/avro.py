@@ -22,8 +22,6 @@ from hermes.spark.decoding.dead_letters import (
     with_outcome,
 )
 
-__all__ = ["decode_avro", "decode_framed_avro"]
-
 
 def decode_avro(
     df: DataFrame,

@@ -36,8 +36,6 @@ from pyspark.sql.pandas.types import to_arrow_type
 from hermes.errors import ConfigError
 from hermes.plugins.avro_limits import check_items
 
-__all__ = ["AvroFormat", "decode_batch", "schema_text", "to_arrow", "to_spark"]
-
 _PRIMITIVE: Final[Mapping[str, spark.DataType]] = {
     "boolean": spark.BooleanType(),
     "int": spark.IntegerType(),

@@ -30,22 +30,6 @@ from pyspark.sql.types import (
 from hermes.errors import ConfigError
 from hermes.spark.arguments import column_type, named, require_new
 
-__all__ = [
-    "DEAD_LETTER",
-    "DECODED",
-    "NULL_VALUE",
-    "DecodingCounts",
-    "Fault",
-    "bytes_of",
-    "check_columns",
-    "count_dead_letters",
-    "faults",
-    "first_reason",
-    "read_counts",
-    "split_dead_letters",
-    "with_outcome",
-]
-
 #: The names of the two columns unless others are asked for.
 DECODED: Final = "decoded"
 DEAD_LETTER: Final = "dead_letter"

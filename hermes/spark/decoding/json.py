@@ -33,8 +33,6 @@ from hermes.spark.decoding.dead_letters import (
     with_outcome,
 )
 
-__all__ = ["decode_json", "struct_schema"]
-
 # Strict JSON; what Spark would allow unless told otherwise.
 _STRICT: Final = {
     "mode": "PERMISSIVE",

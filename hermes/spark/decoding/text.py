@@ -39,8 +39,6 @@ from hermes.spark.decoding.dead_letters import (
 )
 from hermes.spark.decoding.json import struct_schema
 
-__all__ = ["decode_pattern", "decode_text"]
-
 _SIMPLE: Final = (BooleanType, DateType, NumericType, StringType, TimestampNTZType, TimestampType)
 
 # What opens a capturing group, after what only looks like one: quoted, escaped, in a class, `(?:`.

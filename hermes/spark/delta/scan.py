@@ -20,8 +20,6 @@ from hermes.errors import LoadTargetError
 from hermes.spark.delta.table import DeltaTable, open_table, table_files
 from hermes.spark.files import local_path
 
-__all__ = ["DeltaSource", "read_delta"]
-
 # What a table may require of its readers; other features mark rows as deleted, or rename columns.
 _UNDERSTOOD: Final = {"timestampNtz"}
 

@@ -36,8 +36,6 @@ from hermes.spark.delta.table import (
 from hermes.spark.files import above, is_address, local_path, sync_all
 from hermes.spark.parquet import check_rows, data_files, write_parquet
 
-__all__ = ["write_stream_to_delta"]
-
 # Types whose values are the same text as the name of Spark's folder and as Delta's partition value.
 _FOLDER_TYPES: Final = (StringType, DateType, IntegerType, LongType, ShortType)
 _START_SECONDS: Final = 600

@@ -18,8 +18,6 @@ from hermes.spark.load.records import Committed, Manifest, Plan, Ranges
 from hermes.spark.load.target import LoadTarget
 from hermes.spark.parquet import check_rows, data_files
 
-__all__ = ["LoadResult", "Planner", "Writer", "run_load"]
-
 #: Makes the next plan from how far the target has come; None when there is nothing new.
 Planner: TypeAlias = Callable[[Committed], Plan | None]
 

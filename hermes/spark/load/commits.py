@@ -10,8 +10,6 @@ from hermes.spark.files import publish
 from hermes.spark.load.records import Committed, Manifest
 from hermes.spark.load.target import ATTEMPT, LoadTarget, numbered
 
-__all__ = ["Commits", "ManifestCommits", "open_commits"]
-
 
 class Commits(Protocol):
     """The committed loads of a target."""

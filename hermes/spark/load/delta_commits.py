@@ -17,8 +17,6 @@ from hermes.spark.load.tasks import FOLDERS, loaded_schema
 from hermes.spark.offsets import unnested
 from hermes.spark.parquet import data_files
 
-__all__ = ["DeltaCommits"]
-
 _APP_ID: Final = "hermes load"
 _KEY: Final = "hermes.load"
 

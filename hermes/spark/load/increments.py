@@ -23,8 +23,6 @@ from hermes.spark.options import SourceOptions
 from hermes.spark.planning import check_available, selected_partitions
 from hermes.spark.reading import data_lost
 
-__all__ = ["make_plan"]
-
 _log = logging.getLogger(__name__)
 
 

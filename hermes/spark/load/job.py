@@ -28,8 +28,6 @@ from hermes.spark.load.tasks import FOLDERS, PLAN_OPTION, TASK_BYTES_OPTION, Loa
 from hermes.spark.options import SOURCE_OPTIONS, SourceOptions, parse_options
 from hermes.spark.parquet import write_parquet
 
-__all__ = ["LOAD_OPTIONS", "LoadProgress", "failure_text", "load", "parse_load_options"]
-
 _OPTION_NAMES: Final = (
     "hermes.bootstrap.servers",
     "hermes.zookeeper",

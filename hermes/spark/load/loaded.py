@@ -16,8 +16,6 @@ from hermes.spark.load.commits import open_commits
 from hermes.spark.load.target import LoadTarget, numbered
 from hermes.spark.load.tasks import loaded_schema
 
-__all__ = ["CleanUp", "clean_up", "read_loaded"]
-
 
 @dataclass(frozen=True, slots=True)
 class CleanUp:

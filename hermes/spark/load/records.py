@@ -33,18 +33,6 @@ from hermes.errors import LoadTargetError
 from hermes.quoting import printable, quoted
 from hermes.spark.offsets import Offsets, TopicPartition, nested, unnested
 
-__all__ = [
-    "Committed",
-    "Granularity",
-    "Manifest",
-    "Piece",
-    "Plan",
-    "Ranges",
-    "parse_document",
-    "period_at",
-    "period_length_ms",
-]
-
 Granularity: TypeAlias = Literal["day", "hour"]
 
 Ranges: TypeAlias = dict[TopicPartition, tuple[int, int]]

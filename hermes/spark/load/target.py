@@ -21,8 +21,6 @@ from hermes.errors import ConfigError, LoadTargetError
 from hermes.spark.files import Files, above, publish
 from hermes.spark.load.records import Granularity, Plan, parse_document
 
-__all__ = ["ATTEMPT", "LoadTarget", "SinkName", "TargetSettings", "numbered"]
-
 SinkName: TypeAlias = Literal["parquet", "delta"]
 
 _FORMAT: Final = "hermes load target"

@@ -25,16 +25,6 @@ from hermes.spark.options import SourceOptions
 from hermes.spark.planning import check_available, check_planned, cuts
 from hermes.spark.reading import ReadRange, read_range
 
-__all__ = [
-    "FOLDERS",
-    "PLAN_OPTION",
-    "TASK_BYTES_OPTION",
-    "LoadSource",
-    "LoadTask",
-    "loaded_schema",
-    "tasks",
-]
-
 PLAN_OPTION: Final = "plan"
 TASK_BYTES_OPTION: Final = "taskBytes"
 
