@@ -32,6 +32,7 @@ ROOMS = {
     "protocol": "errors quoting",
     "storage": "errors interfaces plugins protocol quoting",
     "web": "errors limited_log listening logs quoting rate_limit",
+    "backup": "errors quoting storage",
     "coordination": "_version backoff config errors forks limited_log listening logs protocol "
     "quoting",
     "broker": "_version config coordination errors interfaces limited_log listening logs plugins "
@@ -43,8 +44,8 @@ ROOMS = {
     "console": "__init__ client coordination errors interfaces plugins protocol quoting web",
     "tap": "broker config console errors logs web",
     "testing": "broker config errors",
-    "cli": "__init__ backoff broker client config console coordination errors interfaces listening "
-    "plugins protocol quoting spark storage web",
+    "cli": "__init__ backoff backup broker client config console coordination errors interfaces "
+    "listening plugins protocol quoting spark storage web",
     "__init__": "_version client errors",
 }
 

@@ -30,6 +30,8 @@ _COMMANDS: Final = {
     "load": "load.command",
     "dump-log": "dump_log.command",
     "check-log": "check_log.command",
+    "backup": "backup.command",
+    "restore": "restore.command",
     "config": "config.command",
     "perf": "perf.command",
 }

@@ -29,6 +29,7 @@ from hermes.storage.layout import (
     CLEAN_SHUTDOWN_MARKER,
     LARGEST_PARTITION,
     OWN_FILES,
+    RESTORE_MARKER,
     TopicPartition,
     list_partitions,
     partition_directory,
@@ -243,6 +244,10 @@ class DataDirectory:
     def _open(self, now_ms: int, workers: Executor | None) -> OpenReport:
         self._opened_ms = now_ms
         partitions, strange = list_partitions(self.path, self._files)
+        if RESTORE_MARKER in strange:
+            raise StorageError(
+                f"{self.path} holds a restore that was not finished: delete it, and restore again"
+            )
         was_clean = CLEAN_SHUTDOWN_MARKER in strange and self._is_file(CLEAN_SHUTDOWN_MARKER)
         if was_clean:
             strange.remove(CLEAN_SHUTDOWN_MARKER)

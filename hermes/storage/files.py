@@ -57,6 +57,9 @@ class FileLayer:
     unlink = staticmethod(os.unlink)
     rmdir = staticmethod(os.rmdir)
     mkdir = staticmethod(os.mkdir)
+    link = staticmethod(os.link)
+    fchmod = staticmethod(os.fchmod)
+    utime = staticmethod(os.utime)
 
     def open_new(self, path: str) -> int:
         """Create a file that must not exist yet and open it for reading and writing.

@@ -3,6 +3,7 @@
     <log_dir>/<topic>-<partition>/   a partition; the topic is the part before the last `-`
     <log_dir>/.kafka_cleanshutdown   empty; there while no broker runs and the last one stopped well
     <log_dir>/.hermes_lock           the lock of the process that runs
+    <log_dir>/.hermes_restoring      there while a backup is being restored, or if that has failed
 
 Layout: Kafka 0.7, which ignores other plain files. `hermes.storage.segment` describes the names in
 a partition's directory.
@@ -22,6 +23,7 @@ __all__ = [
     "LARGEST_PARTITION",
     "LOCK_NAME",
     "OWN_FILES",
+    "RESTORE_MARKER",
     "TopicPartition",
     "list_partitions",
     "parse_partition_directory",
@@ -37,6 +39,9 @@ OWN_FILES = (".hermes_lock", ".hermes_coordination")
 
 #: The file that `hermes.storage.lock` locks.
 LOCK_NAME = ".hermes_lock"
+
+#: Beside this file no broker starts: a restore of a backup was not finished.
+RESTORE_MARKER = ".hermes_restoring"
 
 #: A larger number is not a partition's: it is the date or the time in `backup-1763715600`.
 LARGEST_PARTITION = 100_000

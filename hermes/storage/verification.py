@@ -25,6 +25,7 @@ from hermes.storage.inspection import BadRange, Limits, SegmentFile, StoredMessa
 from hermes.storage.layout import (
     CLEAN_SHUTDOWN_MARKER,
     OWN_FILES,
+    RESTORE_MARKER,
     list_partitions,
     partition_directory,
 )
@@ -142,6 +143,8 @@ class DirectoryCheck:
             path = self._root / name
             if path.is_dir():
                 yield self._notice(path, f"{_directory_fault(name)}; left alone")
+            elif name == RESTORE_MARKER:
+                yield self._problem(path, "a restore was not finished: restore again elsewhere")
             elif not name.startswith(_OWN_FILES) and os.path.lexists(path):
                 yield self._notice(path, _UNRECOGNIZED)
 

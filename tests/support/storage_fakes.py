@@ -27,6 +27,7 @@ OPERATIONS = (
     "unlink",
     "rmdir",
     "mkdir",
+    "link",
     "open_new",
     "open_append",
     "open_read",
@@ -246,6 +247,8 @@ class ForgetfulFiles(WatchedFiles):
         elif name in ("unlink", "rmdir"):
             self._change(first, _Change(first, None))
             del self._names[first]
+        elif name == "link":
+            self._add(arguments[1], self._names[first])
         elif name == "rename":
             inode = self._names.pop(first)
             self._names[arguments[1]] = inode

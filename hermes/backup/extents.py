@@ -1,0 +1,124 @@
+"""Up to where a partition is on disk, and which of its files hold that.
+
+While a broker runs, it says so itself: the high watermark. An entry of a time index says the same
+of where it ends, and may know more. Without a broker everything counts that the broker's own loader
+would load.
+"""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+from hermes.errors import StorageError
+from hermes.storage.files import FileLayer
+from hermes.storage.kafka_0_7 import KAFKA_0_7
+from hermes.storage.loading import arrange
+from hermes.storage.segment import UNFLUSHED_SUFFIX, Segment, choose_names
+from hermes.storage.segment_files import LoadingSegment
+
+__all__ = ["Extent", "flushed_extent", "open_segment", "stopped_extent"]
+
+
+class Extent(NamedTuple):
+    """Part of a log.
+
+    Attributes:
+        bases: the base offsets of its segments, ascending.
+        end: where it ends.
+        tail: how many of the last segments recovery will look at; 0 when it need not.
+    """
+
+    bases: Sequence[int]
+    end: int
+    tail: int = 0
+
+
+def open_segment(directory: str, base: int, files: FileLayer) -> tuple[int, Segment] | None:
+    """Open a segment for reading, under either of its names: it may be renamed at any moment.
+
+    Returns:
+        (a descriptor that the caller closes, the segment); None when it was deleted.
+
+    Raises:
+        OSError: it can't be opened.
+    """
+    for suffix in (KAFKA_0_7.suffix, UNFLUSHED_SUFFIX, KAFKA_0_7.suffix):
+        segment = Segment(files, KAFKA_0_7, directory, base, suffix)
+        with suppress(FileNotFoundError):
+            return files.open_read(segment.path), segment
+    return None
+
+
+def flushed_extent(directory: str, high_watermark: int, files: FileLayer) -> Extent | None:
+    """Find what is on disk of a partition that a broker is using.
+
+    Args:
+        directory: the partition's directory.
+        high_watermark: what the broker said before this was called.
+        files: the file layer.
+
+    Returns:
+        It ends at the high watermark, or later; None when there is no segment now (any more).
+
+    Raises:
+        StorageError: the high watermark is of another log.
+        OSError: the directory, or a file in it, can't be read.
+    """
+    bases = list(choose_names(files.listdir(directory))[0])
+    if not bases:
+        return None
+    if high_watermark < bases[0]:
+        raise StorageError(
+            f"{directory} begins at offset {bases[0]}, but the broker's high watermark is "
+            f"{high_watermark}: is it the broker that uses this directory?"
+        )
+    end = high_watermark
+    for number, base in enumerate(bases):
+        if number + 1 == len(bases) or bases[number + 1] > high_watermark:
+            end = max(end, _proven(directory, base, files))
+    # The last segment that begins at the end may be empty; alone it still says where the log is.
+    kept = [base for base in bases if base < end] or [base for base in bases if base == end]
+    return Extent(kept, end)
+
+
+def _proven(directory: str, base: int, files: FileLayer) -> int:
+    """Up to where a segment is on disk for certain, as its time index says; 0 if it tells none."""
+    opened = open_segment(directory, base, files)
+    if opened is None:
+        return 0
+    descriptor, segment = opened
+    try:
+        segment.index.load(descriptor, base + files.fstat(descriptor).st_size)
+    finally:
+        files.close(descriptor)
+    last = segment.index.last
+    return 0 if last is None else last.end_offset
+
+
+def stopped_extent(directory: str, files: FileLayer, *, clean: bool) -> Extent | None:
+    """Find what the broker's next start would load of a partition that nobody uses.
+
+    Args:
+        directory: the partition's directory.
+        files: the file layer.
+        clean: whether the last stop was clean.
+
+    Returns:
+        All of it, and how many segments recovery has still to look at; None when there is none.
+
+    Raises:
+        CorruptLogError: something in the directory isn't a file.
+        OSError: the directory, or a file in it, can't be read.
+    """
+    suffixes, _ = choose_names(files.listdir(directory))
+    parts = [
+        LoadingSegment.of(Segment(files, KAFKA_0_7, directory, base, suffix), files)
+        for base, suffix in suffixes.items()
+    ]
+    found = arrange(parts)
+    log = [*found.settled, *found.reached]
+    if not log:
+        return None
+    tail = 1 + len(found.reached)
+    needs_recovery = not clean or tail + len(found.unreached) > 1
+    return Extent([part.base_offset for part in log], log[-1].end, tail if needs_recovery else 0)

@@ -1,0 +1,169 @@
+"""What a backup holds: a JSON file that is written last, so that a backup with one is whole.
+
+    {"format": 1, "hermes": "0.1.0", "taken_ms": ..., "source": "/var/lib/hermes",
+     "was_running": true,
+     "partitions": [["clicks", 0, 0, 5000], ...],        topic, partition, earliest, end
+     "files": [["data/clicks-0/0...0.kafka", 5000, "<sha256>", mtime_ns, mode, identity], ...],
+     "faults": [...], "notes": [...],
+     "checksum": "<sha256 of all the above, with sorted keys and without spaces>"}
+
+A manifest comes from a disk that may have failed, or from somebody else: nothing in it is believed
+before its checksum is right, and no path in it may lead out of the backup.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+from typing import Any, Final, NamedTuple
+
+from hermes.errors import StorageError
+
+__all__ = ["DATA", "MANIFEST_NAME", "FileIdentity", "Manifest", "PartitionExtent", "StoredFile"]
+
+MANIFEST_NAME: Final = "manifest.json"
+
+#: The directory of a backup that is laid out as a data directory.
+DATA: Final = "data"
+
+_FORMAT: Final = 1
+
+
+class FileIdentity(NamedTuple):
+    """What tells that a file of the source was not written to since.
+
+    Attributes:
+        inode, size_bytes, mtime_ns, ctime_ns: as `fstat` had them before the file was copied.
+    """
+
+    inode: int
+    size_bytes: int
+    mtime_ns: int
+    ctime_ns: int
+
+
+class StoredFile(NamedTuple):
+    """A file of a backup.
+
+    Attributes:
+        path: relative to the backup, with `/`.
+        size_bytes: its size.
+        sha256: the checksum of its bytes, in hexadecimal.
+        mtime_ns: when the source was last written to, in ns since 1970.
+        mode: its permission bits.
+        identity: which state of which file it is a copy of; None when it is not exactly a copy.
+    """
+
+    path: str
+    size_bytes: int
+    sha256: str
+    mtime_ns: int
+    mode: int
+    identity: FileIdentity | None
+
+
+class PartitionExtent(NamedTuple):
+    """What a backup has of a partition: offsets from `earliest` up to `end`."""
+
+    topic: str
+    partition: int
+    earliest: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """One backup.
+
+    Attributes:
+        hermes: the version that has written it.
+        taken_ms: when it began, in ms since 1970; everything flushed by then is in it.
+        source: the data directory.
+        was_running: whether a broker was using that.
+        partitions: what it has of each partition.
+        files: every file.
+        faults: what of the source could not be backed up, or is damaged there.
+        notes: what was left out or happened meanwhile without a loss.
+    """
+
+    hermes: str
+    taken_ms: int
+    source: str
+    was_running: bool
+    partitions: Sequence[PartitionExtent]
+    files: Sequence[StoredFile]
+    faults: Sequence[str] = field(default=())
+    notes: Sequence[str] = field(default=())
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of all files."""
+        return sum(each.size_bytes for each in self.files)
+
+    def encode(self) -> bytes:
+        """The bytes of the manifest's file."""
+        body = {
+            "format": _FORMAT,
+            "hermes": self.hermes,
+            "taken_ms": self.taken_ms,
+            "source": self.source,
+            "was_running": self.was_running,
+            "partitions": list(self.partitions),
+            "files": list(self.files),
+            "faults": list(self.faults),
+            "notes": list(self.notes),
+        }
+        return json.dumps({**body, "checksum": _checksum(body)}).encode() + b"\n"
+
+    @classmethod
+    def decode(cls, data: bytes) -> "Manifest":
+        """Read a manifest's file.
+
+        Raises:
+            StorageError: it isn't what `encode` has written, or of a later version of Hermes.
+        """
+        try:
+            body = json.loads(data)
+            checksum = body.pop("checksum")
+            if body["format"] != _FORMAT:
+                raise StorageError(
+                    f"it has format {body['format']}; this version of Hermes knows {_FORMAT}"
+                )
+            if checksum != _checksum(body):
+                raise StorageError("its checksum is wrong: it is damaged")
+            return cls._of(body)
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+            raise StorageError("it is damaged: it isn't what Hermes writes") from error
+
+    @classmethod
+    def _of(cls, body: Mapping[str, Any]) -> "Manifest":
+        return cls(
+            hermes=body["hermes"],
+            taken_ms=body["taken_ms"],
+            source=body["source"],
+            was_running=body["was_running"],
+            partitions=tuple(PartitionExtent(*each) for each in body["partitions"]),
+            files=tuple(map(_stored_file, body["files"])),
+            faults=tuple(body["faults"]),
+            notes=tuple(body["notes"]),
+        )
+
+
+def _checksum(body: Mapping[str, Any]) -> str:
+    canonical = json.dumps(body, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def _stored_file(values: Sequence[Any]) -> StoredFile:
+    path, size_bytes, sha256, mtime_ns, mode, found = values
+    _check_path(path)
+    identity = None if found is None else FileIdentity(*found)
+    return StoredFile(path, size_bytes, sha256, mtime_ns, mode, identity)
+
+
+def _check_path(path: str) -> None:
+    """Refuse what doesn't name a file in the backup's data, or in a partition's directory there."""
+    parts = PurePosixPath(path).parts
+    if parts[:1] != (DATA,) or not 2 <= len(parts) <= 3 or ".." in parts or "\0" in path:
+        raise StorageError(f"it names {path!r}, which is no file of a backup")

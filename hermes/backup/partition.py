@@ -1,0 +1,150 @@
+"""Copies one partition, the newest segment first: `hermes.backup.taking` says why."""
+
+import os
+from contextlib import ExitStack
+
+from hermes.backup.copying import Copier
+from hermes.backup.extents import Extent, open_segment
+from hermes.backup.manifest import DATA, StoredFile
+from hermes.errors import StorageError
+from hermes.storage.files import FileLayer, Identity, identity, read_exactly
+from hermes.storage.index_entries import ENTRY_BYTES, decode_entry
+from hermes.storage.segment import INDEX_SUFFIX, segment_name
+
+__all__ = ["ChangedError", "PartitionCopy"]
+
+
+class ChangedError(Exception):
+    """A partition isn't what it was when its copy began: look again."""
+
+
+class PartitionCopy:
+    """A partition that is being copied.
+
+    Args:
+        copier: where to.
+        files: the file layer.
+        directory: the partition's directory.
+        name: its name.
+        extent: what of it.
+
+    Attributes:
+        extent: as given.
+        stored: the files so far, by path.
+        changing: the paths of those that recovery may change.
+        faults: what is wrong with the source.
+    """
+
+    def __init__(
+        self, copier: Copier, files: FileLayer, directory: str, name: str, extent: Extent
+    ) -> None:
+        self._copier = copier
+        self._files = files
+        self._directory = directory
+        self._name = name
+        self.extent = extent
+        self.stored: dict[str, StoredFile] = {}
+        self.changing: set[str] = set()
+        self.faults: list[str] = []
+
+    def run(self) -> int:
+        """Copy it.
+
+        Returns:
+            The first offset.
+
+        Raises:
+            ChangedError: it changed; nothing that was copied is of use.
+            StorageError: it isn't what the broker says.
+            OSError: the disk failed.
+        """
+        bases, end, tail = self.extent
+        with ExitStack() as stack:
+            newest = -1
+            for number in reversed(range(len(bases))):
+                opened = open_segment(self._directory, bases[number], self._files)
+                if opened is None:
+                    self._check_was_oldest(bases[number])
+                    break
+                descriptor, segment = opened
+                if newest < 0:
+                    newest = descriptor
+                    stack.callback(self._files.close, newest)
+                # What recovery has to look at keeps its name; all else is on disk.
+                suffix = os.path.splitext(segment.path)[1] if number >= len(bases) - tail else ""
+                try:
+                    self._segment(descriptor, bases[number], end, suffix)
+                finally:
+                    if descriptor != newest:
+                        self._files.close(descriptor)
+                end = bases[number]
+            if self._look(bases[-1]) != identity(self._files.fstat(newest)):
+                raise ChangedError("it was deleted, or replaced, while it was copied")
+        return end
+
+    def _segment(self, descriptor: int, base: int, end: int, suffix: str) -> None:
+        size, length = self._files.fstat(descriptor).st_size, end - base
+        if base == self.extent.bases[-1]:
+            if size < length:
+                raise StorageError(
+                    f"{self._directory} ends at offset {base + size}, but the broker says that it "
+                    f"has flushed up to {end}: is it the broker that uses this directory?"
+                )
+        elif size != length:
+            self.faults.append(
+                f"{self._name}: the segment at {base} has {size} bytes, not {length}: "
+                "hermes check-log tells more"
+            )
+            length = size
+        name = segment_name(base, suffix) if suffix else segment_name(base)
+        self._add(descriptor, name, length, will_change=bool(suffix))
+        self._add_index(base, end)
+
+    def _add_index(self, base: int, end: int) -> None:
+        """Copy the entries of a time index that are about what was copied of its segment."""
+        name = segment_name(base, INDEX_SUFFIX)
+        try:
+            descriptor = self._files.open_read(os.path.join(self._directory, name))
+        except FileNotFoundError:
+            return
+        try:
+            size = self._files.fstat(descriptor).st_size
+            will_be_mended = self.extent.tail > 0
+            if not will_be_mended:
+                size = self._usable_bytes(descriptor, size, end)
+            self._add(descriptor, name, size, will_change=will_be_mended)
+        finally:
+            self._files.close(descriptor)
+
+    def _usable_bytes(self, descriptor: int, size: int, end: int) -> int:
+        """How much of an index ends with a whole entry that isn't about more than `end`."""
+        count = size // ENTRY_BYTES
+        while count:
+            data = read_exactly(self._files, descriptor, ENTRY_BYTES, (count - 1) * ENTRY_BYTES)
+            entry = decode_entry(data) if len(data) == ENTRY_BYTES else None
+            if entry is not None and entry.end_offset <= end:
+                break
+            count -= 1
+        return count * ENTRY_BYTES
+
+    def _add(self, descriptor: int, name: str, length: int, *, will_change: bool) -> None:
+        relative = f"{DATA}/{self._name}/{name}"
+        if will_change:
+            self.changing.add(relative)
+        copy = self._copier.copy if will_change else self._copier.link_or_copy
+        self.stored[relative] = copy(descriptor, length, relative)
+
+    def _check_was_oldest(self, base: int) -> None:
+        """Make sure that a segment which is gone went by retention: with all before it."""
+        bases = self.extent.bases
+        if base == bases[-1] or any(self._look(each) for each in bases if each < base):
+            raise ChangedError(f"its segment at {base} was deleted")
+
+    def _look(self, base: int) -> Identity | None:
+        opened = open_segment(self._directory, base, self._files)
+        if opened is None:
+            return None
+        try:
+            return identity(self._files.fstat(opened[0]))
+        finally:
+            self._files.close(opened[0])

@@ -1,0 +1,133 @@
+"""From a backup to a data directory that a broker can open; every byte is checked on its way.
+
+While a restore is going on, or when it was interrupted, the directory holds a file that no broker
+starts beside: half of the data must never be taken for all of it.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import PurePosixPath
+
+from hermes.backup.copying import Copier
+from hermes.backup.manifest import DATA, Manifest, StoredFile
+from hermes.errors import StorageError
+from hermes.storage.files import FileLayer, storage_error
+from hermes.storage.layout import LOCK_NAME, RESTORE_MARKER, partition_directory
+from hermes.storage.lock import DirectoryLock
+
+__all__ = ["restore", "verify"]
+
+
+def verify(
+    directory: str,
+    manifest: Manifest,
+    *,
+    advance: Callable[[int], None] = lambda size_bytes: None,
+    files: FileLayer | None = None,
+) -> Iterator[str]:
+    """Read every byte of a backup and compare checksums.
+
+    Args:
+        directory: the backup.
+        manifest: what it should hold.
+        advance: called with the number of bytes read since the last call.
+        files: the file layer; the operating system's unless given.
+
+    Yields:
+        What is wrong, a line for each file.
+    """
+    files = FileLayer() if files is None else files
+    copier = Copier(directory, files, advance)
+    for stored in manifest.files:
+        try:
+            found = copier.checksum(stored.path)
+        except OSError as error:
+            yield f"{copier.path(stored.path)}: {error.strerror or error}"
+        else:
+            if found != (stored.size_bytes, stored.sha256):
+                yield f"{copier.path(stored.path)} is damaged: its checksum is wrong"
+
+
+def restore(
+    directory: str,
+    manifest: Manifest,
+    target: str,
+    *,
+    finish: Callable[[], None] = lambda: None,
+    advance: Callable[[int], None] = lambda size_bytes: None,
+    files: FileLayer | None = None,
+) -> None:
+    """Make a data directory of a backup. Blocks.
+
+    Args:
+        directory: the backup.
+        manifest: what it holds.
+        target: the data directory: an empty one, or one that doesn't exist.
+        finish: called when all files are there, before a broker may use them.
+        advance: called with the number of bytes copied since the last call.
+        files: the file layer; the operating system's unless given.
+
+    Raises:
+        StorageError: the target isn't empty (nothing was done), or the restore could not be
+            finished: what is there now is of no use.
+    """
+    files = FileLayer() if files is None else files
+    try:
+        _begin(target, files)
+        lock = DirectoryLock(target, files)
+        try:
+            marker = os.path.join(target, RESTORE_MARKER)
+            files.close(files.open_new(marker))
+            files.fsync_directory(target)
+            _copy_all(directory, manifest, target, Copier(target, files, advance), files)
+            finish()
+            files.unlink(marker)
+            files.fsync_directory(target)
+        finally:
+            lock.release()
+    except OSError as error:
+        raise storage_error(f"restore to {target}", error) from error
+
+
+def _begin(target: str, files: FileLayer) -> None:
+    """Make sure that there is an empty directory."""
+    with suppress(FileExistsError):
+        files.mkdir(target)
+        files.fsync_directory(os.path.dirname(os.path.abspath(target)))
+    names = set(files.listdir(target))
+    if RESTORE_MARKER in names:
+        raise StorageError(f"{target} holds a restore that was not finished: delete it first")
+    if names - {LOCK_NAME, "lost+found"}:
+        raise StorageError(f"{target} is not empty: give a new directory")
+
+
+def _copy_all(
+    directory: str, manifest: Manifest, target: str, copier: Copier, files: FileLayer
+) -> None:
+    made = [target]
+    for topic, partition, _, _ in manifest.partitions:
+        made.append(os.path.join(target, partition_directory(topic, partition)))
+        files.mkdir(made[-1])
+    for stored in manifest.files:
+        _copy(directory, stored, copier, files)
+    for each in reversed(made):
+        files.fsync_directory(each)
+
+
+def _copy(directory: str, stored: StoredFile, copier: Copier, files: FileLayer) -> None:
+    path = os.path.join(directory, *stored.path.split("/"))
+    relative = PurePosixPath(stored.path).relative_to(DATA).as_posix()
+    fault = f"{path} is damaged: choose another backup (hermes backup verify), and delete "
+    try:
+        descriptor = files.open_read(path)
+    except FileNotFoundError:
+        raise StorageError(f"{path} is missing: choose another backup") from None
+    try:
+        if files.fstat(descriptor).st_size != stored.size_bytes:
+            raise StorageError(f"{fault}what was restored")
+        copied = copier.copy(descriptor, stored.size_bytes, relative)
+    finally:
+        files.close(descriptor)
+    if copied.sha256 != stored.sha256:
+        raise StorageError(f"{fault}what was restored")

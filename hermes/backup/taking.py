@@ -1,0 +1,345 @@
+"""Takes one backup of a data directory, whether or not a broker is using it.
+
+What may change under it, and why that costs nothing:
+
+- Appends: only what is on disk is copied, and that never changes.
+- Rolls and renames: a segment is opened under whichever of its names it has.
+- Retention deletes the oldest segments first, so the newest are copied first: one that is gone
+  means that all before it are. What was copied is the end of the log, without a gap.
+- Topics deleted, or deleted and created again: the newest segment stays open while its partition
+  is copied. If it isn't where it was afterwards, the partition is looked at once more.
+- The files of the broker itself are replaced as a whole. They come first, so that no stored offset
+  is beyond what is copied of its log.
+
+Without a broker the directory is locked, and what an unclean stop has left is recovered in the
+copy, by the broker's own code; the directory itself is not touched.
+"""
+
+import os
+from collections.abc import Callable, Collection, Mapping
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from itertools import groupby
+from stat import S_IMODE, S_ISDIR, S_ISREG
+from typing import Final, NamedTuple
+
+from hermes.backup.copying import Copier
+from hermes.backup.extents import Extent, flushed_extent, stopped_extent
+from hermes.backup.manifest import DATA, Manifest, PartitionExtent, StoredFile
+from hermes.backup.partition import ChangedError, PartitionCopy
+from hermes.backup.repository import Repository, remove_tree
+from hermes.errors import CorruptLogError, DataDirectoryLockedError, StorageError
+from hermes.quoting import quoted
+from hermes.storage.descriptors import DescriptorCache
+from hermes.storage.files import FileLayer, exists, storage_error
+from hermes.storage.layout import (
+    CLEAN_SHUTDOWN_MARKER,
+    LOCK_NAME,
+    RESTORE_MARKER,
+    list_partitions,
+    partition_directory,
+)
+from hermes.storage.lock import DirectoryLock
+from hermes.storage.log import Log
+from hermes.storage.settings import LogSettings
+
+__all__ = ["Source", "Taken", "take_backup"]
+
+_ATTEMPTS: Final = 5
+_PREFIX: Final = ".hermes_"  # of the broker's own files
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What to back up.
+
+    Attributes:
+        log_dir: the data directory.
+        flushed: asks the broker that uses it for the high watermarks of a topic's partitions, by
+            number; those that it doesn't serve are missing. None when there is no broker.
+        settings: for the recovery of what an unclean stop has left.
+        live_names: files of the broker that can't be copied while it runs.
+    """
+
+    log_dir: str
+    flushed: Callable[[str], Mapping[int, int]] | None
+    settings: LogSettings
+    live_names: Collection[str] = ()
+
+
+class Taken(NamedTuple):
+    """A backup that is whole.
+
+    Attributes:
+        name: its name in the repository.
+        manifest: what it holds.
+        copied_bytes, linked_bytes: of its files, what was copied, and what older backups had.
+    """
+
+    name: str
+    manifest: Manifest
+    copied_bytes: int
+    linked_bytes: int
+
+
+def take_backup(
+    repository: Repository,
+    source: Source,
+    *,
+    now_ms: int,
+    version: str,
+    pause: Callable[[], None],
+    advance: Callable[[int], None] = lambda size_bytes: None,
+    files: FileLayer | None = None,
+) -> Taken:
+    """Back up a data directory; everything that is flushed when this is called is in it. Blocks.
+
+    Args:
+        repository: where to.
+        source: what.
+        now_ms: ms since 1970.
+        version: of Hermes.
+        pause: called to let a change of topics pass, up to five times per partition.
+        advance: called with the number of bytes dealt with since the last call.
+        files: the file layer; the operating system's unless given.
+
+    Returns:
+        What was taken. Its faults are what could not be.
+
+    Raises:
+        StorageError: there is no new backup, and the older ones are as they were.
+        HermesError: the same; what `flushed` raised.
+    """
+    files = FileLayer() if files is None else files
+    _check_apart(source.log_dir, repository.path)
+    with ExitStack() as stack:
+        is_running = _lock_source(source, files, stack)
+        stack.callback(repository.lock().release)
+        name = ""
+        try:
+            name = repository.begin(now_ms)
+            copier = _copier(repository, name, files, advance)
+            taking = _Taking(source, copier, files, now_ms, is_running, pause)
+            taking.run()
+            manifest = taking.manifest(version)
+            repository.finish(name, manifest)
+        except BaseException as error:
+            if name:
+                repository.abandon(name)
+            if isinstance(error, OSError):
+                raise storage_error(f"back up {source.log_dir}", error) from error
+            raise
+    return Taken(name, manifest, copier.copied_bytes, copier.linked_bytes)
+
+
+def _check_apart(log_dir: str, repository: str) -> None:
+    places = [os.path.realpath(log_dir), os.path.realpath(repository)]
+    if os.path.commonpath(places) in places:
+        raise StorageError(f"{repository} and {log_dir} lie in one another: keep backups elsewhere")
+
+
+def _lock_source(source: Source, files: FileLayer, stack: ExitStack) -> bool:
+    """Keep brokers out of the directory, unless one is using it; return whether one is."""
+    if not os.path.isdir(source.log_dir):
+        raise StorageError(f"there is no directory {source.log_dir}")
+    try:
+        stack.callback(DirectoryLock(source.log_dir, files).release)
+    except DataDirectoryLockedError as error:
+        if source.flushed is None:
+            raise StorageError(f"{error}: name that broker, so that it can be asked") from error
+    except OSError as error:
+        if source.flushed is None or not isinstance(error, PermissionError):
+            raise storage_error(f"lock {source.log_dir}", error) from error
+    else:
+        return False
+    return True
+
+
+def _copier(
+    repository: Repository, name: str, files: FileLayer, advance: Callable[[int], None]
+) -> Copier:
+    """Make what copies into a new backup, and links to the newest that can be read."""
+    root = repository.directory(name)
+    for older, manifest in repository.readable():
+        stored = {each.path: each for each in manifest.files}
+        return Copier(root, files, advance, stored, repository.directory(older))
+    return Copier(root, files, advance)
+
+
+class _Taking:
+    """One backup that is being taken."""
+
+    def __init__(
+        self,
+        source: Source,
+        copier: Copier,
+        files: FileLayer,
+        now_ms: int,
+        is_running: bool,
+        pause: Callable[[], None],
+    ) -> None:
+        self._source = source
+        self._copier = copier
+        self._files = files
+        self._now_ms = now_ms
+        self._is_running = is_running
+        self._pause = pause
+        self._is_clean = False
+        self._partitions: list[PartitionExtent] = []
+        self._stored: dict[str, StoredFile] = {}
+        self._faults: list[str] = []
+        self._notes: list[str] = []
+
+    def manifest(self, version: str) -> Manifest:
+        """What was taken."""
+        return Manifest(
+            hermes=version,
+            taken_ms=self._now_ms,
+            source=self._source.log_dir,
+            was_running=self._is_running,
+            partitions=self._partitions,
+            files=list(self._stored.values()),
+            faults=self._faults,
+            notes=self._notes,
+        )
+
+    def run(self) -> None:
+        """Copy everything, and put it on disk. Raises OSError, StorageError."""
+        self._files.mkdir(self._copier.path(DATA))
+        partitions, others = list_partitions(self._source.log_dir, self._files)
+        self._is_clean = CLEAN_SHUTDOWN_MARKER in others
+        for name in others:
+            self._other(name)
+        for topic, group in groupby(partitions, key=lambda each: each[0]):
+            self._topic(topic, [partition for _, partition in group])
+        if partitions and self._faults and not self._partitions:
+            raise StorageError(f"nothing could be backed up: {self._faults[0]}")
+        self._files.fsync_directory(self._copier.path(DATA))
+
+    def _other(self, name: str) -> None:
+        """Copy a file of the broker itself; anything else is left out, and said so."""
+        if name in (CLEAN_SHUTDOWN_MARKER, LOCK_NAME):
+            return
+        if name == RESTORE_MARKER:
+            raise StorageError(f"{self._source.log_dir} holds a restore that was not finished")
+        path = os.path.join(self._source.log_dir, name)
+        with suppress(FileNotFoundError):
+            mode = self._files.lstat(path).st_mode
+            if name.startswith(_PREFIX) and S_ISREG(mode):
+                if not (self._is_running and name in self._source.live_names):
+                    self._copy(path, f"{DATA}/{name}")
+            elif name != "lost+found":
+                kind = "directory" if S_ISDIR(mode) else "file"
+                self._notes.append(f"the {kind} {quoted(name)} is none of Hermes': left out")
+
+    def _copy(self, path: str, relative: str) -> None:
+        descriptor = self._files.open_read(path)
+        try:
+            size = self._files.fstat(descriptor).st_size
+            self._stored[relative] = self._copier.copy(descriptor, size, relative)
+        finally:
+            self._files.close(descriptor)
+
+    # -- partitions -----------------------------------------------------------------------------
+
+    def _topic(self, topic: str, partitions: list[int]) -> None:
+        flushed = self._ask(topic)
+        for partition in partitions:
+            name = partition_directory(topic, partition)
+            for _ in range(_ATTEMPTS):
+                try:
+                    self._partition(topic, partition, flushed.get(partition))
+                    break
+                except ChangedError as error:
+                    reason = str(error)
+                    staged = self._copier.path(f"{DATA}/{name}")
+                    if exists(staged, self._files):
+                        remove_tree(staged, self._files)
+                    self._pause()
+                    flushed = self._ask(topic)
+            else:
+                self._faults.append(f"{name} is not in the backup: {reason}")
+
+    def _ask(self, topic: str) -> Mapping[int, int]:
+        if not self._is_running:
+            return {}
+        assert self._source.flushed is not None
+        return self._source.flushed(topic)
+
+    def _partition(self, topic: str, partition: int, high_watermark: int | None) -> None:
+        """Copy a partition. Raises ChangedError: that is to be tried again."""
+        name = partition_directory(topic, partition)
+        directory = os.path.join(self._source.log_dir, name)
+        if not exists(directory, self._files):
+            self._notes.append(f"{name} was deleted meanwhile: left out")
+            return
+        try:
+            extent = self._extent(directory, high_watermark)
+        except FileNotFoundError:
+            raise ChangedError("it is being deleted") from None
+        except CorruptLogError as error:
+            self._faults.append(f"{name} is not in the backup: {error}")
+            return
+        staged = self._copier.path(f"{DATA}/{name}")
+        self._files.mkdir(staged)
+        earliest = end = 0  # where a broker begins one without segments
+        if extent is not None:
+            copying = PartitionCopy(self._copier, self._files, directory, name, extent)
+            earliest, end = copying.run(), extent.end
+            if extent.tail:
+                earliest, end = self._recover(topic, partition, copying)
+            self._stored |= copying.stored
+            self._faults += copying.faults
+        self._files.fsync_directory(staged)
+        self._partitions.append(PartitionExtent(topic, partition, earliest, end))
+
+    def _extent(self, directory: str, high_watermark: int | None) -> Extent | None:
+        if not self._is_running:
+            return stopped_extent(directory, self._files, clean=self._is_clean)
+        if high_watermark is None:
+            raise ChangedError("the broker doesn't serve it")
+        extent = flushed_extent(directory, high_watermark, self._files)
+        if extent is None:
+            raise ChangedError("it holds no segment")
+        return extent
+
+    def _recover(self, topic: str, partition: int, copying: PartitionCopy) -> tuple[int, int]:
+        """Let the broker's own recovery make a copy whole; returns where it begins and ends."""
+        relative = f"{DATA}/{partition_directory(topic, partition)}"
+        directory = self._copier.path(relative)
+        descriptors = DescriptorCache(self._files, 16)
+        log = Log(topic, partition, directory, self._source.settings, self._files, descriptors)
+        earliest, end = copying.extent.bases[0], copying.extent.end
+        try:
+            report = log.open(clean=False, now_ms=self._now_ms)
+            earliest, end = log.earliest, log.end_offset
+            if report is not None and report.dropped_bytes:
+                self._notes.append(
+                    f"{log.name}: the last stop left {report.dropped_bytes} bytes that no broker "
+                    "would serve: left out"
+                )
+        except CorruptLogError as error:
+            copying.faults.append(f"{log.name}: {error}")
+        finally:
+            log.close()
+            descriptors.close_idle()
+        names = [f"{relative}/{each}" for each in sorted(self._files.listdir(directory))]
+        copying.stored = {
+            path: copying.stored[path]
+            if path in copying.stored and path not in copying.changing
+            else self._recovered(path)
+            for path in names
+        }
+        return earliest, end
+
+    def _recovered(self, relative: str) -> StoredFile:
+        """Put on disk what recovery may have changed, and look at it again."""
+        descriptor = self._files.open_append(self._copier.path(relative))
+        try:
+            self._files.fdatasync(descriptor)
+            status = self._files.fstat(descriptor)
+        finally:
+            self._files.close(descriptor)
+        size, checksum = self._copier.checksum(relative)
+        mode = S_IMODE(status.st_mode)
+        return StoredFile(relative, size, checksum, status.st_mtime_ns, mode, None)

@@ -1,0 +1,67 @@
+"""`hermes restore`: a data directory from a backup."""
+
+from pathlib import Path
+
+import click
+
+from hermes.backup import Repository, restore
+from hermes.cli.backup import REPOSITORY_ARGUMENT
+from hermes.cli.options import JSON_OPTION, QUIET_OPTION
+from hermes.cli.terminal import format_bytes, format_time_ms, progress, write_json, write_line
+from hermes.coordination.embedded import snapshots
+from hermes.coordination.embedded.store import FILE_NAME
+
+__all__ = ["command"]
+
+
+@click.command("restore", short_help="Make a data directory of a backup.")
+@click.option(
+    "--from", "name", metavar="NAME", help="Which backup; the newest unless given. See backup list."
+)
+@JSON_OPTION
+@QUIET_OPTION
+@REPOSITORY_ARGUMENT
+@click.argument("log_dir", metavar="LOG_DIR", type=click.Path(file_okay=False))
+def command(name: str | None, as_json: bool, quiet: bool, repository: str, log_dir: str) -> None:
+    """Restore a backup in BACKUPS to LOG_DIR, which must be empty or not exist.
+
+    Every byte is compared with its checksum. A broker refuses to start in LOG_DIR until all of it
+    is there. Groups of embedded coordination continue from the offsets that the backup has: they
+    repeat what they consumed since, and skip nothing.
+
+    \b
+    Examples:
+      hermes restore /backups/hermes /var/lib/hermes
+      hermes restore /backups/hermes /tmp/look --from 20260522T101500.000Z
+    """  # noqa: D301 - click's mark for lines to keep
+    backups = Repository(repository)
+    name = name or backups.latest()
+    manifest = backups.read(name)
+    with progress(manifest.size_bytes, "restoring", quiet=quiet) as advance:
+        restore(
+            backups.directory(name),
+            manifest,
+            log_dir,
+            finish=lambda: _restore_coordination(Path(log_dir)),
+            advance=advance,
+        )
+    if as_json:
+        partitions = [
+            {"topic": topic, "partition": partition, "earliest": earliest, "end": end}
+            for topic, partition, earliest, end in manifest.partitions
+        ]
+        values = {"name": name, "taken_ms": manifest.taken_ms, "partitions": partitions}
+        write_json({**values, "size_bytes": manifest.size_bytes})
+        return
+    write_line(
+        f"{log_dir}: {len(manifest.partitions)} partitions, {format_bytes(manifest.size_bytes)}, "
+        f"as of {format_time_ms(manifest.taken_ms)}"
+    )
+
+
+def _restore_coordination(log_dir: Path) -> None:
+    """Of a broker that was running only the snapshot was copied: begin with that."""
+    path = log_dir / FILE_NAME
+    snapshot = snapshots.snapshot_path(path)
+    if snapshot.exists() and not path.exists():
+        snapshots.restore(path, snapshot)

@@ -1,0 +1,89 @@
+"""`hermes backup` and `hermes restore` without a broker that could be asked."""
+
+import json
+import time
+
+import pytest
+
+from hermes.coordination.embedded.changes import NodeWritten
+from hermes.coordination.embedded.records import OPEN_ACL
+from hermes.coordination.embedded.snapshots import condition_of
+from hermes.coordination.embedded.store import FILE_NAME, Store
+from hermes.protocol import encode_message_set
+from hermes.storage import FileLayer
+from hermes.storage.lock import DirectoryLock
+
+
+@pytest.fixture
+def data(tmp_path, make_segment):
+    """A data directory with one message and the nodes of two groups."""
+    make_segment(encode_message_set([b"abc"]))
+    store = Store(tmp_path / "data" / FILE_NAME)
+    store.open()
+    paths = ("/consumers", "/consumers/a", "/consumers/b")
+    store.write([NodeWritten(path, b"", OPEN_ACL, 1, 1, 1, 0, 0, 0, 0, 0, 0) for path in paths], 1)
+    store.snapshot(time.time_ns() // 1_000_000)
+    store.write([NodeWritten("/later", b"", OPEN_ACL, 1, 1, 1, 0, 0, 0, 0, 0, 0)], 2)
+    store.close()
+    return tmp_path / "data"
+
+
+def test_a_stopped_broker_and_what_is_shown(run, data, tmp_path):
+    result = run("backup", "create", data, tmp_path / "backups")
+    assert result.exit_code == 0, result.output
+    assert ": 1 partitions, " in result.stdout
+    (row,) = map(
+        json.loads, run("backup", "list", tmp_path / "backups", "--json").stdout.split("\n")[:-1]
+    )
+    assert (row["partitions"], row["was_running"], row["source"]) == (1, False, str(data))
+    table = run("backup", "list", tmp_path / "backups").stdout.splitlines()
+    assert table[0].split() == ["NAME", "TAKEN", "PARTITIONS", "SIZE", "FAULTS"]
+    assert table[1].startswith(row["name"])
+    verified = run("backup", "verify", tmp_path / "backups")
+    assert verified.stdout.endswith(" files are as they were written\n")
+    assert run("restore", tmp_path / "backups", tmp_path / "restored").exit_code == 0
+    assert condition_of(tmp_path / "restored" / FILE_NAME).nodes == 4
+    assert run("check-log", tmp_path / "restored").exit_code == 0
+
+
+def test_of_a_running_broker_the_snapshot_of_coordination_is_restored(run, data, tmp_path):
+    for path in (data / "clicks-0").iterdir():  # whoever could be asked about topics isn't there
+        path.unlink()
+    (data / "clicks-0").rmdir()
+    lock = DirectoryLock(str(data), FileLayer())
+    result = run("backup", "create", data, tmp_path / "backups", "-b", "127.0.0.1:1")
+    lock.release()
+    assert result.exit_code == 0, result.output
+    restored = run("restore", tmp_path / "backups", tmp_path / "restored", "--json")
+    assert json.loads(restored.stdout)["partitions"] == []
+    assert condition_of(tmp_path / "restored" / FILE_NAME)[:2] == (3, 2)
+
+
+def test_what_can_not_be_is_one_line(run, data, tmp_path):
+    backups = tmp_path / "backups"
+    lock = DirectoryLock(str(data), FileLayer())
+    for arguments, text in [
+        (["backup", "create", data, backups], "name that broker, so that it can be asked"),
+        (["backup", "create", data, backups, "-b", "127.0.0.1:1"], "127.0.0.1:1"),
+        (["backup", "list", data], "there is no whole backup"),
+        (["backup", "verify", data], "there is no whole backup"),
+        (["restore", data, tmp_path / "x"], "there is no whole backup"),
+        (["restore", data, tmp_path / "x", "--from", "x"], "'x' is not a backup's name"),
+    ]:
+        result = run(*arguments, env={"HERMES_BROKER": None})
+        if arguments[1] == "list":
+            assert (result.exit_code, result.stdout.count("\n")) == (0, 1)
+            continue
+        assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (1, "", 1)
+        assert text in result.stderr
+    lock.release()
+
+
+def test_damage_is_exit_status_1(run, data, tmp_path):
+    run("backup", "create", data, tmp_path / "backups")
+    (victim,) = (tmp_path / "backups").rglob("*.kafka")
+    victim.write_bytes(b"x" * victim.stat().st_size)
+    result = run("backup", "verify", tmp_path / "backups")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr == f"hermes: {victim} is damaged: its checksum is wrong\n"
+    assert run("restore", tmp_path / "backups", tmp_path / "restored").exit_code == 1
