@@ -8,7 +8,7 @@ tree, transaction, access
     the nodes and every change to them, as pure state
 watches, sessions
     who is notified and who is alive
-reading, processor
+reading, writing, processor
     what a request does, and who is sent what
 changes, committing
     group commit: nothing is sent before the changes that it reflects are on disk

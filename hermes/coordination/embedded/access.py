@@ -16,7 +16,11 @@ from functools import lru_cache
 from typing import TypeAlias
 
 from hermes.coordination.embedded.errors import RequestRefusedError, ZooKeeperCode
-from hermes.coordination.embedded.limits import MAX_ACL_ENTRIES
+from hermes.coordination.embedded.limits import (
+    MAX_ACL_ENTRIES,
+    MAX_CREDENTIAL_BYTES,
+    MAX_IDENTITIES,
+)
 from hermes.coordination.embedded.records import Acl, Identity, Permission
 
 _Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -39,6 +43,25 @@ def authenticate(scheme: str, credential: bytes) -> Identity | None:
     user = credential.partition(b":")[0].decode("utf-8", "replace")
     digest = b64encode(hashlib.sha1(credential, usedforsecurity=False).digest()).decode()
     return Identity("digest", f"{user}:{digest}")
+
+
+def add_identity(identities: dict[Identity, None], scheme: str, credential: bytes) -> None:
+    """Add what a client has proved to its identities.
+
+    Raises:
+        RequestRefusedError: with AUTH_FAILED: it proves nothing, or there are too many.
+    """
+    if len(credential) > MAX_CREDENTIAL_BYTES:
+        raise RequestRefusedError(ZooKeeperCode.AUTH_FAILED, f"{len(credential)} bytes of proof")
+    identity = authenticate(scheme, credential)
+    if identity is None:
+        # An address proves itself: ZooKeeper lets its clients claim it.
+        if scheme != "ip":
+            raise RequestRefusedError(ZooKeeperCode.AUTH_FAILED, scheme)
+        return
+    if identity not in identities and len(identities) >= MAX_IDENTITIES:
+        raise RequestRefusedError(ZooKeeperCode.AUTH_FAILED, "too many identities")
+    identities[identity] = None
 
 
 def expand_acl(acl: Iterable[Acl], identities: Collection[Identity]) -> tuple[Acl, ...]:

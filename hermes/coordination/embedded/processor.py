@@ -13,49 +13,35 @@ from typing import Final, Protocol
 
 from twisted.internet.interfaces import IReactorTime
 
-from hermes.coordination.embedded.access import authenticate, is_permitted
+from hermes.coordination.embedded.access import add_identity, is_permitted
 from hermes.coordination.embedded.changes import SessionClosed, SessionOpened
 from hermes.coordination.embedded.committing import CommitQueue
 from hermes.coordination.embedded.errors import RequestRefusedError, ZooKeeperCode
-from hermes.coordination.embedded.jute import JuteReader, encode_string
-from hermes.coordination.embedded.limits import (
-    MAX_CREDENTIAL_BYTES,
-    MAX_IDENTITIES,
-    MAX_OPERATIONS,
-    MAX_SESSIONS,
-)
-from hermes.coordination.embedded.reading import missed_events, serve_read
+from hermes.coordination.embedded.jute import JuteReader
+from hermes.coordination.embedded.limits import MAX_OPERATIONS, MAX_SESSIONS
+from hermes.coordination.embedded.reading import ReadRequest, missed_events, serve_read
 from hermes.coordination.embedded.records import EventType, Identity, Permission
 from hermes.coordination.embedded.requests import (
     KNOWN_TYPES,
     AuthRequest,
-    CheckRequest,
     CloseRequest,
     ConnectRequest,
-    CreateRequest,
-    DeleteRequest,
-    MultiRequest,
-    OpCode,
-    Operation,
     PingRequest,
     Request,
-    SetAclRequest,
-    SetDataRequest,
     SetWatchesRequest,
     decode_request,
 )
 from hermes.coordination.embedded.responses import (
     encode_connect_response,
     encode_event,
-    encode_failed_results,
     encode_response,
-    encode_results,
 )
 from hermes.coordination.embedded.sessions import ExpiryTimer, ServerSession, SessionTable
 from hermes.coordination.embedded.transaction import NodeEvent, Transaction
 from hermes.coordination.embedded.tree import DataTree
 from hermes.coordination.embedded.watches import Watches
 from hermes.coordination.embedded.words import ClientReport
+from hermes.coordination.embedded.writing import serve_write
 from hermes.limited_log import LimitedLog
 
 _PASSWORD_BYTES: Final = 16
@@ -313,45 +299,26 @@ class RequestProcessor:
 
     def _serve(self, peer: Peer, request: Request) -> bytes:
         """Serve everything that is answered at once: all but the end of a session."""
+        state = self.state
+        if isinstance(request, ReadRequest):
+            return serve_read(state.tree, state.watches, peer, peer.identities, request)
         match request:
             case PingRequest():
                 return b""
-            case CreateRequest() | DeleteRequest() | SetDataRequest() | CheckRequest():
-                return self._write(peer, request)
-            case SetAclRequest():
-                transaction = self._transaction(peer)
-                node = transaction.set_acl(request)
-                self._commit(transaction)
-                return node.stat.encode()
-            case MultiRequest(operations):
-                return self._write_all(peer, operations)
             case AuthRequest(scheme, credential):
-                return self._authenticate(peer, scheme, credential)
+                add_identity(peer.identities, scheme, credential)
+                return b""
             case SetWatchesRequest():
-                for kind, path in missed_events(self.state.tree, self.state.watches, peer, request):
+                for kind, path in missed_events(state.tree, state.watches, peer, request):
                     self._send(peer, peer.notify, encode_event(kind, path))
                 return b""
             case CloseRequest():
                 raise AssertionError("handled by _end_session")
             case _:
-                return serve_read(
-                    self.state.tree, self.state.watches, peer, peer.identities, request
-                )
-
-    def _authenticate(self, peer: Peer, scheme: str, credential: bytes) -> bytes:
-        # An address proves itself: ZooKeeper lets its clients claim it.
-        if len(credential) > MAX_CREDENTIAL_BYTES:
-            raise RequestRefusedError(
-                ZooKeeperCode.AUTH_FAILED, f"{len(credential)} bytes of proof"
-            )
-        identity = authenticate(scheme, credential)
-        if identity is None and scheme != "ip":
-            raise RequestRefusedError(ZooKeeperCode.AUTH_FAILED, scheme)
-        if identity is not None:
-            if identity not in peer.identities and len(peer.identities) >= MAX_IDENTITIES:
-                raise RequestRefusedError(ZooKeeperCode.AUTH_FAILED, "too many identities")
-            peer.identities[identity] = None
-        return b""
+                transaction = self._transaction(peer)
+                record = serve_write(state.tree, transaction, request)
+                self._commit(transaction)
+                return record
 
     def _shed_watches(self) -> None:
         """While all clients together have too many watches, cut off the one that has most."""
@@ -370,41 +337,6 @@ class RequestProcessor:
         assert peer.session is not None
         session_id = peer.session.session_id
         return Transaction(self.state.tree, self._now_ms(), session_id, peer.identities)
-
-    def _write(self, peer: Peer, operation: Operation) -> bytes:
-        transaction = self._transaction(peer)
-        _, record = self._apply(transaction, operation)
-        self._commit(transaction)
-        return record
-
-    def _write_all(self, peer: Peer, operations: tuple[Operation, ...]) -> bytes:
-        transaction = self._transaction(peer)
-        results = []
-        for index, operation in enumerate(operations):
-            try:
-                results.append(self._apply(transaction, operation))
-            except RequestRefusedError as refusal:
-                transaction.rollback()
-                return encode_failed_results(index, len(operations), refusal.code)
-        self._commit(transaction)
-        return encode_results(results)
-
-    def _apply(self, transaction: Transaction, operation: Operation) -> tuple[OpCode, bytes]:
-        match operation:
-            case CreateRequest(with_stat=with_stat):
-                path = transaction.create(operation)
-                if not with_stat:
-                    return OpCode.CREATE, encode_string(path)
-                stat = self.state.tree.node(path).stat.encode()
-                return OpCode.CREATE2, encode_string(path) + stat
-            case DeleteRequest():
-                transaction.delete(operation)
-                return OpCode.DELETE, b""
-            case SetDataRequest():
-                return OpCode.SET_DATA, transaction.set_data(operation).stat.encode()
-            case CheckRequest():
-                transaction.check(operation)
-                return OpCode.CHECK, b""
 
     def _commit(self, transaction: Transaction) -> None:
         """Keep a transaction, have it written, and notify those who watch."""
