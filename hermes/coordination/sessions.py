@@ -42,6 +42,7 @@ from kazoo.handlers.threading import KazooTimeoutError
 from hermes.coordination.kazoo_bounds import BoundedConnection, BoundedHandler, QuietLogger
 from hermes.errors import CoordinationError, CoordinationUnavailableError, InvalidNodeError
 from hermes.forks import FORKED, watch_forks
+from hermes.protocol import core
 from hermes.quoting import quoted
 
 _log = logging.getLogger(__name__)
@@ -54,14 +55,14 @@ _GOODBYE_SECONDS: Final[float] = 5.0
 _RECONNECT: Final = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_delay": 1.0}
 
 
+_BOOT_CLOCK: Final[int] = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
 #: A clock that continues while the machine sleeps, as the server's does. Streams read it once per
 #: message, hence no function around it.
-boot_seconds: Final[Callable[[], float]] = partial(
-    time.clock_gettime, getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-)
+boot_seconds: Final[Callable[[], float]] = partial(time.clock_gettime, _BOOT_CLOCK)
 
 
-class Lease:
+class Lease(core.Term):
     """How long a session, and what is registered in it, lives for certain. Threads may share it.
 
     Args:
@@ -74,11 +75,12 @@ class Lease:
             session ends it. Read it again before relying on it.
     """
 
-    __slots__ = ("__weakref__", "clock", "session_id", "until")
+    __slots__ = ("__weakref__", "session_id")
 
     def __init__(self, session_id: int, clock: Callable[[], float] = boot_seconds) -> None:
         self.session_id = session_id
         self.clock = clock
+        self.clock_id = _BOOT_CLOCK if clock is boot_seconds else -1
         self.until = -math.inf
 
     def is_held(self) -> bool:

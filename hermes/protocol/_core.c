@@ -16,6 +16,7 @@
 
 #include <stdint.h>
 #include <string.h>
+#include <time.h>
 
 typedef struct {
     PyTypeObject *messages_type;
@@ -754,16 +755,63 @@ static PyType_Spec ready_spec = {
     .slots = ready_slots,
 };
 
+/* See loops.py. It is here so that looking at the clock costs no call of Python's. */
+typedef struct {
+    PyObject_HEAD
+    PyObject *clock;
+    int clock_id; /* below 0: `clock` is called */
+    double until;
+} Term;
+
+static int
+term_traverse(Term *self, visitproc visit, void *arg)
+{
+    Py_VISIT(Py_TYPE((PyObject *)self));
+    Py_VISIT(self->clock);
+    return 0;
+}
+
+static int
+term_clear(Term *self)
+{
+    Py_CLEAR(self->clock);
+    return 0;
+}
+
+static void
+term_dealloc(Term *self)
+{
+    PyTypeObject *type = Py_TYPE((PyObject *)self);
+    PyObject_GC_UnTrack(self);
+    term_clear(self);
+    ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
+    Py_DECREF(type);
+}
+
+static PyMemberDef term_members[] = {
+    {"clock", T_OBJECT_EX, offsetof(Term, clock), 0, NULL},
+    {"clock_id", T_INT, offsetof(Term, clock_id), 0, NULL},
+    {"until", T_DOUBLE, offsetof(Term, until), 0, NULL},
+    {NULL, 0, 0, 0, NULL},
+};
+
+static PyType_Slot term_slots[] = {
+    {Py_tp_members, term_members},
+    {Py_tp_traverse, term_traverse},
+    {Py_tp_clear, term_clear},
+    {Py_tp_dealloc, term_dealloc},
+    {0, NULL},
+};
+
 /* Of both base classes. */
 typedef struct {
     PyObject_HEAD
     PyObject *items; /* an iterator, or NULL */
-    PyObject *lease; /* has `clock` and `until`; NULL or None for no limit */
+    PyObject *lease; /* a Term; NULL or None for no limit */
     unsigned long thread;
 } Supply;
 
-static PyObject *clock_name, *until_name;
-static PyTypeObject *ready_type;
+static PyTypeObject *ready_type, *term_type;
 
 /* Whether the lease lasts; -1 with an error. */
 static int
@@ -772,15 +820,27 @@ is_held(PyObject *lease)
     if (lease == NULL || lease == Py_None) {
         return 1;
     }
-    PyObject *clock = PyObject_GetAttr(lease, clock_name);
-    PyObject *now = clock == NULL ? NULL : PyObject_CallNoArgs(clock);
-    /* Read after the clock: it may have been put back meanwhile. */
-    PyObject *until = now == NULL ? NULL : PyObject_GetAttr(lease, until_name);
-    int held = until == NULL ? -1 : PyObject_RichCompareBool(now, until, Py_LT);
-    Py_XDECREF(clock);
-    Py_XDECREF(now);
-    Py_XDECREF(until);
-    return held;
+    if (!PyObject_TypeCheck(lease, term_type)) {
+        PyErr_SetString(PyExc_TypeError, "expected a Term");
+        return -1;
+    }
+    const Term *term = (Term *)lease;
+    struct timespec time;
+    double now;
+    if (term->clock_id >= 0 && clock_gettime(term->clock_id, &time) == 0) {
+        now = (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
+    }
+    else {
+        PyObject *clock = PyObject_GetAttrString(lease, "clock");
+        PyObject *told = clock == NULL ? NULL : PyObject_CallNoArgs(clock);
+        now = told == NULL ? -1 : PyFloat_AsDouble(told);
+        Py_XDECREF(clock);
+        Py_XDECREF(told);
+        if (PyErr_Occurred()) {
+            return -1;
+        }
+    }
+    return now < term->until; /* read after the clock: it may have been put back meanwhile */
 }
 
 /* The next item; NULL, perhaps with an error, if there is none. */
@@ -899,19 +959,26 @@ static PyType_Slot async_supply_slots[] = {
     SUPPLY_SLOTS
 };
 
-#define SUPPLY_FLAGS Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_BASETYPE
+#define BASE_FLAGS Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_BASETYPE
+
+static PyType_Spec term_spec = {
+    .name = "hermes.protocol._core.Term",
+    .basicsize = sizeof(Term),
+    .flags = BASE_FLAGS,
+    .slots = term_slots,
+};
 
 static PyType_Spec supply_spec = {
     .name = "hermes.protocol._core.Supply",
     .basicsize = sizeof(Supply),
-    .flags = SUPPLY_FLAGS,
+    .flags = BASE_FLAGS,
     .slots = supply_slots,
 };
 
 static PyType_Spec async_supply_spec = {
     .name = "hermes.protocol._core.AsyncSupply",
     .basicsize = sizeof(Supply),
-    .flags = SUPPLY_FLAGS,
+    .flags = BASE_FLAGS,
     .slots = async_supply_slots,
 };
 
@@ -940,14 +1007,14 @@ module_exec(PyObject *module)
     if (make_tuple == NULL || state->messages_type == NULL || state->loops == NULL) {
         return -1;
     }
-    clock_name = PyUnicode_InternFromString("clock");
-    until_name = PyUnicode_InternFromString("until");
     ready_type = (PyTypeObject *)PyType_FromModuleAndSpec(module, &ready_spec, NULL);
-    if (clock_name == NULL || until_name == NULL || ready_type == NULL
-        || add_type(module, "Supply", &supply_spec) < 0) {
+    term_type = (PyTypeObject *)PyType_FromModuleAndSpec(module, &term_spec, NULL);
+    if (ready_type == NULL || term_type == NULL
+        || PyModule_AddObjectRef(module, "Term", (PyObject *)term_type) < 0) {
         return -1;
     }
-    return add_type(module, "AsyncSupply", &async_supply_spec);
+    return add_type(module, "Supply", &supply_spec) < 0
+        ? -1 : add_type(module, "AsyncSupply", &async_supply_spec);
 }
 
 static int

@@ -14,6 +14,7 @@ __all__ = [
     "KIND",
     "AsyncSupply",
     "Supply",
+    "Term",
     "collect_plain",
     "collect_rows",
     "count_plain",
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from hermes.protocol.loops import (
         AsyncSupply,
         Supply,
+        Term,
         collect_plain,
         collect_rows,
         count_plain,
@@ -56,6 +58,7 @@ if TYPE_CHECKING:
 else:
     AsyncSupply = _loops.AsyncSupply
     Supply = _loops.Supply
+    Term = _loops.Term
     collect_plain = _loops.collect_plain
     collect_rows = _loops.collect_rows
     count_plain = _loops.count_plain

@@ -21,6 +21,7 @@ __all__ = [
     "PLAIN_FLAGS",
     "AsyncSupply",
     "Supply",
+    "Term",
     "Unusual",
     "collect_plain",
     "collect_rows",
@@ -263,9 +264,26 @@ def whole_bytes(data: bytes) -> int:
     return position
 
 
+class Term:
+    """A time that ends; a base class.
+
+    Attributes:
+        clock: seconds that never go backwards.
+        clock_id: what `time.clock_gettime` takes, where that is what `clock` calls, so that the
+            compiled core need not ask Python for it; otherwise below 0.
+        until: when it ends, by the clock. Any thread may change it at any time.
+    """
+
+    __slots__ = ("clock", "clock_id", "until")
+
+    clock: Callable[[], float]
+    clock_id: int
+    until: float
+
+
 class _Supply(Generic[_I]):
     _items: Iterator[_I] | None = None
-    _lease: Any = None
+    _lease: Term | None = None
     _thread: int = 0
 
     def _take(self) -> _I | None:
@@ -284,8 +302,7 @@ class Supply(_Supply[_I]):
     Attributes:
         _items: what is there: an iterator, or None. Other threads may exchange it at any time; an
             item that was being taken then is still handed out.
-        _lease: has a `clock`, and a time `until` which items may be taken: looked at before each.
-            None for no limit.
+        _lease: how long items may be taken, looked at before each. None for no limit.
         _thread: the thread that asked last.
     """
 

@@ -5,8 +5,11 @@ import gc
 import subprocess
 import sys
 import threading
+import time
 import tracemalloc
 import weakref
+from functools import partial
+from itertools import chain, repeat
 
 import pytest
 
@@ -142,17 +145,15 @@ def test_an_iteration_that_is_given_up_holds_nothing():
     assert gone() is None
 
 
-class Lease:
-    """Lasts for so many looks at the clock."""
+def term(clock=None, clock_id=-1, until=0.0):
+    made = core.Term()
+    made.clock, made.clock_id, made.until = clock, clock_id, until
+    return made
 
-    until = 0
 
-    def __init__(self, looks):
-        self.looks = looks
-
-    def clock(self):
-        self.looks -= 1
-        return -1 if self.looks >= 0 else 1
+def lease(looks):
+    """A term that lasts for so many looks at its clock."""
+    return term(chain(repeat(-1, looks), repeat(1)).__next__)
 
 
 def supplies():
@@ -217,15 +218,29 @@ def test_items_are_taken_only_while_the_lease_lasts():
     counting, async_counting = supplies()
     for supply in (counting(5, 1), async_counting(5, 1)):
         supply._items = iter("abcde")
-        supply._lease = Lease(2)
+        supply._lease = lease(2)
         assert [supply._take() for _ in range(4)] == ["a", "b", None, None]
         supply._lease = None
         assert supply._take() == "c"
         supply._items = None
         assert supply._take() is None
     supply = counting(5, 1)
-    supply._items, supply._lease = iter("abcde"), Lease(1)
+    supply._items, supply._lease = iter("abcde"), lease(1)
     assert [next(supply), next(supply)] == ["a", 0]  # asked for more, and so for what to do
+
+
+def test_a_lease_may_name_its_clock_instead_of_being_asked():
+    counting, _ = supplies()
+    supply = counting(5, 1)
+    supply._items = iter("ab")
+    for clock_id in (time.CLOCK_MONOTONIC, time.CLOCK_REALTIME):
+        clock = partial(time.clock_gettime, clock_id)
+        supply._lease = term(clock, clock_id, until=clock())
+        assert supply._take() is None
+        supply._lease.until += 3600
+        assert supply._take() in ("a", "b")
+    supply._lease = term(lambda: 0.0, 1_000_000, until=1.0)  # no such clock: it is asked after all
+    assert next(supply) == 0
 
 
 def test_the_thread_that_asked_last_is_known():
@@ -241,11 +256,8 @@ def test_the_thread_that_asked_last_is_known():
 
 
 def test_errors_of_a_supply_come_out_and_end_nothing():
-    class Broken:
-        until = 0
-
-        def clock(self):
-            raise LookupError("clock")
+    def broken():
+        raise LookupError("clock")
 
     def fail(item):
         raise LookupError(item)
@@ -256,7 +268,7 @@ def test_errors_of_a_supply_come_out_and_end_nothing():
         for item in "ab":
             with pytest.raises(LookupError, match=item):
                 ask(supply)
-        supply._lease = Broken()
+        supply._lease = term(broken)
         with pytest.raises(LookupError, match="clock"):
             ask(supply)
         supply._lease = None
