@@ -6,7 +6,7 @@ from typing import Any, Self, TypeVar
 
 from hermes.client.connection import BrokerConnection
 from hermes.client.conversations import BrokerVersions, Conversation, Exchange, Pause, Step
-from hermes.errors import BrokerUnavailableError, ClientError, HermesError, RemoteProtocolError
+from hermes.errors import BrokerUnavailableError, ClientError, HermesError
 
 R = TypeVar("R")
 
@@ -89,10 +89,6 @@ class Channel:
 
     def _exchange(self, step: Exchange[Any], timeout: float | None) -> Any:
         timeout = (timeout or self.connection.timeout_seconds) + step.extra_seconds
-        body = self.connection.call(step.request, timeout_seconds=timeout, changes=step.changes)
-        try:
-            return step.decode(body)
-        except RemoteProtocolError:
-            # Whatever comes next on this connection can't be trusted either.
-            self.connection.disconnect()
-            raise
+        return self.connection.call(
+            step.request, step.decode, timeout_seconds=timeout, changes=step.changes
+        )

@@ -12,9 +12,9 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Final, Self
+from typing import Any, Final, Self, TypeVar, overload
 
 from hermes.client.arguments import check_address, check_seconds
 from hermes.client.endings import RetiredConnection, closed_when_idle
@@ -33,6 +33,11 @@ DEFAULT_MAX_RESPONSE_BYTES: Final = 128 * 1024 * 1024
 _SIZE: Final = struct.Struct(">i")
 # An answer's size prefix is only a claim: memory is taken as its bytes arrive, from this size on.
 _FIRST_READ_BYTES: Final = 1024 * 1024
+# Memory up to this size is kept for the next answer. What is taken and given back for each costs
+# more than filling it: allocators of threads return it to the system every time.
+_KEPT_BYTES: Final = 4 * 1024 * 1024
+
+_R = TypeVar("_R")
 
 _log = logging.getLogger(__name__)
 
@@ -80,6 +85,7 @@ class BrokerConnection:
         self._lock = threading.Lock()
         self._socket: socket.socket | None = None
         self._poll = select.poll()
+        self._buffer = bytearray()
         self._closed = False
         self._held_off_until = -math.inf
         # Whether requests without an answer went out since the last answer: if the broker closes
@@ -107,13 +113,35 @@ class BrokerConnection:
         """Whether requests were sent that no later answer proves to have been read."""
         return self._unanswered
 
+    @overload
     def call(
         self, request: bytes, *, timeout_seconds: float | None = None, changes: bool = False
-    ) -> bytearray:
+    ) -> bytes: ...
+
+    @overload
+    def call(
+        self,
+        request: bytes,
+        decode: Callable[[memoryview], _R],
+        *,
+        timeout_seconds: float | None = None,
+        changes: bool = False,
+    ) -> _R: ...
+
+    def call(
+        self,
+        request: bytes,
+        decode: Callable[[memoryview], Any] = bytes,
+        *,
+        timeout_seconds: float | None = None,
+        changes: bool = False,
+    ) -> Any:
         """Send a request and wait for its answer.
 
         Args:
             request: a whole encoded request, size prefix included.
+            decode: makes the call's result of the answer's body without its size prefix, of
+                which the result must hold no view: the memory is used again.
             timeout_seconds: overrides the connection's timeout for this call; above 0.
             changes: whether it changes something on the broker, so that nothing else may overtake
                 it: when its answer doesn't come in time, the next call waits until the broker has
@@ -121,7 +149,7 @@ class BrokerConnection:
                 `RetiredConnection` for how long.
 
         Returns:
-            The answer's body without its size prefix; the caller's own.
+            What `decode` made; by default a copy of the body.
 
         Raises:
             BrokerNotReachedError: no connection, or an earlier request that changes something is
@@ -131,13 +159,25 @@ class BrokerConnection:
             BrokerTimeoutError: no answer in time; as above.
             RemoteProtocolError: the answer is not Kafka's; is this the right port?
             ClientError: the connection was closed by `close`, or this is a forked process.
+            Exception: what `decode` raises. Only a RemoteProtocolError costs the connection,
+                since whatever comes next on it can't be trusted either.
         """
         with self._turn(timeout_seconds) as deadline:
             self._transmit(request, deadline)
             self._is_changing = changes
-            body = self._receive_answer(deadline)
+            size = self._receive_answer(deadline)
             self._unanswered = self._is_changing = False
-            return body
+            try:
+                with memoryview(self._buffer) as whole, whole[:size] as body:
+                    return decode(body)
+            except RemoteProtocolError:
+                raise
+            except Exception as error:
+                refused = error
+            finally:
+                if len(self._buffer) > _KEPT_BYTES:
+                    self._buffer = bytearray()
+        raise refused
 
     def send(self, request: bytes) -> None:
         """Send a request that has no answer (a produce of 0.7).
@@ -314,25 +354,31 @@ class BrokerConnection:
         if self._closed:  # `close` came while connecting and saw no socket
             raise ClientError(f"the connection to {self.address} was closed")
 
-    def _receive_answer(self, deadline: float) -> bytearray:
-        (size,) = _SIZE.unpack(self._receive_exactly(_SIZE.size, deadline))
+    def _receive_answer(self, deadline: float) -> int:
+        """Receive an answer's body into the buffer; how many bytes it has."""
+        self._receive_exactly(_SIZE.size, deadline)
+        (size,) = _SIZE.unpack_from(self._buffer)
         if not 0 <= size <= self.max_response_bytes:
             raise RemoteProtocolError(
                 f"{self.address} sent an answer of {size} bytes; up to {self.max_response_bytes} "
                 "are allowed. Is this the port of a broker?"
             )
-        return self._receive_exactly(size, deadline)
+        self._receive_exactly(size, deadline)
+        return int(size)
 
-    def _receive_exactly(self, size: int, deadline: float) -> bytearray:
-        connected = self._socket
+    def _receive_exactly(self, size: int, deadline: float) -> None:
+        connected, buffer = self._socket, self._buffer
         assert connected is not None
-        buffer = bytearray(min(size, _FIRST_READ_BYTES))
         received = 0
         while received < size:
             if received == len(buffer):
-                buffer.extend(bytes(min(size - received, received)))
+                more = bytes(min(size - received, max(received, _FIRST_READ_BYTES)))
+                try:
+                    buffer.extend(more)
+                except BufferError:  # a kept error's traceback still has a view of it
+                    buffer = self._buffer = buffer + more
             connected.settimeout(_remaining(deadline))
-            with memoryview(buffer) as whole, whole[received:] as free:
+            with memoryview(buffer) as whole, whole[received:size] as free:
                 count = connected.recv_into(free)
             if count == 0:
                 raise BrokerUnavailableError(
@@ -340,7 +386,6 @@ class BrokerConnection:
                     "the request may or may not have been carried out"
                 )
             received += count
-        return buffer
 
     def _drop(self) -> None:
         dropped, self._socket = self._socket, None

@@ -60,7 +60,7 @@ class Exchange(Generic[T]):
 
     Attributes:
         request: the encoded request, size prefix included.
-        decode: turns the response's body into the conversation's value.
+        decode: turns the response's body into the conversation's value, which holds no view of it.
         repeatable: whether a driver may send it again over a new connection when the old one
             breaks: true for whatever changes nothing on the broker.
         extra_seconds: how long the broker may wait on purpose, on top of the driver's timeout.

@@ -124,7 +124,7 @@ def fetch(request: FetchRequest, rules: FetchRules) -> Conversation[MessageSet]:
     size = request.max_size
     while True:
         asked = replace(request, max_size=size)
-        entry: FetchedEntry = yield Exchange(asked.encode(), decode_fetch_response)
+        entry: FetchedEntry = yield Exchange(asked.encode(), _decoded_entry)
         if entry.error != ErrorCode.NONE:
             raise error_for(entry.error, _detail(request))
         needed = _bytes_needed(entry.messages)
@@ -203,12 +203,18 @@ def _detail(request: FetchRequest) -> str:
     return f"{named(request.topic, request.partition)} offset {request.offset}"
 
 
+def _decoded_entry(body: Buffer) -> FetchedEntry:
+    """Decode the answer to one fetch; the entry's messages are a copy."""
+    entry = decode_fetch_response(body)
+    return entry._replace(messages=bytes(entry.messages))
+
+
 def _decoded(decode: Callable[[Buffer], Sequence[Any]], count: int, body: Buffer) -> Sequence[Any]:
-    """Decode an answer; one with another number of entries than fetches is the peer's fault."""
+    """Decode an answer, copying; with another number of entries than fetches it is wrong."""
     entries = decode(body)
     if len(entries) != count:
         raise RemoteProtocolError(f"{count} fetches were answered with {len(entries)} entries")
-    return entries
+    return [each._replace(messages=bytes(each.messages)) for each in entries]
 
 
 def _result(

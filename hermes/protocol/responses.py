@@ -25,11 +25,12 @@ class FetchedEntry(NamedTuple):
 
     Attributes:
         error: an `ErrorCode`, or a number that is not known.
-        messages: the raw message set, often ending within a message; a view of the response.
+        messages: the raw message set, often ending within a message; decoded, a view of the
+            response.
     """
 
     error: int
-    messages: memoryview
+    messages: Buffer
 
 
 class WaitingFetchedEntry(NamedTuple):
@@ -43,7 +44,7 @@ class WaitingFetchedEntry(NamedTuple):
 
     error: int
     high_watermark: int
-    messages: memoryview
+    messages: Buffer
 
 
 @dataclass(frozen=True, slots=True)
