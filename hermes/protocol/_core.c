@@ -808,6 +808,7 @@ typedef struct {
     PyObject_HEAD
     PyObject *items; /* an iterator, or NULL */
     PyObject *lease; /* a Term; NULL or None for no limit */
+    Ready *ready;    /* the last one, which is given again when nobody else has it; or NULL */
     unsigned long thread;
 } Supply;
 
@@ -880,13 +881,21 @@ supply_anext(Supply *self)
     if (item == NULL) {
         return PyErr_Occurred() ? NULL : PyObject_CallMethod((PyObject *)self, "_refill", NULL);
     }
-    Ready *ready = (Ready *)PyType_GenericAlloc(ready_type, 0);
-    if (ready == NULL) {
-        Py_DECREF(item);
-        return NULL;
+    if (self->ready == NULL || Py_REFCNT((PyObject *)self->ready) > 1) {
+        Ready *fresh = (Ready *)PyType_GenericAlloc(ready_type, 0);
+        if (fresh == NULL) {
+            Py_DECREF(item);
+            return NULL;
+        }
+        Ready *former = self->ready;
+        self->ready = fresh;
+        Py_XDECREF((PyObject *)former);
     }
-    ready->item = item;
-    return (PyObject *)ready;
+    PyObject *ready = Py_NewRef((PyObject *)self->ready);
+    PyObject *unawaited = self->ready->item;
+    self->ready->item = item;
+    Py_XDECREF(unawaited);
+    return ready;
 }
 
 static PyObject *
@@ -905,6 +914,7 @@ supply_traverse(Supply *self, visitproc visit, void *arg)
     Py_VISIT(Py_TYPE((PyObject *)self));
     Py_VISIT(self->items);
     Py_VISIT(self->lease);
+    Py_VISIT((PyObject *)self->ready);
     return 0;
 }
 
@@ -913,6 +923,7 @@ supply_clear(Supply *self)
 {
     Py_CLEAR(self->items);
     Py_CLEAR(self->lease);
+    Py_CLEAR(self->ready);
     return 0;
 }
 

@@ -51,6 +51,25 @@ def test_an_answer_larger_than_the_first_read_arrives_whole(scripted) -> None:
         assert connection.call(REQUEST) == body
 
 
+def test_the_memory_of_an_answer_is_used_again(scripted) -> None:
+    bodies = [b"first", b"second one", b"3", bytes(5 << 20), b"last"]
+    answers = [step for body in bodies for step in ("read one request", framed(body))]
+    broker = scripted([*answers, "read until the client closes"])
+
+    def refuse(body: memoryview) -> None:
+        raise ClientError(f"{body[:1].tobytes()!r}")  # its traceback has the view
+
+    with BrokerConnection(broker.host, broker.port) as connection:
+        with pytest.raises(ClientError, match="f") as kept:
+            connection.call(REQUEST, refuse)
+        assert [connection.call(REQUEST) for _ in bodies[1:-1]] == bodies[1:-1]
+        assert len(connection._buffer) == 0, "what a large answer took is not kept"
+        assert connection.call(REQUEST) == b"last"
+        assert connection.is_connected
+    assert broker.connection_count == 1
+    assert kept.value.args
+
+
 def test_an_empty_answer_is_an_answer(scripted) -> None:
     broker = scripted(["read one request", framed(b""), "read until the client closes"])
     with BrokerConnection(broker.host, broker.port) as connection:

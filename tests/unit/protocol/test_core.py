@@ -192,6 +192,10 @@ class Round:
         yield
 
 
+async def awaited(awaitable):
+    return await awaitable
+
+
 async def everything(supply):
     return [each async for each in supply]
 
@@ -212,6 +216,19 @@ def test_what_is_there_is_handed_out_and_then_more_is_asked_for():
     assert list(supply) == []
     assert run(everything(async_counting(3, 2))) == [0, 1, 2] * 2
     assert counting(3, 1)._take() is None
+
+
+def test_an_item_belongs_to_the_call_that_took_it():
+    _, async_counting = supplies()
+    supply = async_counting(3, 1)
+    supply._items = iter("abcd")
+    one, two = supply.__anext__(), supply.__anext__()
+    assert [run(awaited(two)), run(awaited(one))] in (["b", "a"], ["a", "b"])
+    for spent in (one, two):
+        with pytest.raises(RuntimeError):
+            run(awaited(spent))
+    del one, two, spent
+    assert [run(first(supply)), run(first(supply))] == ["c", "d"]
 
 
 def test_items_are_taken_only_while_the_lease_lasts():
