@@ -205,16 +205,20 @@ payload_of(const Message *message)
 
 /* -- checks ----------------------------------------------------------------------------------- */
 
-/* Count the messages from `*position` on, and advance it past them. */
+/* Count the messages from `*position` on, and advance it past them. With the GIL held. */
 static Py_ssize_t
 count_messages(const uint8_t *data, Py_ssize_t *position, Py_ssize_t end, int plain)
 {
     Py_ssize_t count = 0;
     Message message;
+    PyThreadState *released = end - *position > LARGE_BYTES ? PyEval_SaveThread() : NULL;
     while (find_message(data, *position, end, plain, &message)
            && crc32_of(message.payload, message.payload_bytes) == message.crc) {
         *position = message.following;
         count++;
+    }
+    if (released != NULL) {
+        PyEval_RestoreThread(released);
     }
     return count;
 }
@@ -238,13 +242,8 @@ count_in(PyObject *const *args, Py_ssize_t nargs, int plain, Py_ssize_t *count,
     if (*position < 0 || *position > *end || *end > view.len) {
         *count = 0;
     }
-    else if (*end - *position <= LARGE_BYTES) {
-        *count = count_messages(view.buf, position, *end, plain);
-    }
     else {
-        Py_BEGIN_ALLOW_THREADS
         *count = count_messages(view.buf, position, *end, plain);
-        Py_END_ALLOW_THREADS
     }
     PyBuffer_Release(&view);
     return 1;
@@ -287,6 +286,65 @@ whole_bytes(PyObject *Py_UNUSED(module), PyObject *data)
     }
     PyBuffer_Release(&view);
     return PyLong_FromSsize_t(position);
+}
+
+/* -- produces --------------------------------------------------------------------------------- */
+
+/* Append a part of the data to the buffers: a copy if it is small, otherwise a view. */
+static int
+append_buffer(PyObject *buffers, PyObject *data, Py_ssize_t start, Py_ssize_t stop, int is_small)
+{
+    PyObject *buffer = NULL;
+    if (is_small) {
+        buffer = PySequence_GetSlice(data, start, stop);
+    }
+    else {
+        PyObject *view = PyMemoryView_FromObject(data);
+        buffer = view == NULL ? NULL : PySequence_GetSlice(view, start, stop);
+        Py_XDECREF(view);
+    }
+    int failed = buffer == NULL ? -1 : PyList_Append(buffers, buffer);
+    Py_XDECREF(buffer);
+    return failed;
+}
+
+static PyObject *
+collect_produces(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    PyObject *data, *buffers;
+    Py_buffer view;
+    Py_ssize_t position, end, prefix_bytes, largest, byte_count = 0, message_count = 0;
+    const char *prefix;
+    int failed = 0;
+    if (!PyArg_ParseTuple(args, "Onny#nO!", &data, &position, &end, &prefix, &prefix_bytes,
+                          &largest, &PyList_Type, &buffers)
+        || PyObject_GetBuffer(data, &view, PyBUF_SIMPLE) < 0) {
+        return NULL;
+    }
+    /* int32 size | prefix | int32 size of the set | set */
+    const Py_ssize_t before_set = 4 + prefix_bytes + 4;
+    while (!failed && position >= 0 && position <= end && end <= view.len
+           && end - position >= before_set + HEADER_BYTES) {
+        const uint8_t *request = (const uint8_t *)view.buf + position;
+        uint32_t size = read_uint32(request), set_bytes = read_uint32(request + before_set - 4);
+        Py_ssize_t start = position + before_set;
+        if (size > INT32_MAX || (Py_ssize_t)size > largest || (Py_ssize_t)size > end - position - 4
+            || (Py_ssize_t)size < before_set - 4 || set_bytes > size - (before_set - 4)
+            || memcmp(request + 4, prefix, (size_t)prefix_bytes) != 0) {
+            break;
+        }
+        Py_ssize_t stop = start + (Py_ssize_t)set_bytes, counted = start;
+        Py_ssize_t count = count_messages(view.buf, &counted, stop, 1);
+        if (count == 0 || counted != stop) {
+            break;
+        }
+        failed = append_buffer(buffers, data, start, stop, count == 1) < 0;
+        message_count += count;
+        byte_count += stop - start;
+        position += 4 + (Py_ssize_t)size;
+    }
+    PyBuffer_Release(&view);
+    return failed ? NULL : Py_BuildValue("nnn", position, byte_count, message_count);
 }
 
 /* -- the encoder ------------------------------------------------------------------------------ */
@@ -1048,6 +1106,7 @@ module_clear(PyObject *module)
 
 static PyMethodDef functions[] = {
     {"collect_plain", collect_plain, METH_VARARGS, NULL},
+    {"collect_produces", collect_produces, METH_VARARGS, NULL},
     {"collect_rows", collect_rows, METH_VARARGS, NULL},
     {"count_plain", (PyCFunction)(void (*)(void))count_plain, METH_FASTCALL,
      NULL},

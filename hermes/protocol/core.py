@@ -16,6 +16,7 @@ __all__ = [
     "Supply",
     "Term",
     "collect_plain",
+    "collect_produces",
     "collect_rows",
     "count_plain",
     "count_uncompressed",
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
         Supply,
         Term,
         collect_plain,
+        collect_produces,
         collect_rows,
         count_plain,
         count_uncompressed,
@@ -60,6 +62,7 @@ else:
     Supply = _loops.Supply
     Term = _loops.Term
     collect_plain = _loops.collect_plain
+    collect_produces = _loops.collect_produces
     collect_rows = _loops.collect_rows
     count_plain = _loops.count_plain
     count_uncompressed = _loops.count_uncompressed

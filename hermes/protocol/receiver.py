@@ -10,9 +10,7 @@ them again, checks plain message sets on the way, and hands out whole runs of su
 """
 
 import struct
-from functools import lru_cache
 from typing import Final
-from zlib import crc32
 
 from hermes.errors import RemoteProtocolError
 from hermes.protocol import core
@@ -24,7 +22,6 @@ from hermes.protocol.decoding import (
     long_request,
 )
 from hermes.protocol.framing import Frames
-from hermes.protocol.loops import PLAIN_FLAGS
 from hermes.protocol.messages import SIZE
 from hermes.protocol.requests import ProduceRequest
 from hermes.protocol.wire import Buffer, ByteReader
@@ -171,9 +168,7 @@ class RequestReceiver:
     ) -> ProduceRun | None:
         """Take plain produces for one partition from the current chunk, and add them to a run.
 
-        A broker spends most of its time in this loop, which runs once per request. It is written
-        out, with the case of a single message inline, since a call costs as much as several of
-        its lines. Whatever isn't plain ends it and is left in place.
+        Whatever isn't plain ends it and is left in place.
 
         Args:
             run: what was taken before, or None.
@@ -184,41 +179,15 @@ class RequestReceiver:
         Returns:
             The run, a new one if `run` was None; None when nothing was taken.
         """
-        frames, largest = self._frames, self._largest
-        data, position = frames.data, frames.position
-        prefix, unpack, body_bytes = known.prefix, known.struct_format.unpack_from, known.body_bytes
+        frames = self._frames
         if known.partition >= 0:
-            end = len(data)
-        view = memoryview(data)
+            end = len(frames.data)
         buffers: list[Buffer] = []
-        byte_count = message_count = 0
-        last = end - known.struct_format.size
-        while position <= last:
-            size, actual, set_bytes, message_bytes, flags, crc = unpack(data, position)
-            following = position + 4 + size
-            start = position + body_bytes
-            stop = start + set_bytes
-            if actual != prefix or following > end or stop > following or size > largest:
-                break
-            if message_bytes == set_bytes - 4:
-                if (
-                    crc32(data[start + 10 : stop]) != crc
-                    or flags != PLAIN_FLAGS
-                    or (not crc and message_bytes < 6)
-                ):
-                    break
-                message_count += 1
-                buffers.append(data[start:stop])
-            elif count := core.count_plain(data, start, stop):
-                message_count += count
-                buffers.append(view[start:stop])
-            else:
-                break
-            byte_count += set_bytes
-            position = following
+        frames.position, byte_count, message_count = core.collect_produces(
+            frames.data, frames.position, end, known.prefix, self._largest, buffers
+        )
         if not buffers:
             return None
-        frames.position = position
         run = run or ProduceRun(known.topic, known.partition)
         run.buffers += buffers
         run.byte_count += byte_count
@@ -265,7 +234,7 @@ class ResponseReceiver:
 class _ProducePrefix:
     """The first bytes of a produce request, up to the partition, and their meaning."""
 
-    __slots__ = ("body_bytes", "length", "partition", "prefix", "struct_format", "topic")
+    __slots__ = ("length", "partition", "prefix", "topic")
 
     def __init__(self, prefix: bytes) -> None:
         self.prefix = prefix
@@ -273,12 +242,3 @@ class _ProducePrefix:
         produce = ProduceRequest.decode(ByteReader(prefix[2:] + bytes(4)))
         self.topic = produce.topic
         self.partition = produce.partition
-        self.struct_format = _produce_format(self.length)
-        #: Where the message set starts, relative to the size.
-        self.body_bytes = SIZE.size + self.length + SIZE.size
-
-
-@lru_cache(maxsize=512)
-def _produce_format(length: int) -> struct.Struct:
-    """Size, prefix, size of the set, and the header of its first message, if it is plain."""
-    return struct.Struct(f">i{length}siIHI")

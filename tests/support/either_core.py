@@ -20,6 +20,7 @@ __all__ = [
     "what_a_consumer_sees_in_rows",
     "what_is_counted",
     "what_is_encoded",
+    "what_is_produced",
 ]
 
 
@@ -104,6 +105,15 @@ def what_is_counted(data: bytes, start: int, end: int) -> tuple[Any, ...]:
         collected,
         core.whole_bytes(data),
     )
+
+
+def what_is_produced(
+    data: Any, position: int, end: int, prefix: bytes, largest: int
+) -> tuple[Any, ...]:
+    """The sets of produce requests, and where something else starts."""
+    sets: list[Any] = []
+    taken = core.collect_produces(data, position, end, prefix, largest, sets)
+    return taken, [(type(each), bytes(each)) for each in sets]
 
 
 def what_is_encoded(payloads: list[Any]) -> object:

@@ -22,9 +22,10 @@ from either_core import (
     what_a_consumer_sees_in_rows,
     what_is_counted,
     what_is_encoded,
+    what_is_produced,
 )
 
-from hermes.protocol import Codec, Message, core, encode_message, encode_message_set, loops
+from hermes.protocol import Codec, Message, core, encode_message, encode_message_set, frame, loops
 
 LENGTHS = [0, 1, 4, 5, 6, 7, 0x7F, 0x100, 0x7FFFFFFF, 0x80000000, 0xFFFFFFF6, 0xFFFFFFFF]
 POSITIONS = [-(1 << 63), -1, (1 << 63) - 1, (1 << 63) - 10]
@@ -74,6 +75,12 @@ def damaged(rng: random.Random, data: bytes) -> bytes:
     return bytes(changed)
 
 
+def produced(rng: random.Random, sets: list[bytes]) -> bytes:
+    """Requests as produces are, of a type and a partition without bytes."""
+    chosen = [rng.choice(sets) for _ in range(3)]
+    return b"".join(frame(frame(each), rng.choice([b"", b"", b"more"])) for each in chosen)
+
+
 def agree(compiled: ModuleType, what: Any, *arguments: Any) -> Any:
     """Do something with either; both must say the same."""
     results = []
@@ -92,6 +99,7 @@ def attack(compiled: ModuleType, rng: random.Random, data: bytes) -> None:
     base = rng.choice([0, (1 << 63) - 1, 1 << 70])
     for start in places:
         compiled.collect_plain(exact, start, [])
+        compiled.collect_produces(exact, start, rng.choice(places), b"\0", 1 << 62, [])
         compiled.collect_rows(Message, exact, start, base, ("t", 1, 2), 9)
         for end in places:
             compiled.count_plain(exact, start, end)
@@ -136,6 +144,8 @@ def main(path: str, seed: str, count: str) -> None:
         start = rng.randrange(len(data) + 1)
         agree(compiled, what_is_counted, data, start, rng.randrange(start, len(data) + 1))
         agree(compiled, what_is_encoded, [whole, data, rng.choice([b"", None, bytearray(3)])])
+        requests = damaged(rng, produced(rng, [whole, data, encode_message(b"x" * 70)]))
+        agree(compiled, what_is_produced, requests, 0, len(requests), b"", rng.choice([99, 9999]))
         attack(compiled, rng, data)
         hand_out(compiled, rng)
     print(undamaged)  # noqa: T201

@@ -11,6 +11,7 @@ from either_core import (
     what_a_consumer_sees_in_rows,
     what_is_counted,
     what_is_encoded,
+    what_is_produced,
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -22,6 +23,7 @@ from hermes.protocol import (
     compress,
     encode_message,
     encode_message_set,
+    frame,
     loops,
 )
 
@@ -114,6 +116,32 @@ def test_every_part_of_it_counts_the_same(data: st.DataObject) -> None:
     start = data.draw(st.integers(0, len(whole)))
     end = data.draw(st.integers(start, len(whole)))
     with_each(what_is_counted, whole, start, end)
+
+
+PREFIX = bytes.fromhex("0000 0001 74 00000003")
+
+
+@settings(max_examples=400)
+@given(st.data())
+def test_produces_are_collected_alike(data: st.DataObject) -> None:
+    plain = st.lists(payloads, max_size=3).map(encode_message_set)
+    requests = bytearray()
+    for _ in range(data.draw(st.integers(0, 4))):
+        whole = data.draw(st.one_of(plain, plain, sets()))
+        claimed = max(0, len(whole) + data.draw(st.sampled_from([0, 0, 0, 0, -1, 1])))
+        rest = data.draw(st.sampled_from([b"", b"", b"", b"more"]))
+        requests += frame(PREFIX, claimed.to_bytes(4), whole, rest)
+    for _ in range(data.draw(st.integers(0, 2))):
+        if requests:
+            place = data.draw(st.integers(0, len(requests) - 1))
+            new = data.draw(st.sampled_from([b"\xff", b"\0", b"\x7f\xff\xff\xff", b"\x80\0\0\0"]))
+            requests[place : place + len(new)] = new
+    whole = bytes(requests)
+    end = data.draw(st.sampled_from([len(whole), len(whole) // 2]))
+    start = data.draw(st.sampled_from([0, 0, 0, end // 2]))
+    largest = data.draw(st.sampled_from([1000, 60]))
+    for kind in (bytes, memoryview):
+        with_each(what_is_produced, kind(whole), start, end, PREFIX, largest)
 
 
 @given(
