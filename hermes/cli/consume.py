@@ -21,7 +21,7 @@ from hermes.cli.options import (
     topic_option,
     zookeeper_option,
 )
-from hermes.cli.places import BEGINNING, END, START, Place
+from hermes.cli.places import BEGINNING, END, Place, start_option
 from hermes.cli.positions import open_readers
 from hermes.cli.reading import Chunk, PartitionReader, read_partitions, with_times
 from hermes.cli.retrying import Retrying
@@ -62,16 +62,9 @@ class _Wanted:
 @zookeeper_option("ZooKeeper, for --group.")
 @topic_option("What to read.")
 @PARTITION_OPTION
-@click.option(
-    "-o",
-    "--offset",
-    "start",
-    type=START,
-    default="beginning",
-    show_default=True,
-    metavar="START",
-    help="beginning, end, an offset, -N for the last N messages of every partition, or @TIME: "
-    "ISO 8601 (UTC unless it names a zone) or milliseconds since 1970.",
+@start_option(
+    "beginning, end, an offset, -N for the last N messages of every partition, or @TIME: "
+    "ISO 8601 (UTC unless it names a zone) or milliseconds since 1970."
 )
 @click.option(
     "-c",

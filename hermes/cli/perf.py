@@ -21,7 +21,7 @@ from hermes.cli.options import (
     compress_option,
     topic_option,
 )
-from hermes.cli.places import START, Place
+from hermes.cli.places import Place, start_option
 from hermes.cli.positions import open_readers
 from hermes.cli.reading import PartitionReader, read_partitions
 from hermes.cli.sending import BatchSender, choose_acks
@@ -128,16 +128,7 @@ def _generated(load: _Load) -> Iterator[LineBatch]:
 @BROKER_OPTION
 @topic_option("What to read.")
 @PARTITION_OPTION
-@click.option(
-    "-o",
-    "--offset",
-    "start",
-    type=START,
-    default="beginning",
-    show_default=True,
-    metavar="START",
-    help="Where to begin, as for `hermes consume`.",
-)
+@start_option("Where to begin, as for `hermes consume`.")
 @click.option(
     "-n",
     "--messages",

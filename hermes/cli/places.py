@@ -2,7 +2,9 @@
 
 from typing import Final
 
-from hermes.cli.options import option_type
+import click
+
+from hermes.cli.options import Decorator, option_type
 from hermes.client.places import (
     BEGINNING,
     END,
@@ -13,7 +15,7 @@ from hermes.client.places import (
 )
 from hermes.protocol import EARLIEST, LATEST
 
-__all__ = ["BEGINNING", "END", "RESET_POSITION", "START", "TIME", "Place"]
+__all__ = ["BEGINNING", "END", "RESET_POSITION", "START", "TIME", "Place", "start_option"]
 
 
 def _parse_time(text: str) -> int:
@@ -25,3 +27,17 @@ def _parse_time(text: str) -> int:
 START: Final = option_type(parse_start, "start")
 TIME: Final = option_type(_parse_time, "time")
 RESET_POSITION: Final = option_type(parse_reset_position, "where")
+
+
+def start_option(help_text: str) -> Decorator:
+    """The option for where to begin in each partition; the command gets a `Place` as `start`."""
+    return click.option(
+        "-o",
+        "--offset",
+        "start",
+        type=START,
+        default="beginning",
+        show_default=True,
+        metavar="START",
+        help=help_text,
+    )
