@@ -3,10 +3,29 @@
 from typing import Final
 from urllib.parse import quote
 
-from hermes.console.asking import THEME_COOKIE, Answer, Ask, Route, redirect
+from hermes.client import SimpleConsumer
+from hermes.console.asking import (
+    THEME_COOKIE,
+    Answer,
+    Ask,
+    InputError,
+    NoSuchPageError,
+    Route,
+    redirect,
+)
+from hermes.console.cluster import BrokerState
 from hermes.console.overview import Concern, overview
 from hermes.console.sources import Sources
 from hermes.errors import HermesError
+from hermes.protocol import (
+    DescribeSettingsRequest,
+    LogLine,
+    RecentLogLinesRequest,
+    SettingDescription,
+)
+
+_LEVELS: Final = ("debug", "info", "warn", "error", "critical")
+_LINES: Final = 300
 
 
 def _overview(sources: Sources, ask: Ask) -> Answer:
@@ -21,12 +40,58 @@ def _overview(sources: Sources, ask: Ask) -> Answer:
                 concerns.append(Concern("warn", f"Group {name}: {text}", link))
         except HermesError as failure:
             error = str(failure)
+    for topic, text in sources.topics.offline(list(cluster.topics)):
+        concerns.append(Concern("bad", f"{topic} {text}", f"/topics/{topic}"))
     view = overview(cluster, groups, error, concerns)
     return sources.page(ask, "overview", "overview.html", view=view)
 
 
 def _brokers(sources: Sources, ask: Ask) -> Answer:
     return sources.page(ask, "brokers", "brokers.html", view=sources.sampler.view())
+
+
+def _broker(sources: Sources, ask: Ask, name: str) -> Answer:
+    brokers = sources.sampler.view().brokers
+    broker = next((each for each in brokers if str(each.broker_id) == name), None)
+    if broker is None:
+        raise NoSuchPageError(f"There is no broker {name[:20]}.")
+    level = ask.text("level", "info")
+    if level not in _LEVELS:
+        raise InputError(f"level: expected one of {', '.join(_LEVELS)}")
+    settings, lines, errors = sources.recent.get(
+        ("broker", broker.broker_id), lambda: _only_its_own(sources, broker)
+    )
+    wanted = set(_LEVELS[_LEVELS.index(level) :])
+    return sources.page(
+        ask,
+        "brokers",
+        "broker.html",
+        broker=broker,
+        settings=settings,
+        lines=None if lines is None else [each for each in lines if each.level in wanted],
+        levels=_LEVELS,
+        level=level,
+        errors=errors,
+    )
+
+
+def _only_its_own(
+    sources: Sources, broker: BrokerState
+) -> tuple[list[SettingDescription], list[LogLine] | None, list[str]]:
+    """What only a broker knows: its settings and its log, newest first; and what failed."""
+    settings: list[SettingDescription] = []
+    lines: list[LogLine] | None = None
+    try:
+        if broker.supports(DescribeSettingsRequest.TYPE):
+            settings = sources.cluster.ask(broker.address, SimpleConsumer.describe_settings)
+        if broker.supports(RecentLogLinesRequest.TYPE):
+            read = sources.cluster.ask(
+                broker.address, lambda consumer: consumer.recent_log_lines(None, _LINES)
+            )
+            lines = list(reversed(read.lines))
+    except HermesError as error:
+        return settings, lines, [str(error)]
+    return settings, lines, []
 
 
 def _theme(_: Sources, ask: Ask) -> Answer:
@@ -39,5 +104,6 @@ def _theme(_: Sources, ask: Ask) -> Answer:
 ROUTES: Final = (
     Route("GET", (), _overview),
     Route("GET", ("brokers",), _brokers),
+    Route("GET", ("brokers", "*"), _broker),
     Route("GET", ("theme",), _theme),
 )

@@ -1,6 +1,5 @@
 """What the pages about groups show: members, owners, offsets, lag; and what a reset would do."""
 
-import math
 import threading
 import time
 from collections import OrderedDict
@@ -16,6 +15,7 @@ from hermes.console.cluster import Address, Cluster
 from hermes.console.rates import History
 from hermes.console.recent import Recent
 from hermes.console.showing import bytes_text
+from hermes.console.watching import Watch
 from hermes.coordination.filters import Whitelist
 from hermes.coordination.group_state import (
     GroupState,
@@ -30,8 +30,6 @@ from hermes.quoting import printable
 
 PAGE_ROWS: Final = 50
 _MOST_HISTORIES: Final = 64
-# How long a look at the overview spends on looking for groups in trouble; it goes on next time.
-_WATCH_SECONDS: Final = 0.02
 _WATCH_EVERY_SECONDS: Final = 15.0
 
 _Place = tuple[str, BrokerPartition]
@@ -195,7 +193,6 @@ class TopicLag:
 class _Watched:
     """What was found when a group was last looked at."""
 
-    at: float
     concerns: tuple[str, ...]
     topics: Mapping[str, TopicLag]
 
@@ -217,7 +214,7 @@ class GroupReader:
         self._clock = clock
         self._lock = threading.Lock()
         self._histories: OrderedDict[str, History] = OrderedDict()
-        self._watched: dict[str, _Watched] = {}
+        self._watched = Watch(self._look, _WATCH_EVERY_SECONDS)
 
     # -- the list -------------------------------------------------------------------------------
 
@@ -325,31 +322,19 @@ class GroupReader:
         return sorted(found, key=lambda each: each.lag, reverse=True)
 
     def _watch(self) -> list[tuple[str, _Watched]]:
-        """Look at a few more groups, so that no page takes long; all that is known by now."""
-        names = self.names()
-        with self._lock:
-            watched = {name: self._watched[name] for name in names if name in self._watched}
-        now = self._clock()
-        ages = sorted((watched[name].at if name in watched else -math.inf, name) for name in names)
-        for at, name in ages:
-            if now - at < _WATCH_EVERY_SECONDS or self._clock() - now >= _WATCH_SECONDS:
-                break
-            watched[name] = self._look(name)
-        with self._lock:
-            self._watched = watched
-        return sorted(watched.items())
+        return self._watched.look(self.names())
 
     def _look(self, name: str) -> _Watched:
         try:
             state = read_group(self._cluster.session(), name)
         except HermesError:  # deleted meanwhile, or its own page says more
-            return _Watched(self._clock(), (), {})
+            return _Watched((), {})
         rows = self._lag_rows(state, [])
         topics: dict[str, TopicLag] = {}
         for row in rows:
             before = topics.get(row.topic, TopicLag(name, 0, 0))
             topics[row.topic] = TopicLag(name, before.partitions + 1, before.lag + (row.lag or 0))
-        return _Watched(self._clock(), tuple(_trouble(state, rows)), topics)
+        return _Watched(tuple(_trouble(state, rows)), topics)
 
     # -- reset ----------------------------------------------------------------------------------
 

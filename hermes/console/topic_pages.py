@@ -36,6 +36,7 @@ def _topic(sources: Sources, ask: Ask, name: str) -> Answer:
         commands=commands,
         groups=groups,
         groups_error=groups_error,
+        settings=sources.topics.settings(view),
     )
 
 

@@ -3,7 +3,7 @@
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -11,12 +11,20 @@ from hermes.console.cluster import Address, BrokerState, Cluster
 from hermes.console.rates import Rates
 from hermes.console.recent import Recent
 from hermes.console.sampling import ClusterView, TopicRow
+from hermes.console.watching import Watch
 from hermes.errors import HermesError
-from hermes.protocol import ErrorCode, PartitionMetadata, error_for
+from hermes.protocol import (
+    DescribePartitionsRequest,
+    ErrorCode,
+    PartitionMetadata,
+    SettingDescription,
+    error_for,
+)
 
 PAGE_ROWS: Final = 50
 SORTS: Final = ("name", "partitions", "size", "rate")
 _MOST_RATES: Final = 64
+_WATCH_EVERY_SECONDS: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +101,10 @@ class PartitionRow:
         high_watermark: the offset up to which it can be read; None as above.
         size_bytes: what its log holds.
         rate: bytes written per second; None while that isn't known.
+        segments: how many segments its log has; None where the broker can't say.
+        first_ms: when its first message was appended, in ms since 1970; None if unknown.
+        last_ms: the same of its last.
+        offline: why it is out of service; empty if it is not.
     """
 
     broker_id: int
@@ -101,6 +113,10 @@ class PartitionRow:
     high_watermark: int | None
     size_bytes: int
     rate: float | None = None
+    segments: int | None = None
+    first_ms: int | None = None
+    last_ms: int | None = None
+    offline: str = ""
 
     @property
     def name(self) -> str:
@@ -158,6 +174,7 @@ class TopicReader:
         self._recent = recent
         self._lock = threading.Lock()
         self._rates: OrderedDict[str, Rates] = OrderedDict()
+        self._offline = Watch(self._look, _WATCH_EVERY_SECONDS)
 
     def topic(self, name: str) -> TopicView:
         """Read a topic. Blocks.
@@ -169,24 +186,86 @@ class TopicReader:
         return self._recent.get(("topic", name), lambda: self._read(name))
 
     def _read(self, name: str) -> TopicView:
+        rows, addresses, errors = self._read_rows(name)
+        counters: dict[Hashable, int] = {row.name: row.high_watermark or 0 for row in rows}
+        with self._lock:
+            rates = self._rates_of(name).add(time.monotonic(), counters)
+        with_rates = tuple(replace(row, rate=rates.get(row.name)) for row in rows)
+        return TopicView(name, with_rates, addresses, errors)
+
+    def _read_rows(
+        self, name: str
+    ) -> tuple[list[PartitionRow], dict[int, Address], tuple[str, ...]]:
+        """A topic's partitions, the addresses of their brokers, and what failed."""
         states = self._cluster.read([name])
         rows: list[PartitionRow] = []
         addresses: dict[int, Address] = {}
         for state in states:
             found = _rows(state, name)
             if found:
-                rows += found
+                rows += self._described(state, name, found)
                 addresses[state.broker_id] = state.address
         errors = tuple(f"{each.address}: {each.error}" for each in states if each.error)
         if not rows:
             if errors and len(errors) == len(states):
                 raise HermesError(errors[0])
             raise error_for(ErrorCode.UNKNOWN_TOPIC, f"topic {name!r}")
-        counters: dict[Hashable, int] = {row.name: row.high_watermark or 0 for row in rows}
-        with self._lock:
-            rates = self._rates_of(name).add(time.monotonic(), counters)
-        with_rates = tuple(replace(row, rate=rates.get(row.name)) for row in rows)
-        return TopicView(name, with_rates, addresses, errors)
+        return rows, addresses, errors
+
+    def _described(
+        self, state: BrokerState, name: str, rows: list[PartitionRow]
+    ) -> list[PartitionRow]:
+        """Add what only newer brokers say."""
+        if not state.supports(DescribePartitionsRequest.TYPE):
+            return rows
+        try:
+            found = self._cluster.ask(
+                state.address, lambda consumer: consumer.describe_partitions(name)
+            )
+        except HermesError:  # deleted meanwhile; what is known is shown
+            return rows
+        known = {each.partition: each for each in found}
+        return [
+            row
+            if row.number not in known
+            else replace(
+                row,
+                segments=known[row.number].segment_count,
+                first_ms=known[row.number].first_append_ms,
+                last_ms=known[row.number].last_append_ms,
+                offline=known[row.number].offline_reason,
+            )
+            for row in rows
+        ]
+
+    def settings(self, topic: TopicView) -> list[SettingDescription]:
+        """A topic's settings on the first broker that can say them; none if no broker can."""
+        return self._recent.get(("settings", topic.name), lambda: self._read_settings(topic))
+
+    def _read_settings(self, topic: TopicView) -> list[SettingDescription]:
+        for address in topic.addresses.values():
+            try:
+                return self._cluster.ask(
+                    address, lambda consumer: consumer.describe_settings(topic.name)
+                )
+            except HermesError:  # it can't say them, or not now
+                continue
+        return []
+
+    def offline(self, names: Sequence[str]) -> list[tuple[str, str]]:
+        """Partitions that are out of service, each with why; as far as they were looked at by now.
+
+        Args:
+            names: all topics.
+        """
+        return [each for _, found in self._offline.look(names) for each in found]
+
+    def _look(self, name: str) -> list[tuple[str, str]]:
+        try:
+            rows = self._read_rows(name)[0]
+        except HermesError:  # deleted meanwhile, or the brokers' own entry says why
+            return []
+        return [(name, f"{row.name}: {row.offline}") for row in rows if row.offline]
 
     def _rates_of(self, name: str) -> Rates:
         rates = self._rates.setdefault(name, Rates())

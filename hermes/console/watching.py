@@ -1,0 +1,67 @@
+"""Many things looked at a few at a time, so that no page takes long and no broker works hard."""
+
+import math
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Final, Generic, TypeVar
+
+__all__ = ["Watch"]
+
+_T = TypeVar("_T")
+
+# How long a look at a page spends on looking further; it goes on with the next.
+_SECONDS: Final = 0.02
+
+
+class Watch(Generic[_T]):
+    """What was found when each of many things was last looked at; threads may share it.
+
+    Args:
+        look: looks at one of them, by name; must not raise.
+        every_seconds: how old what was found may get.
+        clock: monotonic, in seconds.
+    """
+
+    def __init__(
+        self,
+        look: Callable[[str], _T],
+        every_seconds: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._look = look
+        self._every = every_seconds
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._found: dict[str, tuple[float, _T]] = {}
+
+    def look(self, names: Sequence[str]) -> list[tuple[str, _T]]:
+        """Look at a few more, those first that were looked at longest ago.
+
+        Args:
+            names: all that there are now.
+
+        Returns:
+            What is known by now, by name.
+        """
+        if not self._lock.acquire(blocking=False):  # somebody is looking: what is known will do
+            found = self._found
+            return [(name, found[name][1]) for name in names if name in found]
+        try:
+            self._found = found = self._look_further(names)
+        finally:
+            self._lock.release()
+        return [(name, found[name][1]) for name in names if name in found]
+
+    def _look_further(self, names: Sequence[str]) -> dict[str, tuple[float, _T]]:
+        before = self._found
+        found = {name: before[name] for name in names if name in before}
+        began = self._clock()
+        for at, name in sorted(
+            (found[name][0] if name in found else -math.inf, name) for name in names
+        ):
+            now = self._clock()
+            if began - at < self._every or now - began >= _SECONDS:
+                break
+            found[name] = now, self._look(name)
+        return found
