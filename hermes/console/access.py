@@ -47,9 +47,8 @@ def hash_password(password: str) -> str:
 
 
 def _scrypt(password: str, salt: bytes, n: int, r: int, p: int) -> bytes:
-    return hashlib.scrypt(
-        password.encode(), salt=salt, n=n, r=r, p=p, maxmem=_MOST_MEMORY_BYTES, dklen=32
-    )
+    given = password.encode(errors="surrogatepass")
+    return hashlib.scrypt(given, salt=salt, n=n, r=r, p=p, maxmem=_MOST_MEMORY_BYTES, dklen=32)
 
 
 class Password:
@@ -139,7 +138,7 @@ class Access:
         )
         if ask.method == "POST":
             given = ask.form.get("csrf", "")
-            if not hmac.compare_digest(given.encode(), ask.csrf.encode()):
+            if not hmac.compare_digest(given.encode(errors="replace"), ask.csrf.encode()):
                 return ask, self._refusal(
                     ask, sources, "This form is too old, or not from here. Go back, reload, retry."
                 )

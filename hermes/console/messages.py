@@ -202,6 +202,11 @@ class Search:
         scanned = Scanned(0)
         is_limited = False
         for row in self._partitions:
+            if wanted.start != "last" and (
+                scanned.found >= wanted.count or scanned.count >= wanted.scan
+            ):
+                is_limited |= scanned.found < wanted.count
+                break
             address = self._topic.addresses[row.broker_id]
             with self._cluster.own_consumer(address) as consumer:
                 part = PartitionSearch(consumer, self._topic.name, row, wanted)
@@ -223,8 +228,6 @@ class Search:
                     self._errors.append(f"partition {row.name}: {error}")
                 self._next[row.name] = part.offset
                 is_limited |= part.is_limited
-            if wanted.start != "last" and scanned.found >= wanted.count:
-                break
         if wanted.start == "last":
             # Times are of brokers' clocks, and partitions without any come last.
             found.sort(key=_age, reverse=True)

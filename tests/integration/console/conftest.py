@@ -1,0 +1,106 @@
+"""One broker with prepared topics and groups, which all tests of the console look at."""
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import msgpack
+import pytest
+
+from hermes.client import EARLIEST, FetchRequest, SendResult, SimpleConsumer, SyncProducer
+from hermes.client.groups import Consumer, ConsumerConfig
+from hermes.coordination.group_state import store_offsets
+from hermes.coordination.layout import BrokerPartition
+from hermes.coordination.sessions import Session
+from hermes.protocol import Acks, Codec, ProduceRequest, encode_message_set
+from hermes.testing import RunningBroker, running_broker
+
+HOSTILE_GROUP = "<img src=x onerror=alert(1)>\"'&{{7*7}}"
+HOSTILE_PAYLOADS = (
+    b"<script>alert(document.domain)</script>",
+    b"\"><svg onload=alert(1)>' {{ 7*7 }} {% raw %}",
+    b'{"</pre><script>x": "<b>\\u202e"}',
+    "\u202ereversed\u200b\x1b]0;title\x07".encode(),
+    b"\xff\xfe\x00\x01binary",
+)
+MANY = 120
+
+
+class Prepared(NamedTuple):
+    """A broker that has everything that there are pages for."""
+
+    broker: RunningBroker
+    damaged_offset: int
+
+
+@pytest.fixture(scope="session")
+def prepared() -> Iterator[Prepared]:
+    settings = {
+        "coordination": "embedded",
+        "num_partitions": 1,
+        "topics": {"activity": {"partitions": 3, "retention_time": "30d"}},
+    }
+    with running_broker(settings=settings) as broker:
+        with SyncProducer(broker.host, broker.port) as producer:
+
+            def publish(
+                topic: str, payloads: list[bytes], partition: int = 0, codec: Codec = Codec.NONE
+            ) -> None:
+                messages = encode_message_set(payloads, codec)
+                (result,) = producer.send_acknowledged(
+                    [ProduceRequest(topic, partition, messages)], Acks.FLUSHED
+                )
+                assert isinstance(result, SendResult)
+
+            for partition in range(3):
+                for first in (0, 100):
+                    publish("activity", _events(partition, first), partition)
+            publish("compressed", [b"first", b"second", b"third"], codec=Codec.GZIP)
+            publish("hostile", list(HOSTILE_PAYLOADS))
+            publish("packed", [msgpack.packb({"user": 7})])
+            for number in range(MANY):
+                publish(f"many-{number:03d}", [b"x" * number])
+            publish("damaged", [b"good one"])
+            damaged_offset = _end(broker, "damaged")
+            publish("damaged", [b"bad one!"])
+            publish("damaged", [b"good again"])
+        _damage(broker.log_dir / "damaged-0", damaged_offset)
+        assert broker.zookeeper_connect is not None
+        session = Session(broker.zookeeper_connect)
+        session.start()
+        place = "activity", BrokerPartition(0, 0)
+        for group in ("billing", "movable"):
+            store_offsets(session, group, {place: 0, ("activity", BrokerPartition(0, 1)): 0})
+        store_offsets(session, HOSTILE_GROUP, {("hostile", BrokerPartition(0, 0)): 0})
+        store_offsets(session, "beyond", {("hostile", BrokerPartition(0, 0)): 10**9})
+        session.stop()
+        config = ConsumerConfig(
+            group="active", zookeeper_connect=broker.zookeeper_connect, auto_commit=False
+        )
+        with Consumer.create(config) as member:
+            member.create_message_streams({"activity": 1})
+            yield Prepared(broker, damaged_offset)
+
+
+def _events(partition: int, first: int) -> list[bytes]:
+    return [
+        json.dumps({"user": {"id": number}, "page": f"/p/{partition}"}).encode()
+        for number in range(first, first + 100)
+    ]
+
+
+def _end(broker: RunningBroker, topic: str) -> int:
+    with SimpleConsumer(broker.host, broker.port) as consumer:
+        (start,) = consumer.get_offsets_before(topic, 0, EARLIEST)
+        return consumer.fetch(FetchRequest(topic, 0, start, 1 << 20)).next_offset
+
+
+def _damage(directory: Path, offset: int) -> None:
+    """Flip a byte of the payload of the message at an offset."""
+    descriptor = os.open(directory / f"{0:020d}.kafka", os.O_RDWR)
+    try:
+        os.pwrite(descriptor, b"B", offset + 10)
+    finally:
+        os.close(descriptor)

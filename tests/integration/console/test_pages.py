@@ -1,0 +1,352 @@
+"""What pages show of a real broker, without HTTP: a request in, an answer out."""
+
+import html
+import json
+import re
+from html.parser import HTMLParser
+
+import pytest
+
+from hermes.console import Access, Address, Cluster, Console
+from hermes.console.asking import Answer, Ask
+from hermes.coordination.group_state import read_group
+from hermes.coordination.layout import BrokerPartition
+from hermes.coordination.sessions import Session
+
+from .conftest import HOSTILE_GROUP, HOSTILE_PAYLOADS, MANY
+
+SESSION = "s" * 43
+
+
+class Pages:
+    """A console, asked for pages directly."""
+
+    def __init__(self, broker):
+        self.may_act = False
+        self.access = Access(None)
+        cluster = Cluster(Address(broker.host, broker.port))
+        self.console = Console(cluster, self.access, lambda: self.may_act)
+
+    def answer(self, *path, **query):
+        cookies = {"hermes_session": SESSION}
+        query = {name.rstrip("_"): str(value) for name, value in query.items()}
+        return self.console.answer(Ask("GET", path, query, cookies=cookies, here="/here"))
+
+    def __call__(self, *path, **query):
+        answer = self.answer(*path, **query)
+        assert answer.status == 200, body(answer)
+        return body(answer)
+
+    def post(self, *path, **form):
+        form["csrf"] = self.access.token(SESSION)
+        cookies = {"hermes_session": SESSION}
+        return self.console.answer(Ask("POST", path, form=form, cookies=cookies))
+
+
+def body(answer: Answer) -> str:
+    pieces = [answer.body] if isinstance(answer.body, bytes) else answer.body
+    return b"".join(pieces).decode()
+
+
+def text(page: str) -> str:
+    """What is to be read on a page, with single spaces."""
+    main = page.partition("<main")[2]
+    return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", main)).split())
+
+
+@pytest.fixture(scope="module")
+def pages(prepared):
+    made = Pages(prepared.broker)
+    yield made
+    made.console.close()
+
+
+@pytest.fixture
+def acting(pages):
+    pages.may_act = True
+    yield pages
+    pages.may_act = False
+
+
+def test_the_overview_counts_what_there_is(pages):
+    page = text(pages())
+    assert f"Topics {MANY + 5}" in page
+    assert f"Partitions {MANY + 7}" in page
+    assert "Brokers 1" in page
+    assert "Groups 5" in page
+
+
+def test_the_overview_says_what_needs_attention(pages):
+    seen = ""
+    while "beyond the end" not in seen:  # groups are looked at a few at a time
+        seen = text(pages())
+    assert "Group beyond: hostile 0-0: the offset is beyond the end" in seen
+
+
+def test_topics_are_searched_sorted_and_paged(pages):
+    assert "many-000" in pages("topics")
+    assert "Page 2 of 3" in text(pages("topics", page=2))
+    found = pages("topics", q="MANY-11", sort="size")
+    names = re.findall(r'href="/topics/(many-\d+)"', found)
+    assert names == [f"many-{number}" for number in range(119, 109, -1)]
+    assert "No topic" in text(pages("topics", q="<b>nothing"))
+
+
+def test_a_topic_shows_its_partitions_settings_and_groups(pages):
+    page = ""
+    while "billing" not in page:
+        page = text(pages("topics", "activity"))
+    for number in range(3):
+        assert f"0-{number} 0 " in page
+    assert "retention_time 30d broker.yaml, topics" in page
+    assert "Segments First append Last append" in page
+    assert re.search(r"0-0 0 [\d,]+ .{1,12} [\d.]+ KiB 1 2\d{3}-\d\d-\d\d", page)
+
+
+def test_the_last_messages_are_the_first_ones_shown(pages):
+    shown = text(pages("topics", "activity", "messages", partition="0-1", count=20))
+    offsets = [int(each) for each in re.findall(r"0-1:(\d+)", shown)]
+    assert len(offsets) == 20
+    assert offsets == sorted(offsets, reverse=True)
+    assert '{"user": {"id": 199}, "page": "/p/1"}' in shown
+    assert "20 shown" in shown
+    assert "hermes consume -b 127.0.0.1:" in shown
+    assert "-t activity -p 1 -o -20 -e" in shown
+
+
+def test_all_partitions_are_merged(pages):
+    shown = text(pages("topics", "activity", "messages", count=500, scan=1000))
+    assert len(set(re.findall(r"(0-\d:\d+)", shown))) >= 500
+
+
+def test_messages_from_the_beginning_an_offset_and_a_time(pages):
+    first = text(
+        pages("topics", "activity", "messages", partition="0-0", start="beginning", count=20)
+    )
+    assert '"id": 0}' in first
+    assert '"id": 19}' in first
+    assert '"id": 20}' not in first
+    offsets = re.findall(r"0-0:(\d+)", first)
+    inside = int(offsets[3]) + 5  # within a message: that one
+    page = pages(
+        "topics", "activity", "messages", partition="0-0", start="offset", value=inside, count=20
+    )
+    assert re.findall(r"0-0:(\d+)", text(page))[0] == offsets[3]
+    later = text(pages("topics", "activity", "messages", start="time", value="2999-01-01"))
+    assert "There is no message here" in later
+    earlier = text(pages("topics", "activity", "messages", start="time", value="2001-01-01 10:00"))
+    assert '"id": 0}' in earlier
+
+
+def test_messages_are_found_by_text_and_by_a_field(pages):
+    found = text(pages("topics", "activity", "messages", q='"id": 77}', start="beginning"))
+    assert "3 shown" in found
+    found = text(pages("topics", "activity", "messages", field="user.id", q="77", start="last"))
+    assert "3 shown" in found
+    none = text(pages("topics", "activity", "messages", field="user.id", q="1000"))
+    assert "Nothing among these messages is like that" in none
+
+
+def test_a_search_stops_at_its_limit_and_says_so(pages):
+    shown = pages("topics", "activity", "messages", q="nowhere", start="beginning", scan=50)
+    assert "0 shown, 50 looked at; there is more" in text(shown)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"start": "nowhere"},
+        {"start": "offset", "value": "x"},
+        {"start": "time", "value": "yesterday"},
+        {"count": "1000000"},
+        {"as": "yaml"},
+        {"as": "avro"},
+        {"as": "avro", "schema": "{"},
+    ],
+)
+def test_wrong_input_is_answered_with_what_would_be_right(pages, wrong):
+    answer = pages.answer("topics", "activity", "messages", **wrong)
+    assert answer.status == 400
+    assert 'role="alert"' in body(answer)
+
+
+def test_a_compressed_set_is_shown_as_such(pages):
+    page = text(pages("topics", "compressed", "messages"))
+    assert "gzip 1/3 first" in page
+    assert "gzip 3/3 third" in page
+    one = text(pages("topics", "compressed", "message", partition="0-0", offset=0, index=2))
+    assert "Stored gzip" in one
+    assert one.endswith("third ← Before this After this →")
+
+
+def test_a_damaged_message_is_shown_as_damaged(pages, prepared):
+    for start in ("beginning", "last"):
+        page = text(pages("topics", "damaged", "messages", start=start))
+        assert f"0-0:{prepared.damaged_offset} damaged" in page
+        assert "readable again from" in page
+        assert "good one" in page
+        assert "good again" in page
+
+
+def test_values_are_shown_in_the_format_asked_for(pages):
+    shown = text(pages("topics", "packed", "messages", as_="msgpack"))
+    assert '{"user": 7}' in shown
+    assert "81 a4 75" in text(pages("topics", "packed", "messages", as_="hex"))
+    schema = json.dumps({"type": "record", "name": "r", "fields": []})
+    assert "Shown as hex" in text(pages("topics", "packed", "messages", as_="avro", schema=schema))
+
+
+class Tags(HTMLParser):
+    """The tags and attributes of a page, as a browser would see them."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.found = []
+        self.feed(page)
+
+    def handle_starttag(self, tag, attributes):
+        self.found.append((tag, dict(attributes)))
+
+
+def assert_harmless(page):
+    tags = Tags(page).found
+    assert [each for tag, each in tags if tag == "script"] == [
+        each for tag, each in tags if tag == "script" and each["src"].startswith("/static/")
+    ]
+    assert {tag for tag, _ in tags}.isdisjoint({"img", "b", "iframe", "style", "object"})
+    for _, attributes in tags:
+        assert not [name for name in attributes if name.startswith("on") or name == "style"]
+        for name in ("href", "src", "action"):
+            assert not (attributes.get(name) or "").lower().startswith(("javascript:", "data:"))
+    assert not re.search("[\u202a-\u202e\u200b\x1b\x07]", page)
+    keys = [attributes["data-live"] for _, attributes in tags if "data-live" in attributes]
+    assert len(keys) == len(set(keys))
+
+
+@pytest.mark.parametrize("how", ["auto", "text", "json", "hex", "msgpack"])
+def test_hostile_payloads_are_text(pages, how):
+    page = pages("topics", "hostile", "messages", as_=how, q="")
+    assert_harmless(page)
+    if how == "text":
+        assert HOSTILE_PAYLOADS[0].decode() in text(page) or "alert(document.domain)" in page
+
+
+def test_hostile_input_is_text(pages):
+    for query in ({"q": "<script>x</script>"}, {"field": '"><img>'}):
+        assert_harmless(body(pages.answer("topics", "hostile", "messages", **query)))
+    assert_harmless(pages("topics", q='"><script>alert(1)</script>'))
+    assert_harmless(body(pages.answer("topics", "<script>alert(1)</script>")))
+    assert_harmless(body(pages.answer("<script>")))
+
+
+def test_hostile_names_of_groups_are_text(acting):
+    assert_harmless(acting("groups"))
+    page = acting("groups", HOSTILE_GROUP)
+    assert_harmless(page)
+    assert HOSTILE_GROUP in text(page)
+    assert_harmless(acting("groups", HOSTILE_GROUP, "reset", to="latest"))
+    assert_harmless(acting("topics", "hostile"))
+    assert_harmless(acting())
+
+
+def test_a_download_has_whole_payloads_one_per_line(pages):
+    answer = pages.answer("topics", "hostile", "download", start="beginning")
+    assert answer.headers["Content-Disposition"] == 'attachment; filename="hostile.ndjson"'
+    lines = [json.loads(line) for line in body(answer).splitlines()]
+    assert [each.get("payload", "").encode() for each in lines[:4]] == list(HOSTILE_PAYLOADS[:4])
+    assert bytes.fromhex(lines[4]["payload_hex"]) == HOSTILE_PAYLOADS[4]
+
+
+def test_a_payload_is_only_ever_a_file(pages):
+    answer = pages.answer("topics", "hostile", "raw", partition="0-0", offset=0)
+    assert answer.body == HOSTILE_PAYLOADS[0]
+    assert answer.content_type == "application/octet-stream"
+    assert answer.headers["Content-Disposition"].startswith("attachment")
+
+
+def test_a_tail_gives_what_is_new_and_says_from_where_to_go_on(pages):
+    new = pages("topics", "activity", "tail", at="0-0:0,0-1:999999", partition="")
+    places = dict(each.split(":") for each in re.search('data-at="([^"]*)"', new)[1].split(","))
+    assert set(places) == {"0-0", "0-1", "0-2"}
+    assert new.count("<details") == 100
+    again = pages("topics", "activity", "tail", at=re.search('data-at="([^"]*)"', new)[1])
+    assert "<details" not in again
+
+
+def test_groups_show_members_owners_and_lag(pages):
+    listed = text(pages("groups"))
+    assert "active active 1" in listed
+    assert "billing no members 0" in listed
+    seen = ""
+    while "active_" not in seen.partition("Members")[0] and seen.count("active_") < 4:
+        seen = text(pages("groups", "active"))  # until it owns its partitions
+    assert "activity (1 stream)" in seen
+    billing = text(pages("groups", "billing"))
+    assert re.search(r"activity 0-0 0 [\d,]+ [\d.]+ KiB", billing)
+    assert "nobody" in billing
+    assert pages.answer("groups", "none").status == 404
+    assert pages.answer("groups", "a/b").status == 404
+
+
+def offset_of(prepared, group, partition):
+    session = Session(prepared.broker.zookeeper_connect)
+    session.start()
+    try:
+        return read_group(session, group).offsets["activity", BrokerPartition(0, partition)]
+    finally:
+        session.stop()
+
+
+def test_offsets_are_moved_after_a_preview_and_exactly_as_it_said(acting, prepared):
+    assert "Continue elsewhere" in acting("groups", "movable")
+    page = acting("groups", "movable", "reset", topic="activity", to="latest")
+    assert offset_of(prepared, "movable", 0) == 0
+    changes = html.unescape(re.search('name="changes" value="([^"]*)"', page)[1])
+    answer = acting.post("groups", "movable", "reset", changes=changes)
+    assert (answer.status, answer.headers["Location"]) == (303, "/groups/movable")
+    moved = offset_of(prepared, "movable", 0)
+    assert moved > 1000
+    # The same form once more: the offsets are no longer what it has shown.
+    assert acting.post("groups", "movable", "reset", changes=changes).status == 502
+    back = acting("groups", "movable", "reset", to="shift", value="-30")
+    then = json.loads(html.unescape(re.search('name="changes" value="([^"]*)"', back)[1]))[0][3]
+    assert moved - 80 < then <= moved - 30  # where a message starts
+    assert "Nothing is changed yet" in text(back)
+
+
+def test_a_group_with_members_is_left_alone(acting):
+    page = acting("groups", "active")
+    assert "can be changed when it has no members" in text(page)
+    assert acting.answer("groups", "active", "reset", to="earliest").status == 400
+    assert acting.post("groups", "active", "reset", changes="[]").status == 400
+
+
+def test_nothing_can_be_changed_without_permission(pages, prepared):
+    assert "Continue elsewhere" not in pages("groups", "billing")
+    before = offset_of(prepared, "billing", 1)
+    changes = json.dumps([["activity", "0-1", before, 0]])
+    assert pages.post("groups", "billing", "reset", changes=changes).status == 403
+    assert offset_of(prepared, "billing", 1) == before
+
+
+def test_brokers_show_their_settings_and_their_log(pages):
+    assert "0 answers 127.0.0.1" in text(pages("brokers"))
+    page = text(pages("brokers", "0"))
+    assert "num_partitions" in page
+    assert "is ready: Hermes" in page
+    assert "is ready: Hermes" not in text(pages("brokers", "0", level="error"))
+    assert pages.answer("brokers", "7").status == 404
+    assert pages.answer("brokers", "0", level="loud").status == 400
+
+
+def test_colours_are_remembered_in_a_cookie(pages):
+    answer = pages.answer("theme", to="dark", back="/topics")
+    assert (answer.headers["Location"], answer.cookies["hermes_theme"]) == ("/topics", "dark")
+    dark = pages.console.answer(Ask("GET", (), cookies={"hermes_theme": "dark"}))
+    assert 'data-theme="dark"' in body(dark)
+    assert (
+        "data-theme"
+        not in body(
+            pages.console.answer(Ask("GET", (), cookies={"hermes_theme": '"><script>'}))
+        ).partition("<head>")[0]
+    )

@@ -1,0 +1,206 @@
+import re
+
+import pytest
+
+from hermes.console.access import (
+    SESSION_COOKIE,
+    Access,
+    Password,
+    check_exposure,
+    hash_password,
+)
+from hermes.console.asking import Ask
+from hermes.console.cluster import Address, Cluster
+from hermes.console.pages import Console
+from hermes.errors import ConfigError
+
+SESSION = "s" * 43
+
+
+@pytest.fixture(scope="module")
+def hashed():
+    return hash_password("correct horse")
+
+
+@pytest.fixture
+def password(hashed, tmp_path):
+    path = tmp_path / "password"
+    path.write_text(hashed)
+    path.chmod(0o600)
+    return Password(path)
+
+
+class Clock:
+    now = 1000.0
+
+    def __call__(self):
+        return self.now
+
+
+def make(password=None, *, may_act=True, clock=None):
+    slept = []
+    access = Access(password, clock or Clock(), slept.append)
+    # Nothing listens at this port: pages that need a broker would say so.
+    return Console(Cluster(Address("127.0.0.1", 1)), access, lambda: may_act), access, slept
+
+
+def get(console, path=(), session=SESSION):
+    return console.answer(Ask("GET", path, cookies={SESSION_COOKIE: session}, here="/x"))
+
+
+def post(console, path, session=SESSION, **form):
+    return console.answer(Ask("POST", path, form=form, cookies={SESSION_COOKIE: session}))
+
+
+def token(body):
+    (found,) = set(re.findall(rb'name="csrf" value="(\w+)"', body))
+    return found.decode()
+
+
+def test_a_browser_gets_a_session():
+    console, _, _ = make()
+    answer = console.answer(Ask("GET", ("nothing",)))
+    assert answer.status == 404
+    assert len(answer.cookies[SESSION_COOKIE]) == 43
+
+
+@pytest.mark.parametrize("given", ["", "0" * 64, "ü", "\udce4"])
+def test_a_post_without_the_sessions_token_changes_nothing(given):
+    console, _, _ = make()
+    assert post(console, ("groups", "g", "reset"), csrf=given).status == 403
+
+
+def test_a_token_of_another_session_is_refused():
+    console, access, _ = make()
+    other = access.token("o" * 43)
+    assert post(console, ("groups", "g", "reset"), csrf=other).status == 403
+    own = access.token(SESSION)
+    assert post(console, ("groups", "g", "reset"), csrf=own, changes="[").status == 400
+
+
+def test_tokens_are_of_one_process():
+    assert make()[1].token(SESSION) != make()[1].token(SESSION)
+
+
+def test_nothing_is_changed_without_console_actions():
+    console, access, _ = make(may_act=False)
+    answer = post(console, ("groups", "g", "reset"), csrf=access.token(SESSION), changes="[]")
+    assert answer.status == 403
+    assert b"console_actions" in answer.body
+
+
+def test_without_the_password_there_is_only_the_form(password):
+    console, _, _ = make(password)
+    for path in ((), ("topics",), ("groups", "x"), ("logout",)):
+        answer = get(console, path)
+        assert answer.status == 401
+        assert b'type="password"' in answer.body
+    assert get(console, ("static", "console.css")).status == 200
+
+
+def test_the_password_opens_a_new_session_which_a_logout_ends(password):
+    console, _, _ = make(password)
+    csrf = token(get(console).body)
+    answer = post(console, ("login",), csrf=csrf, password="correct horse", back="/topics")
+    assert (answer.status, answer.headers["Location"]) == (303, "/topics")
+    session = answer.cookies[SESSION_COOKIE]
+    assert session != SESSION
+    page = get(console, ("nothing",), session)
+    assert page.status == 404
+    post(console, ("logout",), session, csrf=token(page.body))
+    assert get(console, ("nothing",), session).status == 401
+    assert get(console, ("nothing",)).status == 401
+
+
+def test_a_wrong_password_costs_time(password):
+    console, _, slept = make(password)
+    csrf = token(get(console).body)
+    for wrong in ("", "correct horse ", "x" * 2000):
+        answer = post(console, ("login",), csrf=csrf, password=wrong, back="/")
+        assert answer.status == 403
+        assert SESSION_COOKIE not in answer.cookies or answer.cookies[SESSION_COOKIE] == SESSION
+    assert slept == [1.0, 1.0]  # the longest isn't even tried
+
+
+def test_a_login_needs_a_token_too(password):
+    console, _, _ = make(password)
+    assert post(console, ("login",), password="correct horse").status == 403
+    assert get(console).status == 401
+
+
+def test_a_session_that_nobody_uses_ends(password):
+    clock = Clock()
+    console, _, _ = make(password, clock=clock)
+    csrf = token(get(console).body)
+    answer = post(console, ("login",), csrf=csrf, password="correct horse")
+    session = answer.cookies[SESSION_COOKIE]
+    clock.now += 11 * 3600
+    assert get(console, ("nothing",), session).status == 404
+    clock.now += 13 * 3600
+    assert get(console, ("nothing",), session).status == 401
+
+
+def test_the_hash_is_salted_and_does_not_hold_the_password(hashed):
+    assert hashed.startswith("scrypt$32768$8$1$")
+    assert hash_password("correct horse") != hashed
+    assert "horse" not in hashed
+
+
+def test_a_password_file_must_be_its_owners_alone(hashed, tmp_path):
+    path = tmp_path / "password"
+    path.write_text(hashed)
+    path.chmod(0o644)
+    with pytest.raises(ConfigError, match="chmod 600"):
+        Password(path)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "secret", "scrypt$1$8$1$AA==$AA==", "scrypt$a$b$c$d$e", "md5$2$8$1$AA==$AA==",
+             "scrypt$1048576$8$1$AA==$" + "A" * 43 + "="]
+)  # fmt: skip
+def test_what_is_no_hash_is_refused_with_what_to_do(text, tmp_path):
+    path = tmp_path / "password"
+    path.write_text(text)
+    path.chmod(0o600)
+    with pytest.raises(ConfigError, match="--write-password"):
+        Password(path)
+
+
+def test_a_missing_password_file_is_one_line(tmp_path):
+    with pytest.raises(ConfigError, match="can't read"):
+        Password(tmp_path / "none")
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "example.org"])
+def test_beyond_loopback_there_must_be_a_password(host):
+    with pytest.raises(ConfigError, match="--write-password"):
+        check_exposure("http_listen", [("127.0.0.1", 1), (host, 2)], has_password=False)
+    check_exposure("http_listen", [(host, 2)], has_password=True)
+
+
+@pytest.mark.parametrize("address", [("127.0.0.1", 1), ("::1", 1), ("127.8.8.8", 1), "/a/socket"])
+def test_on_loopback_it_may_do_without(address):
+    check_exposure("http_listen", [address], has_password=False)
+
+
+def test_static_files_are_the_only_ones_served():
+    console, _, _ = make()
+    for path in (
+        ("static", "..", "pages.py"),
+        ("static", "../pages.py"),
+        ("static", ""),
+        ("static",),
+    ):
+        assert get(console, path).status == 404
+    script = get(console, ("static", "console.js"))
+    assert script.content_type.startswith("text/javascript")
+    assert "immutable" in script.headers["Cache-Control"]
+
+
+def test_a_broker_that_does_not_answer_is_shown_as_that():
+    console, _, _ = make()
+    page = get(console)
+    assert page.status == 200
+    assert b"does not answer" in page.body
+    assert get(console, ("topics", "clicks")).status == 502
+    console.close()

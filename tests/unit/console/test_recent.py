@@ -1,0 +1,89 @@
+import threading
+
+import pytest
+
+from hermes.console.recent import Recent
+from hermes.console.watching import Watch
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+def test_a_value_is_made_once_while_it_is_fresh(clock):
+    made = []
+    recent = Recent(1.0, 5.0, clock)
+    for _ in range(3):
+        assert recent.get("key", lambda: made.append(1) or len(made)) == 1
+    clock.now = 1.0
+    assert recent.get("key", lambda: made.append(1) or len(made)) == 2
+
+
+def test_keys_have_values_of_their_own_and_all_can_be_forgotten(clock):
+    recent = Recent(1.0, 5.0, clock)
+    assert recent.get("a", lambda: 1) == 1
+    assert recent.get("b", lambda: 2) == 2
+    recent.forget()
+    assert recent.get("a", lambda: 3) == 3
+
+
+def test_a_failure_is_raised_and_not_remembered(clock):
+    recent = Recent(1.0, 5.0, clock)
+    with pytest.raises(ZeroDivisionError):
+        recent.get("key", lambda: 1 / 0)
+    assert recent.get("key", lambda: 1) == 1
+
+
+def test_while_a_value_is_made_anew_others_get_the_old_one(clock):
+    recent = Recent(1.0, 5.0, clock)
+    recent.get("key", lambda: "old")
+    clock.now = 2.0
+    began, go_on = threading.Event(), threading.Event()
+
+    def make():
+        began.set()
+        go_on.wait(60)
+        return "new"
+
+    thread = threading.Thread(target=recent.get, args=("key", make))
+    thread.start()
+    assert began.wait(60)
+    assert recent.get("key", lambda: "another") == "old"
+    go_on.set()
+    thread.join()
+    assert recent.get("key", lambda: "another") == "new"
+
+
+def test_what_was_used_least_lately_is_dropped(clock):
+    recent = Recent(1.0, 5.0, clock)
+    recent.get("first", lambda: 1)
+    for number in range(300):
+        recent.get(number, lambda: 0)
+    assert recent.get("first", lambda: 2) == 2
+
+
+def test_a_watch_looks_at_a_few_at_a_time_and_those_again_that_are_old(clock):
+    looked = []
+
+    def look(name):
+        looked.append(name)
+        clock.now += 0.015
+        return name.upper()
+
+    watch = Watch(look, 15.0, clock)
+    names = ["a", "b", "c"]
+    assert watch.look(names) == [("a", "A"), ("b", "B")]
+    assert watch.look(names) == [("a", "A"), ("b", "B"), ("c", "C")]
+    assert watch.look(["c"]) == [("c", "C")]
+    assert looked == ["a", "b", "c"]
+    clock.now += 15.0
+    watch.look(["c"])
+    assert looked == ["a", "b", "c", "c"]

@@ -1,0 +1,98 @@
+import pytest
+
+from hermes.console.asking import Ask, InputError, Route, redirect
+from hermes.console.messages import End
+from hermes.console.sampling import ClusterView, TopicRow
+from hermes.console.tailing import format_places, parse_places
+from hermes.console.topics import topic_list
+
+
+def cluster(*rows):
+    return ClusterView(0.0, (), {row.name: row for row in rows}, None, (), (), 2000)
+
+
+@pytest.fixture
+def view():
+    return cluster(
+        TopicRow("alpha", 1, 300, None, 1),
+        TopicRow("beta", 8, 100, 50.0, 1),
+        TopicRow("Gamma", 4, 200, 9.0, 2),
+    )
+
+
+@pytest.mark.parametrize(
+    ("sort", "order", "names"),
+    [
+        ("name", "", ["Gamma", "alpha", "beta"]),
+        ("name", "desc", ["beta", "alpha", "Gamma"]),
+        ("partitions", "", ["beta", "Gamma", "alpha"]),
+        ("size", "", ["alpha", "Gamma", "beta"]),
+        ("size", "asc", ["beta", "Gamma", "alpha"]),
+        ("rate", "", ["beta", "Gamma", "alpha"]),
+        ("nonsense", "nonsense", ["Gamma", "alpha", "beta"]),
+    ],
+)
+def test_topics_are_sorted(view, sort, order, names):
+    assert [row.name for row in topic_list(view, sort=sort, order=order).rows] == names
+
+
+def test_topics_are_searched_by_part_of_their_name_in_any_case(view):
+    found = topic_list(view, search=" GAM ")
+    assert [row.name for row in found.rows] == ["Gamma"]
+    assert (found.found, found.total) == (1, 3)
+
+
+def test_a_thousand_topics_come_page_by_page():
+    view = cluster(*(TopicRow(f"t{number:04d}", 1, number, 0.0, 1) for number in range(1000)))
+    last = topic_list(view, page=99)
+    assert (last.page, last.pages, len(last.rows)) == (20, 20, 50)
+    assert last.rows[-1].name == "t0999"
+    assert topic_list(view, page=2).rows[0].name == "t0050"
+    assert topic_list(cluster()).pages == 1
+
+
+def test_places_of_a_tail_are_read_back():
+    places = {"0-0": 12, "1-7": 0}
+    assert parse_places(format_places(places)) == places
+    assert parse_places("") == {}
+    for wrong in ("0-0", "0-0:x", "0-0:1,", "0-0:" + "9" * 30):
+        with pytest.raises(InputError):
+            parse_places(wrong)
+
+
+def test_parameters_are_checked():
+    ask = Ask("GET", ("topics",), {"page": "2", "bad": "x", "q": "  text "})
+    assert ask.number("page", 1) == 2
+    assert ask.number("none", 7) == 7
+    assert ask.text("q") == "text"
+    for arguments in (("bad", 1), ("page", 1, 3), ("page", 1, 0, 1)):
+        with pytest.raises(InputError):
+            ask.number(*arguments)
+    with pytest.raises(InputError):
+        Ask("GET", (), {"q": "x" * 20_000}).text("q")
+
+
+def test_a_route_passes_on_what_stands_for_a_star():
+    route = Route("GET", ("topics", "*", "live"), lambda: None)
+    assert route.match(Ask("GET", ("topics", "clicks", "live"))) == ("clicks",)
+    assert route.match(Ask("GET", ("topics", "clicks"))) is None
+    assert route.match(Ask("POST", ("topics", "clicks", "live"))) is None
+
+
+@pytest.mark.parametrize(
+    ("path", "target"),
+    [
+        ("/topics?q=a", "/topics?q=a"),
+        ("//evil.example/", "/"),
+        ("/\\evil.example/", "/"),
+        ("https://evil.example/", "/"),
+        ("/a\r\nSet-Cookie: x=y", "/"),
+        ("", "/"),
+    ],
+)
+def test_a_redirect_never_leads_to_another_site(path, target):
+    assert redirect(path).headers["Location"] == target
+
+
+def test_kinds_of_results_are_told_apart_by_name():
+    assert End.kind == "end"

@@ -1,0 +1,133 @@
+import json
+import struct
+
+import msgpack
+import pytest
+
+from hermes.console.asking import InputError
+from hermes.console.showing import ago, bytes_text, count_text, percent, rate_text, time_text
+from hermes.console.values import ValueReader
+from hermes.interfaces import IEncoder
+from hermes.plugins.discovery import load_plugin
+
+SCHEMA = {"type": "record", "name": "Click", "fields": [{"name": "user", "type": "string"}]}
+
+
+@pytest.mark.parametrize(
+    ("payload", "kind", "summary"),
+    [
+        (b'{"a": [1, 2]}', "json", '{"a": [1, 2]}'),
+        (b"plain", "text", "plain"),
+        ("Grüße".encode(), "text", "Grüße"),
+        (b"", "text", ""),
+        (b"{not json", "text", "{not json"),
+        (b"\xff\x00", "hex", "ff 00"),
+        (b"[" * 5000, "text", "[" * 160),
+        (b'{"n": ' + b"9" * 5000 + b"}", "text", '{"n": ' + "9" * 154),
+    ],
+)
+def test_a_payload_is_shown_as_what_it_is(payload, kind, summary):
+    shown = ValueReader("auto").show(payload)
+    assert (shown.kind, shown.summary, shown.problem) == (kind, summary, "")
+
+
+def test_json_is_indented_and_keeps_its_characters():
+    assert ValueReader("auto").show('{"a": "ü"}'.encode()).text == '{\n  "a": "ü"\n}'
+
+
+def test_nothing_that_hides_or_reverses_text_is_passed_on():
+    hostile = "a\u202eb\x1b[31mc\u200bd\ttab\nline\x00"
+    for payload in (hostile.encode(), json.dumps({"k": hostile}).encode()):
+        shown = ValueReader("auto").show(payload)
+        for text in (shown.text, shown.summary):
+            assert all(each.isprintable() or each in "\n\t" for each in text)
+    assert "\\u202e" in ValueReader("text").show(hostile.encode()).text
+
+
+def test_a_lone_surrogate_in_json_can_be_sent():
+    ValueReader("json").show(b'{"a": "\\ud800"}').text.encode()
+
+
+def test_what_is_too_long_is_cut_and_says_so():
+    shown = ValueReader("text").show(b"x" * 10_000, 4_000)
+    assert (len(shown.text), shown.left_out) == (4_000, 6_000)
+    dump = ValueReader("hex").show(bytes(10_000), 4_000)
+    assert dump.left_out == 9_000
+    assert len(dump.text.splitlines()) == 63
+
+
+def test_a_hex_dump_has_offsets_bytes_and_letters():
+    dump = ValueReader("hex").show(b"<script>\x00\xff and on").text.splitlines()
+    assert dump[0] == "00000000  3c 73 63 72 69 70 74 3e 00 ff 20 61 6e 64 20 6f  <script>.. and o"
+    assert dump[1].startswith("00000010  6e")
+
+
+def test_message_pack():
+    payload = msgpack.packb({"a": b"\x01", 1: [None]})
+    assert json.loads(ValueReader("msgpack").show(payload).text) == {
+        "a": {"bytes": "01"},
+        "1": [None],
+    }
+
+
+def test_avro_with_and_without_a_registrys_frame():
+    encoder = load_plugin("hermes.encoders", "avro", IEncoder, schema=SCHEMA, schema_id=7)
+    framed = encoder.encode("clicks", {"user": "Ann"})
+    reader = ValueReader("avro", json.dumps(SCHEMA))
+    for payload in (framed, framed[5:]):
+        assert json.loads(reader.show(payload).text) == {"user": "Ann"}
+    assert struct.unpack(">bi", framed[:5]) == (0, 7)
+
+
+def test_what_is_not_of_the_format_is_shown_as_hex_with_the_reason():
+    for how in ("json", "msgpack"):
+        shown = ValueReader(how).show(b"\xc1")
+        assert shown.kind == "hex"
+        assert shown.problem
+
+
+@pytest.mark.parametrize(
+    ("how", "schema"), [("yaml", ""), ("avro", ""), ("avro", "{"), ("avro", '{"type": "no"}')]
+)
+def test_a_format_that_can_not_be_had_is_refused(how, schema):
+    with pytest.raises(InputError):
+        ValueReader(how, schema)
+
+
+@pytest.mark.parametrize(
+    ("path", "wanted", "expected"),
+    [
+        ("user.id", "7", True),
+        ("user.id", "", True),
+        ("user.name", "Ann", True),
+        ("user.id", "8", False),
+        ("user.none", "", False),
+        ("tags.1", "b", True),
+        ("tags.9", "", False),
+        ("tags.x", "", False),
+        ("ok", "true", True),
+        ("", "", False),
+    ],
+)
+def test_a_field_is_found_by_its_path_and_value(path, wanted, expected):
+    payload = b'{"user": {"id": 7, "name": "Ann"}, "tags": ["a", "b"], "ok": true}'
+    assert ValueReader("auto").has_field(path, wanted)(payload) is expected
+    assert ValueReader("auto").has_field(path, wanted)(b"no json") is False
+
+
+def test_numbers_and_times_for_people():
+    assert [bytes_text(each) for each in (None, 0, 1023, 1024, 1536, 1023.96 * 1024)] == [
+        "\N{EN DASH}", "0 B", "1023 B", "1.0 KiB", "1.5 KiB", "1.0 MiB",
+    ]  # fmt: skip
+    assert (rate_text(2048.0), rate_text(None)) == ("2.0 KiB/s", "\N{EN DASH}")
+    assert (count_text(1234567), count_text(None)) == ("1,234,567", "\N{EN DASH}")
+    assert (percent(1, 3), percent(5, 0), percent(9, 3)) == (33.3, 0.0, 100.0)
+    assert time_text(1747476303999) == "2025-05-17 10:05:03"
+    assert (time_text(None), time_text(-1), time_text(10**20)) == (
+        "\N{EN DASH}",
+        "\N{EN DASH}",
+        str(10**20),
+    )
+    assert [ago(each) for each in (None, 0.2, 5, 61, 7200, 86400, 200000)] == [
+        "\N{EN DASH}", "just now", "5 s ago", "1 min ago", "2 h ago", "1 day ago", "2 days ago",
+    ]  # fmt: skip
