@@ -131,6 +131,16 @@ ensure_libfaketime() {
     Debian, Ubuntu:  sudo apt-get install libfaketime"
 }
 
+# The web console is tested in a real browser.
+ensure_chromium() {
+    command -v chromium >/dev/null && command -v chromedriver >/dev/null && return
+    if [ -f /etc/debian_version ] && [ "$(id -u)" -eq 0 ]; then
+        apt_install chromium chromium-driver && return
+    fi
+    die "The tests need Chromium and its driver. Install them, for instance with
+    Debian, Ubuntu:  sudo apt-get install chromium chromium-driver"
+}
+
 # The power losses are rebuilt from a trace of the broker's calls.
 ensure_strace() {
     command -v strace >/dev/null && return

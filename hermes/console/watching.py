@@ -6,8 +6,6 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final, Generic, TypeVar
 
-__all__ = ["Watch"]
-
 _T = TypeVar("_T")
 
 # How long a look at a page spends on looking further; it goes on with the next.

@@ -71,7 +71,7 @@ def prepared() -> Iterator[Prepared]:
         session = Session(broker.zookeeper_connect)
         session.start()
         place = "activity", BrokerPartition(0, 0)
-        for group in ("billing", "movable"):
+        for group in ("billing", "movable", "clicked"):
             store_offsets(session, group, {place: 0, ("activity", BrokerPartition(0, 1)): 0})
         store_offsets(session, HOSTILE_GROUP, {("hostile", BrokerPartition(0, 0)): 0})
         store_offsets(session, "beyond", {("hostile", BrokerPartition(0, 0)): 10**9})

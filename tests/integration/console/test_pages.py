@@ -73,7 +73,7 @@ def test_the_overview_counts_what_there_is(pages):
     assert f"Topics {MANY + 5}" in page
     assert f"Partitions {MANY + 7}" in page
     assert "Brokers 1" in page
-    assert "Groups 5" in page
+    assert "Groups 6" in page
 
 
 def test_the_overview_says_what_needs_attention(pages):

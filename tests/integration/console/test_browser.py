@@ -1,0 +1,360 @@
+"""The console in a real browser: Debian's Chromium, one for all tests, through `hermes console`."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import axe_core_python
+import pytest
+from selenium import webdriver
+from selenium.webdriver.common.action_chains import ActionChains
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.support.wait import WebDriverWait
+
+from hermes.client import SyncProducer
+from hermes.protocol import Acks, ProduceRequest, encode_message_set
+
+from .conftest import HOSTILE_GROUP
+
+WIDE, NARROW = (1280, 900), (360, 740)
+PATIENCE_SECONDS = 60
+AXE = Path(axe_core_python.__file__).with_name("axe.min.js")
+
+PAGES = {
+    "overview": "/",
+    "topics": "/topics",
+    "topic": "/topics/activity",
+    "messages": "/topics/activity/messages",
+    "compressed": "/topics/compressed/messages",
+    "damaged": "/topics/damaged/messages",
+    "hostile": "/topics/hostile/messages",
+    "message": "/topics/activity/message?partition=0-0&offset=0",
+    "live": "/topics/activity/live",
+    "groups": "/groups",
+    "group": "/groups/billing",
+    "hostile group": "/groups/" + quote(HOSTILE_GROUP, safe=""),
+    "reset": "/groups/billing/reset?to=latest",
+    "brokers": "/brokers",
+    "broker": "/brokers/0",
+    "no such page": "/nothing",
+}
+
+
+@pytest.fixture(scope="session")
+def address(prepared: Any) -> Iterator[str]:
+    """`hermes console` on a free port; where it is."""
+    program = str(Path(sys.executable).with_name("hermes"))
+    where = f"{prepared.broker.host}:{prepared.broker.port}"
+    options = ["-l", "tcp:0:interface=127.0.0.1", "--actions"]
+    process = subprocess.Popen(
+        [program, "console", "-b", where, *options],
+        stdin=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    try:
+        line = process.stderr.readline()
+        yield re.search(r"http://\S+[^/\s]", line)[0]  # type: ignore[index]
+    finally:
+        process.terminate()
+        rest = process.stderr.read()
+        process.stderr.close()
+        assert process.wait(PATIENCE_SECONDS) in (0, -15)
+    assert rest == ""
+
+
+@pytest.fixture(scope="session")
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrome]:
+    options = webdriver.ChromeOptions()
+    options.binary_location = shutil.which("chromium") or "chromium"
+    profile = tmp_path_factory.mktemp("chromium")
+    for argument in (
+        "--headless=new",
+        "--no-sandbox",  # it doesn't run as root otherwise
+        "--disable-gpu",
+        "--disable-dev-shm-usage",
+        "--disable-background-networking",
+        "--no-first-run",
+        f"--user-data-dir={profile}",
+    ):
+        options.add_argument(argument)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    service = webdriver.ChromeService(shutil.which("chromedriver") or "chromedriver")
+    driver = webdriver.Chrome(options=options, service=service)
+    yield driver
+    driver.quit()
+
+
+class Browser:
+    """A tab of the console."""
+
+    def __init__(self, driver: webdriver.Chrome, address: str) -> None:
+        self.driver = driver
+        self.address = address
+        self.size(*WIDE)
+        self.theme("light")
+        self.complaints()
+
+    def open(self, path: str) -> None:
+        self.driver.get(self.address + path)
+
+    def size(self, width: int, height: int) -> None:
+        metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
+        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+
+    def theme(self, name: str) -> None:
+        feature = {"name": "prefers-color-scheme", "value": name}
+        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
+
+    def script(self, is_on: bool) -> None:
+        self.driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": not is_on})
+
+    def find(self, selector: str) -> Any:
+        return self.driver.find_element(By.CSS_SELECTOR, selector)
+
+    def all(self, selector: str) -> list[Any]:
+        return self.driver.find_elements(By.CSS_SELECTOR, selector)
+
+    def wait(self, condition: Any) -> Any:
+        return WebDriverWait(self.driver, PATIENCE_SECONDS, 0.05).until(lambda _: condition())
+
+    def press(self, *keys: str) -> None:
+        ActionChains(self.driver).send_keys(*keys).perform()
+
+    def focused(self) -> Any:
+        return self.driver.switch_to.active_element
+
+    def complaints(self) -> list[str]:
+        """What the browser complained about since the last call; a missing page is none."""
+        entries = self.driver.get_log("browser")
+        return [each["message"] for each in entries if "status of 404" not in each["message"]]
+
+    def requested(self) -> set[str]:
+        """The addresses that the browser has asked for since the last call."""
+        messages = (
+            json.loads(each["message"])["message"] for each in self.driver.get_log("performance")
+        )
+        return {
+            each["params"]["request"]["url"]
+            for each in messages
+            if each["method"] == "Network.requestWillBeSent"
+        }
+
+
+@pytest.fixture
+def browser(chromium: webdriver.Chrome, address: str) -> Iterator[Browser]:
+    tab = Browser(chromium, address)
+    tab.open("/static/icon.svg")
+    chromium.delete_all_cookies()
+    yield tab
+    tab.script(True)
+    assert tab.complaints() == []
+
+
+# What axe finds on a page, in one line for each; how many rules it has tried comes first.
+FIND_FAULTS = """
+const done = arguments[arguments.length - 1];
+axe.run(document, {runOnly: arguments[0]})
+  .then((found) => done([found.passes.length + found.incomplete.length,
+    ...found.violations.map((each) =>
+    `${each.id}: ${each.help}: ${each.nodes.map((node) => node.html).slice(0, 3).join(" | ")}`)]),
+    (error) => done([0, String(error)]));
+"""
+
+
+RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"]
+
+
+@pytest.mark.parametrize(
+    ("size", "theme", "rules"),
+    [(WIDE, "light", RULES), (NARROW, "dark", ["wcag2aa"])],
+    ids=["wide, light", "narrow, dark"],
+)
+def test_every_page_is_accessible_and_fits(
+    browser: Browser, size: Any, theme: str, rules: list[str]
+) -> None:
+    """By axe-core's rules: names, contrast, headings, landmarks, tables, focus order."""
+    browser.size(*size)
+    browser.theme(theme)
+    axe = AXE.read_text(encoding="utf-8")
+    faults = {}
+    for name, path in PAGES.items():
+        browser.open(path)
+        for each in browser.all("details:first-of-type"):
+            browser.driver.execute_script("arguments[0].open = true", each)
+        # By the debugger's protocol: the page's own policy would refuse a script from elsewhere.
+        browser.driver.execute_cdp_cmd("Runtime.evaluate", {"expression": axe})
+        tried, *found = browser.driver.execute_async_script(FIND_FAULTS, rules)
+        assert tried, (name, found)
+        width = browser.driver.execute_script("return document.documentElement.scrollWidth")
+        if width > size[0]:
+            found.append(f"it is {width} pixels wide")
+        if found:
+            faults[name] = found
+    assert faults == {}
+
+
+def test_it_asks_nobody_but_itself(browser: Browser, address: str) -> None:
+    browser.requested()
+    for path in ("/", "/topics/hostile/messages", PAGES["hostile group"]):
+        browser.open(path)
+    asked = browser.requested()
+    assert f"{address}/" in asked
+    asked = {each for each in asked if not each.startswith(("data:", "about:"))}
+    assert {each for each in asked if not each.startswith(address + "/")} == set()
+
+
+def test_hostile_payloads_and_names_run_nothing(browser: Browser) -> None:
+    for path in ("/topics/hostile/messages", "/topics/hostile/live", PAGES["hostile group"]):
+        browser.open(path)
+        for each in browser.all("details"):
+            each.find_element(By.TAG_NAME, "summary").click()
+        assert browser.all("main script, main img, main svg[onload], main b") == []
+        assert browser.all("h1") != []  # an alert would have stopped the driver
+    assert HOSTILE_GROUP in browser.find("h1").text
+
+
+def test_the_overview_lives(browser: Browser, prepared: Any) -> None:
+    browser.open("/")
+    before = browser.find("[data-live='stat-size']").text
+    with SyncProducer(prepared.broker.host, prepared.broker.port) as producer:
+        messages = encode_message_set([b"x" * 500_000] * 4)
+        producer.send_acknowledged([ProduceRequest("many-000", 0, messages)], Acks.FLUSHED)
+    browser.wait(lambda: browser.find("[data-live='stat-size']").text != before)
+    browser.wait(
+        lambda: "L" in browser.find("[data-live='chart-written'] .line").get_attribute("d")
+    )
+
+
+def test_what_lives_keeps_the_focus(browser: Browser) -> None:
+    browser.open("/topics?sort=size&order=desc")
+    link = browser.find("tbody tr:nth-child(3) a")
+    browser.driver.execute_script("arguments[0].focus(); window.mark = 1", link)
+    cell = browser.find("tbody tr:nth-child(3) td:nth-of-type(2)")
+    browser.driver.execute_script("arguments[0].textContent = 'stale'", cell)
+    browser.wait(lambda: cell.text != "stale")
+    assert browser.focused() == link
+
+
+def test_a_hidden_tab_asks_for_nothing(browser: Browser, address: str) -> None:
+    browser.open("/topics")
+    hide = "Object.defineProperty(document, 'hidden', {value: %s, configurable: true});"
+    browser.driver.execute_script(hide % "true" + "window.asked = 0;")
+    count = (
+        "const f = window.fetch; window.fetch = (...a) => { window.asked += 1; return f(...a); };"
+    )
+    browser.driver.execute_script(count)
+    # A turn that falls due while it is hidden does nothing; time is the page's own here.
+    browser.driver.execute_script(
+        "const main = document.getElementById('content'); main.dataset.refresh = '10';"
+        "window.due = 0; setTimeout(() => { window.due = 1; }, 3000);"
+    )
+    browser.wait(lambda: browser.driver.execute_script("return window.due"))
+    assert browser.driver.execute_script("return window.asked") == 0
+    show = "document.dispatchEvent(new Event('visibilitychange'));"
+    browser.driver.execute_script(hide % "false" + show)
+    browser.wait(lambda: browser.driver.execute_script("return window.asked") > 0)
+
+
+def test_the_live_tail_follows_pauses_and_is_capped(browser: Browser, prepared: Any) -> None:
+    def publish(text: str, count: int = 1) -> None:
+        with SyncProducer(prepared.broker.host, prepared.broker.port) as producer:
+            messages = encode_message_set([text.encode()] * count)
+            producer.send_acknowledged([ProduceRequest("many-001", 0, messages)], Acks.FLUSHED)
+
+    def newest() -> str:
+        return browser.find("#tail > :first-child .value").text
+
+    browser.open("/topics/many-001/live")
+    browser.wait(lambda: "Live" in browser.find("#live-state").text)
+    publish("seen at once")
+    browser.wait(lambda: newest() == "seen at once")
+    browser.press("p")
+    assert browser.find("#pause").get_attribute("aria-pressed") == "true"
+    publish("seen later")
+    assert newest() == "seen at once"
+    browser.press("p")
+    browser.wait(lambda: newest() == "seen later")
+    browser.driver.execute_script("document.getElementById('tail').dataset.most = '5'")
+    browser.open("/topics/many-001/live")
+    publish("many", 2000)
+    browser.wait(lambda: newest() == "many")
+    assert len(browser.all("#tail > *")) <= 500
+    browser.wait(lambda: browser.all("#tail .skipped") or len(browser.all("#tail > *")) > 90)
+
+
+def test_everything_is_reached_by_keyboard(browser: Browser) -> None:
+    browser.open("/topics")
+    browser.press(Keys.TAB)
+    assert browser.focused().get_attribute("class") == "skip"
+    browser.press(Keys.ENTER, Keys.TAB)
+    assert browser.focused().get_attribute("id") == "q"
+    browser.press(*"compressed", Keys.ENTER)
+    browser.wait(lambda: len(browser.all("tbody tr")) == 1)
+    while browser.focused().text != "compressed":
+        browser.press(Keys.TAB)
+    browser.press(Keys.ENTER)
+    browser.wait(lambda: browser.find("h1").text == "compressed")
+    while browser.focused().text != "Messages":
+        browser.press(Keys.TAB)
+    browser.press(Keys.ENTER)
+    browser.wait(lambda: len(browser.all("details")) == 3)
+    browser.press("/")
+    assert browser.focused().get_attribute("id") == "q"
+    while browser.focused().tag_name != "summary":
+        browser.press(Keys.TAB)
+    browser.press(Keys.ENTER)
+    assert browser.find("details").get_attribute("open")
+    assert browser.find("details pre").text == "third"
+
+
+def test_it_works_without_script(browser: Browser) -> None:
+    browser.script(False)
+    browser.open("/topics")
+    browser.find("#q").send_keys("compressed")
+    browser.find(".search button").click()
+    browser.find("tbody a").click()
+    browser.find(".tabs a:nth-child(2)").click()
+    browser.find("summary").click()
+    assert browser.find("details pre").is_displayed()
+    browser.find("#q").send_keys("second")
+    browser.find("#search .main").click()
+    assert [each.text for each in browser.all("details .value")] == ["second"]
+    browser.open("/")
+    assert browser.find("[data-live='stat-brokers']").text == "1"
+    browser.find(".themes button[value='dark']").click()
+    assert browser.find("html").get_attribute("data-theme") == "dark"
+
+
+def test_colours_follow_the_system_until_they_are_chosen(browser: Browser) -> None:
+    def ground() -> str:
+        return str(browser.find("body").value_of_css_property("background-color"))
+
+    browser.open("/topics?q=many")
+    light = ground()
+    browser.theme("dark")
+    dark = ground()
+    assert light != dark
+    browser.find(".themes button[value='light']").click()
+    assert (ground(), browser.driver.current_url.endswith("/topics?q=many")) == (light, True)
+    browser.find(".themes button[value='auto']").click()
+    assert ground() == dark
+
+
+def test_a_group_is_moved_in_two_steps(browser: Browser) -> None:
+    browser.open("/groups/clicked")
+    browser.find("#to option[value='latest']").click()
+    browser.find(".filters button").click()
+    assert "Nothing is changed yet" in browser.find(".notice").text
+    assert browser.find("tbody td").text == "0"
+    browser.find(".confirm button").click()
+    assert browser.find("h1").text == "clicked"
+    assert browser.find("[data-live='stat-lag']").text == "0 B"
