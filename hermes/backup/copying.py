@@ -16,8 +16,6 @@ from hermes.backup.manifest import FileIdentity, StoredFile
 from hermes.errors import StorageError
 from hermes.storage.files import FileLayer, read_exactly, write_all
 
-__all__ = ["Copier", "identify"]
-
 _COPY_BYTES: Final = 1024 * 1024
 
 

@@ -16,8 +16,6 @@ from hermes.storage.loading import arrange
 from hermes.storage.segment import UNFLUSHED_SUFFIX, Segment, choose_names
 from hermes.storage.segment_files import LoadingSegment
 
-__all__ = ["Extent", "flushed_extent", "open_segment", "stopped_extent"]
-
 
 class Extent(NamedTuple):
     """Part of a log.

@@ -20,8 +20,6 @@ from typing import Any, Final, NamedTuple
 
 from hermes.errors import StorageError
 
-__all__ = ["DATA", "MANIFEST_NAME", "FileIdentity", "Manifest", "PartitionExtent", "StoredFile"]
-
 MANIFEST_NAME: Final = "manifest.json"
 
 #: The directory of a backup that is laid out as a data directory.

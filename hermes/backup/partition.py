@@ -11,8 +11,6 @@ from hermes.storage.files import FileLayer, Identity, identity, read_exactly
 from hermes.storage.index_entries import ENTRY_BYTES, decode_entry
 from hermes.storage.segment import INDEX_SUFFIX, segment_name
 
-__all__ = ["ChangedError", "PartitionCopy"]
-
 
 class ChangedError(Exception):
     """A partition isn't what it was when its copy began: look again."""

@@ -23,8 +23,6 @@ from hermes.quoting import quoted
 from hermes.storage.files import FileLayer, exists, read_exactly, storage_error, write_all
 from hermes.storage.lock import DirectoryLock
 
-__all__ = ["Repository", "remove_tree"]
-
 _NAME: Final = re.compile(r"[0-9]{8}T[0-9]{6}\.[0-9]{3}Z")
 
 

@@ -16,8 +16,6 @@ from hermes.storage.files import FileLayer, storage_error
 from hermes.storage.layout import LOCK_NAME, RESTORE_MARKER, partition_directory
 from hermes.storage.lock import DirectoryLock
 
-__all__ = ["restore", "verify"]
-
 
 def verify(
     directory: str,

@@ -43,8 +43,6 @@ from hermes.storage.lock import DirectoryLock
 from hermes.storage.log import Log
 from hermes.storage.settings import LogSettings
 
-__all__ = ["Source", "Taken", "take_backup"]
-
 _ATTEMPTS: Final = 5
 _PREFIX: Final = ".hermes_"  # of the broker's own files
 

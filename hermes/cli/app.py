@@ -32,8 +32,10 @@ _COMMANDS: Final = {
     "check-log": "check_log.command",
     "backup": "backup.command",
     "restore": "restore.command",
+    "doctor": "doctor.command",
     "config": "config.command",
     "perf": "perf.command",
+    "completion": "completion.command",
 }
 
 

@@ -36,8 +36,6 @@ from hermes.protocol import ErrorCode, MetadataRequest, error_for
 from hermes.storage import LogSettings
 from hermes.storage.verification import data_bytes
 
-__all__ = ["REPOSITORY_ARGUMENT", "command"]
-
 _PAUSE_SECONDS: Final = 0.2
 
 REPOSITORY_ARGUMENT: Final = click.argument(
@@ -77,7 +75,7 @@ def create(
     log_dir: str,
     repository: str,
 ) -> None:
-    """Back up LOG_DIR into BACKUPS: all that was flushed when the command began.
+    r"""Back up LOG_DIR into BACKUPS: all that was flushed when the command began.
 
     While a broker uses LOG_DIR, -b must name it. Without a broker, none can start in the meantime.
     Segments that an earlier backup has are linked, not copied. Exit status 0 means that the backup
@@ -88,7 +86,7 @@ def create(
     Examples:
       hermes backup create /var/lib/hermes /backups/hermes -b localhost:9092 --keep 7
       hermes backup create /var/lib/hermes /backups/hermes          a stopped broker
-    """  # noqa: D301 - click's mark for lines to keep
+    """
     backups = Repository(repository)
     with ExitStack() as stack:
         flushed = None

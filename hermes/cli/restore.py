@@ -11,8 +11,6 @@ from hermes.cli.terminal import format_bytes, format_time_ms, progress, write_js
 from hermes.coordination.embedded import snapshots
 from hermes.coordination.embedded.store import FILE_NAME
 
-__all__ = ["command"]
-
 
 @click.command("restore", short_help="Make a data directory of a backup.")
 @click.option(
@@ -23,7 +21,7 @@ __all__ = ["command"]
 @REPOSITORY_ARGUMENT
 @click.argument("log_dir", metavar="LOG_DIR", type=click.Path(file_okay=False))
 def command(name: str | None, as_json: bool, quiet: bool, repository: str, log_dir: str) -> None:
-    """Restore a backup in BACKUPS to LOG_DIR, which must be empty or not exist.
+    r"""Restore a backup in BACKUPS to LOG_DIR, which must be empty or not exist.
 
     Every byte is compared with its checksum. A broker refuses to start in LOG_DIR until all of it
     is there. Groups of embedded coordination continue from the offsets that the backup has: they
@@ -33,7 +31,7 @@ def command(name: str | None, as_json: bool, quiet: bool, repository: str, log_d
     Examples:
       hermes restore /backups/hermes /var/lib/hermes
       hermes restore /backups/hermes /tmp/look --from 20260522T101500.000Z
-    """  # noqa: D301 - click's mark for lines to keep
+    """
     backups = Repository(repository)
     name = name or backups.latest()
     manifest = backups.read(name)

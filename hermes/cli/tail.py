@@ -107,7 +107,7 @@ def command(
     timeout_seconds: float,
     **options: Any,
 ) -> None:
-    """Show the last messages of TOPICs and then new ones as they come, each with where it is.
+    r"""Show the last messages of TOPICs and then new ones as they come, each with where it is.
 
     Messages of one partition come in order. Without -e and -c it runs until Ctrl-C, and waits for
     a broker that becomes unavailable.
@@ -117,7 +117,7 @@ def command(
       hermes tail clicks views                    the last ten of each, then new ones
       hermes tail clicks -m 'status=5..' -x bot   errors, but not those of robots
       hermes tail clicks -n 100 -e --json         the last hundred, for a program
-    """  # noqa: D301 - click's mark for lines to keep
+    """
     with broker.consumer(timeout_seconds, max_expanded_bytes=max_expanded_bytes) as consumer:
         _tail(consumer, list(dict.fromkeys(topics)), **options)
 

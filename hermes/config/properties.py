@@ -50,12 +50,15 @@ def import_properties(text: str, source: str = "") -> ImportedProperties:
         The broker.yaml and the keys that were left out.
 
     Raises:
-        ConfigError: a value is one that 0.7 wouldn't start with either; the text names the key.
+        ConfigError: a value is one that 0.7 wouldn't start with either; the text names the key. Or
+            no key is one of 0.7's.
     """
     try:
         properties = parse_properties(text)
         unknown = tuple(key for key in properties if key not in _CONVERSIONS)
         values = {key: properties[key] for key in properties if key in _CONVERSIONS}
+        if unknown and not values:
+            raise ConfigError("", "it has no key of Kafka 0.7's broker: is it server.properties?")
         settings = _broker_settings(values)
         topics = _topic_settings(values)
     except ConfigError as error:

@@ -1,0 +1,331 @@
+"""What may be wrong with a broker's machine and set-up: one check after the other, nothing changed.
+
+Each check yields findings; one that finds nothing wrong says what it has seen.
+"""
+
+import errno
+import fcntl
+import os
+import re
+import resource
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from datetime import UTC, datetime
+from importlib import metadata, util
+from pathlib import Path
+from typing import Final, Literal, NamedTuple
+
+from hermes import __version__
+from hermes.broker.checks import check_startable
+from hermes.cli.options import BrokerAddress
+from hermes.cli.terminal import format_bytes, format_time_ms
+from hermes.config import BrokerConfig, load_broker_config
+from hermes.coordination.cluster import read_brokers
+from hermes.coordination.embedded.snapshots import condition_of, snapshot_path
+from hermes.coordination.embedded.store import FILE_NAME
+from hermes.coordination.sessions import Session
+from hermes.errors import ConfigError, HermesError, StorageError
+from hermes.protocol.core import KIND
+from hermes.storage.files import FileLayer
+from hermes.storage.layout import (
+    CLEAN_SHUTDOWN_MARKER,
+    LOCK_NAME,
+    OWN_FILES,
+    RESTORE_MARKER,
+    list_partitions,
+    partition_directory,
+)
+
+_LEAST_FREE_SHARE: Final = 0.05
+_LEAST_FREE_INODES: Final = 1000
+_FUTURE_SECONDS: Final = 60
+# Hermes is younger than this: an earlier clock has never been set.
+_EARLIEST_CLOCK: Final = datetime(2025, 1, 1, tzinfo=UTC).timestamp()
+_OTHER_DESCRIPTORS: Final = 200
+_KINDS: Final = {
+    errno.EADDRINUSE: "another process uses it: stop that one, or choose another port",
+    errno.EACCES: "this user may not open it: choose a port above 1023",
+    errno.EADDRNOTAVAIL: "this machine has no such address: correct `interface`",
+}
+
+
+class Diagnosis(NamedTuple):
+    """What one check has found.
+
+    Attributes:
+        area: what was looked at.
+        level: `ok`, `notice` (worth knowing) or `problem` (to be put right).
+        text: what is so, and what to do.
+    """
+
+    area: str
+    level: Literal["ok", "notice", "problem"]
+    text: str
+
+
+def check_installation() -> Iterator[Diagnosis]:
+    """Look at what is installed."""
+    found = ", ".join(f"{name} {metadata.version(name)}" for name in ("Twisted", "kazoo", "click"))
+    python = ".".join(map(str, sys.version_info[:3]))
+    yield Diagnosis("versions", "ok", f"hermes {__version__}, Python {python}, {found}")
+    if KIND != "compiled":
+        text = "the loops over messages are not compiled, so everything is several times slower: "
+        yield Diagnosis("versions", "notice", f"{text}install Hermes where there is a C compiler")
+    if util.find_spec("twisted.plugins.hermes_plugin") is None:
+        text = (
+            "`twistd hermes` is not known: install the package once more (pip install hermes-log)"
+        )
+        yield Diagnosis("versions", "problem", text)
+
+
+def check_clock(now: float | None = None) -> Iterator[Diagnosis]:
+    """Look whether the clock was ever set."""
+    now = time.time() if now is None else now
+    shown = format_time_ms(int(now * 1000))
+    if now < _EARLIEST_CLOCK:
+        text = f"it is {shown}, which can't be: set the clock, or offsets by time are wrong"
+        yield Diagnosis("clock", "problem", text)
+    else:
+        yield Diagnosis("clock", "ok", f"it is {shown}")
+
+
+def read_config(path: Path) -> tuple[BrokerConfig | None, list[Diagnosis]]:
+    """Read a configuration as a start would; the configuration is None if that can't be."""
+    config = None
+    try:
+        config = load_broker_config(path)
+        check_startable(config)
+    except ConfigError as error:
+        return config, [Diagnosis("configuration", "problem", str(error))]
+    except OSError as error:
+        text = f"{path}: {error.strerror or error}"
+        return None, [Diagnosis("configuration", "problem", text)]
+    return config, [Diagnosis("configuration", "ok", f"a broker can start with {path}")]
+
+
+# -- the data directory -------------------------------------------------------------------------
+
+
+def holder_of(log_dir: Path) -> str | None:
+    """The process id of the broker that uses a data directory; None when there is none."""
+    try:
+        with open(log_dir / LOCK_NAME, encoding="ascii", errors="replace") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return file.readline().strip() or "?"
+    except OSError:
+        pass
+    return None
+
+
+def check_data(config: BrokerConfig, holder: str | None) -> Iterator[Diagnosis]:
+    """Look at the data directory, without reading what is in its files."""
+    log_dir = config.log_dir
+    if not log_dir.is_dir():
+        yield Diagnosis("data", "ok", f"{log_dir} does not exist; the first start makes it")
+        return
+    try:
+        partitions, others = list_partitions(os.fspath(log_dir), FileLayer())
+    except OSError as error:
+        yield Diagnosis("data", "problem", f"{log_dir}: {error.strerror}: give it to this user")
+        return
+    use = f"used by process {holder}" if holder else "used by no broker"
+    yield Diagnosis("data", "ok", f"{log_dir}: {len(partitions)} partitions, {use}")
+    if RESTORE_MARKER in others:
+        text = f"{log_dir} holds a restore that was not finished: delete it, and restore again"
+        yield Diagnosis("data", "problem", text)
+    if partitions and not holder and CLEAN_SHUTDOWN_MARKER not in others:
+        text = "the last stop was not a clean one; the next start recovers"
+        yield Diagnosis("data", "notice", text)
+    for name in others:
+        if not name.startswith((CLEAN_SHUTDOWN_MARKER, *OWN_FILES, "lost+found")):
+            yield Diagnosis("data", "notice", f"{log_dir / name} is none of Hermes': left alone")
+    directories = [log_dir / partition_directory(*each) for each in partitions]
+    yield from _check_access(directories)
+    if config.coordination == "embedded":
+        yield from _check_coordination_file(log_dir / FILE_NAME, is_used=holder is not None)
+
+
+def _check_access(directories: list[Path]) -> Iterator[Diagnosis]:
+    """Look whether this user may use the partitions' files, and whether their times can be."""
+    refused: list[Path] = []
+    newest = (0.0, Path())
+    for directory in directories:
+        if not os.access(directory, os.R_OK | os.W_OK | os.X_OK):
+            refused.append(directory)
+            continue
+        with suppress(OSError), os.scandir(directory) as entries:
+            for entry in entries:
+                if not os.access(entry.path, os.R_OK | os.W_OK):
+                    refused.append(Path(entry.path))
+                newest = max(newest, (entry.stat().st_mtime, Path(entry.path)))
+    if refused:
+        text = f"{refused[0]} can't be read and written by this user"
+        more = f", and {len(refused) - 1} others" if len(refused) > 1 else ""
+        yield Diagnosis("data", "problem", f"{text}{more}: run as the broker's user, or chown")
+    if newest[0] > time.time() + _FUTURE_SECONDS:
+        when = format_time_ms(int(newest[0] * 1000))
+        text = f"{newest[1]} was written at {when}, in the future: was the clock set back?"
+        yield Diagnosis("clock", "problem", text)
+
+
+def _check_coordination_file(path: Path, *, is_used: bool) -> Iterator[Diagnosis]:
+    snapshot = snapshot_path(path)
+    for each in (snapshot,) if is_used else (path, snapshot):
+        if each.exists():
+            try:
+                found = condition_of(each)
+            except StorageError as error:
+                text = f"{error}: see `hermes coordination restore --help`"
+                yield Diagnosis("coordination", "problem", text)
+            else:
+                text = f"{each.name}: {found.nodes} nodes, {found.groups} groups"
+                yield Diagnosis("coordination", "ok", text)
+
+
+def check_disk(config: BrokerConfig) -> Iterator[Diagnosis]:
+    """Look how much room there is."""
+    place = config.log_dir.absolute()
+    while not place.exists():
+        place = place.parent
+    found = os.statvfs(place)
+    free, size = found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
+    shown = f"{format_bytes(free)} of {format_bytes(size)} are free at {place}"
+    if found.f_flag & os.ST_RDONLY:
+        yield Diagnosis("disk", "problem", f"{place} is mounted read-only: mount it for writing")
+    elif free < config.topic("").segment_bytes:
+        what = "less than one segment"
+        yield Diagnosis("disk", "problem", f"{shown}, {what}: make room, or lower retention_bytes")
+    elif free < size * _LEAST_FREE_SHARE:
+        yield Diagnosis("disk", "notice", f"{shown}: make room before it is full")
+    else:
+        yield Diagnosis("disk", "ok", shown)
+    if found.f_files and found.f_favail < _LEAST_FREE_INODES:
+        text = f"{found.f_favail} more files can be made at {place}: delete some, or make it larger"
+        yield Diagnosis("disk", "problem", text)
+
+
+def check_limits(config: BrokerConfig) -> Iterator[Diagnosis]:
+    """Look at what the operating system allows a process."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = config.max_connections + config.max_open_segments + _OTHER_DESCRIPTORS
+    if hard != resource.RLIM_INFINITY and hard < wanted:
+        text = (
+            f"a process may have {hard} descriptors, but max_connections and max_open_segments "
+            f"may take {wanted}: raise the limit (LimitNOFILE, ulimit -Hn), or lower them"
+        )
+        yield Diagnosis("limits", "notice", text)
+    else:
+        yield Diagnosis("limits", "ok", "there are enough descriptors")
+    largest, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+    if largest != resource.RLIM_INFINITY and largest < config.topic("").segment_bytes:
+        text = f"a file may have {format_bytes(largest)}, less than segment_bytes: ulimit -f"
+        yield Diagnosis("limits", "problem", text)
+
+
+# -- ports and coordination ---------------------------------------------------------------------
+
+
+def check_ports(config: BrokerConfig, holder: str | None, timeout: float) -> Iterator[Diagnosis]:
+    """Look whether a broker's ports are free, or, if it runs, whether it answers there."""
+    served = [("listen", each) for each in config.listen]
+    others = [("http_listen", each) for each in config.http_listen or ()]
+    if config.coordination == "embedded":
+        others.append(("coordination_listen", config.coordination_listen))
+    for setting, description in served + others:
+        place = tcp_place(description)
+        if place is None or not place.port:
+            continue
+        if holder is None:
+            yield _check_free(setting, place)
+        elif setting == "listen":
+            yield from check_broker(place, timeout, config.broker_id)
+        else:
+            yield _check_open(setting, place, timeout)
+
+
+def tcp_place(description: str) -> BrokerAddress | None:
+    """Where an endpoint string listens; None for one that isn't TCP."""
+    kind, *parts = [part.replace("\\", "") for part in re.split(r"(?<!\\):", description)]
+    if kind not in ("tcp", "tcp4", "tcp6"):
+        return None
+    named = dict(part.split("=", 1) for part in parts if "=" in part)
+    port = named.get("port", parts[0] if parts and "=" not in parts[0] else "")
+    return BrokerAddress(named.get("interface", ""), int(port)) if port.isdigit() else None
+
+
+def _check_free(setting: str, place: BrokerAddress) -> Diagnosis:
+    family = socket.AF_INET6 if ":" in place.host else socket.AF_INET
+    with closing(socket.socket(family, socket.SOCK_STREAM)) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((place.host, place.port))
+        except (OSError, OverflowError) as error:
+            reason = _KINDS.get(getattr(error, "errno", 0) or 0, str(error))
+            return Diagnosis("ports", "problem", f"{setting}: port {place.port}: {reason}")
+    return Diagnosis("ports", "ok", f"{setting}: port {place.port} is free")
+
+
+def _check_open(setting: str, place: BrokerAddress, timeout: float) -> Diagnosis:
+    try:
+        socket.create_connection((place.host or "localhost", place.port), timeout).close()
+    except OSError as error:
+        text = f"{setting}: port {place.port} can't be reached though the broker runs: {error}"
+        return Diagnosis("ports", "problem", text)
+    return Diagnosis("ports", "ok", f"{setting}: port {place.port} is open")
+
+
+def check_broker(
+    place: BrokerAddress, timeout: float, broker_id: int | None = None
+) -> Iterator[Diagnosis]:
+    """Ask a broker about itself."""
+    address = place._replace(host=place.host or "localhost")
+    try:
+        with address.consumer(timeout) as consumer:
+            answer = consumer.metadata([])
+    except HermesError as error:
+        yield Diagnosis("broker", "problem", f"{error}: is it running, and is that its address?")
+        return
+    yield Diagnosis("broker", "ok", f"{address} is broker {answer.broker_id}, {answer.version}")
+    if broker_id not in (None, answer.broker_id):
+        text = (
+            f"{address} is broker {answer.broker_id}, not {broker_id}: it has another broker.yaml"
+        )
+        yield Diagnosis("broker", "problem", text)
+    if answer.version != __version__:
+        text = f"{address} runs Hermes {answer.version}, this is {__version__}: restart it"
+        yield Diagnosis("versions", "notice", text)
+
+
+def check_coordination(
+    connect: str, timeout: float, config: BrokerConfig | None, holder: str | None
+) -> Iterator[Diagnosis]:
+    """Ask ZooKeeper, or the embedded server, which brokers there are."""
+    faults: list[str] = []
+    session = Session(
+        connect, session_timeout_seconds=max(timeout, 1.0), connection_timeout_seconds=timeout
+    )
+    try:
+        session.start()
+        brokers = read_brokers(session, lambda fault: faults.append(str(fault)))
+    except HermesError as error:
+        yield Diagnosis("coordination", "problem", f"{error}: is it running, and that its address?")
+        return
+    finally:
+        session.stop()
+    shown = ", ".join(f"{number} at {node.host}:{node.port}" for number, node in brokers.items())
+    yield Diagnosis("coordination", "ok", f"{connect} has the brokers {shown or 'none'}")
+    for fault in faults:
+        yield Diagnosis("coordination", "problem", f"{fault}: delete that node")
+    if config is None:
+        return
+    if holder and config.broker_id not in brokers:
+        text = f"broker {config.broker_id} runs, but is not registered: see its log"
+        yield Diagnosis("coordination", "problem", text)
+    if not holder and config.broker_id in brokers:
+        text = f"broker_id {config.broker_id} is taken by {brokers[config.broker_id].host}"
+        yield Diagnosis("coordination", "problem", f"{text}: give this broker another one")

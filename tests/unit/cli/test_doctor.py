@@ -1,0 +1,181 @@
+"""`hermes doctor` on set-ups that are good, and on such as have one thing wrong each."""
+
+import json
+import os
+import socket
+import time
+
+import pytest
+import yaml
+
+from hermes.cli import diagnosis
+from hermes.cli.options import BrokerAddress
+from hermes.protocol import encode_message_set
+from hermes.storage import FileLayer
+from hermes.storage.lock import DirectoryLock
+
+
+@pytest.fixture
+def port():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return listener.getsockname()[1]
+
+
+@pytest.fixture
+def doctor(run, tmp_path, make_segment, port):
+    """Runs it on a set-up with other settings: (exit code, the problems and notices by area)."""
+    make_segment(encode_message_set([b"abc"]))
+    (tmp_path / "data" / ".kafka_cleanshutdown").touch()
+
+    def look(*arguments, **settings):
+        config = {
+            "broker_id": 3,
+            "log_dir": str(tmp_path / "data"),
+            "listen": f"tcp:{port}:interface=127.0.0.1",
+            "coordination": "none",
+            "segment_bytes": "1MB",
+            **settings,
+        }
+        path = tmp_path / "broker.yaml"
+        path.write_text(yaml.safe_dump(config))
+        environment = {"HERMES_BROKER": None, "HERMES_ZOOKEEPER": None}
+        options = ["--json", "--timeout", "0.1", *arguments]
+        result = run("doctor", path, *options, env=environment)
+        found = [json.loads(line) for line in result.stdout.splitlines()]
+        # The limit of this machine's descriptors is not what is tried here.
+        concerns = [each for each in found if each["level"] != "ok" and each["area"] != "limits"]
+        problems = [each for each in concerns if each["level"] == "problem"]
+        assert result.exit_code == (1 if problems else 0), result.output
+        assert result.stderr.count("\n") == (1 if problems else 0)
+        return {f"{each['level']} {each['area']}": each["text"] for each in concerns}
+
+    return look
+
+
+def test_nothing_is_wrong(doctor, run, tmp_path):
+    assert doctor() == {}
+    shown = run("doctor", tmp_path / "broker.yaml", "--timeout", "0.1").stdout
+    assert "ok      versions      hermes " in shown
+    assert "1 partitions, used by no broker" in shown
+
+
+def test_the_configuration(doctor, tmp_path):
+    (text,) = doctor(segment_bites="1").values()
+    assert text.endswith("broker.yaml: segment_bites: unknown setting, did you mean segment_bytes?")
+    assert "problem configuration" in doctor(retention_policy="none-such")
+
+
+def test_the_data_directory(doctor, tmp_path):
+    data = tmp_path / "data"
+    (data / "notes").mkdir()
+    assert doctor() == {"notice data": f"{data / 'notes'} is none of Hermes': left alone"}
+    (data / "notes").rmdir()
+    (data / ".kafka_cleanshutdown").unlink()
+    assert "the next start recovers" in doctor()["notice data"]
+    (data / ".hermes_restoring").touch()
+    assert "a restore that was not finished" in doctor()["problem data"]
+    (data / ".hermes_restoring").unlink()
+    later = time.time() + 3600
+    (segment,) = (data / "clicks-0").iterdir()
+    os.utime(segment, (later, later))
+    assert "in the future: was the clock set back?" in doctor()["problem clock"]
+
+
+def test_the_file_of_coordination(doctor, tmp_path):
+    (tmp_path / "data" / ".hermes_coordination").write_bytes(b"nonsense")
+    found = doctor(coordination="embedded", coordination_listen="tcp:0:interface=127.0.0.1")
+    assert "can't be used" in found["problem coordination"]
+
+
+def test_files_of_somebody_else(tmp_path, monkeypatch):
+    (tmp_path / "clicks-0").mkdir()
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    (found,) = diagnosis._check_access([tmp_path / "clicks-0", tmp_path / "clicks-1"])
+    assert found.level == "problem"
+    assert "clicks-0 can't be read and written by this user, and 1 others" in found.text
+
+
+def test_ports(doctor, port):
+    with socket.create_server(("127.0.0.1", port)):
+        text = doctor()["problem ports"]
+    assert text == f"listen: port {port}: another process uses it: stop that one, or choose " + (
+        "another port"
+    )
+    text = doctor(http_listen=f"tcp:{port}:interface=192.0.2.1")["problem ports"]
+    assert "this machine has no such address" in text
+
+
+def test_a_broker_that_runs_and_does_not_answer(doctor, port, tmp_path):
+    lock = DirectoryLock(str(tmp_path / "data"), FileLayer())
+    assert "is it running, and is that its address?" in doctor()["problem broker"]
+    with socket.create_server(("127.0.0.1", port)):
+        began = time.monotonic()
+        assert "problem broker" in doctor()
+        assert time.monotonic() - began < 20
+    lock.release()
+
+
+def test_coordination(doctor, port):
+    found = doctor(coordination="zookeeper", zookeeper_connect=f"127.0.0.1:{port}")
+    assert "is it running, and that its address?" in found["problem coordination"]
+
+
+def test_the_disk(doctor, tmp_path, monkeypatch):
+    real = os.statvfs(tmp_path)
+
+    def pretend(**others):
+        names = ["f_bsize", "f_frsize", "f_blocks", "f_bfree", "f_bavail", "f_files", "f_ffree"]
+        names += ["f_favail", "f_flag", "f_namemax"]
+        changed = {**dict(zip(names, real, strict=False)), **others}
+        monkeypatch.setattr(
+            os, "statvfs", lambda path: os.statvfs_result([changed[name] for name in names])
+        )
+
+    pretend(f_frsize=1, f_blocks=10**9, f_bavail=1000)
+    assert "less than one segment" in doctor()["problem disk"]
+    pretend(f_frsize=4096, f_blocks=10**9, f_bavail=10**6)
+    assert "make room before it is full" in doctor()["notice disk"]
+    pretend(f_files=10**6, f_favail=3)
+    assert "3 more files can be made" in doctor()["problem disk"]
+    pretend(f_flag=os.ST_RDONLY)
+    assert "is mounted read-only" in doctor()["problem disk"]
+
+
+def test_limits(monkeypatch, doctor):
+    monkeypatch.setattr(diagnosis.resource, "getrlimit", lambda which: (100, 100))
+    config = diagnosis.BrokerConfig(broker_id=1, log_dir=diagnosis.Path("x"))
+    few, small = diagnosis.check_limits(config)
+    assert (few.level, small.level) == ("notice", "problem")
+    assert "a process may have 100 descriptors" in few.text
+    assert "less than segment_bytes" in small.text
+
+
+def test_a_clock_that_was_never_set():
+    assert next(diagnosis.check_clock(1000.0)).level == "problem"
+
+
+@pytest.mark.parametrize(
+    ("description", "place"),
+    [
+        ("tcp:9092", ("", 9092)),
+        ("tcp:port=9092:interface=127.0.0.1", ("127.0.0.1", 9092)),
+        (r"tcp6:9092:interface=\:\:1", ("::1", 9092)),
+        ("unix:/tmp/socket", None),
+        ("tcp:nonsense", None),
+    ],
+)
+def test_where_an_endpoint_listens(description, place):
+    expected = None if place is None else BrokerAddress(*place)
+    assert diagnosis.tcp_place(description) == expected
+
+
+def test_completion(run):
+    for shell in ("bash", "zsh", "fish"):
+        result = run("completion", shell)
+        assert result.exit_code == 0
+        assert "_HERMES_COMPLETE" in result.stdout
+    assert run("completion", "tcsh").exit_code == 2
+    completed = run(
+        env={"_HERMES_COMPLETE": "bash_complete", "COMP_WORDS": "hermes bac", "COMP_CWORD": "1"}
+    )
+    assert completed.stdout == "plain,backup\n"
