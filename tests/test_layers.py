@@ -24,6 +24,7 @@ ROOMS = {
     "forks": "",
     "backoff": "",
     "rate_limit": "",
+    "metrics": "",
     "limited_log": "quoting rate_limit",
     "listening": "errors",
     "logs": "quoting",
@@ -35,10 +36,10 @@ ROOMS = {
     "backup": "errors quoting storage",
     "coordination": "_version backoff config errors forks limited_log listening logs protocol "
     "quoting",
-    "broker": "_version config coordination errors interfaces limited_log listening logs plugins "
-    "protocol quoting rate_limit storage web",
-    "client": "backoff config coordination errors forks interfaces plugins protocol quoting "
-    "rate_limit",
+    "broker": "_version config coordination errors interfaces limited_log listening logs metrics "
+    "plugins protocol quoting rate_limit storage web",
+    "client": "backoff config coordination errors forks interfaces metrics plugins protocol "
+    "quoting rate_limit",
     "aio": "client coordination errors forks protocol",
     "spark": "client config coordination errors interfaces plugins protocol quoting",
     "console": "__init__ client coordination errors interfaces plugins protocol quoting web",

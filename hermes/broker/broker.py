@@ -22,6 +22,7 @@ from typing import Any
 from hermes.broker.describing import Descriptions
 from hermes.broker.fetching import Fetches
 from hermes.broker.lookups import Lookups
+from hermes.broker.metrics import RequestKind
 from hermes.broker.outcomes import DeferredResponse, Outcome
 from hermes.broker.producing import Produces
 from hermes.broker.shared import Shared
@@ -51,6 +52,17 @@ from hermes.protocol import (
     encode_coordination_response,
     encode_error_response,
 )
+
+#: Of requests that move messages the type, as `KINDS` has it. A long fetch counts as other.
+_KINDS: dict[type, str] = {
+    ProduceRequest: "produce",
+    MultiProduceRequest: "multiproduce",
+    LongProduce: "multiproduce",
+    AcknowledgedProduceRequest: "acknowledged_produce",
+    FetchRequest: "fetch",
+    MultiFetchRequest: "multifetch",
+    WaitingFetchRequest: "waiting_fetch",
+}
 
 
 class Broker:
@@ -103,6 +115,13 @@ class Broker:
             UnsupportedRequest: lambda _: encode_error_response(ErrorCode.UNSUPPORTED_VERSION),
         }
 
+    def kind_of(self, request: Any) -> RequestKind:
+        """Where a request is counted."""
+        name = _KINDS.get(type(request), "other")
+        if name == "multiproduce" and getattr(request, "acks", None) is not None:
+            name = "acknowledged_produce"
+        return self.metrics.requests[name]
+
     def serve(self, request: Any) -> Outcome:
         """Do what a request asks.
 
@@ -154,6 +173,8 @@ class Broker:
 
         def ended(result: Any) -> bytes:
             self.topics.end_delete(request.topic)
+            if not self.topics.exists(request.topic):
+                self.metrics.forget(request.topic)
             for log in logs:
                 shared.flusher.forget(log)  # whatever was appended until its files were gone
                 self.waiting.changed(log.topic, log.partition)

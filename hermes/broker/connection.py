@@ -37,6 +37,7 @@ from twisted.python.failure import Failure
 
 from hermes.broker.carriers import Carrier, SendfileCarrier, carrier_for
 from hermes.broker.connections import Connections
+from hermes.broker.metrics import RequestKind
 from hermes.broker.outcomes import CloseConnection, DeferredResponse, Response
 from hermes.broker.responses import Responses, Slot
 from hermes.broker.sockets import Lingering, has_input, set_options
@@ -185,6 +186,8 @@ class BrokerConnection(Protocol):
         """An outcome that was awaited is known."""
         if deferred is self._ordered:
             self._ordered = None
+        if slot.kind is not None:
+            slot.kind.seconds.observe(self._broker.scheduler.now() - slot.began)
         slot.fill(response)
         self._advance()
 
@@ -196,7 +199,7 @@ class BrokerConnection(Protocol):
         if not isinstance(failure.value, CancelledError):
             if not isinstance(failure.value, (CloseConnection, HermesError)):
                 self._report_fault(failure)
-            self._refuse(failure.getErrorMessage())
+            self._refuse(failure.getErrorMessage(), failure.value)
         # Else it and the frames that it went through would keep each other, and with them the
         # decoded request, until the garbage is collected.
         failure.cleanFailure()  # type: ignore[no-untyped-call]
@@ -230,10 +233,10 @@ class BrokerConnection(Protocol):
         try:
             self._take_requests(began + scheduler.quantum_seconds)
         except (HermesError, CloseConnection) as refusal:
-            self._refuse(str(refusal))
-        except Exception:
+            self._refuse(str(refusal), refusal)
+        except Exception as fault:
             self._report_fault(Failure())  # type: ignore[no-untyped-call]
-            self._refuse("a fault of Hermes")
+            self._refuse("a fault of Hermes", fault)
         finally:
             self._advancing = False
         self._responses.send_small()
@@ -249,27 +252,38 @@ class BrokerConnection(Protocol):
         receiver, append_run = self._receiver, self._broker.append_run
         next_request = receiver.next_request
         responses, seconds = self._responses, self._broker.scheduler.now
+        produces = self._broker.metrics.requests["produce"]
+        done: RequestKind | None = None  # what was carried out since `began`, and how many of it
+        began, count = 0.0, 1
         while True:
             if responses.slots:
                 responses.send_ready()
+            now = seconds()
+            if done is not None:
+                done.seconds.observe(now - began, count)
+                done = None
             if not self._may_take():
                 return
-            if seconds() >= ends and (self._waiting_request is not None or receiver.buffered_bytes):
+            if now >= ends and (self._waiting_request is not None or receiver.buffered_bytes):
                 self._yield()
                 return
             request, self._waiting_request = self._waiting_request, None
             if request is None:
                 request = next_request()
+            began = now
             if type(request) is ProduceRun:
+                count = request.request_count
+                produces.taken += count
                 append_run(request)
+                done = produces
             elif request is None:
                 return
             elif isinstance(request, _PRODUCES):
-                self._take(request)
+                done, count = self._take(request, now), 1
             elif responses.slots:
                 self._waiting_request = request
             elif self._state is not _LOST:
-                self._take(request)
+                done, count = self._take(request, now), 1
 
     def _may_take(self) -> bool:
         slots = self._responses.slots
@@ -282,10 +296,14 @@ class BrokerConnection(Protocol):
             or (slots and (self._waiting_request is not None or len(slots) >= MAX_UNANSWERED))
         )
 
-    def _take(self, request: Any) -> None:
+    def _take(self, request: Any, now: float) -> RequestKind | None:
+        """Carry out a request; returns what was carried out, if that is over."""
+        kind = self._broker.kind_of(request)
+        kind.taken += 1
         outcome = self._broker.serve(request)
         if isinstance(outcome, DeferredResponse):
             slot = self._responses.reserve()
+            slot.kind, slot.began = kind, now
             if outcome.ordered:
                 self._ordered = outcome
             outcome.response.addCallbacks(
@@ -294,11 +312,13 @@ class BrokerConnection(Protocol):
                 callbackArgs=(slot, outcome),
                 errbackArgs=(slot, outcome),
             )
-        elif outcome is not None:
+            return None
+        if outcome is not None:
             self._responses.add(outcome)
             moved = self._responses.moved_bytes
             if moved >= self._broker.scheduler.quantum_bytes and self._receiver.buffered_bytes:
                 self._yield()
+        return kind
 
     def _yield(self) -> None:
         """Let the other connections be served."""
@@ -341,11 +361,11 @@ class BrokerConnection(Protocol):
             "fault", "serving {peer} failed", failure, peer=self._peer()
         )
 
-    def _refuse(self, reason: str) -> None:
+    def _refuse(self, reason: str, error: BaseException | None = None) -> None:
         """Close because of what the peer did, once the responses before it have left."""
         if self._state is _SERVING or self._state is _LOST:
             self._take_no_more(_LOST if self._state is _LOST else _DRAINING)
-            self._connections.refused(self._peer(), reason)
+            self._connections.refused(self._peer(), reason, error)
 
     def _take_no_more(self, state: _State) -> None:
         """Drop what has arrived of further requests."""

@@ -11,6 +11,8 @@ from twisted.internet.interfaces import IReactorTime
 
 from hermes.broker.broker import Broker
 from hermes.broker.limits import BudgetedConnection, RequestMemory
+from hermes.broker.metrics import reason_of
+from hermes.broker.outcomes import CloseConnection
 from hermes.broker.pages import PageCache
 from hermes.config import BrokerConfig
 from hermes.limited_log import LimitedLog
@@ -71,6 +73,7 @@ class Connections:
         self._open.add(connection)
         self._unfinished.add(connection)
         self.broker.metrics.connections += 1
+        self.broker.metrics.connections_accepted += 1
         self.memory.add(connection)
 
     def disconnected(self, connection: Connection) -> None:
@@ -84,9 +87,14 @@ class Connections:
         self.memory.remove(connection)
         self._notify_drained()
 
-    def refused(self, peer: str, reason: str) -> None:
+    def refused(self, peer: str, reason: str, error: BaseException | None = None) -> None:
         """A connection is closed for what its peer did: count and, within limits, log it."""
-        self.broker.metrics.requests_refused += 1
+        metrics = self.broker.metrics
+        metrics.requests_refused += 1
+        if isinstance(error, CloseConnection):
+            metrics.refuse(error.request, error.reason)
+        else:
+            metrics.refuse("connection", "given_up" if error is None else reason_of(error))
         self.lines.warn(
             "refused", "closing the connection of {peer}: {reason}", peer=peer, reason=reason
         )

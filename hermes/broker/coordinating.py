@@ -87,6 +87,32 @@ class Coordination:
                     return f":{address[1]}"
         return self.connect_string or ""
 
+    @property
+    def is_wanted(self) -> bool:
+        """Whether the broker is to be registered anywhere."""
+        return self._config.coordination != "none"
+
+    @property
+    def is_registered(self) -> bool:
+        """Whether it is."""
+        return self._registration is not None and self._registration.is_registered
+
+    @property
+    def is_serving(self) -> bool:
+        """Whether the embedded server serves its clients; False where there is none."""
+        return self._server is not None and self._server.is_serving
+
+    def stored_offsets(
+        self, limit: int
+    ) -> "Deferred[tuple[dict[tuple[str, str, int], int], bool]]":
+        """Read what groups have stored; see `BrokerRegistration.stored_offsets`."""
+        if self._registration is None or not self._registration.is_registered:
+            return succeed(({}, True))
+        read: Deferred[tuple[dict[tuple[str, str, int], int], bool]] = self._in_thread(
+            self._registration.stored_offsets, limit
+        )
+        return read
+
     def start(self) -> None:
         """Open the embedded server's port, if there is one to run.
 

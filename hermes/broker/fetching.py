@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from twisted.internet.defer import Deferred
 
 from hermes.broker.fairness import cooperatively
+from hermes.broker.metrics import reason_of
 from hermes.broker.outcomes import CloseConnection, Outcome, cancellable, then
 from hermes.broker.sends import FileSend, MessageSetSend, MultiMessageSetSend, WaitingFetchSend
 from hermes.broker.shared import Shared
@@ -75,13 +76,15 @@ class Fetches:
 
     def fetch(self, request: FetchRequest) -> MessageSetSend:
         """Answer with messages from the requested offset on, or with 0.7's error code."""
-        self._metrics.fetch_requests += 1
+        metrics = self._metrics
+        metrics.fetches += 1
         try:
             messages = self._read(request)
         except HermesError as error:
             return MessageSetSend(self._code(request, error))
         if messages is not None:
-            self._metrics.bytes_out += messages.length
+            counts = metrics.topics.get(request.topic) or metrics.topic(request.topic)
+            counts.bytes_out += messages.length
         return MessageSetSend(ErrorCode.NONE, messages)
 
     def _read(self, request: FetchRequest) -> LogSlice | None:
@@ -92,7 +95,8 @@ class Fetches:
         messages = log.read(request.offset, min(max(request.max_size, 0), _LARGEST_FETCH_BYTES))
         if request.max_size < 0 and request.offset < log.high_watermark:
             messages.release()
-            raise CloseConnection(f"a fetch with a negative maximum size, {request.max_size}")
+            text = f"a fetch with a negative maximum size, {request.max_size}"
+            raise CloseConnection(text, "fetch", "invalid_size")
         if not messages.length:
             messages.release()
             return None
@@ -100,6 +104,7 @@ class Fetches:
 
     def _code(self, request: FetchRequest, error: HermesError) -> ErrorCode:
         """0.7's code for a fetch that failed; what is our fault is logged as well."""
+        self._metrics.refuse("fetch", reason_of(error))
         if isinstance(error, OffsetOutOfRangeError):
             return ErrorCode.OFFSET_OUT_OF_RANGE
         if isinstance(error, WrongPartitionError):
@@ -125,7 +130,8 @@ class Fetches:
 
         def join(sends: list[MessageSetSend]) -> FileSend:
             if not _fits(sends):
-                raise CloseConnection("the response to a multifetch would have 2 GiB or more")
+                text = "the response to a multifetch would have 2 GiB or more"
+                raise CloseConnection(text, "multifetch", "answer_too_large")
             return MultiMessageSetSend(sends)
 
         response: FileSend | Deferred[FileSend] = then(self._fetch_all(request.fetches), join)

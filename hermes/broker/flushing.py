@@ -28,6 +28,7 @@ from twisted.python.failure import Failure
 
 from hermes.errors import LogOfflineError, StorageError
 from hermes.logs import ModuleLogger
+from hermes.metrics import Histogram
 from hermes.rate_limit import RateLimit
 from hermes.storage import Log
 
@@ -59,6 +60,8 @@ class _FlushState:
     policy: FlushPolicy
     running: bool = False
     again: bool = False
+    oldest: float = 0.0  # when the first append was made that no flush has begun to cover
+    covered: float = 0.0  # the same of the flush that runs
     last_start: float = float("-inf")
     timer: Any = None
     timer_due: float = 0.0
@@ -72,6 +75,13 @@ class FlushScheduler:
         clock: the reactor, or a test's `Clock`.
         in_thread: calls a function in a flush thread and returns its Deferred.
         policy_for: the policy of a topic.
+
+    Attributes:
+        flushes: how many were begun.
+        failures: how many failed, and took their log offline.
+        seconds: how long each took, from being due on, so waiting for a thread counts.
+        visible_seconds: of each the time from the oldest append that it covers to its being
+            visible.
     """
 
     _log = ModuleLogger()
@@ -92,12 +102,24 @@ class FlushScheduler:
         self._first_waiting: deque[_FlushState] = deque()
         self._rate = RateLimit(clock.seconds, allowed=1, period=60.0)
         self._idle: list[Deferred[None]] = []
-        self.flushes = 0
+        self.flushes = self.failures = 0
+        self.seconds = Histogram()
+        self.visible_seconds = Histogram()
 
     @property
     def flushing(self) -> list[Log]:
         """The logs whose flush has begun or waits for a thread, deleted ones too, by name."""
         return sorted((state.log for state in self._running), key=lambda log: log.name)
+
+    @property
+    def running(self) -> int:
+        """How many logs are flushed now, or wait for a thread."""
+        return len(self._running)
+
+    @property
+    def queued(self) -> int:
+        """How many logs wait for their first flush, which comes one at a time."""
+        return len(self._first_waiting)
 
     def on_flushed(self, observer: Callable[[Log], None]) -> None:
         """Have `observer` called in the reactor whenever a log's high watermark may have moved."""
@@ -111,6 +133,8 @@ class FlushScheduler:
     def appended(self, log: Log) -> None:
         """Something was appended to a log: flush it when its policy says so."""
         state = self._states.get(log) or self._state(log)
+        if not state.oldest:
+            state.oldest = self._clock.seconds()
         if state.running:
             state.again = True
         elif log.unflushed_messages >= state.policy.messages:
@@ -197,6 +221,7 @@ class FlushScheduler:
     def _run(self, state: _FlushState) -> None:
         state.again = False
         state.last_start = self._clock.seconds()
+        state.covered, state.oldest = state.covered or state.oldest, 0.0
         self.flushes += 1
         self._in_thread(state.log.flush).addCallbacks(
             self._done, self._failed, callbackArgs=(state,), errbackArgs=(state,)
@@ -211,6 +236,13 @@ class FlushScheduler:
 
     def _done(self, high_watermark: int, state: _FlushState) -> None:
         self._ended(state)
+        now = self._clock.seconds()
+        self.seconds.observe(now - state.last_start)
+        if state.covered:
+            self.visible_seconds.observe(now - state.covered)
+            state.covered = 0.0
+        if high_watermark >= state.log.end_offset:
+            state.oldest = 0.0  # it had been appended before the flush looked what there is
         for observer in self._flushed:
             observer(state.log)
         ready = [entry for entry in state.waiting if entry[0] <= high_watermark]
@@ -252,6 +284,8 @@ class FlushScheduler:
     def _give_up(self, failure: Failure, state: _FlushState) -> None:
         self._cancel_timer(state)
         state.again = False
+        state.oldest = state.covered = 0.0
+        self.failures += 1
         if not state.log.is_closed:  # closed: a delete came first, and took what was appended
             self._log.critical(
                 "flushing {partition} failed: {error}; it takes no more messages until it has been "

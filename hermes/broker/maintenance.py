@@ -26,6 +26,12 @@ class Maintenance:
         seconds: a clock that can't be set.
         in_thread: calls a function in a worker thread and returns its Deferred.
         on_reopened: called with each log that is online again.
+
+    Attributes:
+        retention_deletes: how often retention has deleted something of a log.
+        retention_deleted_bytes: what it has deleted.
+        retention_failures: how often a log could not be looked at, or its policy failed.
+        reopened: how many offline logs are back.
     """
 
     _logger = ModuleLogger()
@@ -46,6 +52,8 @@ class Maintenance:
         self._ages = {log: AppendAges(log.end_offset) for log in directory.logs.values()}
         self._in_thread = in_thread
         self._on_reopened = on_reopened
+        self.retention_deletes = self.retention_deleted_bytes = self.retention_failures = 0
+        self.reopened = 0
         self._failed_reopens: dict[Log, int] = {}
 
     def watch_clock(self) -> None:
@@ -71,6 +79,7 @@ class Maintenance:
                     int(self._clock.seconds() * 1000),
                 )
             except LogOfflineError as error:
+                self.retention_failures += not log.is_closed
                 if not log.is_closed:  # closed: its topic was deleted meanwhile
                     self._logger.error(
                         "{log} is offline: {reason}",
@@ -79,9 +88,12 @@ class Maintenance:
                     )
                 continue
             except Exception:  # a third party's policy may raise anything
+                self.retention_failures += 1
                 self._logger.failure("retention of {log} failed", log=log.name)
                 continue
             if deleted:
+                self.retention_deletes += 1
+                self.retention_deleted_bytes += deleted
                 self._logger.info(
                     "retention deleted {bytes} bytes of {log}; it now starts at offset {earliest}",
                     bytes=deleted,
@@ -101,6 +113,7 @@ class Maintenance:
                 self._stays_offline(log, error)
                 continue
             self._failed_reopens.pop(log, None)
+            self.reopened += 1
             self._on_reopened(log)
             self._logger.info(
                 "{log} is back online; recovery dropped {dropped} bytes",

@@ -1,36 +1,127 @@
-"""What one broker has done since its start, as plain counters; written to the log now and then."""
+"""What one broker counts while it carries out requests: plain attributes, no lock, one thread.
 
-from dataclasses import asdict, dataclass
+The rest is counted by whoever does it (the flush scheduler its flushes, and so on). `monitoring`
+knows where everything is, and how it is called outside.
+"""
 
-__all__ = ["Metrics"]
+import re
+from typing import Final
+
+from hermes.metrics import Histogram
+
+#: The types of requests, as labels.
+KINDS: Final = (
+    "produce",
+    "multiproduce",
+    "acknowledged_produce",
+    "fetch",
+    "multifetch",
+    "waiting_fetch",
+    "other",
+)
 
 
-@dataclass(slots=True)
+class TopicCounts:
+    """Of one topic, since the broker started or the topic was created.
+
+    Attributes:
+        messages_in: messages appended; the ones inside compressed sets are counted.
+        bytes_in: bytes appended.
+        bytes_out: bytes handed to fetches; sendfile counts no messages.
+    """
+
+    __slots__ = ("bytes_in", "bytes_out", "messages_in")
+
+    def __init__(self) -> None:
+        self.messages_in = self.bytes_in = self.bytes_out = 0
+
+
+class RequestKind:
+    """Requests of one type.
+
+    Attributes:
+        taken: how many were begun; a multiproduce or a multifetch counts once.
+        seconds: how long each took, from being taken to its response being known; nothing for
+            those that ended in closing their connection.
+    """
+
+    __slots__ = ("seconds", "taken")
+
+    def __init__(self) -> None:
+        self.taken = 0
+        self.seconds = Histogram()
+
+
 class Metrics:
     """Counters of one broker; all of them only grow, save `connections`.
 
     Attributes:
         connections: connections that are open now.
+        connections_accepted: connections that were made.
         connections_refused: connections that were closed at once, being too many.
         requests_refused: requests that ended in closing their connection.
-        produce_requests: produce requests that were taken, a multiproduce counting once.
-        messages_in: messages appended; the ones inside compressed sets are counted.
-        bytes_in: bytes appended to logs.
         oversized_sets: message sets dropped for a message above `max_message_bytes`.
-        fetch_requests: fetches answered, each of a multifetch counting.
-        bytes_out: bytes of messages handed out.
+        fetches: fetches answered, each of a multifetch counting.
+        topics: counts by topic; of those that exist, or that were fetched from.
+        requests: counts by type; see `KINDS`.
+        refusals: requests that weren't carried out, by type and reason: closed or answered with an
+            error, each entry of a request by itself.
+        acknowledged: from an acknowledged produce being taken to its flush, in seconds.
     """
 
-    connections: int = 0
-    connections_refused: int = 0
-    requests_refused: int = 0
-    produce_requests: int = 0
-    messages_in: int = 0
-    bytes_in: int = 0
-    oversized_sets: int = 0
-    fetch_requests: int = 0
-    bytes_out: int = 0
+    def __init__(self) -> None:
+        self.connections = self.connections_accepted = self.connections_refused = 0
+        self.requests_refused = self.oversized_sets = self.fetches = 0
+        self.topics: dict[str, TopicCounts] = {}
+        self.requests = {kind: RequestKind() for kind in KINDS}
+        self.refusals: dict[tuple[str, str], int] = {}
+        self.acknowledged = Histogram()
+        self._deleted = TopicCounts()
+
+    def topic(self, name: str) -> TopicCounts:
+        """Where a topic is counted, for one that isn't in `topics` yet."""
+        return self.topics.setdefault(name, TopicCounts())
+
+    def forget(self, topic: str) -> None:
+        """A topic is gone: its series end, and the sums stay."""
+        counts = self.topics.pop(topic, None)
+        if counts is not None:
+            self._deleted.messages_in += counts.messages_in
+            self._deleted.bytes_in += counts.bytes_in
+            self._deleted.bytes_out += counts.bytes_out
+
+    def refuse(self, kind: str, reason: str) -> None:
+        """Count what was not carried out."""
+        key = (kind, reason)
+        self.refusals[key] = self.refusals.get(key, 0) + 1
+
+    def totals(self) -> TopicCounts:
+        """The sums over all topics that there ever were."""
+        sums = TopicCounts()
+        for counts in (self._deleted, *self.topics.values()):
+            sums.messages_in += counts.messages_in
+            sums.bytes_in += counts.bytes_in
+            sums.bytes_out += counts.bytes_out
+        return sums
 
     def snapshot(self) -> dict[str, int]:
-        """All counters by name, as a copy."""
-        return asdict(self)
+        """For the line that is logged now and then."""
+        totals, requests = self.totals(), self.requests
+        produces = ("produce", "multiproduce", "acknowledged_produce")
+        return {
+            "connections": self.connections,
+            "connections_refused": self.connections_refused,
+            "requests_refused": self.requests_refused,
+            "produce_requests": sum(requests[kind].taken for kind in produces),
+            "messages_in": totals.messages_in,
+            "bytes_in": totals.bytes_in,
+            "oversized_sets": self.oversized_sets,
+            "fetch_requests": self.fetches,
+            "bytes_out": totals.bytes_out,
+        }
+
+
+def reason_of(error: BaseException) -> str:
+    """What an error is called as a label: `OffsetOutOfRangeError` is `offset_out_of_range`."""
+    name = type(error).__name__.removesuffix("Error")
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()

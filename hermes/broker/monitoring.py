@@ -1,28 +1,453 @@
-"""What a broker tells over HTTP: `/health/live`."""
+"""A broker's metrics: how each number is called outside, where it is kept, and `/metrics`.
 
-from typing import Any
+What there is a fixed number of goes through `prometheus_client`. What grows with topics, partitions
+and groups is written by `hermes.metrics` a piece at a time, so that ten thousand partitions neither
+hold up the reactor nor have to fit into memory as text. Nothing here runs in the hot path: counters
+are attributes of whoever counts, and are read when somebody scrapes.
 
+Groups' offsets are read from coordination in a worker thread, at most every `_OFFSETS_SECONDS` and
+only while somebody scrapes. A scrape waits for them, but not longer than `_PATIENCE_SECONDS`: then
+it shows those of the last time.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final
+
+from twisted.internet.defer import Deferred, succeed
 from twisted.web.resource import Resource
 
-from hermes.web import Root, write_json
+from hermes._version import __version__
+from hermes.broker.health import health_resource, look
+from hermes.broker.periodic import PeriodicTask
+from hermes.broker.serving import ServingBroker
+from hermes.errors import HermesError
+from hermes.metrics import (
+    OPENMETRICS,
+    FamiliesCollector,
+    Family,
+    Histogram,
+    Series,
+    content_type,
+    generate,
+    write_series,
+)
+from hermes.metrics.exposition import label_text
+from hermes.protocol.core import KIND
+from hermes.storage import Log
+from hermes.web import WebServer, stream
+
+#: How often the reactor's lag is measured.
+_LAG_INTERVAL_SECONDS = 0.5
+
+#: How old groups' offsets may be, in a scrape that could have read them anew.
+_OFFSETS_SECONDS = 5.0
+
+#: How long a scrape waits for them.
+_PATIENCE_SECONDS = 2.0
+
+#: How many offsets of groups are read at the most.
+MAX_GROUP_OFFSETS = 20_000
+
+#: How many logs are looked at in one turn, for what needs all of them.
+_LOGS_AT_ONCE = 256
+
+_LAG_BOUNDS = (0.001, 0.003, 0.01, 0.02, 0.05, 0.1, 0.3, 1.0, 3.0, 10.0)
+
+_TOPIC, _PARTITION = ("topic",), ("topic", "partition")
 
 
-def add_resources(root: Root) -> None:
-    """Serve a broker's health.
+def _table(*families: Family) -> dict[str, Family]:
+    return {family.name: family for family in families}
+
+
+#: Those with a fixed number of series.
+_FIXED: Final = _table(
+    Family(
+        "hermes_build_info", "gauge", "Always 1; the labels say what runs.",
+        ("version", "core", "broker_id"),
+    ),
+    Family("hermes_requests_total", "counter", "Requests that were begun.", ("type",)),
+    Family(
+        "hermes_requests_refused_total", "counter",
+        "Requests or entries of one that were not carried out: answered with an error, or the "
+        "connection was closed (type connection: before there was a request).",
+        ("type", "reason"),
+    ),
+    Family(
+        "hermes_request_seconds", "histogram",
+        "From a request being taken to its response being known; waiting fetches wait as long as "
+        "they ask for.",
+        ("type",),
+    ),
+    Family(
+        "hermes_produce_acknowledged_seconds", "histogram",
+        "From a produce with acks=flushed being taken to its flush.",
+    ),
+    Family("hermes_oversized_sets_total", "counter", "Message sets with too large a message."),
+    Family("hermes_fetches_total", "counter", "Fetches answered; each of a multifetch counts."),
+    Family("hermes_connections", "gauge", "Open connections."),
+    Family("hermes_connections_accepted_total", "counter", "Connections that were made."),
+    Family(
+        "hermes_connections_refused_total", "counter",
+        "Connections that were closed at once, being too many.",
+    ),
+    Family("hermes_connections_closed_by_broker_total", "counter",
+           "Connections that were closed for what their clients sent, or failed to."),
+    Family("hermes_http_connections", "gauge", "Open connections of the HTTP port."),
+    Family("hermes_waiting_fetches", "gauge", "Fetches that wait for more messages."),
+    Family(
+        "hermes_request_memory_bytes", "gauge", "Memory held, by what for.", ("use",),
+    ),
+    Family(
+        "hermes_request_memory_limit_bytes", "gauge", "Its limits.", ("use",),
+    ),
+    Family("hermes_flush_seconds", "histogram", "From a flush being due to its end."),
+    Family(
+        "hermes_append_visible_seconds", "histogram",
+        "Of each flush, from the oldest append that it covers to its being visible.",
+    ),
+    Family("hermes_flushes_total", "counter", "Flushes that were begun."),
+    Family(
+        "hermes_flush_failures_total", "counter", "Flushes that failed: their logs went offline.",
+    ),
+    Family("hermes_flushes_in_progress", "gauge", "Logs being flushed, or waiting for a thread."),
+    Family(
+        "hermes_first_flushes_waiting", "gauge",
+        "Logs that wait for their first flush, which comes one at a time.",
+    ),
+    Family("hermes_cold_reads_total", "counter", "Windows of segments read from disk by threads."),
+    Family("hermes_cold_reads_in_progress", "gauge", "Of these, under way or waiting."),
+    Family("hermes_threads_busy", "gauge", "Worker threads at work.", ("pool",)),
+    Family("hermes_threads_waiting_calls", "gauge", "Calls that wait for a worker.", ("pool",)),
+    Family(
+        "hermes_reactor_lag_seconds", "histogram",
+        "How late the reactor is with a call, looked at twice a second.",
+    ),
+    Family("hermes_topics", "gauge", "Topics that exist."),
+    Family("hermes_logs", "gauge", "Partitions that have a log."),
+    Family("hermes_logs_offline", "gauge", "Of these, those that refuse messages."),
+    Family("hermes_retention_deletes_total", "counter", "Times that retention cut a log."),
+    Family("hermes_retention_deleted_bytes_total", "counter", "Bytes that it deleted."),
+    Family(
+        "hermes_retention_failures_total", "counter",
+        "Times that a log could not be looked at, or its policy failed.",
+    ),
+    Family("hermes_logs_reopened_total", "counter", "Logs that came back from being offline."),
+    Family("hermes_recovery_clean", "gauge", "1 if the stop before this start was clean."),
+    Family("hermes_recovery_seconds", "gauge", "How long opening the logs took at the start."),
+    Family("hermes_recovery_logs", "gauge", "Logs that were recovered then."),
+    Family("hermes_recovery_dropped_bytes", "gauge", "What was cut off their ends."),
+    Family("hermes_recovery_bad_ranges", "gauge", "Damaged ranges that were kept."),
+    Family(
+        "hermes_coordination_registered", "gauge",
+        "1 while the broker is registered; none without coordination.",
+    ),
+    Family(
+        "hermes_coordination_embedded_serving", "gauge",
+        "1 while embedded coordination serves; none unless there is one.",
+    ),
+    Family(
+        "hermes_group_offsets_failures_total", "counter",
+        "Times that groups' offsets could not be read, or not all of them.",
+    ),
+    Family(
+        "hermes_group_offsets_timestamp_seconds", "gauge",
+        "When groups' offsets were last read; none before.",
+    ),
+    Family(
+        "hermes_ready", "gauge",
+        "1 if `/health/ready` would say so, by check; free disk space is left to its exporters.",
+        ("check",),
+    ),
+)  # fmt: skip
+
+#: One or more series for each topic.
+_BY_TOPIC: Final = _table(
+    Family("hermes_topic_messages_in_total", "counter",
+           "Messages appended; those inside compressed sets count.", _TOPIC),
+    Family("hermes_topic_bytes_in_total", "counter", "Bytes appended.", _TOPIC),
+    Family("hermes_topic_bytes_out_total", "counter", "Bytes handed to fetches.", _TOPIC),
+)  # fmt: skip
+
+#: One for each partition.
+_BY_PARTITION: Final = _table(
+    Family("hermes_log_size_bytes", "gauge", "What a log holds.", _PARTITION),
+    Family("hermes_log_segments", "gauge", "Its segments.", _PARTITION),
+    Family("hermes_log_earliest_offset", "gauge", "Its first offset.", _PARTITION),
+    Family("hermes_log_high_watermark", "gauge", "Its latest visible offset.", _PARTITION),
+    Family("hermes_log_end_offset", "gauge", "Its end, flushed or not.", _PARTITION),
+    Family("hermes_log_last_append_timestamp_seconds", "gauge",
+           "When something was last appended; none before the first append since the start.",
+           _PARTITION),
+)  # fmt: skip
+
+_LAG: Final = Family(
+    "hermes_group_lag_bytes", "gauge",
+    "From the offset that a group has stored to the high watermark.",
+    ("group", "topic", "partition"),
+)  # fmt: skip
+
+#: Everything, by name.
+FAMILIES: Final = {**_FIXED, **_BY_TOPIC, **_BY_PARTITION, _LAG.name: _LAG}
+
+_Sample = tuple[str, float]
+
+
+def add_resources(web: WebServer, run: ServingBroker) -> None:
+    """Serve a broker's metrics and health.
 
     Args:
-        root: the top of what is served.
+        web: what is being completed.
+        run: the broker.
     """
-    health = Resource()
-    health.putChild(b"live", _Live())
-    root.add("health", health, any_host=True)
+    monitoring = Monitoring(run)
+    web.root.add("health", health_resource(run), any_host=True)
+    web.root.add("metrics", _Metrics(monitoring), any_host=True)
+    web.on_stop.append(monitoring.stop)
 
 
-class _Live(Resource):
-    """Answered by the reactor: so it turns."""
+class Monitoring:
+    """Reads a broker's numbers. Lives in the reactor's thread.
 
+    Args:
+        run: the broker.
+    """
+
+    def __init__(self, run: ServingBroker) -> None:
+        from prometheus_client import CollectorRegistry, ProcessCollector
+
+        self.reactor = run.reactor
+        self._run = run
+        self._lag = Histogram(_LAG_BOUNDS)
+        self._due = run.reactor.seconds() + _LAG_INTERVAL_SECONDS
+        self._watch = PeriodicTask(
+            run.reactor, self._look_at_reactor, _LAG_INTERVAL_SECONDS, _LAG_INTERVAL_SECONDS
+        )
+        # Reading what the process holds lists its open files, of which there may be very many:
+        # a piece of its own.
+        self._process = CollectorRegistry()
+        ProcessCollector(registry=self._process)
+        self._offsets: dict[tuple[str, str, int], int] = {}
+        self._offsets_seconds: float | None = None  # when they were read, by the wall clock
+        self._offsets_read = float("-inf")  # the same by the reactor's
+        self._offsets_failures = 0
+        self._reading: Deferred[None] | None = None
+
+    def stop(self) -> None:
+        """Watch no more."""
+        self._watch.stop()
+
+    def scrape(self, format_: str) -> "Deferred[Iterator[bytes]]":
+        """Make the exposition.
+
+        Args:
+            format_: see `hermes.metrics`.
+
+        Returns:
+            A Deferred of its pieces, each a millisecond's work or a few; read while they are taken.
+        """
+        return self._refresh_offsets().addCallback(lambda _: self.pieces(format_))
+
+    def pieces(self, format_: str) -> Iterator[bytes]:
+        """Write everything there is now."""
+        logs = list(self._run.directory.logs.values())
+        yield generate(FamiliesCollector(self._fixed), format_)
+        yield generate(self._process, format_)
+        yield from self._by_topic(format_)
+        if self._run.config.metrics_per_partition:
+            yield from self._by_partition(logs, format_)
+            yield from write_series(_LAG, self._lags(), format_)
+        if format_ == OPENMETRICS:
+            yield b"# EOF\n"
+
+    # -- what there is a fixed number of ----------------------------------------------------------
+
+    def _fixed(self) -> Iterator[Series]:
+        """All numbers that don't grow with topics."""
+        values = dict(self._plain_values())
+        labelled = dict(self._labelled_values())
+        for name, family in _FIXED.items():
+            if name in values:
+                yield family, [((), values[name])]
+            elif name in labelled:
+                yield family, labelled[name]
+
+    def _plain_values(self) -> Iterator[tuple[str, float | Histogram]]:
+        run, metrics = self._run, self._run.broker.metrics
+        flusher, pages, maintenance = run.flusher, run.connections.pages, run.maintenance
+        yield "hermes_produce_acknowledged_seconds", metrics.acknowledged
+        yield "hermes_oversized_sets_total", metrics.oversized_sets
+        yield "hermes_fetches_total", metrics.fetches
+        yield "hermes_connections", metrics.connections
+        yield "hermes_connections_accepted_total", metrics.connections_accepted
+        yield "hermes_connections_refused_total", metrics.connections_refused
+        yield "hermes_connections_closed_by_broker_total", metrics.requests_refused
+        yield "hermes_http_connections", 0 if run.web is None else run.web.connections
+        yield "hermes_waiting_fetches", len(run.broker.waiting)
+        yield "hermes_flush_seconds", flusher.seconds
+        yield "hermes_append_visible_seconds", flusher.visible_seconds
+        yield "hermes_flushes_total", flusher.flushes
+        yield "hermes_flush_failures_total", flusher.failures
+        yield "hermes_flushes_in_progress", flusher.running
+        yield "hermes_first_flushes_waiting", flusher.queued
+        yield "hermes_cold_reads_total", pages.warmed
+        yield "hermes_cold_reads_in_progress", pages.warming
+        yield "hermes_reactor_lag_seconds", self._lag
+        yield "hermes_topics", len(run.broker.topics)
+        logs = run.directory.logs.values()
+        yield "hermes_logs", len(logs)
+        yield "hermes_logs_offline", sum(log.is_offline for log in logs)
+        yield "hermes_retention_deletes_total", maintenance.retention_deletes
+        yield "hermes_retention_deleted_bytes_total", maintenance.retention_deleted_bytes
+        yield "hermes_retention_failures_total", maintenance.retention_failures
+        yield "hermes_logs_reopened_total", maintenance.reopened
+        opened = run.opened
+        yield "hermes_recovery_clean", int(opened.was_clean)
+        yield "hermes_recovery_seconds", run.opening_seconds
+        yield "hermes_recovery_logs", len(opened.recovered)
+        yield "hermes_recovery_dropped_bytes", opened.dropped_bytes
+        bad_ranges = sum(len(report.bad_ranges) for report in opened.recovered.values())
+        yield "hermes_recovery_bad_ranges", bad_ranges
+        if run.coordination.is_wanted:
+            yield "hermes_coordination_registered", int(run.coordination.is_registered)
+        if run.config.coordination == "embedded":
+            yield "hermes_coordination_embedded_serving", int(run.coordination.is_serving)
+        yield "hermes_group_offsets_failures_total", self._offsets_failures
+        if self._offsets_seconds is not None:
+            yield "hermes_group_offsets_timestamp_seconds", self._offsets_seconds
+
+    def _labelled_values(
+        self,
+    ) -> Iterator[tuple[str, list[tuple[tuple[str, ...], float | Histogram]]]]:
+        run, metrics = self._run, self._run.broker.metrics
+        build = (__version__, KIND, str(run.config.broker_id))
+        yield "hermes_build_info", [(build, 1)]
+        kinds = metrics.requests.items()
+        yield "hermes_requests_total", [((name,), kind.taken) for name, kind in kinds]
+        yield "hermes_request_seconds", [((name,), kind.seconds) for name, kind in kinds]
+        yield "hermes_requests_refused_total", list(metrics.refusals.items())
+        memories: dict[str, Any] = {
+            "requests": run.connections.memory,
+            "large_responses": run.broker.large_responses,
+            "waiting_fetches": run.broker.waiting,
+        }
+        yield (
+            "hermes_request_memory_bytes",
+            [((use,), memory.used_bytes) for use, memory in memories.items()],
+        )
+        yield (
+            "hermes_request_memory_limit_bytes",
+            [((use,), memory.limit_bytes) for use, memory in memories.items()],
+        )
+        pools = {str(pool.name).removeprefix("hermes-"): pool for pool in run.pools}
+        yield "hermes_threads_busy", [((name,), len(pool.working)) for name, pool in pools.items()]
+        yield (
+            "hermes_threads_waiting_calls",
+            [((name,), pool._queue.qsize()) for name, pool in pools.items()],
+        )
+        yield "hermes_ready", [((each.name,), int(each.is_ok)) for each in look(run)]
+
+    # -- what grows -------------------------------------------------------------------------------
+
+    def _by_topic(self, format_: str) -> Iterator[bytes]:
+        topics = sorted(self._run.broker.metrics.topics.items())
+        numbers: dict[str, Callable[[Any], float]] = {
+            "hermes_topic_messages_in_total": lambda counts: counts.messages_in,
+            "hermes_topic_bytes_in_total": lambda counts: counts.bytes_in,
+            "hermes_topic_bytes_out_total": lambda counts: counts.bytes_out,
+        }
+        for name, family in _BY_TOPIC.items():
+            number = numbers[name]
+            samples = ((label_text(_TOPIC, (topic,)), number(counts)) for topic, counts in topics)
+            yield from write_series(family, samples, format_)
+
+    def _by_partition(self, logs: list[Log], format_: str) -> Iterator[bytes]:
+        labelled = []
+        for log in logs:
+            labelled.append((label_text(_PARTITION, (log.topic, str(log.partition))), log))
+            if not len(labelled) % _LOGS_AT_ONCE:
+                yield b""
+        numbers: dict[str, Callable[[Log], float]] = {
+            "hermes_log_size_bytes": lambda log: log.size_bytes,
+            "hermes_log_segments": lambda log: log.segment_count,
+            "hermes_log_earliest_offset": lambda log: log.earliest,
+            "hermes_log_high_watermark": lambda log: log.high_watermark,
+            "hermes_log_end_offset": lambda log: log.end_offset,
+        }
+        for name, number in numbers.items():
+            samples = ((labels, number(log)) for labels, log in labelled)
+            yield from write_series(_BY_PARTITION[name], samples, format_)
+        family = _BY_PARTITION["hermes_log_last_append_timestamp_seconds"]
+        yield from write_series(family, _append_times(labelled), format_)
+
+    def _lags(self) -> Iterator[_Sample]:
+        find = self._run.directory.get
+        for (group, topic, partition), offset in sorted(self._offsets.items()):
+            log = find(topic, partition)
+            if log is not None:
+                labels = label_text(_LAG.labels, (group, topic, str(partition)))
+                yield labels, max(0, log.high_watermark - offset)
+
+    # -- what has to be asked ---------------------------------------------------------------------
+
+    def _refresh_offsets(self) -> "Deferred[None]":
+        """Read groups' offsets, if they are old; the Deferred fires then, or after a while."""
+        run, reactor = self._run, self.reactor
+        too_soon = reactor.seconds() - self._offsets_read < _OFFSETS_SECONDS
+        if too_soon or not (run.config.metrics_per_partition and run.coordination.is_registered):
+            return succeed(None)
+        if self._reading is None:
+            self._reading = run.coordination.stored_offsets(MAX_GROUP_OFFSETS).addCallbacks(
+                self._offsets_known, self._offsets_unknown
+            )
+        waited: Deferred[None] = Deferred()
+
+        def go_on(_: Any = None) -> None:
+            if patience.active():
+                patience.cancel()
+            if not waited.called:
+                waited.callback(None)
+
+        patience = reactor.callLater(_PATIENCE_SECONDS, go_on)
+        self._reading.addCallback(go_on)
+        return waited
+
+    def _offsets_known(self, found: tuple[dict[tuple[str, str, int], int], bool]) -> None:
+        self._offsets, are_all = found
+        self._offsets_seconds = self._run.now_ms() / 1000
+        self._offsets_failures += not are_all
+        self._offsets_ended()
+
+    def _offsets_unknown(self, failure: Any) -> None:
+        failure.trap(HermesError)
+        self._offsets_failures += 1
+        self._offsets_ended()
+
+    def _offsets_ended(self) -> None:
+        self._reading = None
+        self._offsets_read = self.reactor.seconds()
+
+    def _look_at_reactor(self) -> None:
+        now = self.reactor.seconds()
+        self._lag.observe(max(0.0, now - self._due))
+        self._due = now + _LAG_INTERVAL_SECONDS
+
+
+def _append_times(labelled: Iterable[tuple[str, Log]]) -> Iterator[_Sample]:
+    for labels, log in labelled:
+        if log.last_append_ms is not None:
+            yield labels, log.last_append_ms / 1000
+
+
+class _Metrics(Resource):
     isLeaf = True
 
-    def render_GET(self, request: Any) -> bytes:
-        """Respond."""
-        return write_json(request, {"live": True})
+    def __init__(self, monitoring: Monitoring) -> None:
+        super().__init__()
+        self._monitoring = monitoring
+
+    def render_GET(self, request: Any) -> int:
+        format_ = content_type(request.getHeader("accept") or "")
+        request.setHeader(b"Content-Type", format_.encode())
+        body: Deferred[Any] = self._monitoring.scrape(format_)
+        return stream(request, self._monitoring.reactor, body)

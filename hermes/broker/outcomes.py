@@ -19,7 +19,18 @@ Response: TypeAlias = bytes | FileSend | None
 
 
 class CloseConnection(Exception):  # noqa: N818 - it is an outcome, not an error of ours
-    """The request ends as in 0.7: the connection is closed without a response."""
+    """The request ends as in 0.7: the connection is closed without a response.
+
+    Args:
+        text: for the log.
+        request: its type, for the metrics.
+        reason: one word or two, likewise.
+    """
+
+    def __init__(self, text: str, request: str = "other", reason: str = "invalid") -> None:
+        super().__init__(text)
+        self.request = request
+        self.reason = reason
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,13 +29,14 @@ class PageCache:
 
     Attributes:
         warmed: how many windows were warmed in threads since the start.
+        warming: how many are being warmed, or wait for a thread.
     """
 
     def __init__(self, in_thread: Callable[..., "Deferred[Any]"]) -> None:
         self._in_thread = in_thread
         self._can_probe = bool(_NOWAIT) and hasattr(os, "preadv")
         self._probe = bytearray(1)
-        self.warmed = 0
+        self.warmed = self.warming = 0
 
     def resident_until(self, fd: int, start: int, end: int) -> int:
         """Find how far the file is in memory, as far as probes can tell.
@@ -76,10 +77,15 @@ class PageCache:
             the disk does.
         """
         self.warmed += 1
+        self.warming += 1
         window: Deferred[int] = self._in_thread(
             _read_through, fd, start, min(end, start + WINDOW_BYTES)
         )
-        return window
+        return window.addBoth(self._ended)
+
+    def _ended(self, result: Any) -> Any:
+        self.warming -= 1
+        return result
 
 
 def _read_through(fd: int, start: int, end: int) -> int:

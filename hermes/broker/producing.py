@@ -18,6 +18,7 @@ from twisted.internet.defer import Deferred, DeferredSemaphore
 
 from hermes.broker.acknowledging import Appended, respond_when_flushed
 from hermes.broker.fairness import cooperatively
+from hermes.broker.metrics import reason_of
 from hermes.broker.outcomes import CloseConnection, DeferredResponse, Outcome, settled, then
 from hermes.broker.set_checker import CheckResult, SetChecker, size_of
 from hermes.broker.shared import Shared
@@ -65,6 +66,7 @@ class Produces:
         self._topics = shared.topics
         self._flusher = shared.flusher
         self._metrics = shared.metrics
+        self._topic_counts = shared.metrics.topics
         self._lines = shared.lines
         self._scheduler = shared.scheduler
         self._now_ms = shared.now_ms
@@ -86,7 +88,7 @@ class Produces:
             log.append(run.buffers, run.byte_count, run.message_count, self._now_ms())
         except HermesError as error:
             raise self._refusal(run.topic, run.partition, error) from error
-        self._count(log, run.byte_count, run.message_count, run.request_count)
+        self._count(log, run.byte_count, run.message_count)
 
     # -- unacknowledged -------------------------------------------------------------------------
 
@@ -99,7 +101,6 @@ class Produces:
 
     def _append_unacknowledged(self, produces: Sequence[ProduceRequest]) -> "Deferred[None] | None":
         """Append in order: the first bad set closes, those before it stay."""
-        self._metrics.produce_requests += 1
         appended = self._check_and_append(produces, self._append_or_close)
         return appended.addCallback(lambda _: None) if isinstance(appended, Deferred) else None
 
@@ -126,12 +127,12 @@ class Produces:
         """Append and acknowledge; whatever is wrong is answered with a code, per entry."""
         if not _is_known(request.acks):
             return encode_error_response(ErrorCode.UNSUPPORTED_VERSION)
-        self._metrics.produce_requests += 1
         deleted = self._topics.deletion(produce.topic for produce in request.produces)
         append = partial(self._check_and_append, request.produces, self._append_entry)
         appended = append() if deleted is None else self._after_deletion(deleted, append)
         response: bytes | Deferred[bytes] = then(
-            appended, partial(self._acknowledge, request.acks, request.timeout_ms)
+            appended,
+            partial(self._acknowledge, request.acks, request.timeout_ms, self._scheduler.now()),
         )
         if not isinstance(response, Deferred):
             return response
@@ -165,18 +166,25 @@ class Produces:
                 self._drop_oversized(produce, error)
             else:
                 self._refusal(produce.topic, produce.partition, error)
+            self._metrics.refuse("acknowledged_produce", reason_of(error))
             return Appended(ProducedEntry(produce.partition, code_for(error), -1))
         return Appended(ProducedEntry(log.partition, ErrorCode.NONE, offset), log, log.openings)
 
     def _acknowledge(
-        self, acks: int, timeout_ms: int, appended: list[Appended]
+        self, acks: int, timeout_ms: int, began: float, appended: list[Appended]
     ) -> "bytes | Deferred[bytes]":
         """Answer at once with acks=written, and with acks=flushed once everything is on disk."""
         if acks == Acks.WRITTEN:
             return encode_acknowledged_produce_response([each.entry for each in appended])
-        return respond_when_flushed(
+        response = respond_when_flushed(
             self._shared.clock, self._scheduler, self._flusher, appended, timeout_ms
         )
+
+        def acknowledged(encoded: bytes) -> bytes:
+            self._metrics.acknowledged.observe(self._scheduler.now() - began)
+            return encoded
+
+        return response.addCallback(acknowledged)
 
     # -- requests of very many entries ----------------------------------------------------------
 
@@ -189,6 +197,7 @@ class Produces:
         return DeferredResponse(response, request_bytes=len(request.frame))
 
     async def _append_long(self, request: LongProduce, may_wait: bool = True) -> Any:
+        began = self._scheduler.now()
         async with self._decoding:
             topics = await self._shared.in_thread(request.topics)
             if request.acks is None:
@@ -200,7 +209,7 @@ class Produces:
             del topics  # what is waited for below may take long
             if deleted is None:
                 appended = await self._append_slices(request, self._append_entry)
-                response = self._acknowledge(request.acks, request.timeout_ms, appended)
+                response = self._acknowledge(request.acks, request.timeout_ms, began, appended)
                 if len(appended) > MAX_FLUSHED_LATER:
                     return await settled(response)
         # Whatever is waited for here (a flush, a delete) does not hold up the requests for others.
@@ -212,7 +221,6 @@ class Produces:
     async def _append_slices(
         self, request: LongProduce, append: Callable[[tuple[ProduceRequest, CheckResult]], _Result]
     ) -> list[_Result]:
-        self._metrics.produce_requests += 1
         results: list[_Result] = []
         slices = request.slices()
         while produces := await self._shared.in_thread(next, slices, ()):
@@ -250,14 +258,13 @@ class Produces:
             return log, log.end_offset
         valid = memoryview(produce.message_set)[: check.valid_bytes]
         offset = log.append((valid,), check.valid_bytes, check.message_count, self._now_ms())
-        self._count(log, check.valid_bytes, check.message_count, 0)
+        self._count(log, check.valid_bytes, check.message_count)
         return log, offset
 
-    def _count(self, log: Log, byte_count: int, messages: int, requests: int) -> None:
-        metrics = self._metrics
-        metrics.produce_requests += requests
-        metrics.bytes_in += byte_count
-        metrics.messages_in += messages
+    def _count(self, log: Log, byte_count: int, messages: int) -> None:
+        counts = self._topic_counts.get(log.topic) or self._metrics.topic(log.topic)
+        counts.bytes_in += byte_count
+        counts.messages_in += messages
         self._flusher.appended(log)
 
     def _drop_oversized(self, produce: ProduceRequest, error: MessageTooLargeError) -> None:
@@ -281,7 +288,11 @@ class Produces:
             )
         elif isinstance(error, TooManyTopicsError):
             self._lines.warn("topics", "a limit is reached: {error}", error=error)
-        return CloseConnection(f"produce to {quoted(topic)} partition {partition}: {error}")
+        return CloseConnection(
+            f"produce to {quoted(topic)} partition {partition}: {error}",
+            "produce",
+            reason_of(error),
+        )
 
 
 def _is_known(acks: int) -> bool:

@@ -16,6 +16,7 @@ from typing import Any
 from hermes.broker.carriers import Carrier
 from hermes.broker.fairness import FairScheduler
 from hermes.broker.large_responses import LargeResponses, ResponseReader
+from hermes.broker.metrics import RequestKind
 from hermes.broker.pages import PageCache
 from hermes.broker.sends import FileSend
 
@@ -30,8 +31,11 @@ class Slot:
     Attributes:
         is_ready: whether the response is known.
         response: what it is; None when there is nothing to send.
+        kind: where the time that it takes is counted, from `began` on.
     """
 
+    kind: RequestKind | None = None
+    began: float = 0.0
     is_ready: bool = False
     response: bytes | FileSend | None = None
 

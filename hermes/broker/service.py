@@ -122,12 +122,18 @@ class BrokerService(Service):
             self._listeners,
             partial(retention_policy, self.config),
             http_listeners=self._http_listeners,
-            mount=self._mount,
+            mount=self._serve_http,
             recent_lines=self._recent,
         )
         super().startService()  # type: ignore[no-untyped-call]
         # Not before the reactor runs: from then on signals are handled as well.
         self._reactor.callWhenRunning(self._register, run)
+
+    def _serve_http(self, web: "WebServer", run: ServingBroker) -> None:
+        from hermes.broker.monitoring import add_resources  # as little needed as `hermes.web`
+
+        add_resources(web, run)
+        self._mount(web, run)
 
     def _register(self, run: ServingBroker) -> None:
         if self._run is run:  # else it was stopped before the reactor ran

@@ -87,7 +87,7 @@ class ServingBroker:
         retention_policy: makes the policy of a topic.
         files: the file layer; the operating system's unless given.
         http_listeners: the HTTP ports to open.
-        mount: completes what they serve; see `BrokerService`.
+        mount: says what they serve, before they open.
         recent_lines: the last lines of the log, for those who ask for them.
 
     Raises:
@@ -99,6 +99,14 @@ class ServingBroker:
         broker: what decides.
         coordination: its part in coordination.
         config: its settings.
+        reactor, now_ms: as given.
+        directory: its data directory.
+        opened: what opening it has found, and `opening_seconds`: how long that took.
+        flusher: schedules the flushes.
+        connections: all of them.
+        maintenance: what it does on its own.
+        pools: its worker threads.
+        in_thread: calls a function in one of those that wait for disks.
         web: what it serves over HTTP; None without a port for it.
         stopping: whether a stop has begun.
     """
@@ -121,30 +129,33 @@ class ServingBroker:
         self.addresses: list[Address] = []
         self.stopping = False
         self.config = self._config = config
-        self._reactor = reactor
+        self.reactor = self._reactor = reactor
+        self.now_ms = now_ms
         self._lines = LimitedLog(self._log, reactor.seconds)
-        self._pools: list[ThreadPool] = []
+        self.pools: list[ThreadPool] = []
         seconds = config.stop_timeout_ms / 1000
         self._patience = Patience(reactor, seconds, _DISK_PATIENCE * seconds)
         with ExitStack() as undo:
             undo.callback(self._stop_pools)
-            in_thread = self._threads("io", config.io_threads)
+            in_thread = self.in_thread = self._threads("io", config.io_threads)
             flush_in_thread = self._threads("flush", config.flush_threads)
-            self._directory = DataDirectory(
+            self.directory = DataDirectory(
                 config.log_dir,
                 self._log_settings,
                 files,
                 max_open_segments=config.max_open_segments,
             )
+            began = reactor.seconds()
             with ThreadPoolExecutor(config.io_threads) as workers:
-                report = self._directory.open(now_ms(), workers=workers)
-            undo.callback(self._directory.close, clean=False)
+                report = self.opened = self.directory.open(now_ms(), workers=workers)
+            self.opening_seconds = reactor.seconds() - began
+            undo.callback(self.directory.close, clean=False)
             self._report_opened(report)
             self.coordination = Coordination(config, reactor, in_thread, now_ms)
             undo.callback(self.coordination.stop)
-            self._flusher = FlushScheduler(reactor, flush_in_thread, self._flush_policy)
+            self.flusher = FlushScheduler(reactor, flush_in_thread, self._flush_policy)
             topics = TopicRegistry(
-                self._directory,
+                self.directory,
                 config,
                 self._topic_created,
                 self.coordination.topic_deleted,
@@ -154,9 +165,9 @@ class ServingBroker:
             self.broker = Broker(
                 Shared(
                     config,
-                    self._directory,
+                    self.directory,
                     topics,
-                    self._flusher,
+                    self.flusher,
                     reactor,
                     now_ms,
                     in_thread,
@@ -164,15 +175,15 @@ class ServingBroker:
                 )
             )
             self.broker.coordination_address = self.coordination.address_for_clients
-            self._connections = Connections(self.broker, config, reactor, PageCache(in_thread))
-            factory = BrokerFactory(self._connections)
-            self._maintenance = Maintenance(
-                self._directory,
+            self.connections = Connections(self.broker, config, reactor, PageCache(in_thread))
+            factory = BrokerFactory(self.connections)
+            self.maintenance = Maintenance(
+                self.directory,
                 lru_cache(maxsize=None)(retention_policy),
                 now_ms,
                 reactor.seconds,
                 in_thread,
-                self._flusher.reopened,
+                self.flusher.reopened,
             )
             self.coordination.start()
             self._ports = []
@@ -222,9 +233,9 @@ class ServingBroker:
 
     @inlineCallbacks
     def _drain(self) -> "Any":
-        drained = self._connections.drain()
+        drained = self.connections.drain()
         if not (yield self._patience.for_clients(drained)):
-            self._connections.abort_all()
+            self.connections.abort_all()
             # What threads check for them may still be appended.
             if not (yield self._patience.for_disk(drained, lambda: None)):
                 self._log.critical("requests that were under way do not end; they are left behind")
@@ -232,7 +243,7 @@ class ServingBroker:
     @inlineCallbacks
     def _close_directory(self) -> "Any":
         """Flush and close the logs; whether the marker was written."""
-        flusher, directory = self._flusher, self._directory
+        flusher, directory = self.flusher, self.directory
         hung: list[Log] = []
         if not (yield self._patience.for_disk(flusher.stop(), lambda: flusher.flushing)):
             hung = flusher.flushing
@@ -263,9 +274,9 @@ class ServingBroker:
         return called.addBoth(ended)
 
     def _stop_pools(self) -> None:
-        for pool in self._pools:
+        for pool in self.pools:
             pool.stop()
-        self._pools.clear()
+        self.pools.clear()
 
     # -- parts ----------------------------------------------------------------------------------
 
@@ -273,7 +284,7 @@ class ServingBroker:
         """Make a pool of threads; what calls a function in one of them."""
         pool = _Threads(0, count, name=f"hermes-{name}")
         pool.start()
-        self._pools.append(pool)
+        self.pools.append(pool)
         return partial(deferToThreadPool, self._reactor, pool)
 
     def _serve_http(
@@ -283,13 +294,10 @@ class ServingBroker:
         undo: ExitStack,
     ) -> "WebServer":
         """Open the HTTP ports."""
-        # What most brokers never need would make the start of each one slower.
-        from hermes.broker.monitoring import add_resources
-        from hermes.web import WebServer
+        from hermes.web import WebServer  # most brokers would only start later for it
 
         web = WebServer(self._reactor, self._config.http_hosts)
         undo.callback(web.stop)
-        add_resources(web.root)
         web.open(listeners)
         mount(web, self)
         return web
@@ -299,12 +307,12 @@ class ServingBroker:
         retention = config.retention_check_interval_ms / 1000
         first = min(retention, FIRST_RETENTION_SECONDS)
         for function, interval, delay in (
-            (self._connections.sweep_idle, config.idle_timeout_ms / 1000, None),
-            (self._connections.memory.sweep, _SWEEP_SECONDS, None),
+            (self.connections.sweep_idle, config.idle_timeout_ms / 1000, None),
+            (self.connections.memory.sweep, _SWEEP_SECONDS, None),
             (self.broker.large_responses.sweep, _SWEEP_SECONDS, None),
-            (self._maintenance.reopen_offline, _REOPEN_SECONDS, None),
-            (self._maintenance.watch_clock, _WATCH_SECONDS, None),
-            (self._maintenance.apply_retention, retention, first),
+            (self.maintenance.reopen_offline, _REOPEN_SECONDS, None),
+            (self.maintenance.watch_clock, _WATCH_SECONDS, None),
+            (self.maintenance.apply_retention, retention, first),
             (self._log_metrics, config.metrics_interval_ms / 1000, None),
         ):
             if interval > 0:

@@ -79,6 +79,10 @@ class TopicRegistry:
                 failed[topic] = error
         return created, failed
 
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self._counts)
+
     def names(self) -> list[str]:
         """The topics that exist, sorted."""
         return sorted(self._counts)

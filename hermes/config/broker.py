@@ -455,6 +455,26 @@ class BrokerConfig:
         ),
     ] = None
 
+    metrics_per_partition: Annotated[
+        bool,
+        Setting(
+            kinds.TRUTH,
+            "Whether `/metrics` has series of each partition: size, segments, offsets, the time of "
+            "the last append, the groups' lag. Without them a scrape of ten thousand partitions is "
+            "a tenth as long; topics keep theirs.",
+            _HTTP,
+        ),
+    ] = True
+    ready_min_free_bytes: Annotated[
+        int,
+        Setting(
+            kinds.size(0),
+            "`/health/ready` says no when the file system of `log_dir` has less room than this.",
+            _HTTP,
+            key="ready_min_free",
+        ),
+    ] = 256 << 20
+
     io_threads: Annotated[
         int,
         Setting(

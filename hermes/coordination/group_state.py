@@ -25,11 +25,15 @@ __all__ = [
     "list_groups",
     "read_group",
     "read_members",
+    "read_stored_offsets",
     "store_offsets",
 ]
 
 
 T = TypeVar("T")
+
+# So many nodes are asked for together that a server notices little of it.
+_READ_AT_ONCE: Final = 128
 
 # Of an owner's node, in characters.
 _MOST_SHOWN: Final = 1000
@@ -94,6 +98,45 @@ def read_group(session: Session, group: str) -> GroupState:
         if offset is not None:
             state.offsets[place] = offset
     return state
+
+
+def read_stored_offsets(
+    session: Session, broker_id: int, limit: int
+) -> tuple[dict[tuple[str, str, int], int], bool]:
+    """Read what all groups have stored of one broker's partitions.
+
+    Args:
+        session: where to read.
+        broker_id: the broker.
+        limit: how many to read at the most.
+
+    Returns:
+        Offsets by group, topic and partition, and whether these are all. What can't be understood
+        is left out.
+
+    Raises:
+        CoordinationUnavailableError: ZooKeeper does not answer.
+    """
+    places: dict[str, tuple[str, str, int]] = {}
+    for group in list_groups(session):
+        paths = GroupPaths(group)
+        for topic, partition in _places(session, f"{paths.root}/offsets", []):
+            if partition.broker_id != broker_id:
+                continue
+            if len(places) == limit:
+                return _stored(session, places), False
+            places[paths.offset(topic, partition)] = (group, topic, partition.partition)
+    return _stored(session, places), True
+
+
+def _stored(
+    session: Session, places: dict[str, tuple[str, str, int]]
+) -> dict[tuple[str, str, int], int]:
+    paths, numbers = list(places), list[int | InvalidNodeError | None]()
+    for first in range(0, len(paths), _READ_AT_ONCE):
+        numbers += _read_all(session, paths[first : first + _READ_AT_ONCE], parse_number)
+    found = zip(places.values(), numbers, strict=True)
+    return {place: number for place, number in found if isinstance(number, int)}
 
 
 def delete_group(session: Session, group: str) -> None:

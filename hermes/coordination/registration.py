@@ -14,6 +14,7 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
+from hermes.coordination.group_state import read_stored_offsets
 from hermes.coordination.layout import (
     BROKER_IDS,
     BROKER_TOPICS,
@@ -138,6 +139,25 @@ class BrokerRegistration:
         """Register nothing more; `stop` follows. Doesn't block."""
         self._stopping = True
         self._wake.set()
+
+    @property
+    def is_registered(self) -> bool:
+        """Whether the broker's entry was there when it was last looked at; any thread."""
+        return self._session.session_id is not None and self._path in self._registered
+
+    def stored_offsets(self, limit: int) -> tuple[dict[tuple[str, str, int], int], bool]:
+        """Read what groups have stored of this broker's partitions; blocks, in any thread.
+
+        Args:
+            limit: how many to read at the most.
+
+        Returns:
+            Offsets by group, topic and partition, and whether these are all.
+
+        Raises:
+            CoordinationUnavailableError: ZooKeeper does not answer.
+        """
+        return read_stored_offsets(self._session, self._broker_id, limit)
 
     def topic_created(self, topic: str, partitions: int) -> None:
         """Announce a new topic, soon."""

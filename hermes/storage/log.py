@@ -91,6 +91,8 @@ class Log:
         strange_files: names in the directory that belong to no segment; they are left alone.
         openings: how often it was brought into service: what was appended before the last time may
             have been dropped then, if no flush had confirmed it.
+        last_append_ms: when something was last appended, in ms since 1970; None when nothing was
+            since it was made.
         index_failures: how often the time index could not be written: an answer by time may be
             coarser, and a recovery may read more.
     """
@@ -112,6 +114,7 @@ class Log:
         self.strange_files: tuple[str, ...] = ()
         self.openings = 0
         self.index_failures = 0
+        self.last_append_ms: int | None = None
         self._files = FileLayer() if files is None else files
         self._descriptors = DescriptorCache(self._files) if descriptors is None else descriptors
         self._format = log_format
@@ -235,6 +238,7 @@ class Log:
                 or now_ms > tail.roll_after_ms
             ):
                 self._prepare(now_ms)
+            self.last_append_ms = now_ms
             try:
                 return tail.append(buffers, byte_count, message_count, now_ms)
             except OSError as error:

@@ -93,42 +93,55 @@ def respond_later(request: Any, body: "Deferred[bytes]") -> int:
     Returns:
         What a `render` method returns.
     """
-    gone = False
-
-    def left(_: Any) -> None:
-        nonlocal gone
-        gone = True
-        body.cancel()
 
     def write(data: bytes) -> None:
-        if not gone:
-            request.write(data)
-            request.finish()
+        request.write(data)
+        request.finish()
 
-    def fail(failure: Failure) -> None:
-        if not (gone and failure.check(CancelledError)):
-            request.processingFailed(failure)
-
-    request.notifyFinish().addErrback(left)
-    body.addCallback(write).addErrback(fail)
-    return int(NOT_DONE_YET)
+    return _when_known(request, body, write)
 
 
 def stream(
-    request: Any, reactor: Any, chunks: Iterator[bytes], ended: Callable[[], None] = lambda: None
+    request: Any,
+    reactor: Any,
+    chunks: "Iterator[bytes] | Deferred[Iterator[bytes]]",
+    ended: Callable[[], None] = lambda: None,
 ) -> int:
     """Respond bit by bit, in turns of a few milliseconds, as fast as the client reads.
 
     Args:
         request: twisted.web's, with its headers set.
         reactor: takes turns with everything else.
-        chunks: the body; closed when the client goes away. An exception cuts the response off.
+        chunks: the body, or a Deferred of it, which is cancelled when the client goes away first;
+            closed when it goes away later. An exception cuts the response off.
         ended: called once when no more is sent, whatever the reason.
 
     Returns:
         What a `render` method returns.
     """
-    _Stream(request, reactor, chunks, ended).start()
+    if not isinstance(chunks, Deferred):
+        _Stream(request, reactor, chunks, ended).start()
+        return int(NOT_DONE_YET)
+    return _when_known(
+        request, chunks, lambda found: _Stream(request, reactor, found, ended).start()
+    )
+
+
+def _when_known(request: Any, found: "Deferred[Any]", write: Callable[[Any], None]) -> int:
+    """Write what is found, unless the client is gone by then."""
+    gone = False
+
+    def left(_: Any) -> None:
+        nonlocal gone
+        gone = True
+        found.cancel()
+
+    def fail(failure: Failure) -> None:
+        if not (gone and failure.check(CancelledError)):
+            request.processingFailed(failure)
+
+    request.notifyFinish().addErrback(left)
+    found.addCallback(lambda value: None if gone else write(value)).addErrback(fail)
     return int(NOT_DONE_YET)
 
 

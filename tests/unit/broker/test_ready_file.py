@@ -18,7 +18,9 @@ def test_what_lies_at_its_temporary_name_is_not_written_through(tmp_path: Path) 
     (tmp_path / f"ready.json.{os.getpid()}.tmp").symlink_to(victim)
     ready.symlink_to(victim)
     run: Any = SimpleNamespace(
-        addresses=[("127.0.0.1", 9092)], coordination=SimpleNamespace(connect_string=None)
+        addresses=[("127.0.0.1", 9092)],
+        coordination=SimpleNamespace(connect_string=None),
+        web=None,
     )
 
     _write_ready_file(ready, parse_broker_config({"broker_id": 7, "log_dir": str(tmp_path)}), run)

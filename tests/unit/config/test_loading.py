@@ -81,6 +81,8 @@ coordination: none
 coordination_listen: tcp:2182
 http_listen: tcp:9093:interface=127.0.0.1
 http_hosts: [broker-0.example.org, "::1"]
+metrics_per_partition: false
+ready_min_free: 1GiB
 coordination_max_bytes: 10MiB
 zookeeper_connect: zk1:2181,zk2:2181/kafka
 zookeeper_session_timeout: 7s
@@ -155,6 +157,8 @@ ready_file: /run/hermes.ready
         log_level="warn",
         http_listen=("tcp:9093:interface=127.0.0.1",),
         http_hosts=("broker-0.example.org", "::1"),
+        metrics_per_partition=False,
+        ready_min_free_bytes=1 << 30,
         log_levels={"hermes.broker": "debug"},
         log_rotate_bytes=None,
         log_keep_files=3,

@@ -1,0 +1,106 @@
+"""Whether a broker lives, and whether it is ready to serve, with each reason in JSON.
+
+Live means that the reactor turns. Ready means that messages can be produced and fetched here:
+every partition, with room for more, by clients that find the broker.
+"""
+
+import os
+from collections.abc import Iterator
+from http import HTTPStatus
+from typing import Any, NamedTuple
+
+from twisted.internet.defer import Deferred
+from twisted.web.resource import Resource
+
+from hermes.broker.serving import ServingBroker
+from hermes.web import respond_later, write_json
+
+#: How many offline partitions are named.
+_MOST_NAMED = 10
+
+
+class Check(NamedTuple):
+    """One condition of being ready.
+
+    Attributes:
+        name: what is looked at.
+        is_ok: whether it holds.
+        detail: what was found, for people.
+    """
+
+    name: str
+    is_ok: bool
+    detail: str
+
+
+def look(run: ServingBroker, free: int | None = None) -> Iterator[Check]:
+    """Look at everything that being ready needs.
+
+    Args:
+        run: the broker.
+        free: what the file system of its data directory has room for, in bytes; -1 when that can't
+            be found out, None for leaving the disk out.
+    """
+    ports = len(run.addresses)
+    stopping = "; the broker is stopping" if run.stopping else ""
+    yield Check("ports", bool(ports) and not run.stopping, f"{ports} open{stopping}")
+    recovered = len(run.opened.recovered)
+    yield Check("recovery", True, f"done in {run.opening_seconds:.3f} s, {recovered} recovered")
+    if run.coordination.is_wanted:
+        registered = run.coordination.is_registered
+        yield Check("coordination", registered, "registered" if registered else "not registered")
+    offline = [log for log in run.directory.logs.values() if log.is_offline]
+    reasons = [f"{log.name}: {log.offline_reason}" for log in offline[:_MOST_NAMED]]
+    if len(offline) > _MOST_NAMED:
+        reasons.append(f"and {len(offline) - _MOST_NAMED} more")
+    yield Check("partitions", not offline, "; ".join(reasons) or "none is offline")
+    if free is not None:
+        wanted = run.config.ready_min_free_bytes
+        found = f"{free} bytes free" if free >= 0 else "the directory can't be looked at"
+        yield Check("disk", free >= wanted, f"{found}, ready_min_free is {wanted}")
+
+
+def health_resource(run: ServingBroker) -> Any:
+    """What is served as `/health`: `live` and `ready`."""
+    health = Resource()
+    health.putChild(b"live", _Live())
+    health.putChild(b"ready", _Ready(run))
+    return health
+
+
+class _Live(Resource):
+    """Answered by the reactor: so it turns."""
+
+    isLeaf = True
+
+    def render_GET(self, request: Any) -> bytes:
+        return write_json(request, {"live": True})
+
+
+class _Ready(Resource):
+    isLeaf = True
+
+    def __init__(self, run: ServingBroker) -> None:
+        super().__init__()
+        self._run = run
+
+    def render_GET(self, request: Any) -> int:
+        # A disk that hangs must not hang the reactor.
+        free: Deferred[int] = self._run.in_thread(free_bytes, self._run.directory.path)
+        return respond_later(request, free.addCallback(self._answer, request))
+
+    def _answer(self, free: int, request: Any) -> bytes:
+        checks = list(look(self._run, free))
+        ready = all(check.is_ok for check in checks)
+        status = HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE
+        shown = {check.name: {"ok": check.is_ok, "detail": check.detail} for check in checks}
+        return write_json(request, {"ready": ready, "checks": shown}, status)
+
+
+def free_bytes(directory: str) -> int:
+    """How much room a file system has for this process; -1 when that can't be found out. Blocks."""
+    try:
+        found = os.statvfs(directory)
+    except OSError:
+        return -1
+    return found.f_bavail * found.f_frsize
