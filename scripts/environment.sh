@@ -12,7 +12,7 @@ venv="${HERMES_VENV:-$root/.venv}"
 case "$venv" in /*) ;; *) venv="$PWD/$venv" ;; esac
 
 # Nothing that the caller's shell has set may leak into the environment.
-unset PYTHONPATH PYTHONHOME
+unset PYTHONPATH PYTHONHOME PYTHONDONTWRITEBYTECODE
 export PYTHONNOUSERSITE=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 
 say() { printf '%s\n' "$*" >&2; }

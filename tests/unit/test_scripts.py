@@ -73,6 +73,12 @@ def test_it_can_be_run(script: Path) -> None:
     assert "set -euo pipefail" in script.read_text(encoding="utf-8")
 
 
+def test_what_the_caller_has_set_for_python_does_not_count(run: Run) -> None:
+    """Without bytecode kept on the disk every start of a broker would compile all of it anew."""
+    set_before = {"PYTHONPATH": "/x", "PYTHONHOME": "/x", "PYTHONDONTWRITEBYTECODE": "1"}
+    assert run("declare -p ${!PYTHON*}", **set_before).stdout == 'declare -x PYTHONNOUSERSITE="1"\n'
+
+
 def test_an_unsuitable_python_is_passed_over(path: Path, run: Run) -> None:
     put(path, "python3.11", OLD)
     put(path, "python3.12", BROKEN)
