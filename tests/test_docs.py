@@ -24,6 +24,7 @@ import click
 import pytest
 from _pytest.mark import ParameterSet
 from hermes_testkit import BrokerProcess
+from short_lived_jvm import SPARK_OPTIONS
 
 from hermes.cli import program
 from hermes.config import parse_broker_config
@@ -49,6 +50,7 @@ ACTIVATED = {
     "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
     "PYTHONDONTWRITEBYTECODE": "1",
     "SPARK_LOCAL_IP": "127.0.0.1",
+    **SPARK_OPTIONS,
 }
 
 

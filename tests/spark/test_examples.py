@@ -14,6 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from short_lived_jvm import SPARK_OPTIONS
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples" / "spark"
@@ -207,6 +208,7 @@ def test_an_example_as_its_users_run_it(servers: str, tmp_path: Path) -> None:
             "PATH": os.pathsep.join(("/usr/bin", "/bin", os.environ["PATH"])),
             "PYTHONDONTWRITEBYTECODE": "1",
             "SPARK_LOCAL_IP": "127.0.0.1",
+            **SPARK_OPTIONS,
         },
     )
     assert done.returncode == 0, done.stderr

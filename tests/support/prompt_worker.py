@@ -15,6 +15,8 @@ import struct
 import sys
 from pathlib import Path
 
+from short_lived_jvm import SPARK_OPTIONS
+
 __all__ = ["spark_environment"]
 
 _STREAM_WORKER = ["-m", "pyspark.sql.streaming.python_streaming_source_runner"]
@@ -29,6 +31,7 @@ def spark_environment() -> dict[str, str]:
         "HERMES_TESTS_PYTHON": sys.executable,
         "PYSPARK_PYTHON": "spark_python",
         "PYSPARK_DRIVER_PYTHON": "spark_python",
+        **SPARK_OPTIONS,
     }
 
 

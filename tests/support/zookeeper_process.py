@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from server_process import DEADLINE_SECONDS, ServerProcess, free_ports
+from short_lived_jvm import JAVA_OPTIONS
 
 __all__ = [
     "ZOOKEEPER_JAR",
@@ -70,7 +71,7 @@ class ZooKeeperProcess(ServerProcess):
         with open(self.directory / "output", "ab") as output:
             self._process = subprocess.Popen(
                 [
-                    *(java, "-Xmx128m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"),
+                    *(java, "-Xmx128m", *JAVA_OPTIONS),
                     *("-cp", str(ZOOKEEPER_JAR)),
                     *("org.apache.zookeeper.server.quorum.QuorumPeerMain", "zoo.cfg"),
                 ],
