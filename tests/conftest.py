@@ -1,12 +1,18 @@
-"""What all tests share: golden vectors, brokers as processes, and peace among pytest's plugins."""
+"""What all tests share: golden vectors, brokers as processes, and peace among pytest's plugins.
+
+With `-n` the tests run in workers, each of which looks after what its own tests start.
+"""
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import pytest
+from coordination_servers import KINDS, ServerProcess
 from hermes_testkit import TWISTD, BrokerProcess
 from hypothesis import settings
 from left_behind import Guard
@@ -25,15 +31,42 @@ LEFT_BEHIND = pytest.StashKey[list[str]]()
 
 def pytest_sessionstart(session: pytest.Session) -> None:
     """From now on, what the tests start ends with them."""
+    session.config.stash[LEFT_BEHIND] = []
     session.config.stash[GUARD] = Guard()
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """A run that leaves processes behind has failed, whatever its tests say."""
-    left = session.config.stash[LEFT_BEHIND] = session.config.stash[GUARD].close()
+    left = session.config.stash[LEFT_BEHIND]
+    left += session.config.stash[GUARD].close()
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["left_behind"] = left
     if left:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Take over what a worker's tests have left behind; one that crashed cannot tell."""
+    node.config.stash[LEFT_BEHIND] += getattr(node, "workeroutput", {}).get("left_behind", [])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    """What fixtures start for a whole file, or for Spark's folder, is started in one worker."""
+    from shared_out import FileByFile
+
+    return FileByFile(config, log)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Let workers begin with what takes long."""
+    if hasattr(config, "workerinput"):
+        from shared_out import longest_first
+
+        longest_first(items)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -66,6 +99,26 @@ def kafka_vectors() -> dict[str, Any]:
         "vectors": {vector["name"]: vector for vector in recorded["vectors"]},
         "behaviours": recorded["behaviours"],
     }
+
+
+@pytest.fixture(scope="session")
+def coordination_server(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Callable[[str], ServerProcess]]:
+    """The server of a kind that tests of coordination share: started once, and left as it is.
+
+    A parameter of the whole session would start it for each file again.
+    """
+    with ExitStack() as stack:
+
+        @cache
+        def started(kind: str) -> ServerProcess:
+            server = KINDS[kind](tmp_path_factory.mktemp(kind) / "server")
+            stack.callback(server.stop)
+            server.start()
+            return server
+
+        yield started
 
 
 @pytest.fixture

@@ -2,7 +2,8 @@
 
 Every process inherits a mark in its environment from the one that runs the tests. A guard beside
 that one waits for its end, whichever that is, and ends what still has the mark then: no list of
-processes has to be kept, and what a JVM or a shell has started is found as well.
+processes has to be kept, and what a JVM or a shell has started is found as well. Where a run starts
+others (pytest's workers), what these start has the marks of both.
 
 Run as a program it is the guard: `python left_behind.py PID MARK`.
 """
@@ -29,6 +30,7 @@ class Guard:
 
     def __init__(self) -> None:
         mark = f"{os.getpid()}-{secrets.token_hex(8)}"
+        self._outer = os.environ.get(_VARIABLE)
         self._process = subprocess.Popen(
             [sys.executable, "-E", "-S", __file__, str(os.getpid()), mark],
             stdin=subprocess.PIPE,
@@ -37,8 +39,7 @@ class Guard:
             text=True,
         )
         self._mark = mark
-        self._outer = os.environ.get(_VARIABLE)
-        os.environ[_VARIABLE] = mark
+        os.environ[_VARIABLE] = f"{self._outer} {mark}" if self._outer else mark
 
     def close(self) -> list[str]:
         """End what is left, and the guard.
@@ -59,14 +60,16 @@ class Guard:
 
 def _marked(mark: str) -> list[int]:
     """The ids of the running processes that have the mark."""
-    wanted = f"{_VARIABLE}={mark}".encode()
+    variable, wanted = f"{_VARIABLE}=".encode(), mark.encode()
     found = []
     for file in Path("/proc").glob("[0-9]*/environ"):
         try:
-            if wanted in file.read_bytes().split(b"\0"):
-                found.append(int(file.parent.name))
+            environment = file.read_bytes().split(b"\0")
         except OSError:
             continue  # it has just ended, or is another user's
+        marks = (each.removeprefix(variable) for each in environment if each.startswith(variable))
+        if any(wanted in each.split() for each in marks):
+            found.append(int(file.parent.name))
     return found
 
 

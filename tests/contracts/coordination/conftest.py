@@ -14,19 +14,16 @@ from kazoo.client import KazooClient
 DEADLINE_SECONDS = 20.0
 
 
-@pytest.fixture(scope="session", params=sorted(KINDS))
+@pytest.fixture(params=sorted(KINDS))
 def kind(request: pytest.FixtureRequest) -> str:
     """Which of the two."""
     return str(request.param)
 
 
-@pytest.fixture(scope="session")
-def server(kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+@pytest.fixture
+def server(kind: str, coordination_server: Callable[[str], ServerProcess]) -> ServerProcess:
     """A server for all tests that leave it as it is; each has its own chroot there."""
-    server = KINDS[kind](tmp_path_factory.mktemp(kind) / "server")
-    server.start()
-    yield server
-    server.stop()
+    return coordination_server(kind)
 
 
 @pytest.fixture
@@ -44,7 +41,7 @@ _numbers = count()
 @pytest.fixture
 def chroot(server: ServerProcess) -> str:
     """A node that only this test uses."""
-    path = f"/test-{next(_numbers)}"
+    path = f"/contract-{next(_numbers)}"
     client = KazooClient(server.address)
     client.start(DEADLINE_SECONDS)
     client.create(path)

@@ -20,25 +20,22 @@ from hermes.coordination.sessions import Session
 _numbers = itertools.count()
 
 
-@pytest.fixture(scope="session", params=sorted(KINDS))
+@pytest.fixture(params=sorted(KINDS))
 def kind(request: pytest.FixtureRequest) -> str:
     """Which of the two."""
     return str(request.param)
 
 
-@pytest.fixture(scope="session")
-def shared_server(kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+@pytest.fixture
+def shared_server(kind: str, coordination_server: Callable[[str], ServerProcess]) -> ServerProcess:
     """A server for all tests that leave it as it is."""
-    server = KINDS[kind](tmp_path_factory.mktemp(kind))
-    server.start()
-    yield server
-    server.kill()
+    return coordination_server(kind)
 
 
 @pytest.fixture
 def connect(shared_server: ServerProcess) -> str:
     """`host:port/chroot` of a tree that is empty."""
-    return f"{shared_server.address}/test-{next(_numbers)}"
+    return f"{shared_server.address}/group-{next(_numbers)}"
 
 
 @pytest.fixture
