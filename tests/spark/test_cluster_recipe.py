@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from short_lived_jvm import SPARK_OPTIONS
+from short_lived_jvm import ANY_JAVA_OPTIONS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,7 +33,7 @@ def test_both_workers_read_and_nothing_is_left(tmp_path: Path) -> None:
     ran = subprocess.run(
         [sys.executable, str(RECIPE), "--messages", "10000"],
         cwd=tmp_path,
-        env={**os.environ, **SPARK_OPTIONS, "TMPDIR": str(tmp_path)},
+        env={**os.environ, **ANY_JAVA_OPTIONS, "TMPDIR": str(tmp_path)},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -50,7 +50,7 @@ def test_both_workers_read_and_nothing_is_left(tmp_path: Path) -> None:
 def test_nothing_of_it_outlives_it(tmp_path: Path) -> None:
     with subprocess.Popen(
         [sys.executable, str(RECIPE)],
-        env={**os.environ, **SPARK_OPTIONS, "TMPDIR": str(tmp_path)},
+        env={**os.environ, **ANY_JAVA_OPTIONS, "TMPDIR": str(tmp_path)},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         text=True,
