@@ -440,8 +440,8 @@ class BrokerConfig:
         bool,
         Setting(
             kinds.TRUTH,
-            "Whether the web console may change something: reset the offsets of groups, create and "
-            "alter topics. Otherwise it only shows.",
+            "Whether the web console may change something: the offsets of groups. Otherwise it "
+            "only shows.",
             _HTTP,
         ),
     ] = False

@@ -5,6 +5,7 @@ import re
 import select
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
 
 QUICKSTART = Path(__file__).parents[2] / "scripts" / "quickstart"
@@ -31,11 +32,29 @@ def run(tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess[bytes]:
     return ended
 
 
-def test_made_up_events(tmp_path: Path) -> None:
-    ended = run(tmp_path)
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    assert b"50000 messages came back, byte for byte" in ended.stdout
-    assert b"00000000000000000000.kafka" in ended.stdout
+def test_made_up_events_and_a_console_to_look_at_them(tmp_path: Path) -> None:
+    temporary = tmp_path / "tmp"
+    with subprocess.Popen(
+        [QUICKSTART, "--keep"],
+        cwd=tmp_path,
+        env=environment(temporary),
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        told = []
+        for line in process.stdout:
+            told.append(line)
+            if "is the web console" in line:
+                with urllib.request.urlopen(f"{line.split()[0]}topics/activity") as page:
+                    assert b"<h1>activity</h1>" in page.read()
+                process.terminate()
+        assert process.wait(120) == 0
+    text = "".join(told)
+    assert "50000 messages came back, byte for byte" in text
+    assert "00000000000000000000.kafka" in text
+    assert "marked as clean" in text
+    assert list(temporary.iterdir()) == []
 
 
 def test_a_file_with_everything_that_lines_can_hold(tmp_path: Path) -> None:
