@@ -61,15 +61,16 @@ class ConsoleResource(Resource):
     Args:
         reactor: serves the requests.
         console: answers them, in worker threads.
+        pool: of these; ended with the resource.
     """
 
     isLeaf = True
 
-    def __init__(self, reactor: Any, console: Console) -> None:
+    def __init__(self, reactor: Any, console: Console, pool: Any = None) -> None:
         super().__init__()
         self._reactor = reactor
         self._console = console
-        self._pool = ThreadPool(0, _THREADS, "hermes-console")
+        self._pool = pool or ThreadPool(0, _THREADS, "hermes-console")
         self._pool.start()
         self._is_stopping = False
 
