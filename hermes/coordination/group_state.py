@@ -19,17 +19,6 @@ from hermes.coordination.layout import (
 from hermes.coordination.sessions import Node, Session
 from hermes.errors import CoordinationError, GroupActiveError, InvalidNodeError
 
-__all__ = [
-    "GroupState",
-    "delete_group",
-    "list_groups",
-    "read_group",
-    "read_members",
-    "read_stored_offsets",
-    "store_offsets",
-]
-
-
 T = TypeVar("T")
 
 # So many nodes are asked for together that a server notices little of it.

@@ -17,23 +17,6 @@ from zlib import crc32
 
 from hermes.protocol.wire import Buffer
 
-__all__ = [
-    "PLAIN",
-    "PLAIN_FLAGS",
-    "AsyncSupply",
-    "Supply",
-    "Term",
-    "Unusual",
-    "collect_plain",
-    "collect_produces",
-    "collect_rows",
-    "count_plain",
-    "count_uncompressed",
-    "encode_plain",
-    "iterate",
-    "whole_bytes",
-]
-
 #: uint32 length | uint16 magic and attributes | uint32 crc. A negative length is too large when
 #: read as unsigned, and so needs no check of its own.
 PLAIN: Final = struct.Struct(">IHI")
