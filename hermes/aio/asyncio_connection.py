@@ -17,6 +17,8 @@ from hermes.forks import FORKED, watch_forks
 _SIZE: Final = struct.Struct(">i")
 # An answer's size prefix is only a claim: memory is taken as its bytes arrive, from this size on.
 _FIRST_READ_BYTES: Final = 1024 * 1024
+# Memory up to this size is kept for the next answer: clearing new one costs more than filling it.
+_KEPT_BYTES: Final = 4 * 1024 * 1024
 
 
 class _Answers(asyncio.BufferedProtocol):
@@ -34,7 +36,9 @@ class _Answers(asyncio.BufferedProtocol):
         self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._address = address
         self._max_response_bytes = max_response_bytes
-        self._waiting: asyncio.Future[bytearray] | None = None
+        self._waiting: asyncio.Future[memoryview] | None = None
+        self._body = self._buffer = bytearray()
+        self._has_size, self._received, self._wanted = False, 0, 0
         self._is_open = True
         self._poll = select.poll()
         self._await_size()
@@ -44,8 +48,8 @@ class _Answers(asyncio.BufferedProtocol):
         """Whether it may be used for another request: no unsolicited bytes have arrived."""
         return self._is_open and not self._poll.poll(0)
 
-    def call(self, request: bytes) -> "asyncio.Future[bytearray]":
-        """Send a request; the future has the answer's body."""
+    def call(self, request: bytes) -> "asyncio.Future[memoryview]":
+        """Send a request; the future has the answer's body, until the next call."""
         self._waiting = asyncio.get_running_loop().create_future()
         self._transport.write(request)
         return self._waiting
@@ -61,9 +65,14 @@ class _Answers(asyncio.BufferedProtocol):
         self._poll.register(transport.get_extra_info("socket"), select.POLLIN)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        if self._received == len(self._buffer):
-            self._buffer.extend(bytes(min(self._wanted, 2 * self._received) - self._received))
-        return memoryview(self._buffer)[self._received :]
+        received = self._received
+        if received == len(self._buffer):
+            more = bytes(min(self._wanted - received, max(received, _FIRST_READ_BYTES)))
+            try:
+                self._buffer.extend(more)
+            except BufferError:  # a kept error's traceback still has a view of it
+                self._buffer = self._buffer + more
+        return memoryview(self._buffer)[received : self._wanted]
 
     def buffer_updated(self, nbytes: int) -> None:
         if self._waiting is None:
@@ -75,9 +84,10 @@ class _Answers(asyncio.BufferedProtocol):
         if not self._has_size:
             self._await_body(*_SIZE.unpack(self._buffer))
         if self._has_size and self._received == self._wanted:
-            body = self._buffer
+            body, size = self._buffer, self._wanted
+            self._body = body if len(body) <= _KEPT_BYTES else bytearray()
             self._await_size()
-            self._answer(body)
+            self._answer(memoryview(body)[:size])
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._is_open = False
@@ -102,9 +112,9 @@ class _Answers(asyncio.BufferedProtocol):
             self.drop()
             return
         self._has_size, self._received, self._wanted = True, 0, size
-        self._buffer = bytearray(min(size, _FIRST_READ_BYTES))
+        self._buffer = self._body
 
-    def _answer(self, body: bytearray) -> None:
+    def _answer(self, body: memoryview) -> None:
         waiting, self._waiting = self._waiting, None
         if waiting is not None and not waiting.done():
             waiting.set_result(body)
@@ -151,7 +161,7 @@ class AsyncioConnection:
         """`host:port`."""
         return f"{self._host}:{self._port}"
 
-    async def call(self, request: bytes, timeout_seconds: float) -> bytearray:
+    async def call(self, request: bytes, timeout_seconds: float) -> memoryview:
         """See `AsyncConnection`. Cancelling it costs the connection, nothing else."""
         if self._is_forked:
             raise ClientError(f"this connection to {self.address} {FORKED}")
@@ -191,7 +201,7 @@ class AsyncioConnection:
         """See `hermes.forks.Forkable`."""
         self._is_forked = True
 
-    async def _exchange(self, request: bytes) -> bytearray:
+    async def _exchange(self, request: bytes) -> memoryview:
         if self._closed:
             raise ClientError(f"the connection to {self.address} was closed")
         if self._answers is not None and not self._answers.is_idle:

@@ -26,6 +26,8 @@ class AsyncConnection(Protocol):
     async def call(self, request: bytes, timeout_seconds: float) -> Buffer:
         """Send a request and wait for its answer's body; connect first if need be.
 
+        The body is to be decoded before anything else is awaited: its memory is used again.
+
         Raises:
             BrokerUnavailableError, BrokerTimeoutError, RemoteProtocolError: as
                 `hermes.client.BrokerConnection.call`. The connection is closed then.
