@@ -141,6 +141,16 @@ ensure_chromium() {
     Debian, Ubuntu:  sudo apt-get install chromium chromium-driver"
 }
 
+# The examples for Prometheus are tried on its own tool.
+ensure_promtool() {
+    command -v promtool >/dev/null && return
+    if [ -f /etc/debian_version ] && [ "$(id -u)" -eq 0 ]; then
+        apt_install prometheus && return
+    fi
+    die "The tests need promtool, which comes with Prometheus. Install it, for instance with
+    Debian, Ubuntu:  sudo apt-get install prometheus"
+}
+
 # The power losses are rebuilt from a trace of the broker's calls.
 ensure_strace() {
     command -v strace >/dev/null && return

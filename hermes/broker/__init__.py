@@ -17,7 +17,7 @@ order of a reading:
     serving      a broker between its start and its stop, and what it consists of; patience: how
                  long a stop waits; periodic, maintenance: what runs by the clock, and clocks: which
     coordinating its part in coordination
-    monitoring   what it tells over HTTP: metrics, health
+    monitoring   its metrics, for Prometheus; health: whether it is ready
     service      the Twisted service; checks: what could not start
 """
 

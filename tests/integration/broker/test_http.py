@@ -23,8 +23,10 @@ from scraping import get, scrape, until
 from hermes import Consumer, ConsumerConfig, SimpleConsumer
 from hermes.broker.monitoring import FAMILIES
 from hermes.errors import ConfigError, HermesError
+from hermes.metrics import Family
 from hermes.testing import RunningBroker, running_broker
 
+ROOT = Path(__file__).parents[3]
 HTTP = {"http_listen": "tcp:0:interface=127.0.0.1"}
 
 
@@ -147,10 +149,18 @@ def test_every_family_is_in_the_document_and_no_other(broker: RunningBroker) -> 
         if name.startswith("hermes_")
     }
     assert set(shown) == set(FAMILIES)
+    document = (ROOT / "docs" / "monitoring.md").read_text(encoding="utf-8")
+    rows = {line for line in document.splitlines() if line.startswith("| `hermes_")}
+    assert rows == {_row(family) for family in FAMILIES.values()}
     for name, family in FAMILIES.items():
         assert (shown[name].type, shown[name].documentation) == (family.kind, family.help)
         for sample in shown[name].samples:
             assert set(sample.labels) - {"le"} == set(family.labels)
+
+
+def _row(family: Family) -> str:
+    labels = ", ".join(f"`{label}`" for label in family.labels)
+    return f"| `{family.name}` | {family.kind} | {labels} | {family.help} |"
 
 
 def test_who_is_asked_by_another_name_answers_programs_only(broker: RunningBroker) -> None:
