@@ -134,6 +134,10 @@ class DiskFullError(StorageError):
     """The disk is full; nothing of the append remains. Writes resume when there is space."""
 
 
+class CorruptEntriesError(StorageError):
+    """The file of what was set for single topics is damaged; the text says what to do."""
+
+
 class DataDirectoryLockedError(StorageError):
     """Another process is using the data directory; the text names it if possible."""
 
@@ -256,6 +260,18 @@ class AnswerTooLargeError(BrokerError):
     """Code 73: the response would exceed the broker's limit; ask for less at a time."""
 
     code = 73
+
+
+class TopicExistsError(BrokerError):
+    """Code 74: a topic that was to be created exists already."""
+
+    code = 74
+
+
+class SettingRefusedError(BrokerError):
+    """Code 75: a setting is unknown or wrong, or can't be changed so; nothing was changed."""
+
+    code = 75
 
 
 # -- client -------------------------------------------------------------------------------------

@@ -28,10 +28,14 @@ class LimitedLog:
     Args:
         logger: where the lines go.
         seconds: a clock that only goes forward, for instance the reactor's.
+        value_length: how many characters of one value are shown.
     """
 
-    def __init__(self, logger: Logger, seconds: Callable[[], float]) -> None:
+    def __init__(
+        self, logger: Logger, seconds: Callable[[], float], value_length: int = _VALUE_LENGTH
+    ) -> None:
         self._logger = logger
+        self._value_length = value_length
         self._rate = RateLimit(seconds)
 
     def info(self, kind: str, template: str, **values: object) -> None:
@@ -64,12 +68,11 @@ class LimitedLog:
             template += _NOTE
             values["suppressed"] = suppressed
         self._logger.emit(
-            level, template, **{name: _shown(value) for name, value in values.items()}
+            level, template, **{name: self._shown(value) for name, value in values.items()}
         )
 
-
-def _shown(value: Any) -> Any:
-    """A value as it may appear in a line; numbers stay numbers, for `log_format: json`."""
-    if isinstance(value, int | float | Failure | None):
-        return value
-    return printable(str(value), _VALUE_LENGTH)
+    def _shown(self, value: Any) -> Any:
+        """A value as it may appear in a line; numbers stay numbers, for `log_format: json`."""
+        if isinstance(value, int | float | Failure | None):
+            return value
+        return printable(str(value), self._value_length)

@@ -63,6 +63,7 @@ class Options(usage.Options):
             self.broker_config = load_broker_config(self["config"])
         except HermesError as error:
             _exit(str(error))
+        self["config"] = os.path.abspath(self["config"])  # a daemon goes elsewhere
         parent: Any = self.parent
         if parent is not None:
             _twistd["pidfile"] = parent.get("pidfile")
@@ -134,6 +135,7 @@ def makeService(options: Options) -> IService:
             reactor,
             pid_file=_twistd.get("pidfile"),
             log_levels=_log_levels,
+            read_config=partial(load_broker_config, options["config"]),
             ready_file=options["ready-file"],
             mount=partial(_mount_console, reactor, options.broker_config),
         )
@@ -163,7 +165,7 @@ def _mount_console(reactor: Any, config: BrokerConfig, web: "WebServer", run: An
             Cluster(here),
             setting="http_listen",
             password=password,
-            may_act=lambda: config.console_actions,
+            may_act=lambda: run.config.console_actions,
         )
     except ConfigError as error:
         _log.warn("the console is not served: {error}", error=error)
@@ -193,9 +195,15 @@ class _ExitingService(BrokerService):
         try:
             super().startService()
             _collect_briefly()
+            signal.signal(signal.SIGHUP, lambda *_: _in_reactor(lambda: self.reload("SIGHUP")))
         except (HermesError, OSError) as error:
             self._remove_pid_file()
             _exit(str(error))
+
+    def settings_changed(self, config: BrokerConfig) -> None:
+        """See `BrokerService`."""
+        super().settings_changed(config)
+        _use_log_settings(config)
 
     def _remove_pid_file(self) -> None:
         """Do what twistd doesn't when the process ends by itself."""

@@ -1,13 +1,18 @@
 """What operators ask of a broker, for event loops: `hermes.client.admin`, awaited."""
 
+from collections.abc import Iterable, Mapping
+
 from hermes.aio.channel import AsyncChannel
 from hermes.client import admin
 from hermes.protocol import (
+    AlterTopicRequest,
+    CreateTopicRequest,
     DescribePartitionsRequest,
     DescribeSettingsRequest,
     LogLines,
     PartitionDescription,
     RecentLogLinesRequest,
+    ReloadConfigRequest,
     SettingDescription,
 )
 
@@ -16,6 +21,26 @@ class AsyncAdministration:
     """The part of an asynchronous consumer that operators use."""
 
     _channel: AsyncChannel
+
+    async def create_topic(self, topic: str, settings: Mapping[str, object] | None = None) -> None:
+        """See `hermes.SimpleConsumer.create_topic`."""
+        await self._channel.require(CreateTopicRequest.TYPE, "creating a topic")
+        await self._channel.run(admin.create_topic(topic, settings or {}))
+
+    async def alter_topic(
+        self,
+        topic: str,
+        settings: Mapping[str, object] | None = None,
+        reset: Iterable[str] | None = (),
+    ) -> None:
+        """See `hermes.SimpleConsumer.alter_topic`."""
+        await self._channel.require(AlterTopicRequest.TYPE, "altering a topic")
+        await self._channel.run(admin.alter_topic(topic, settings or {}, reset))
+
+    async def reload_config(self) -> admin.ReloadedConfig:
+        """See `hermes.SimpleConsumer.reload_config`."""
+        await self._channel.require(ReloadConfigRequest.TYPE, "reading broker.yaml again")
+        return await self._channel.run(admin.reload_config())
 
     async def describe_settings(self, topic: str | None = None) -> list[SettingDescription]:
         """See `hermes.SimpleConsumer.describe_settings`."""

@@ -19,6 +19,10 @@ requests that are Hermes' own.
 from collections.abc import Callable
 from typing import Any
 
+from twisted.internet.defer import Deferred
+
+from hermes.broker.changing import Changes
+from hermes.broker.clients import UNKNOWN_CLIENT, Client
 from hermes.broker.describing import Descriptions
 from hermes.broker.fetching import Fetches
 from hermes.broker.lookups import Lookups
@@ -29,9 +33,11 @@ from hermes.broker.shared import Shared
 from hermes.errors import BrokerError
 from hermes.protocol import (
     AcknowledgedProduceRequest,
+    AlterTopicRequest,
     AppendTimesRequest,
     BoundaryRequest,
     CoordinationRequest,
+    CreateTopicRequest,
     DeleteTopicRequest,
     DescribePartitionsRequest,
     DescribeSettingsRequest,
@@ -46,6 +52,7 @@ from hermes.protocol import (
     ProduceRequest,
     ProduceRun,
     RecentLogLinesRequest,
+    ReloadConfigRequest,
     UnsupportedRequest,
     WaitingFetchRequest,
     code_for,
@@ -77,6 +84,7 @@ class Broker:
         waiting: the fetches that wait for more.
         scheduler: shares the reactor among connections.
         large_responses: those under way.
+        changes: makes changes while the broker runs.
         coordination_address: where clients find it; see `Coordination.address_for_clients`.
     """
 
@@ -93,12 +101,23 @@ class Broker:
         self.waiting = self.fetches.waiting
         self._descriptions = Descriptions(shared)
         lookups = Lookups(shared)
+        self.changes = Changes(shared)
+        produces, changes = self.produces, self.changes
+        # What may have to say who asks.
+        self._serve_client: dict[type, Callable[[Any, Client], Outcome]] = {
+            ProduceRun: produces.append_run,
+            ProduceRequest: lambda request, who: produces.unacknowledged((request,), who),
+            MultiProduceRequest: lambda request, who: produces.unacknowledged(
+                request.produces, who
+            ),
+            AcknowledgedProduceRequest: produces.acknowledged,
+            LongProduce: produces.long,
+            CreateTopicRequest: changes.create,
+            AlterTopicRequest: changes.alter,
+            ReloadConfigRequest: changes.reload,
+            DeleteTopicRequest: self._delete_topic,
+        }
         self._serve: dict[type, Callable[[Any], Outcome]] = {
-            ProduceRun: self.produces.append_run,
-            ProduceRequest: lambda request: self.produces.unacknowledged((request,)),
-            MultiProduceRequest: lambda request: self.produces.unacknowledged(request.produces),
-            AcknowledgedProduceRequest: self.produces.acknowledged,
-            LongProduce: self.produces.long,
             FetchRequest: self.fetches.fetch,
             MultiFetchRequest: self.fetches.multifetch,
             WaitingFetchRequest: self.fetches.waiting_fetch,
@@ -110,7 +129,6 @@ class Broker:
             RecentLogLinesRequest: self._descriptions.log_lines,
             MetadataRequest: self._descriptions.metadata,
             LongRequest: self._long,
-            DeleteTopicRequest: self._delete_topic,
             CoordinationRequest: self._coordination,
             UnsupportedRequest: lambda _: encode_error_response(ErrorCode.UNSUPPORTED_VERSION),
         }
@@ -122,11 +140,12 @@ class Broker:
             name = "acknowledged_produce"
         return self.metrics.requests[name]
 
-    def serve(self, request: Any) -> Outcome:
+    def serve(self, request: Any, client: Client = UNKNOWN_CLIENT) -> Outcome:
         """Do what a request asks.
 
         Args:
             request: a request value of `hermes.protocol`.
+            client: who asks.
 
         Returns:
             The response, None when there is none, or a `DeferredResponse`.
@@ -134,7 +153,9 @@ class Broker:
         Raises:
             CloseConnection: close the connection without a response; nothing more was done.
         """
-        return self._serve[type(request)](request)
+        kind = type(request)
+        serve = self._serve.get(kind)
+        return self._serve_client[kind](request, client) if serve is None else serve(request)
 
     def _coordination(self, _: CoordinationRequest) -> bytes:
         return encode_coordination_response(self.coordination_address())
@@ -161,7 +182,7 @@ class Broker:
         ).addCallback(response_of)
         return DeferredResponse(served, cancellable=True, request_bytes=len(request.frame))
 
-    def _delete_topic(self, request: DeleteTopicRequest) -> Outcome:
+    def _delete_topic(self, request: DeleteTopicRequest, client: Client) -> Outcome:
         try:
             logs = self.topics.begin_delete(request.topic)
         except BrokerError as error:
@@ -169,7 +190,12 @@ class Broker:
         shared = self._shared
         for log in logs:
             shared.flusher.forget(log)
-        deleted = shared.in_thread(shared.directory.delete_topic, request.topic)
+
+        async def delete() -> None:
+            await shared.in_thread(shared.directory.delete_topic, request.topic)
+            await self.changes.forget(request.topic)
+
+        deleted: Deferred[Any] = Deferred.fromCoroutine(delete())
 
         def ended(result: Any) -> bytes:
             self.topics.end_delete(request.topic)
@@ -183,12 +209,18 @@ class Broker:
                 code = code_for(error)
                 shared.lines.error(
                     "not deleted",
-                    "deleting {topic} failed: {error}",
+                    "deleting {topic} for {client} failed: {error}",
                     topic=request.topic,
+                    client=client,
                     error=error,
                 )
             else:
-                shared.lines.info("deleted", "deleted topic {topic}", topic=request.topic)
+                shared.lines.info(
+                    "deleted",
+                    "deleted topic {topic} for {client}",
+                    topic=request.topic,
+                    client=client,
+                )
             return encode_error_response(code)
 
         return DeferredResponse(deleted.addBoth(ended))

@@ -36,6 +36,7 @@ from twisted.internet.protocol import Protocol, ServerFactory, connectionDone
 from twisted.python.failure import Failure
 
 from hermes.broker.carriers import Carrier, SendfileCarrier, carrier_for
+from hermes.broker.clients import UNKNOWN_CLIENT, Client
 from hermes.broker.connections import Connections
 from hermes.broker.metrics import RequestKind
 from hermes.broker.outcomes import CloseConnection, DeferredResponse, Response
@@ -85,6 +86,7 @@ class BrokerConnection(Protocol):
     def __init__(self, connections: Connections) -> None:
         self._connections = connections
         self._broker = connections.broker
+        self._client = UNKNOWN_CLIENT
         self._state = _SERVING
         self._carrier: Carrier | None = None
         # Input.
@@ -109,6 +111,7 @@ class BrokerConnection(Protocol):
     def connectionMade(self) -> None:
         """The connection is made: set its options and count it."""
         set_options(self.transport, self._connections.config)
+        self._client = Client(self.transport.getPeer() if self.transport is not None else None)
         self._carrier = carrier_for(self.transport)  # type: ignore[arg-type]
         self._responses.open(self.transport, self._carrier, self, self._sent)
         self._connections.connected(self)
@@ -165,6 +168,11 @@ class BrokerConnection(Protocol):
         """See `ResponseReader`."""
         sending = self._responses.sending
         return sending.sent_bytes if sending is not None else 0
+
+    def limits_changed(self) -> None:
+        """See `Connection`."""
+        config = self._connections.config
+        self._receiver.limit(config.max_request_bytes, config.max_message_bytes)
 
     def drain(self) -> None:
         """Take no more requests; close when the responses under way have left."""
@@ -274,7 +282,7 @@ class BrokerConnection(Protocol):
             if type(request) is ProduceRun:
                 count = request.request_count
                 produces.taken += count
-                append_run(request)
+                append_run(request, self._client)
                 done = produces
             elif request is None:
                 return
@@ -300,7 +308,7 @@ class BrokerConnection(Protocol):
         """Carry out a request; returns what was carried out, if that is over."""
         kind = self._broker.kind_of(request)
         kind.taken += 1
-        outcome = self._broker.serve(request)
+        outcome = self._broker.serve(request, self._client)
         if isinstance(outcome, DeferredResponse):
             slot = self._responses.reserve()
             slot.kind, slot.began = kind, now
@@ -351,21 +359,21 @@ class BrokerConnection(Protocol):
         """A peer that left is not worth a line; a segment that can't be read is."""
         if not isinstance(error, ConnectionError):
             self._connections.lines.error(
-                "sending", "sending to {peer} failed: {error}", peer=self._peer(), error=error
+                "sending", "sending to {client} failed: {error}", client=self._client, error=error
             )
         self._abort()
 
     def _report_fault(self, failure: Failure) -> None:
         """What no request should ever cause: log where it came from."""
         self._connections.lines.failure(
-            "fault", "serving {peer} failed", failure, peer=self._peer()
+            "fault", "serving {client} failed", failure, client=self._client
         )
 
     def _refuse(self, reason: str, error: BaseException | None = None) -> None:
         """Close because of what the peer did, once the responses before it have left."""
         if self._state is _SERVING or self._state is _LOST:
             self._take_no_more(_LOST if self._state is _LOST else _DRAINING)
-            self._connections.refused(self._peer(), reason, error)
+            self._connections.refused(self._client, reason, error)
 
     def _take_no_more(self, state: _State) -> None:
         """Drop what has arrived of further requests."""
@@ -429,10 +437,6 @@ class BrokerConnection(Protocol):
             max_request_bytes=config.max_request_bytes, max_message_bytes=config.max_message_bytes
         )
 
-    def _peer(self) -> str:
-        peer = self.transport.getPeer() if self.transport is not None else None
-        return f"{getattr(peer, 'host', peer)}:{getattr(peer, 'port', '')}"
-
 
 class BrokerFactory(ServerFactory):
     """Makes the connections of one broker."""
@@ -444,4 +448,4 @@ class BrokerFactory(ServerFactory):
 
     def buildProtocol(self, addr: IAddress | None) -> BrokerConnection | None:
         """Serve a new connection, or refuse it when there are too many."""
-        return BrokerConnection(self._connections) if self._connections.has_room() else None
+        return BrokerConnection(self._connections) if self._connections.has_room(addr) else None

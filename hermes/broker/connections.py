@@ -4,16 +4,18 @@ A connection knows this table and reports to it; the table knows a connection as
 which it may end. Neither knows the factory (connection.py), which knows both.
 """
 
-from typing import Protocol
+from typing import Any, Protocol
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 
 from hermes.broker.broker import Broker
+from hermes.broker.clients import Client
 from hermes.broker.limits import BudgetedConnection, RequestMemory
 from hermes.broker.metrics import reason_of
 from hermes.broker.outcomes import CloseConnection
 from hermes.broker.pages import PageCache
+from hermes.broker.settings import Settings
 from hermes.config import BrokerConfig
 from hermes.limited_log import LimitedLog
 from hermes.logs import ModuleLogger
@@ -25,6 +27,9 @@ class Connection(BudgetedConnection, Protocol):
     def was_idle(self) -> bool:
         """Whether the peer has been silent since the last call, and the silence was its own."""
 
+    def limits_changed(self) -> None:
+        """Requests and messages may have another size from now on."""
+
     def drain(self) -> None:
         """Take no more requests; close once the responses under way have left."""
 
@@ -34,7 +39,6 @@ class Connections:
 
     Attributes:
         broker: decides what requests do.
-        config: the broker's settings.
         clock: the reactor, or a test's `Clock`.
         pages: keeps cold pages off the reactor.
         memory: the budget of requests that are being received.
@@ -44,26 +48,38 @@ class Connections:
     _log = ModuleLogger()
 
     def __init__(
-        self, broker: Broker, config: BrokerConfig, clock: IReactorTime, pages: PageCache
+        self, broker: Broker, settings: Settings, clock: IReactorTime, pages: PageCache
     ) -> None:
         self.broker = broker
-        self.config = config
+        self._settings = settings
         self.clock = clock
         self.pages = pages
-        self.memory = RequestMemory(config.request_memory_bytes)
+        self.memory = RequestMemory(settings.config.request_memory_bytes)
+        settings.on_change(self._settings_changed)
         self.lines = LimitedLog(self._log, clock.seconds)
         self._open: set[Connection] = set()
         self._unfinished: set[Connection] = set()  # the open ones, and those with responses pending
         self._drained: Deferred[None] | None = None
 
-    def has_room(self) -> bool:
+    @property
+    def config(self) -> BrokerConfig:
+        """The settings that are in force."""
+        return self._settings.config
+
+    def _settings_changed(self) -> None:
+        self.memory.limit_bytes = self.config.request_memory_bytes
+        for connection in list(self._open):
+            connection.limits_changed()
+
+    def has_room(self, address: Any) -> bool:
         """Whether there may be one more connection; one that is refused is counted and logged."""
         if len(self._open) < self.config.max_connections:
             return True
         self.broker.metrics.connections_refused += 1
         self.lines.warn(
             "connections",
-            "refused a connection: max_connections={limit} are open",
+            "refused a connection of {client}: max_connections={limit} are open",
+            client=Client(address),
             limit=self.config.max_connections,
         )
         return False
@@ -87,7 +103,7 @@ class Connections:
         self.memory.remove(connection)
         self._notify_drained()
 
-    def refused(self, peer: str, reason: str, error: BaseException | None = None) -> None:
+    def refused(self, client: Client, reason: str, error: BaseException | None = None) -> None:
         """A connection is closed for what its peer did: count and, within limits, log it."""
         metrics = self.broker.metrics
         metrics.requests_refused += 1
@@ -96,7 +112,7 @@ class Connections:
         else:
             metrics.refuse("connection", "given_up" if error is None else reason_of(error))
         self.lines.warn(
-            "refused", "closing the connection of {peer}: {reason}", peer=peer, reason=reason
+            "refused", "closing the connection of {client}: {reason}", client=client, reason=reason
         )
 
     def sweep_idle(self) -> None:

@@ -55,18 +55,7 @@ class Descriptions:
     """Answers questions about the broker. Lives in the reactor's thread."""
 
     def __init__(self, shared: Shared) -> None:
-        config = shared.config
         self._shared = shared
-        self._broker = BrokerMetadata(
-            broker_id=config.broker_id,
-            version=__version__,
-            max_request_bytes=config.max_request_bytes,
-            max_message_bytes=config.max_message_bytes,
-            default_partitions=config.num_partitions,
-            request_versions=REQUEST_VERSIONS,
-            topics=(),
-        )
-        self._max_name_length = config.max_topic_name_length
         self._directory = shared.directory
         self._topics = shared.topics
         self._scheduler = shared.scheduler
@@ -104,17 +93,29 @@ class Descriptions:
             return len(self._directory.logs) > LONG_ENTRIES
         return len(names) > LONG_ENTRIES or sum(map(topics.written_count, names)) > LONG_ENTRIES
 
+    def _broker(self) -> BrokerMetadata:
+        config = self._shared.config
+        return BrokerMetadata(
+            broker_id=config.broker_id,
+            version=__version__,
+            max_request_bytes=config.max_request_bytes,
+            max_message_bytes=config.max_message_bytes,
+            default_partitions=config.num_partitions,
+            request_versions=REQUEST_VERSIONS,
+            topics=(),
+        )
+
     def describe(self, request: MetadataRequest) -> "bytes | Deferred[bytes]":
         """Make the response, whether or not there is room for it."""
         names = self._topics.names() if request.topics is None else request.topics
         unique = list(dict.fromkeys(names))
-        description = _Description(self._topics, self._max_name_length)
+        description = _Description(self._topics, self._shared.config.max_topic_name_length)
 
         def fill(_: object) -> "list[None] | Deferred[list[None]]":
             return cooperatively(self._scheduler, description.chunks, description.fill)
 
         def finish(_: object) -> bytes:
-            return frame(metadata_response_header(self._broker, len(unique)), *description.parts)
+            return frame(metadata_response_header(self._broker(), len(unique)), *description.parts)
 
         try:
             added = cooperatively(self._scheduler, unique, description.add)

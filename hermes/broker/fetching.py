@@ -68,9 +68,15 @@ class Fetches:
         self._metrics = shared.metrics
         self._lines = shared.lines
         self._scheduler = shared.scheduler
-        memory_bytes = int(shared.config.request_memory_bytes * _WAITING_SHARE)
-        self.waiting = WaitingFetches(shared.clock, shared.scheduler, self._available, memory_bytes)
+        self._settings = shared.settings
+        self.waiting = WaitingFetches(shared.clock, shared.scheduler, self._available, 0)
+        self._settings_changed()
+        shared.settings.on_change(self._settings_changed)
         shared.flusher.on_flushed(lambda log: self.waiting.changed(log.topic, log.partition))
+
+    def _settings_changed(self) -> None:
+        memory_bytes = self._settings.config.request_memory_bytes
+        self.waiting.limit_bytes = int(memory_bytes * _WAITING_SHARE)
 
     # -- one ------------------------------------------------------------------------------------
 

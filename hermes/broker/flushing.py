@@ -165,6 +165,15 @@ class FlushScheduler:
             self._start(state)
         return flushed
 
+    def policy_changed(self, log: Log) -> None:
+        """Flush a log by its topic's policy of now."""
+        state = self._states.get(log)
+        if state is not None:
+            state.policy = self._policy_for(log.topic)
+            if state.timer is not None:  # perhaps later than the new policy allows
+                self._cancel_timer(state)
+                self.appended(log)
+
     def forget(self, log: Log) -> None:
         """A log was deleted: drop its timers, fail what waits for it."""
         state = self._states.pop(log, None)

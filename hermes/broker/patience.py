@@ -29,8 +29,6 @@ class Patience:
 
     Args:
         clock: the reactor, or a test's `Clock`.
-        client_seconds: how long to wait for clients and ZooKeeper together, from `begin` on.
-        disk_seconds: how long to wait for a disk that makes no progress.
 
     Attributes:
         is_exhausted: whether something was given up that worker threads do.
@@ -38,17 +36,22 @@ class Patience:
 
     _log = ModuleLogger()
 
-    def __init__(self, clock: IReactorTime, client_seconds: float, disk_seconds: float) -> None:
+    def __init__(self, clock: IReactorTime) -> None:
         self.is_exhausted = False
         self._clock = clock
-        self._client_seconds = client_seconds
-        self._disk_seconds = disk_seconds
+        self._disk_seconds = 0.0
         self._ends = clock.seconds()
         self._for_client = _Wait()
 
-    def begin(self) -> None:
-        """The stop begins now."""
-        self._ends = self._clock.seconds() + self._client_seconds
+    def begin(self, client_seconds: float, disk_seconds: float) -> None:
+        """The stop begins now.
+
+        Args:
+            client_seconds: how long to wait for clients and ZooKeeper together, from now on.
+            disk_seconds: how long to wait for a disk that makes no progress.
+        """
+        self._ends = self._clock.seconds() + client_seconds
+        self._disk_seconds = disk_seconds
 
     def hurry(self) -> None:
         """Wait for no client any longer."""

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from twisted.internet.defer import Deferred, DeferredSemaphore
 
 from hermes.broker.acknowledging import Appended, respond_when_flushed
+from hermes.broker.clients import Client
 from hermes.broker.fairness import cooperatively
 from hermes.broker.metrics import reason_of
 from hermes.broker.outcomes import CloseConnection, DeferredResponse, Outcome, settled, then
@@ -70,12 +71,12 @@ class Produces:
         self._lines = shared.lines
         self._scheduler = shared.scheduler
         self._now_ms = shared.now_ms
-        self._checker = SetChecker(shared.config, shared.in_thread)
+        self._checker = SetChecker(shared.settings, shared.in_thread)
         self._decoding = DeferredSemaphore(1)
 
     # -- runs -----------------------------------------------------------------------------------
 
-    def append_run(self, run: ProduceRun) -> None:
+    def append_run(self, run: ProduceRun, client: Client) -> None:
         """Append a run of checked, unacknowledged produce requests for one partition.
 
         Raises:
@@ -84,36 +85,38 @@ class Produces:
         log = self._find(run.topic, run.partition)
         try:
             if log is None:
-                log = self._topics.for_produce(run.topic, run.partition)
+                log = self._log_for(run.topic, run.partition, client)
             log.append(run.buffers, run.byte_count, run.message_count, self._now_ms())
         except HermesError as error:
-            raise self._refusal(run.topic, run.partition, error) from error
+            raise self._refusal(run.topic, run.partition, error, client) from error
         self._count(log, run.byte_count, run.message_count)
 
     # -- unacknowledged -------------------------------------------------------------------------
 
-    def unacknowledged(self, produces: Sequence[ProduceRequest]) -> Outcome:
+    def unacknowledged(self, produces: Sequence[ProduceRequest], client: Client) -> Outcome:
         """Append sets that the receiver could not check by itself."""
-        appended = self._append_unacknowledged(produces)
+        appended = self._append_unacknowledged(produces, client)
         if not isinstance(appended, Deferred):
             return None
         return DeferredResponse(appended, request_bytes=size_of(produces))
 
-    def _append_unacknowledged(self, produces: Sequence[ProduceRequest]) -> "Deferred[None] | None":
+    def _append_unacknowledged(
+        self, produces: Sequence[ProduceRequest], client: Client
+    ) -> "Deferred[None] | None":
         """Append in order: the first bad set closes, those before it stay."""
-        appended = self._check_and_append(produces, self._append_or_close)
+        appended = self._check_and_append(produces, partial(self._append_or_close, client))
         return appended.addCallback(lambda _: None) if isinstance(appended, Deferred) else None
 
-    def _append_or_close(self, pair: tuple[ProduceRequest, CheckResult]) -> None:
+    def _append_or_close(self, client: Client, pair: tuple[ProduceRequest, CheckResult]) -> None:
         produce, check = pair
         try:
-            self._append(produce, check)
+            self._append(produce, check, client)
             return
         except MessageTooLargeError as error:
-            self._drop_oversized(produce, error)
+            self._drop_oversized(produce, error, client)
             return
         except HermesError as error:
-            refusal = self._refusal(produce.topic, produce.partition, error)
+            refusal = self._refusal(produce.topic, produce.partition, error, client)
         # Neither while that error is handled nor with a name here: either would make a circle with
         # the frames that it goes through, which keep the decoded request.
         try:
@@ -123,12 +126,13 @@ class Produces:
 
     # -- acknowledged ---------------------------------------------------------------------------
 
-    def acknowledged(self, request: AcknowledgedProduceRequest) -> Outcome:
+    def acknowledged(self, request: AcknowledgedProduceRequest, client: Client) -> Outcome:
         """Append and acknowledge; whatever is wrong is answered with a code, per entry."""
         if not _is_known(request.acks):
             return encode_error_response(ErrorCode.UNSUPPORTED_VERSION)
         deleted = self._topics.deletion(produce.topic for produce in request.produces)
-        append = partial(self._check_and_append, request.produces, self._append_entry)
+        append_entry = partial(self._append_entry, client)
+        append = partial(self._check_and_append, request.produces, append_entry)
         appended = append() if deleted is None else self._after_deletion(deleted, append)
         response: bytes | Deferred[bytes] = then(
             appended,
@@ -155,17 +159,17 @@ class Produces:
         )
         return deleted.addCallback(ended)
 
-    def _append_entry(self, pair: tuple[ProduceRequest, CheckResult]) -> Appended:
+    def _append_entry(self, client: Client, pair: tuple[ProduceRequest, CheckResult]) -> Appended:
         produce, check = pair
         try:
             if not isinstance(check, SetCheck):
                 raise check
-            log, offset = self._append(produce, check)
+            log, offset = self._append(produce, check, client)
         except HermesError as error:
             if isinstance(error, MessageTooLargeError):
-                self._drop_oversized(produce, error)
+                self._drop_oversized(produce, error, client)
             else:
-                self._refusal(produce.topic, produce.partition, error)
+                self._refusal(produce.topic, produce.partition, error, client)
             self._metrics.refuse("acknowledged_produce", reason_of(error))
             return Appended(ProducedEntry(produce.partition, code_for(error), -1))
         return Appended(ProducedEntry(log.partition, ErrorCode.NONE, offset), log, log.openings)
@@ -188,27 +192,29 @@ class Produces:
 
     # -- requests of very many entries ----------------------------------------------------------
 
-    def long(self, request: LongProduce) -> DeferredResponse:
+    def long(self, request: LongProduce, client: Client) -> DeferredResponse:
         """Append the sets of a request of very many, some at a time.
 
         The response is small, so it needs no room among the large ones.
         """
-        response = Deferred.fromCoroutine(self._append_long(request))
+        response = Deferred.fromCoroutine(self._append_long(request, client))
         return DeferredResponse(response, request_bytes=len(request.frame))
 
-    async def _append_long(self, request: LongProduce, may_wait: bool = True) -> Any:
+    async def _append_long(
+        self, request: LongProduce, client: Client, may_wait: bool = True
+    ) -> Any:
         began = self._scheduler.now()
         async with self._decoding:
             topics = await self._shared.in_thread(request.topics)
             if request.acks is None:
-                await self._append_slices(request, self._append_or_close)
+                await self._append_slices(request, partial(self._append_or_close, client))
                 return None
             if not _is_known(request.acks):
                 return encode_error_response(ErrorCode.UNSUPPORTED_VERSION)
             deleted = self._topics.deletion(topics) if may_wait else None
             del topics  # what is waited for below may take long
             if deleted is None:
-                appended = await self._append_slices(request, self._append_entry)
+                appended = await self._append_slices(request, partial(self._append_entry, client))
                 response = self._acknowledge(request.acks, request.timeout_ms, began, appended)
                 if len(appended) > MAX_FLUSHED_LATER:
                     return await settled(response)
@@ -216,7 +222,7 @@ class Produces:
         if deleted is None:
             return await settled(response)
         await self._after_deletion(deleted, lambda: None)
-        return await self._append_long(request, may_wait=False)
+        return await self._append_long(request, client, may_wait=False)
 
     async def _append_slices(
         self, request: LongProduce, append: Callable[[tuple[ProduceRequest, CheckResult]], _Result]
@@ -249,9 +255,11 @@ class Produces:
         )
         return results
 
-    def _append(self, produce: ProduceRequest, check: CheckResult) -> tuple[Log, int]:
+    def _append(
+        self, produce: ProduceRequest, check: CheckResult, client: Client
+    ) -> tuple[Log, int]:
         """Append one checked set. As in 0.7 the topic is created even when the set is bad."""
-        log = self._topics.for_produce(produce.topic, produce.partition)
+        log = self._log_for(produce.topic, produce.partition, client)
         if not isinstance(check, SetCheck):
             raise check
         if not check.valid_bytes:
@@ -267,17 +275,36 @@ class Produces:
         counts.messages_in += messages
         self._flusher.appended(log)
 
-    def _drop_oversized(self, produce: ProduceRequest, error: MessageTooLargeError) -> None:
+    def _log_for(self, topic: str, partition: int, client: Client) -> Log:
+        """Find or create a partition's log; see `TopicRegistry.for_produce`."""
+        is_new = not self._topics.exists(topic)
+        log = self._topics.for_produce(topic, partition)
+        if is_new:
+            self._lines.info(
+                "created",
+                "created topic {topic} ({count} partitions) for {client}",
+                topic=topic,
+                count=self._topics.partition_count(topic),
+                client=client,
+            )
+        return log
+
+    def _drop_oversized(
+        self, produce: ProduceRequest, error: MessageTooLargeError, client: Client
+    ) -> None:
         self._metrics.oversized_sets += 1
         self._lines.warn(
             "oversized",
-            "dropped a message set for {topic}-{partition}: {error}",
+            "dropped a message set of {client} for {topic}-{partition}: {error}",
+            client=client,
             topic=produce.topic,
             partition=produce.partition,
             error=error,
         )
 
-    def _refusal(self, topic: str, partition: int, error: Exception) -> CloseConnection:
+    def _refusal(
+        self, topic: str, partition: int, error: Exception, client: Client
+    ) -> CloseConnection:
         if isinstance(error, StorageError):
             self._lines.error(
                 "full" if isinstance(error, DiskFullError) else "storage",
@@ -287,7 +314,9 @@ class Produces:
                 error=error,
             )
         elif isinstance(error, TooManyTopicsError):
-            self._lines.warn("topics", "a limit is reached: {error}", error=error)
+            self._lines.warn(
+                "topics", "a limit is reached for {client}: {error}", client=client, error=error
+            )
         return CloseConnection(
             f"produce to {quoted(topic)} partition {partition}: {error}",
             "produce",

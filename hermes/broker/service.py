@@ -5,18 +5,18 @@ import os
 import resource
 import time
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from twisted.application.service import Service
-from twisted.internet.defer import inlineCallbacks
+from twisted.internet.defer import Deferred, inlineCallbacks, succeed
 from twisted.logger import globalLogPublisher
 from twisted.python.failure import Failure
 
 from hermes._version import __version__
-from hermes.broker.checks import check_ready_file, check_startable, retention_policy
+from hermes.broker.checks import check_ready_file, check_startable
 from hermes.broker.serving import ServingBroker
+from hermes.broker.shared import no_file
 from hermes.config import BrokerConfig, settings_in_force
 from hermes.config.origins import DEFAULT
 from hermes.listening import Address, Listener
@@ -46,6 +46,7 @@ class BrokerService(Service):
         mount: completes what the HTTP port serves, if there is one: adds to its root, or sets the
             root's fallback. Called at each start, when all other ports are open.
         log_levels: which lines are logged; as the settings say unless given.
+        read_config: reads broker.yaml again; blocks.
 
     Attributes:
         config: its settings.
@@ -65,6 +66,7 @@ class BrokerService(Service):
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
         mount: Callable[["WebServer", ServingBroker], None] = lambda web, run: None,
         log_levels: LogLevels | None = None,
+        read_config: Callable[[], BrokerConfig] = no_file,
     ) -> None:
         self.config = config
         self.on_ready = on_ready
@@ -72,7 +74,9 @@ class BrokerService(Service):
         self._reactor = reactor
         self._ready_file = ready_file or config.ready_file
         self._now_ms = now_ms
-        self._recent = RecentLines(log_levels or LogLevels(config.log_level, config.log_levels))
+        self._levels = log_levels or LogLevels(config.log_level, config.log_levels)
+        self._recent = RecentLines(self._levels)
+        self._read = read_config
         self._run: ServingBroker | None = None  # between start and stop
         self._stopping: ServingBroker | None = None
         check_startable(config)
@@ -120,10 +124,11 @@ class BrokerService(Service):
             self._reactor,
             self._now_ms,
             self._listeners,
-            partial(retention_policy, self.config),
             http_listeners=self._http_listeners,
             mount=self._serve_http,
             recent_lines=self._recent,
+            read_config=self._read_config,
+            on_settings=self.settings_changed,
         )
         super().startService()  # type: ignore[no-untyped-call]
         # Not before the reactor runs: from then on signals are handled as well.
@@ -193,6 +198,24 @@ class BrokerService(Service):
             Path(self._ready_file).unlink(missing_ok=True)
         self._log.info("broker {broker_id} has stopped", broker_id=self.config.broker_id)
         globalLogPublisher.removeObserver(self._recent)
+
+    def reload(self, cause: str) -> "Deferred[None]":
+        """Read broker.yaml again, if the broker runs; what comes of it is logged.
+
+        Args:
+            cause: what wants that, for the log.
+        """
+        return succeed(None) if self._run is None else self._run.broker.changes.reload_now(cause)
+
+    def settings_changed(self, config: BrokerConfig) -> None:
+        """Use settings that were changed while the broker runs."""
+        self.config = config
+        self._levels.use(config.log_level, config.log_levels)
+
+    def _read_config(self) -> BrokerConfig:
+        config = self._read()
+        check_startable(config)
+        return config
 
     def hurry(self) -> None:
         """Don't wait for clients any longer, when a stop is under way; flush all the same."""

@@ -12,10 +12,11 @@ are waited for as long as they make progress: a disk that hangs, so that nothing
 times `stop_timeout`, is reported and left behind, and the marker isn't written.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+import os
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from functools import lru_cache, partial
+from functools import partial
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ from twisted.internet.threads import deferToThreadPool
 from twisted.python.threadpool import ThreadPool
 
 from hermes.broker.broker import Broker
+from hermes.broker.checks import retention_policy
 from hermes.broker.connection import BrokerFactory
 from hermes.broker.connections import Connections
 from hermes.broker.coordinating import Coordination
@@ -32,15 +34,16 @@ from hermes.broker.maintenance import Maintenance
 from hermes.broker.pages import PageCache
 from hermes.broker.patience import Patience
 from hermes.broker.periodic import PeriodicTask
-from hermes.broker.shared import Shared
+from hermes.broker.settings import Settings, parsed_entries
+from hermes.broker.shared import Shared, no_file
 from hermes.broker.topics import TopicRegistry
 from hermes.config import BrokerConfig
+from hermes.errors import ConfigError
 from hermes.interfaces import IRetentionPolicy
-from hermes.limited_log import LimitedLog
 from hermes.listening import Address, Listener
 from hermes.logs import ModuleLogger, RecentLines
-from hermes.quoting import printable
-from hermes.storage import DataDirectory, FileLayer, Log, LogSettings, OpenReport
+from hermes.storage import DataDirectory, FileLayer, Log, LogSettings, OpenReport, TopicEntries
+from hermes.storage.topic_entries import ENTRIES_NAME
 
 if TYPE_CHECKING:
     from hermes.web import WebServer
@@ -84,11 +87,12 @@ class ServingBroker:
         reactor: serves the sockets and the timers.
         now_ms: the wall clock, in ms since 1970.
         listeners: the ports to open.
-        retention_policy: makes the policy of a topic.
         files: the file layer; the operating system's unless given.
         http_listeners: the HTTP ports to open.
         mount: says what they serve, before they open.
         recent_lines: the last lines of the log, for those who ask for them.
+        read_config: reads broker.yaml again, and checks it as a start would; blocks.
+        on_settings: called with the settings whenever some were changed.
 
     Raises:
         HermesError: the data directory, a port or the registration can't be acquired; all of it
@@ -98,7 +102,7 @@ class ServingBroker:
         addresses: what the ports are bound to, as (host, port) or a UNIX socket's path.
         broker: what decides.
         coordination: its part in coordination.
-        config: its settings.
+        settings: those that are in force.
         reactor, now_ms: as given.
         directory: its data directory.
         opened: what opening it has found, and `opening_seconds`: how long that took.
@@ -119,22 +123,23 @@ class ServingBroker:
         reactor: Any,
         now_ms: Callable[[], int],
         listeners: Sequence[Listener],
-        retention_policy: Callable[[str], IRetentionPolicy],
         files: FileLayer | None = None,
         *,
         http_listeners: Sequence[Listener] = (),
         mount: Callable[["WebServer", "ServingBroker"], None] = lambda web, run: None,
         recent_lines: RecentLines | None = None,
+        read_config: Callable[[], BrokerConfig] = no_file,
+        on_settings: Callable[[BrokerConfig], None] = lambda config: None,
     ) -> None:
         self.addresses: list[Address] = []
         self.stopping = False
-        self.config = self._config = config
+        self.settings = Settings(config)
         self.reactor = self._reactor = reactor
         self.now_ms = now_ms
-        self._lines = LimitedLog(self._log, reactor.seconds)
         self.pools: list[ThreadPool] = []
-        seconds = config.stop_timeout_ms / 1000
-        self._patience = Patience(reactor, seconds, _DISK_PATIENCE * seconds)
+        self._patience = Patience(reactor)
+        self._policies: dict[str, IRetentionPolicy] = {}
+        self._on_settings = on_settings
         with ExitStack() as undo:
             undo.callback(self._stop_pools)
             in_thread = self.in_thread = self._threads("io", config.io_threads)
@@ -144,6 +149,7 @@ class ServingBroker:
                 self._log_settings,
                 files,
                 max_open_segments=config.max_open_segments,
+                take_entries=self._take_entries,
             )
             began = reactor.seconds()
             with ThreadPoolExecutor(config.io_threads) as workers:
@@ -156,15 +162,15 @@ class ServingBroker:
             self.flusher = FlushScheduler(reactor, flush_in_thread, self._flush_policy)
             topics = TopicRegistry(
                 self.directory,
-                config,
-                self._topic_created,
+                self.settings,
+                self.coordination.topic_created,
                 self.coordination.topic_deleted,
             )
             self._report_more_partitions(topics)
-            self._create_declared(topics)
+            topics.report_declared(map(topics.create_declared, topics.missing()))
             self.broker = Broker(
                 Shared(
-                    config,
+                    self.settings,
                     self.directory,
                     topics,
                     self.flusher,
@@ -172,14 +178,17 @@ class ServingBroker:
                     now_ms,
                     in_thread,
                     recent_lines=recent_lines,
+                    read_config=read_config,
                 )
             )
             self.broker.coordination_address = self.coordination.address_for_clients
-            self.connections = Connections(self.broker, config, reactor, PageCache(in_thread))
+            self.connections = Connections(
+                self.broker, self.settings, reactor, PageCache(in_thread)
+            )
             factory = BrokerFactory(self.connections)
             self.maintenance = Maintenance(
                 self.directory,
-                lru_cache(maxsize=None)(retention_policy),
+                self._retention_policy,
                 now_ms,
                 reactor.seconds,
                 in_thread,
@@ -195,7 +204,51 @@ class ServingBroker:
             self.web = self._serve_http(http_listeners, mount, undo) if http_listeners else None
             self.coordination.register(self.addresses, topics)
             undo.pop_all()
-        self._tasks = list(self._periodic_tasks())
+        self._tasks: dict[Callable[[], Any], tuple[float, PeriodicTask]] = {}
+        self._start_tasks()
+        self.settings.on_change(self._settings_changed)
+        self.settings.on_topic_change(self._topic_changed)
+
+    @property
+    def config(self) -> BrokerConfig:
+        """The settings that are in force."""
+        return self.settings.config
+
+    # -- changes while it runs ------------------------------------------------------------------
+
+    def _take_entries(self, entries: TopicEntries) -> None:
+        try:
+            altered = parsed_entries(entries)
+        except ConfigError as error:
+            path = os.path.join(self.directory.path, ENTRIES_NAME)
+            raise ConfigError(error.key, error.message, source=path) from None
+        self.settings.entries = entries
+        self.settings.use(self.config.with_altered(altered))
+
+    def _settings_changed(self) -> None:
+        config = self.config
+        for pool, count in zip(self.pools, (config.io_threads, config.flush_threads), strict=False):
+            pool.adjustPoolsize(0, count)
+        self.directory.limit_open_segments(config.max_open_segments)
+        if self.web is not None:
+            self.web.hosts.use(config.http_hosts)
+        self._policies.clear()
+        self._start_tasks()
+        self._on_settings(config)
+
+    def _topic_changed(self, topic: str) -> None:
+        self._policies.pop(topic, None)
+        topics = self.broker.topics
+        topics.settings_changed(topic)
+        for log in topics.partitions(topic):
+            log.settings = self._log_settings(topic)
+            self.flusher.policy_changed(log)
+
+    def _retention_policy(self, topic: str) -> IRetentionPolicy:
+        policy = self._policies.get(topic)
+        if policy is None:
+            policy = self._policies[topic] = retention_policy(self.config, topic)
+        return policy
 
     # -- stop -----------------------------------------------------------------------------------
 
@@ -207,9 +260,10 @@ class ServingBroker:
             A Deferred that fires when everything is on disk and released, or can't be waited for.
         """
         self.stopping = True
-        for task in self._tasks:
+        for _, task in self._tasks.values():
             task.stop()
-        self._patience.begin()
+        seconds = self.config.stop_timeout_ms / 1000
+        self._patience.begin(seconds, _DISK_PATIENCE * seconds)
         unregistered = self.coordination.unregister()
         is_registered = not (yield self._patience.for_clients(unregistered))
         if is_registered:
@@ -296,14 +350,15 @@ class ServingBroker:
         """Open the HTTP ports."""
         from hermes.web import WebServer  # most brokers would only start later for it
 
-        web = WebServer(self._reactor, self._config.http_hosts)
+        web = WebServer(self._reactor, self.config.http_hosts)
         undo.callback(web.stop)
         web.open(listeners)
         mount(web, self)
         return web
 
-    def _periodic_tasks(self) -> Iterator[PeriodicTask]:
-        config = self._config
+    def _start_tasks(self) -> None:
+        """Start the periodic tasks; those that run go on, unless their interval has changed."""
+        config = self.config
         retention = config.retention_check_interval_ms / 1000
         first = min(retention, FIRST_RETENTION_SECONDS)
         for function, interval, delay in (
@@ -315,51 +370,33 @@ class ServingBroker:
             (self.maintenance.apply_retention, retention, first),
             (self._log_metrics, config.metrics_interval_ms / 1000, None),
         ):
+            running_interval, task = self._tasks.get(function, (0, None))
+            if interval == running_interval:
+                continue
+            if task is not None:
+                task.stop()
+                del self._tasks[function]
             if interval > 0:
-                yield PeriodicTask(
-                    self._reactor, function, interval, interval if delay is None else delay
-                )
-
-    def _create_declared(self, topics: TopicRegistry) -> None:
-        created, failed = topics.create_declared()
-        if created:
-            self._log.info(
-                "created {count} of the topics that broker.yaml declares: {names}",
-                count=len(created),
-                names=printable(", ".join(created), _NAMES_LENGTH),
-            )
-        for topic, error in failed.items():
-            self._log.error(
-                "can't create {topic}, which broker.yaml declares: {error}",
-                topic=topic,
-                error=error,
-            )
-
-    def _topic_created(self, topic: str, partitions: int) -> None:
-        self._lines.info(
-            "created",
-            "created topic {topic} ({count} partitions)",
-            topic=topic,
-            count=partitions,
-        )
-        self.coordination.topic_created(topic, partitions)
+                first_seconds = interval if delay is None else delay
+                task = PeriodicTask(self._reactor, function, interval, first_seconds)
+                self._tasks[function] = interval, task
 
     def _log_metrics(self) -> None:
         self._log.info("metrics: {metrics}", metrics=self.broker.metrics.snapshot())
 
     def _log_settings(self, topic: str) -> LogSettings:
-        settings = self._config.topic(topic)
+        settings = self.config.topic(topic)
         return LogSettings(
             segment_bytes=settings.segment_bytes,
             segment_age_ms=settings.segment_age_ms,
             # A log may hold larger messages, from before this limit was lowered.
-            max_message_bytes=max(self._config.max_message_bytes, _BELIEVED_MESSAGE_BYTES),
+            max_message_bytes=max(self.config.max_message_bytes, _BELIEVED_MESSAGE_BYTES),
         )
 
     def _flush_policy(self, topic: str) -> FlushPolicy:
-        settings = self._config.topic(topic)
+        settings = self.config.topic(topic)
         # 0.7 looked for due logs at intervals, so a message waited for the later of the two.
-        interval_ms = max(settings.flush_interval_ms, self._config.flush_check_interval_ms)
+        interval_ms = max(settings.flush_interval_ms, self.config.flush_check_interval_ms)
         return FlushPolicy(settings.flush_messages, interval_ms)
 
     def _report_more_partitions(self, topics: TopicRegistry) -> None:

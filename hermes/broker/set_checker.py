@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 from twisted.internet.defer import Deferred, DeferredSemaphore
 
-from hermes.config import BrokerConfig
+from hermes.broker.settings import Settings
 from hermes.errors import ExpandedTooLargeError, MessageTooLargeError, ProtocolError
 from hermes.protocol import (
     LONG_ENTRIES,
@@ -41,9 +41,8 @@ CheckResult: TypeAlias = SetCheck | ProtocolError
 class SetChecker:
     """Checks message sets as 0.7 does."""
 
-    def __init__(self, config: BrokerConfig, in_thread: Callable[..., "Deferred[Any]"]) -> None:
-        self._max_message_bytes = config.max_message_bytes
-        self._max_expanded_bytes = config.max_expanded_bytes
+    def __init__(self, settings: Settings, in_thread: Callable[..., "Deferred[Any]"]) -> None:
+        self._settings = settings
         self._in_thread = in_thread
         self._checking = DeferredSemaphore(CONCURRENT_CHECKS)
         self._expanding_far = Lock()
@@ -72,7 +71,7 @@ class SetChecker:
         unusual = [n for n, check in enumerate(plain) if check is None]
         if sum(len(produces[n].message_set) for n in unusual) > INLINE_UNUSUAL_BYTES:
             return None
-        limit = min(INLINE_EXPANDED_BYTES, self._max_expanded_bytes)
+        limit = min(INLINE_EXPANDED_BYTES, self._settings.config.max_expanded_bytes)
         checks: list[CheckResult] = []
         for produce, check in zip(produces, plain, strict=True):
             checks.append(check or self._check(produce, limit))
@@ -83,7 +82,9 @@ class SetChecker:
     def _check_plain(self, produce: ProduceRequest) -> CheckResult | None:
         """Check a set of nothing but plain, whole messages; None when it is another."""
         try:
-            return check_plain_set(produce.message_set, max_message_bytes=self._max_message_bytes)
+            return check_plain_set(
+                produce.message_set, max_message_bytes=self._settings.config.max_message_bytes
+            )
         except MessageTooLargeError as error:
             return error.with_traceback(None)  # its frames hold the set
 
@@ -93,11 +94,14 @@ class SetChecker:
 
     def _check_in_thread(self, produce: ProduceRequest) -> CheckResult:
         """Check a set; at any time only one that takes much memory."""
-        limit = min(CONCURRENT_EXPANDED_BYTES, self._max_expanded_bytes)
+        limit = min(CONCURRENT_EXPANDED_BYTES, self._settings.config.max_expanded_bytes)
         check = self._check(produce, limit)
-        if isinstance(check, ExpandedTooLargeError) and limit < self._max_expanded_bytes:
+        if (
+            isinstance(check, ExpandedTooLargeError)
+            and limit < self._settings.config.max_expanded_bytes
+        ):
             with self._expanding_far:
-                check = self._check(produce, self._max_expanded_bytes)
+                check = self._check(produce, self._settings.config.max_expanded_bytes)
         return check
 
     def _check(self, produce: ProduceRequest, max_expanded_bytes: int) -> CheckResult:
@@ -105,7 +109,7 @@ class SetChecker:
         try:
             return check_message_set(
                 produce.message_set,
-                max_message_bytes=self._max_message_bytes,
+                max_message_bytes=self._settings.config.max_message_bytes,
                 max_expanded_bytes=max_expanded_bytes,
             )
         except ProtocolError as error:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
@@ -11,8 +11,10 @@ from hermes.broker.fairness import FairScheduler
 from hermes.broker.flushing import FlushScheduler
 from hermes.broker.large_responses import LargeResponses
 from hermes.broker.metrics import Metrics
+from hermes.broker.settings import Settings
 from hermes.broker.topics import TopicRegistry
 from hermes.config import BrokerConfig
+from hermes.errors import ConfigError
 from hermes.limited_log import LimitedLog
 from hermes.logs import ModuleLogger, RecentLines
 from hermes.storage import DataDirectory
@@ -21,12 +23,17 @@ from hermes.storage import DataDirectory
 _LARGE_RESPONSES_SHARE = 0.5
 
 
+def no_file() -> NoReturn:
+    """Stand in for reading broker.yaml again, where there is none."""
+    raise ConfigError("", "this broker was not started with a broker.yaml to read again")
+
+
 @dataclass(slots=True)
 class Shared:
     """One broker's logs, and what bounds the work on them.
 
     Attributes:
-        config: the broker's settings.
+        settings: those that are in force.
         directory: the opened data directory.
         topics: its topics.
         flusher: schedules the flushes.
@@ -35,12 +42,13 @@ class Shared:
         in_thread: calls a function in a worker thread and returns its Deferred.
         lines: takes the log lines that clients cause.
         recent_lines: the last lines of the log; None where nobody keeps them.
+        read_config: reads broker.yaml again, and checks it as a start would; blocks.
         metrics: what was done so far.
         scheduler: shares the reactor among connections.
         large_responses: those under way.
     """
 
-    config: BrokerConfig
+    settings: Settings
     directory: DataDirectory
     topics: TopicRegistry
     flusher: FlushScheduler
@@ -48,13 +56,24 @@ class Shared:
     now_ms: Callable[[], int]
     in_thread: "Callable[..., Deferred[Any]]"
     recent_lines: RecentLines | None = None
+    read_config: Callable[[], BrokerConfig] = field(default=no_file)
     metrics: Metrics = field(default_factory=Metrics)
     lines: LimitedLog = field(init=False)
     scheduler: FairScheduler = field(init=False)
     large_responses: LargeResponses = field(init=False)
 
     def __post_init__(self) -> None:
-        limit_bytes = int(self.config.request_memory_bytes * _LARGE_RESPONSES_SHARE)
         self.lines = LimitedLog(ModuleLogger(), self.clock.seconds)
         self.scheduler = FairScheduler(self.clock)
-        self.large_responses = LargeResponses(limit_bytes, self.clock)
+        self.large_responses = LargeResponses(0, self.clock)
+        self._settings_changed()
+        self.settings.on_change(self._settings_changed)
+
+    @property
+    def config(self) -> BrokerConfig:
+        """The settings that are in force."""
+        return self.settings.config
+
+    def _settings_changed(self) -> None:
+        share = self.config.request_memory_bytes * _LARGE_RESPONSES_SHARE
+        self.large_responses.limit_bytes = int(share)

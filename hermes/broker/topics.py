@@ -14,18 +14,25 @@ from collections.abc import Callable, Iterable
 
 from twisted.internet.defer import Deferred
 
+from hermes.broker.settings import Settings
 from hermes.config import BrokerConfig
 from hermes.errors import (
     BrokerStoppingError,
+    ConfigError,
     HermesError,
     TooManyTopicsError,
     TopicBeingDeletedError,
+    TopicExistsError,
     UnknownTopicError,
     WrongPartitionError,
 )
+from hermes.logs import ModuleLogger
 from hermes.protocol import check_new_topic_name, check_topic_name
-from hermes.quoting import quoted
+from hermes.quoting import printable, quoted
 from hermes.storage import DataDirectory, Log
+
+#: How much of the names of created topics a line shows, in characters.
+_NAMES_LENGTH = 200
 
 
 class TopicRegistry:
@@ -33,24 +40,26 @@ class TopicRegistry:
 
     Args:
         directory: the opened data directory.
-        config: the broker's settings.
-        on_created: called with the name and the number of partitions of each topic that a
-            produce creates, so that they can be announced.
+        settings: the broker's.
+        on_created: called with the name and the number of partitions of each topic that is
+            created, or gets more, so that they can be announced.
         on_deleted: called with the name of each topic that no longer exists.
 
     Attributes:
         stopping: set when the broker stops: nothing is created from then on.
     """
 
+    _log = ModuleLogger()
+
     def __init__(
         self,
         directory: DataDirectory,
-        config: BrokerConfig,
+        settings: Settings,
         on_created: Callable[[str, int], None] = lambda topic, partitions: None,
         on_deleted: Callable[[str], None] = lambda topic: None,
     ) -> None:
         self._directory = directory
-        self._config = config
+        self._settings = settings
         self._on_created = on_created
         self._on_deleted = on_deleted
         self._counts: dict[str, int] = {}
@@ -60,24 +69,37 @@ class TopicRegistry:
         for topic, partition in directory.logs:
             self._note(topic, partition)
 
-    def create_declared(self) -> tuple[list[str], dict[str, HermesError]]:
-        """Create the declared topics that don't exist; `on_created` isn't called.
+    @property
+    def _config(self) -> BrokerConfig:
+        return self._settings.config
 
-        Returns:
-            The names of those created, and why others could not be; their first produce tries
-            again.
-        """
-        created: list[str] = []
-        failed: dict[str, HermesError] = {}
-        for topic in self._config.topics:
-            if topic in self._counts:
-                continue
-            try:
-                self._make(topic, 0)
-                created.append(topic)
-            except HermesError as error:
-                failed[topic] = error
-        return created, failed
+    def missing(self) -> list[str]:
+        """The declared topics that don't exist: of broker.yaml, or created and lost in a crash."""
+        config = self._config
+        return [each for each in {**config.topics, **config.altered} if each not in self._counts]
+
+    def create_declared(self, topic: str) -> str:
+        """Create one of `missing`; its name, or "" if that fails: its first produce tries again."""
+        try:
+            self.create(topic)
+        except HermesError as error:
+            self._log.error(
+                "can't create {topic}, which broker.yaml declares: {error}",
+                topic=topic,
+                error=error,
+            )
+            return ""
+        return topic
+
+    def report_declared(self, created: Iterable[str]) -> None:
+        """Log what `create_declared` returned."""
+        names = [topic for topic in created if topic]
+        if names:
+            self._log.info(
+                "created {count} of the topics that broker.yaml declares: {names}",
+                count=len(names),
+                names=printable(", ".join(names), _NAMES_LENGTH),
+            )
 
     def __len__(self) -> int:
         """How many there are."""
@@ -151,6 +173,56 @@ class TopicRegistry:
             return log
         return self._create(topic, partition)
 
+    def check_new(self, topic: str, partitions: int) -> None:
+        """Refuse a topic that can't be created with this many partitions.
+
+        Raises:
+            TopicExistsError: it exists.
+            BrokerStoppingError, TopicBeingDeletedError, InvalidTopicError, TooManyTopicsError: as
+                for `for_produce`.
+        """
+        self._check_free(topic)
+        if topic in self._counts:
+            raise TopicExistsError(f"topic {quoted(topic)} exists already")
+        self._check_room(topic, new=True)
+        self._check_name(topic, partitions)
+
+    def check_existing(self, topic: str, partitions: int, *, is_wanted: bool) -> None:
+        """Refuse a topic that can't be changed to have this many partitions.
+
+        Args:
+            topic: its name.
+            partitions: how many its settings would say.
+            is_wanted: whether somebody wants exactly that; else those that are more just stay.
+
+        Raises:
+            UnknownTopicError: it doesn't exist.
+            ConfigError: it has more partitions.
+            BrokerStoppingError, TopicBeingDeletedError, InvalidTopicError: as for `for_produce`.
+        """
+        self._check_free(topic)
+        if topic not in self._counts:
+            raise UnknownTopicError(f"there is no topic {quoted(topic)}")
+        count = self._counts[topic]
+        if is_wanted and partitions < count:
+            raise ConfigError(
+                "partitions", f"topic {quoted(topic)} has {count}, and never loses one"
+            )
+        self._check_name(topic, partitions)
+
+    def create(self, topic: str) -> None:
+        """Create a topic, with a directory for its first partition; `check_new` comes first."""
+        if topic not in self._counts:  # a produce may have been quicker
+            self._create(topic, 0)
+
+    def settings_changed(self, topic: str) -> None:
+        """Have as many partitions of a topic as its settings say, if those are more."""
+        if topic in self._counts:
+            count = self._config.topic(topic).partitions
+            if count > self._counts[topic]:
+                self._counts[topic] = count
+                self._on_created(topic, count)
+
     def begin_delete(self, topic: str) -> list[Log]:
         """Hide a topic before its files are deleted; see `end_delete`.
 
@@ -212,24 +284,31 @@ class TopicRegistry:
         return log
 
     def _make(self, topic: str, partition: int) -> Log:
-        if self.stopping:
-            raise BrokerStoppingError("the broker is stopping")
-        if topic in self._deleting:
-            raise TopicBeingDeletedError(f"topic {quoted(topic)} is being deleted; try again")
+        self._check_free(topic)
         check_topic_name(topic, self._config.max_topic_name_length)
         self._check_partition(topic, partition)
         new = topic not in self._counts
-        if new and not self._config.auto_create_topics and topic not in self._config.topics:
+        config = self._config
+        is_declared = topic in config.topics or topic in config.altered
+        if new and not (is_declared or config.auto_create_topics):
             raise UnknownTopicError(
                 f"topic {quoted(topic)} does not exist and auto_create_topics is off; "
                 "list it under `topics` in broker.yaml"
             )
         self._check_room(topic, new)
-        count = self.partition_count(topic)
-        check_new_topic_name(topic, self._config.max_topic_name_length, len(f"-{count - 1}"))
+        self._check_name(topic, self.partition_count(topic))
         log = self._directory.create(topic, partition)
         self._note(topic, partition)
         return log
+
+    def _check_free(self, topic: str) -> None:
+        if self.stopping:
+            raise BrokerStoppingError("the broker is stopping")
+        if topic in self._deleting:
+            raise TopicBeingDeletedError(f"topic {quoted(topic)} is being deleted; try again")
+
+    def _check_name(self, topic: str, partitions: int) -> None:
+        check_new_topic_name(topic, self._config.max_topic_name_length, len(f"-{partitions - 1}"))
 
     def _check_room(self, topic: str, new: bool) -> None:
         limit = self._config.max_topics

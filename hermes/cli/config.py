@@ -1,22 +1,24 @@
-"""`hermes config`: check a broker.yaml before a broker does, or make one from Kafka 0.7's."""
+"""`hermes config`: check a broker.yaml, let a broker read it again, make one from Kafka 0.7's."""
 
+import os
+import signal
 import sys
 from pathlib import Path
 from typing import Any
 
 import click
 
-from hermes.cli.options import JSON_OPTION
-from hermes.cli.terminal import note, write_json
+from hermes.cli.options import JSON_OPTION, TIMEOUT_OPTION, BrokerAddress, broker_option
+from hermes.cli.terminal import note, write_json, write_line
 from hermes.config import BrokerConfig, load_broker_config
 from hermes.config.broker import BROKER_SETTINGS
 from hermes.config.properties import import_properties
-from hermes.errors import ConfigError
+from hermes.errors import ClientError, ConfigError
 
 
 @click.group("config")
 def command() -> None:
-    """Check a broker.yaml, or import Kafka 0.7's properties."""
+    """Check a broker.yaml, let a broker read it again, or import Kafka 0.7's properties."""
 
 
 @command.command("check", short_help="Check a broker.yaml.")
@@ -34,6 +36,52 @@ def check(path: Path, as_json: bool) -> None:
         write_json(_settings_of(config))
         return
     click.echo(f"{path}: good: broker {config.broker_id} listens on {', '.join(config.listen)}")
+
+
+@command.command("reload", short_help="Let a running broker read its broker.yaml again.")
+@broker_option(required=False)
+@click.option("--pid", type=click.IntRange(1), metavar="N", help="The broker's process, here.")
+@JSON_OPTION
+@TIMEOUT_OPTION
+def reload(
+    broker: BrokerAddress | None, pid: int | None, as_json: bool, timeout_seconds: float
+) -> None:
+    """Let a running broker read its broker.yaml again, and show what has changed.
+
+    With --pid the process is sent SIGHUP, and the broker's log has the outcome. Examples: hermes
+    config reload -b localhost; hermes config reload --pid 4711
+    """
+    if pid is not None:
+        _send_sighup(pid)
+        return
+    if broker is None:
+        raise click.UsageError("give the broker's address with -b, or its process with --pid")
+    with broker.consumer(timeout_seconds) as consumer:
+        told = consumer.reload_config()
+    if as_json:
+        changed, left = ([each._asdict() for each in some] for some in (told.changed, told.left))
+        write_json({"changed": changed, "left": left, "untold": told.untold})
+        return
+    for each in told.changed:
+        write_line(f"changed {each.name}: {each.before} -> {each.after}")
+    for each in told.left:
+        write_line(f"left {each.name}: {each.before}, not {each.after}: {each.left_because}")
+    if told.untold:
+        write_line(f"and {told.untold} more, which the broker's log may name")
+    elif not (told.changed or told.left):
+        write_line("nothing has changed")
+
+
+def _send_sighup(pid: int) -> None:
+    """Send the signal to a broker, and to nothing else: most programs end when they get it."""
+    try:
+        command_line = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+    except FileNotFoundError:
+        raise ClientError(f"there is no process {pid}") from None
+    if "hermes" not in command_line:
+        raise ClientError(f"process {pid} is no broker of Hermes, but {command_line.strip()!r}")
+    os.kill(pid, signal.SIGHUP)
+    click.echo(f"told process {pid}; its log has the outcome")
 
 
 @command.command("import", short_help="Turn Kafka 0.7's properties into a broker.yaml.")

@@ -7,7 +7,7 @@ import click
 from hermes.cli.exits import fail_for
 from hermes.cli.options import JSON_OPTION, TOPIC, YES_OPTION
 from hermes.cli.places import RESET_POSITION, Place
-from hermes.cli.terminal import confirm, write_deleted, write_json, write_line, write_rows
+from hermes.cli.terminal import confirm, write_done, write_json, write_line, write_rows
 from hermes.cli.zookeeper import GROUP_ARGUMENT, Cluster, cluster_options, inactive_group
 from hermes.client.resets import reset_offset
 from hermes.coordination.group_state import (
@@ -191,4 +191,4 @@ def delete(cluster: Cluster, as_json: bool, yes: bool, group: str) -> None:
     count = len(inactive_group(cluster.session, group).offsets)
     confirm(f"Delete group {group!r} and its offsets of {count} partitions for good?", yes=yes)
     delete_group(cluster.session, group)
-    write_deleted(group, as_json)
+    write_done("deleted", group, as_json)

@@ -86,12 +86,12 @@ def write_rows(names: Sequence[str], rows: Sequence[Mapping[str, object]], as_js
         write_json(row)
 
 
-def write_deleted(name: str, as_json: bool) -> None:
-    """Write that something was deleted."""
+def write_done(what: str, name: str, as_json: bool) -> None:
+    """Write what was done (`deleted`, `created`) to what."""
     if as_json:
-        write_json({"deleted": name})
+        write_json({what: name})
     else:
-        write_line(f"deleted {name}")
+        write_line(f"{what} {name}")
 
 
 def write_table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> None:

@@ -1,9 +1,9 @@
-"""`hermes topics`: which topics a broker has, what they hold, and how to delete them."""
+"""`hermes topics`: which topics a broker has and what they hold; create, alter and delete them."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -14,16 +14,117 @@ from hermes.cli.options import (
     TOPICS_ARGUMENT,
     YES_OPTION,
     BrokerAddress,
+    option_type,
 )
-from hermes.cli.terminal import confirm, format_bytes, write_deleted, write_json, write_table
+from hermes.cli.terminal import (
+    confirm,
+    format_bytes,
+    write_done,
+    write_json,
+    write_rows,
+    write_table,
+)
 from hermes.client import SimpleConsumer
+from hermes.config.kinds import MAX_PARTITIONS
 from hermes.errors import ClientError
 from hermes.protocol import ErrorCode, MetadataRequest, TopicMetadata, error_for
 
+_RESET_ALL: Final = "all"
 
-@click.group("topics", short_help="List, describe and delete topics.")
+
+def _parse_setting(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not (name and equals):
+        raise ValueError(
+            f"{text!r} is not a setting: expected NAME=VALUE such as retention_time=30d"
+        )
+    return name, value
+
+
+_SET_OPTION: Final = click.option(
+    "--set",
+    "settings",
+    type=option_type(_parse_setting, "setting"),
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A setting as in broker.yaml, such as retention_time=30d; may be given several times.",
+)
+_PARTITIONS_OPTION: Final = click.option(
+    "--partitions",
+    type=click.IntRange(1, MAX_PARTITIONS),
+    metavar="N",
+    help="How many partitions; the broker's num_partitions unless given. They never become fewer.",
+)
+
+
+@click.group("topics", short_help="List, describe, create, alter and delete topics.")
 def command() -> None:
-    """List, describe and delete the topics of a broker (Hermes only; Kafka 0.7 can't be asked)."""
+    """List, describe, create, alter and delete topics (Hermes only; Kafka 0.7 can't be asked)."""
+
+
+@command.command("create", short_help="Create topics with settings of their own.")
+@BROKER_OPTION
+@JSON_OPTION
+@TIMEOUT_OPTION
+@_PARTITIONS_OPTION
+@_SET_OPTION
+@TOPICS_ARGUMENT
+def create(
+    broker: BrokerAddress,
+    as_json: bool,
+    timeout_seconds: float,
+    partitions: int | None,
+    settings: tuple[tuple[str, str], ...],
+    topics: tuple[str, ...],
+) -> None:
+    """Create TOPICs. Their settings win over broker.yaml, and are kept in the data directory.
+
+    Example: hermes topics create -b localhost --partitions 8 --set retention_time=30d clicks
+    """
+    with _connected(broker, timeout_seconds, "create a topic") as consumer:
+        for topic in dict.fromkeys(topics):
+            consumer.create_topic(topic, _given(partitions, settings))
+            write_done("created", topic, as_json)
+
+
+@command.command("alter", short_help="Change settings of topics.")
+@BROKER_OPTION
+@JSON_OPTION
+@TIMEOUT_OPTION
+@_PARTITIONS_OPTION
+@_SET_OPTION
+@click.option(
+    "--reset",
+    multiple=True,
+    metavar="NAME",
+    help="A setting that is to follow broker.yaml again, or `all`; may be given several times.",
+)
+@TOPICS_ARGUMENT
+def alter(
+    broker: BrokerAddress,
+    as_json: bool,
+    timeout_seconds: float,
+    partitions: int | None,
+    settings: tuple[tuple[str, str], ...],
+    reset: tuple[str, ...],
+    topics: tuple[str, ...],
+) -> None:
+    """Set or reset settings of TOPICs, while the broker runs.
+
+    What is set wins over broker.yaml until it is reset. Example: hermes topics alter -b localhost
+    --set retention_time=7d --reset flush_messages clicks
+    """
+    given = _given(partitions, settings)
+    if not given and not reset:
+        raise click.UsageError("nothing to alter: give --partitions, --set or --reset")
+    with _connected(broker, timeout_seconds, "alter a topic") as consumer:
+        for topic in dict.fromkeys(topics):
+            consumer.alter_topic(topic, given, None if _RESET_ALL in reset else reset)
+            write_done("altered", topic, as_json)
+
+
+def _given(partitions: int | None, settings: tuple[tuple[str, str], ...]) -> dict[str, object]:
+    return {**dict(settings), **({} if partitions is None else {"partitions": partitions})}
 
 
 @command.command("list")
@@ -43,18 +144,26 @@ def list_(broker: BrokerAddress, as_json: bool, timeout_seconds: float) -> None:
         write_json({"topic": topic, "partitions": count, "size_bytes": size})
 
 
-@command.command("describe", short_help="Show the partitions of topics.")
+@command.command("describe", short_help="Show the partitions or settings of topics.")
 @BROKER_OPTION
 @JSON_OPTION
 @TIMEOUT_OPTION
+@click.option("--settings", is_flag=True, help="Show settings, and where each comes from.")
 @TOPICS_ARGUMENT
 def describe(
-    broker: BrokerAddress, as_json: bool, timeout_seconds: float, topics: tuple[str, ...]
+    broker: BrokerAddress,
+    as_json: bool,
+    timeout_seconds: float,
+    settings: bool,
+    topics: tuple[str, ...],
 ) -> None:
     """Show the partitions of TOPICs: where they begin, up to where they can be read, their size.
 
     Partitions that were never written to have no offsets.
     """
+    if settings:
+        _describe_settings(broker, as_json, timeout_seconds, topics)
+        return
     with _connected(broker, timeout_seconds, "describe a topic") as consumer:
         described = consumer.metadata(list(dict.fromkeys(topics))).topics
     for each in described:
@@ -90,7 +199,24 @@ def delete(
             confirm(f"Delete topic {name!r} on {broker}, {size}, for good?", yes=yes)
         for name in dict.fromkeys(topics):
             consumer.delete_topic(name)
-            write_deleted(name, as_json)
+            write_done("deleted", name, as_json)
+
+
+def _describe_settings(
+    broker: BrokerAddress, as_json: bool, timeout_seconds: float, topics: tuple[str, ...]
+) -> None:
+    with _connected(broker, timeout_seconds, "describe settings") as consumer:
+        rows = [
+            {
+                "topic": topic,
+                "setting": each.name,
+                "value": each.value,
+                "origin": each.origin,
+            }
+            for topic in dict.fromkeys(topics)
+            for each in consumer.describe_settings(topic)
+        ]
+    write_rows(("topic", "setting", "value", "origin"), rows, as_json)
 
 
 @contextmanager

@@ -1,10 +1,11 @@
-"""What operators ask of a broker: which settings are in force, what its partitions hold.
+"""What operators ask of a broker: create, alter, reload; what is in force, what it holds and logs.
 
 The conversations are shared with the asynchronous clients; `Administration` holds them blocking.
 """
 
+from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 from hermes.client.arguments import check_number, check_topic
 from hermes.client.channel import Channel
@@ -12,20 +13,83 @@ from hermes.client.conversations import Conversation, Exchange
 from hermes.config.kinds import MAX_PARTITIONS
 from hermes.errors import ConfigError, RemoteProtocolError
 from hermes.protocol import (
+    AlterTopicRequest,
+    Buffer,
+    ConfigChange,
+    CreateTopicRequest,
     DescribePartitionsRequest,
     DescribeSettingsRequest,
     LogLines,
     PartitionDescription,
     PartitionDescriptions,
     RecentLogLinesRequest,
+    ReloadConfigRequest,
     SettingDescription,
     decode_log_lines_response,
     decode_partitions_response,
+    decode_refusable_response,
+    decode_reload_response,
     decode_settings_response,
 )
 
+
+class ReloadedConfig(NamedTuple):
+    """What reading broker.yaml again has led to.
+
+    Attributes:
+        changed: what is in force now.
+        left: what could not change, each with the reason.
+        untold: how many changes there are beyond these, which the broker has left out.
+    """
+
+    changed: list[ConfigChange]
+    left: list[ConfigChange]
+    untold: int
+
+
 #: The most lines that a request can ask for; a broker keeps a thousand.
 MAX_LOG_LINES: Final = 32_767
+
+
+def create_topic(topic: str, settings: Mapping[str, object]) -> Conversation[None]:
+    """See `Administration.create_topic`. Not repeated: the second time it exists."""
+    check_topic(topic)
+    request = CreateTopicRequest(topic, _texts(settings))
+    decode = partial(_decode_nothing, detail="")
+    yield Exchange(request.encode(), decode, repeatable=False, changes=True)
+
+
+def alter_topic(
+    topic: str, settings: Mapping[str, object], reset: Iterable[str] | None
+) -> Conversation[None]:
+    """See `Administration.alter_topic`. Not repeated: others may have altered it meanwhile."""
+    check_topic(topic)
+    names = None if reset is None else tuple(reset)
+    request = AlterTopicRequest(topic, _texts(settings), names)
+    decode = partial(_decode_nothing, detail="")
+    yield Exchange(request.encode(), decode, repeatable=False, changes=True)
+
+
+def _texts(settings: Mapping[str, object]) -> tuple[tuple[str, str], ...]:
+    for name, value in settings.items():
+        if not isinstance(value, str | int) or isinstance(value, bool):
+            raise ConfigError(name, f"expected a text or a number, got {value!r}")
+    return tuple((name, str(value)) for name, value in settings.items())
+
+
+def _decode_nothing(body: Buffer, *, detail: str) -> None:
+    decode_refusable_response(body, detail=detail)
+
+
+def reload_config() -> Conversation[ReloadedConfig]:
+    """See `Administration.reload_config`."""
+    exchange = Exchange(ReloadConfigRequest().encode(), decode_reload_response, changes=True)
+    total, changes = yield exchange
+    return ReloadedConfig(
+        [each for each in changes if not each.left_because],
+        [each for each in changes if each.left_because],
+        total - len(changes),
+    )
 
 
 def describe_settings(topic: str | None) -> Conversation[list[SettingDescription]]:
@@ -79,6 +143,67 @@ class Administration:
     """The part of a `SimpleConsumer` that operators use."""
 
     _channel: Channel
+
+    def create_topic(self, topic: str, settings: Mapping[str, object] | None = None) -> None:
+        """Create a topic, with settings of its own.
+
+        Example:
+            consumer.create_topic("clicks", {"partitions": 8, "retention_time": "30d"})
+
+        Args:
+            topic: the topic's name.
+            settings: values by name, as a topic's entry in broker.yaml would have them. They are
+                kept in the broker's data directory, and win over broker.yaml.
+
+        Raises:
+            TopicExistsError: the topic exists.
+            SettingRefusedError: a setting is unknown or wrong.
+            InvalidTopicBrokerError: the name is not allowed.
+            TooManyTopicsError: the broker has as many topics as it may.
+            StorageUnavailableError: the broker's disk refused; nothing was created.
+            UnsupportedRequestVersionError: it is a broker of Kafka 0.7, or an older Hermes.
+        """
+        self._channel.require(CreateTopicRequest.TYPE, "creating a topic")
+        self._channel.run(create_topic(topic, settings or {}))
+
+    def alter_topic(
+        self,
+        topic: str,
+        settings: Mapping[str, object] | None = None,
+        reset: Iterable[str] | None = (),
+    ) -> None:
+        """Change settings of a topic while the broker runs.
+
+        Example:
+            consumer.alter_topic("clicks", {"retention_time": "7d"}, reset=["flush_messages"])
+
+        Args:
+            topic: the topic's name.
+            settings: what to set, as for `create_topic`; partitions only upwards.
+            reset: the settings that are to follow broker.yaml again; None for all that were set
+                (except for partitions, which a topic never loses).
+
+        Raises:
+            UnknownTopicError: the topic doesn't exist.
+            SettingRefusedError: a setting is unknown or wrong; nothing was changed.
+            StorageUnavailableError: the broker's disk refused; nothing was changed.
+            UnsupportedRequestVersionError: it is a broker of Kafka 0.7, or an older Hermes.
+        """
+        self._channel.require(AlterTopicRequest.TYPE, "altering a topic")
+        self._channel.run(alter_topic(topic, settings or {}, reset))
+
+    def reload_config(self) -> ReloadedConfig:
+        """Let the broker read its broker.yaml again, as SIGHUP does.
+
+        Returns:
+            What has changed, and what needs a restart.
+
+        Raises:
+            SettingRefusedError: the file is wrong, or there is none; nothing was changed.
+            UnsupportedRequestVersionError: it is a broker of Kafka 0.7, or an older Hermes.
+        """
+        self._channel.require(ReloadConfigRequest.TYPE, "reading broker.yaml again")
+        return self._channel.run(reload_config())
 
     def describe_settings(self, topic: str | None = None) -> list[SettingDescription]:
         """Find out which settings are in force, and where each comes from.

@@ -5,18 +5,25 @@ Imports neither Twisted nor the broker, so that tools can use it as well.
 """
 
 from hermes.config.broker import BrokerConfig
-from hermes.config.loading import load_broker_config, parse_broker_config
+from hermes.config.loading import (
+    load_broker_config,
+    parse_broker_config,
+    parse_topic_settings,
+)
 from hermes.config.origins import OriginatedSetting, settings_in_force
 from hermes.config.properties import ImportedProperties, import_properties
+from hermes.config.reloading import Change, changes_between, reloaded
 from hermes.config.topic import TopicConfig, TopicSettings
 from hermes.config.units import format_duration, format_size, parse_duration, parse_size
 
 __all__ = [
     "BrokerConfig",
+    "Change",
     "ImportedProperties",
     "OriginatedSetting",
     "TopicConfig",
     "TopicSettings",
+    "changes_between",
     "format_duration",
     "format_size",
     "import_properties",
@@ -24,5 +31,7 @@ __all__ = [
     "parse_broker_config",
     "parse_duration",
     "parse_size",
+    "parse_topic_settings",
+    "reloaded",
     "settings_in_force",
 ]

@@ -81,7 +81,7 @@ class BrokerConfig:
         int | None,
         Setting(
             kinds.optional(kinds.size(1, kinds.INT32_MAX), "the system's"),
-            "Send buffer of a connection (SO_SNDBUF).",
+            "Send buffer of a connection (SO_SNDBUF), from the next one on.",
             _NETWORK,
             replaces=("socket.send.buffer",),
             key="socket_send_buffer",
@@ -92,7 +92,7 @@ class BrokerConfig:
         int | None,
         Setting(
             kinds.optional(kinds.size(1, kinds.INT32_MAX), "the system's"),
-            "Receive buffer of a connection (SO_RCVBUF).",
+            "Receive buffer of a connection (SO_RCVBUF), from the next one on.",
             _NETWORK,
             replaces=("socket.receive.buffer",),
             key="socket_receive_buffer",
@@ -434,6 +434,7 @@ class BrokerConfig:
             "except for `/metrics` and `/health`, since another web site may have sent them (DNS "
             "rebinding).",
             _HTTP,
+            is_live=True,
         ),
     ] = ()
     console_actions: Annotated[
@@ -443,6 +444,7 @@ class BrokerConfig:
             "Whether the web console may change something: the offsets of groups. Otherwise it "
             "only shows.",
             _HTTP,
+            is_live=True,
         ),
     ] = False
     console_password_file: Annotated[
@@ -463,6 +465,7 @@ class BrokerConfig:
             "the last append, the groups' lag. Without them a scrape of ten thousand partitions is "
             "a tenth as long; topics keep theirs.",
             _HTTP,
+            is_live=True,
         ),
     ] = True
     ready_min_free_bytes: Annotated[
@@ -471,6 +474,7 @@ class BrokerConfig:
             kinds.size(0),
             "`/health/ready` says no when the file system of `log_dir` has less room than this.",
             _HTTP,
+            is_live=True,
             key="ready_min_free",
         ),
     ] = 256 << 20
@@ -572,6 +576,10 @@ class BrokerConfig:
                 self._topic_defaults, **{key: each[key] for each in given for key in each}
             )
         return found
+
+    def with_altered(self, altered: "Mapping[str, TopicConfig]") -> "BrokerConfig":
+        """The same settings with others that `hermes topics` has set."""
+        return replace(self, altered=altered)
 
     @cached_property
     def _topic_defaults(self) -> TopicSettings:

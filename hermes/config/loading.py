@@ -18,6 +18,9 @@ from hermes.config.yaml_text import read_yaml
 from hermes.errors import ConfigError
 from hermes.quoting import quoted
 
+#: How long a single value may be.
+_MAX_TEXT_LENGTH = 1000
+
 
 def load_broker_config(path: str | Path) -> BrokerConfig:
     """Read and check a broker.yaml.
@@ -96,6 +99,26 @@ def _parse_topics(value: object) -> dict[str, TopicConfig]:
             )
         topics[name] = TopicConfig(**_parse_settings(settings, TOPIC_SETTINGS, path))
     return topics
+
+
+def parse_topic_settings(texts: Mapping[str, str]) -> TopicConfig:
+    """Check settings of a topic that were given one by one, as texts.
+
+    Args:
+        texts: values by key, each as broker.yaml would have it.
+
+    Raises:
+        ConfigError: a setting is unknown or wrong.
+    """
+    values = {}
+    for key, text in texts.items():
+        if len(text) > _MAX_TEXT_LENGTH:
+            raise ConfigError(key, f"its value has more than {_MAX_TEXT_LENGTH} characters")
+        try:
+            values[key] = read_yaml(text.encode(), "")
+        except ConfigError as error:
+            raise ConfigError(key, error.message) from None
+    return TopicConfig(**_parse_settings(values, TOPIC_SETTINGS, ()))
 
 
 def _parse_settings(

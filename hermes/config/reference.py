@@ -34,6 +34,9 @@ that.
   `tcp:9092`, `tcp:9092:interface=127.0.0.1`, `tcp6:9092:interface=\\:\\:1`,
   `unix:/run/hermes.sock` (for programs of your own, or a proxy: Hermes' clients and the command
   connect by TCP). Port 0 takes any free port; the log and the ready file say which.
+- **While running**: settings marked so change when a running broker reads the file again, on SIGHUP
+  or `hermes config reload`; the others need a restart. All per-topic settings change
+  ([operations.md](operations.md#change-settings-while-it-runs)).
 - **Relative paths** start at the directory of broker.yaml.
 - **YAML** is read strictly: only `true` and `false` are booleans, a duplicate key is an error, and
   a topic may be called `123` or `no` without quotes.
@@ -44,7 +47,8 @@ _TOPICS_INTRODUCTION = """\
 
 Under `topics`, by the topic's name. A setting that is not given there follows the broker's. A topic
 named there is created when the broker starts, so that producers know its partitions before its
-first message; a deleted one is created again at the next start.
+first message; a deleted one is created again at the next start. What `hermes topics create` and
+`alter` have set for a topic wins over its entry here, until `hermes topics alter --reset`.
 
 ```yaml
 broker_id: 0
@@ -87,10 +91,12 @@ def reference() -> str:
 
 
 def _table(settings: Iterable[Setting]) -> str:
-    lines = ["| setting | value | default | meaning |", "|---|---|---|---|"]
+    lines = ["| setting | value | default | while running | meaning |", "|---|---|---|---|---|"]
     for setting in settings:
         default = _shown_default(setting)
-        lines.append(f"| `{setting.key}` | {setting.kind.name} | {default} | {setting.doc} |")
+        live = "changes" if setting.is_live else "restart"
+        cells = f"`{setting.key}` | {setting.kind.name} | {default} | {live} | {setting.doc}"
+        lines.append(f"| {cells} |")
     return "\n".join(lines) + "\n"
 
 

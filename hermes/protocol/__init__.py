@@ -24,6 +24,7 @@ from hermes.protocol.admin_requests import (
     ReloadConfigRequest,
 )
 from hermes.protocol.admin_responses import (
+    ConfigChange,
     LogLine,
     LogLines,
     PartitionDescription,
@@ -32,10 +33,12 @@ from hermes.protocol.admin_responses import (
     decode_log_lines_response,
     decode_partitions_response,
     decode_refusable_response,
+    decode_reload_response,
     decode_settings_response,
     encode_log_lines_response,
     encode_partitions_response,
     encode_refusal,
+    encode_reload_response,
     encode_settings_response,
 )
 from hermes.protocol.compression import MIN_CHARGE_BYTES, Codec, compress, decompress
@@ -131,6 +134,7 @@ __all__ = [
     "BrokerMetadata",
     "Buffer",
     "Codec",
+    "ConfigChange",
     "CoordinationRequest",
     "CreateTopicRequest",
     "DeleteTopicRequest",
@@ -185,6 +189,7 @@ __all__ = [
     "decode_offsets_response",
     "decode_partitions_response",
     "decode_refusable_response",
+    "decode_reload_response",
     "decode_request",
     "decode_settings_response",
     "decode_waiting_fetch_response",
@@ -203,6 +208,7 @@ __all__ = [
     "encode_partitions_metadata",
     "encode_partitions_response",
     "encode_refusal",
+    "encode_reload_response",
     "encode_settings_response",
     "encode_topic_metadata",
     "error_for",

@@ -10,8 +10,12 @@ from typing import NamedTuple
 from hermes.protocol.error_codes import ErrorCode, error_for
 from hermes.protocol.wire import Buffer, ByteReader, encode_string, frame, pack
 
+#: The most changes that the response to a reload tells.
+MAX_CHANGES = 1000
+
 #: What a text of a response is cut to; no string of the wire is longer than 32,767 bytes.
 _MAX_TEXT_BYTES = 4000
+_MAX_CHANGE_BYTES = 400
 
 _UNKNOWN_TIME = -1
 
@@ -69,6 +73,22 @@ class PartitionDescriptions(NamedTuple):
     partition_count: int
     next_partition: int
     partitions: list[PartitionDescription]
+
+
+class ConfigChange(NamedTuple):
+    """A difference between what a broker runs with and what its broker.yaml says.
+
+    Attributes:
+        name: the setting's key; with dots for a topic's (`topics.clicks.retention_time`).
+        before: what the broker ran with.
+        after: what broker.yaml says.
+        left_because: why it stays as it was ("it needs a restart"); empty if it has changed.
+    """
+
+    name: str
+    before: str
+    after: str
+    left_because: str
 
 
 class LogLine(NamedTuple):
@@ -207,6 +227,29 @@ def decode_partitions_response(body: Buffer, *, detail: str = "") -> PartitionDe
     )
 
 
+def encode_reload_response(changes: Sequence[ConfigChange]) -> bytes:
+    """Encode the response to a reload: the first `MAX_CHANGES` changes, and how many there are."""
+    told = changes[:MAX_CHANGES]
+    parts = [pack(">hih", ErrorCode.NONE, len(changes), len(told))]
+    parts += (_text(text, _MAX_CHANGE_BYTES) for change in told for text in change)
+    return frame(*parts)
+
+
+def decode_reload_response(body: Buffer) -> tuple[int, list[ConfigChange]]:
+    """Decode how many changes there are, and the first of them.
+
+    Raises:
+        BrokerError: nothing was changed; the text says why.
+        RemoteProtocolError: the response is truncated.
+    """
+    reader = decode_refusable_response(body)
+    total, count = reader.int32(), reader.count(reader.int16())
+    return total, [
+        ConfigChange(reader.string(), reader.string(), reader.string(), reader.string())
+        for _ in range(count)
+    ]
+
+
 def encode_log_lines_response(answer: LogLines) -> bytes:
     """Encode the response to a question about the log."""
     parts = [pack(">hqh", ErrorCode.NONE, answer.first, len(answer.lines))]
@@ -233,9 +276,9 @@ def _time(reader: ByteReader) -> int | None:
     return None if time_ms < 0 else time_ms
 
 
-def _text(text: str) -> bytes:
+def _text(text: str, max_bytes: int = _MAX_TEXT_BYTES) -> bytes:
     """Encode a string that may have any length and content; it is cut to what an answer takes."""
     data = text.encode("utf-8", "replace")
-    if len(data) <= _MAX_TEXT_BYTES:
+    if len(data) <= max_bytes:
         return pack(">h", len(data)) + data
-    return encode_string(data[: _MAX_TEXT_BYTES - 3].decode("utf-8", "ignore") + "...")
+    return encode_string(data[: max_bytes - 3].decode("utf-8", "ignore") + "...")

@@ -13,9 +13,12 @@ from typing import Final, TypeAlias
 
 from hermes.errors import RemoteProtocolError
 from hermes.protocol.admin_requests import (
+    AlterTopicRequest,
+    CreateTopicRequest,
     DescribePartitionsRequest,
     DescribeSettingsRequest,
     RecentLogLinesRequest,
+    ReloadConfigRequest,
 )
 from hermes.protocol.own_requests import (
     AcknowledgedProduceRequest,
@@ -72,6 +75,9 @@ Request: TypeAlias = (
     | AppendTimesRequest
     | CoordinationRequest
     | DescribeSettingsRequest
+    | CreateTopicRequest
+    | AlterTopicRequest
+    | ReloadConfigRequest
     | DescribePartitionsRequest
     | RecentLogLinesRequest
     | UnsupportedRequest
@@ -94,6 +100,9 @@ _OWN: Final[dict[int, Callable[[ByteReader], Request]]] = {
     AppendTimesRequest.TYPE: AppendTimesRequest.decode,
     CoordinationRequest.TYPE: CoordinationRequest.decode,
     DescribeSettingsRequest.TYPE: DescribeSettingsRequest.decode,
+    CreateTopicRequest.TYPE: CreateTopicRequest.decode,
+    AlterTopicRequest.TYPE: AlterTopicRequest.decode,
+    ReloadConfigRequest.TYPE: ReloadConfigRequest.decode,
     DescribePartitionsRequest.TYPE: DescribePartitionsRequest.decode,
     RecentLogLinesRequest.TYPE: RecentLogLinesRequest.decode,
 }

@@ -11,6 +11,7 @@ from hermes.errors import (
     AnswerTooLargeError,
     BrokerError,
     BrokerStoppingError,
+    ConfigError,
     InvalidFetchSizeError,
     InvalidMessageBrokerError,
     InvalidMessageError,
@@ -21,10 +22,12 @@ from hermes.errors import (
     OffsetOutOfRangeBrokerError,
     OffsetOutOfRangeError,
     OutcomeUnknownError,
+    SettingRefusedError,
     StorageError,
     StorageUnavailableError,
     TooManyTopicsError,
     TopicBeingDeletedError,
+    TopicExistsError,
     UncertainAppendError,
     UnknownBrokerError,
     UnknownTopicError,
@@ -53,6 +56,8 @@ class ErrorCode(IntEnum):
     TOPIC_BEING_DELETED = 71
     TOO_MANY_TOPICS = 72
     ANSWER_TOO_LARGE = 73
+    TOPIC_EXISTS = 74
+    SETTING_REFUSED = 75
 
 
 _ERRORS: Final[dict[ErrorCode, tuple[type[BrokerError], str]]] = {
@@ -95,6 +100,11 @@ _ERRORS: Final[dict[ErrorCode, tuple[type[BrokerError], str]]] = {
         AnswerTooLargeError,
         "the response would be too large; ask for less at a time",
     ),
+    ErrorCode.TOPIC_EXISTS: (TopicExistsError, "the topic exists already"),
+    ErrorCode.SETTING_REFUSED: (
+        SettingRefusedError,
+        "the broker refused a setting; nothing was changed",
+    ),
 }
 
 # What can go wrong in the broker itself, the special before the general. A BrokerError has its
@@ -106,6 +116,7 @@ _CODES: Final[tuple[tuple[type[BaseException], ErrorCode], ...]] = (
     (InvalidTopicError, ErrorCode.INVALID_TOPIC),
     (UncertainAppendError, ErrorCode.OUTCOME_UNKNOWN),
     (StorageError, ErrorCode.STORAGE_UNAVAILABLE),
+    (ConfigError, ErrorCode.SETTING_REFUSED),
 )
 
 

@@ -25,14 +25,15 @@ class Frames:
         what: how errors call a frame, for instance "a request".
 
     Attributes:
+        max_bytes: as given; may be changed.
         data: the chunk that is being used.
         position: how far it has been used.
     """
 
-    __slots__ = ("_chunks", "_max_bytes", "_partial", "_waiting_bytes", "_what", "data", "position")
+    __slots__ = ("_chunks", "_partial", "_waiting_bytes", "_what", "data", "max_bytes", "position")
 
     def __init__(self, max_bytes: int, what: str) -> None:
-        self._max_bytes = max_bytes
+        self.max_bytes = max_bytes
         self._what = what
         self._chunks: deque[tuple[Buffer, int]] = deque()  # each with where to start
         self._waiting_bytes = 0  # in those
@@ -92,9 +93,9 @@ class Frames:
 
     def _frame_bytes(self, data: Buffer, position: int) -> int:
         size: int = SIZE.unpack_from(data, position)[0]
-        if not 0 < size <= self._max_bytes:
+        if not 0 < size <= self.max_bytes:
             raise RemoteProtocolError(
-                f"{self._what} declares {size} bytes; 1 to {self._max_bytes} are allowed"
+                f"{self._what} declares {size} bytes; 1 to {self.max_bytes} are allowed"
             )
         return SIZE.size + size
 

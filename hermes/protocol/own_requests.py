@@ -16,7 +16,7 @@ from hermes.protocol.wire import ByteReader, encode_string, frame, own_frame, pa
 #: Every request type that is supported, with its highest version.
 REQUEST_VERSIONS: Final[tuple[tuple[int, int], ...]] = (
     *((request_type, 0) for request_type in range(5)),
-    *((request_type, 0) for request_type in (*range(64, 71), 74, 75, 76)),
+    *((request_type, 0) for request_type in range(64, 77)),
 )
 
 _ALL_TOPICS: Final = -1

@@ -80,10 +80,15 @@ class RequestReceiver:
 
     def __init__(self, max_request_bytes: int, max_message_bytes: int) -> None:
         self._frames = Frames(max_request_bytes, "a request")
-        # No larger request goes through the fast loop, which therefore needs no other size check.
-        self._largest = min(max_request_bytes, max_message_bytes)
+        self.limit(max_request_bytes, max_message_bytes)
         self._produce: _ProducePrefix | None = None
         self._error: str | None = None  # not the exception: it refers to the frames, they to us
+
+    def limit(self, max_request_bytes: int, max_message_bytes: int) -> None:
+        """Have other limits from now on; as in the constructor."""
+        self._frames.max_bytes = max_request_bytes
+        # No larger request goes through the fast loop, which therefore needs no other size check.
+        self._largest = min(max_request_bytes, max_message_bytes)
 
     def receive_data(self, data: Buffer) -> None:
         """Add any piece of the stream, which must not change afterwards."""

@@ -15,7 +15,8 @@ A newcomer reads in this order:
     loading      from a directory's files to a log; segment_files: what they are; recovery: what a
                  crash can damage, made whole
     retention    what may go
-    layout       the names in a data directory; directory: all logs of a broker; lock: only one
+    layout       the names in a data directory; directory: all logs of a broker; lock: only one;
+                 topic_entries: what was set for single topics
     inspection   a segment as the tools see it, read-only; verification: a whole data directory
 
 docs/log-format.md has the byte tables.
@@ -35,6 +36,7 @@ from hermes.storage.recovery import RecoveryReport, scan
 from hermes.storage.retention import AppendAges, apply_retention
 from hermes.storage.segment import parse_segment_name, segment_name
 from hermes.storage.settings import LogSettings
+from hermes.storage.topic_entries import TopicEntries
 
 __all__ = [
     "CLEAN_SHUTDOWN_MARKER",
@@ -49,6 +51,7 @@ __all__ = [
     "LogSlice",
     "OpenReport",
     "RecoveryReport",
+    "TopicEntries",
     "apply_retention",
     "parse_partition_directory",
     "parse_segment_name",

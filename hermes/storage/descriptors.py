@@ -60,7 +60,7 @@ class DescriptorCache:
 
     def __init__(self, files: FileLayer, max_open: int = 1024) -> None:
         self._files = files
-        self._max_open = max_open
+        self.max_open = max_open
         self._lock = threading.Lock()
         # Open files without a user, the one idle longest first.
         self._idle: dict[CachedFile, None] = {}
@@ -189,7 +189,7 @@ class DescriptorCache:
     def _evict(self) -> list[int]:
         """Under the lock: take idle files away until the bound holds or none is idle."""
         surplus = []
-        while self.open_count > self._max_open and self._idle:
+        while self.open_count > self.max_open and self._idle:
             file = next(iter(self._idle))
             del self._idle[file]
             surplus.append(self._detach(file))

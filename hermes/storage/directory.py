@@ -38,6 +38,7 @@ from hermes.storage.lock import DirectoryLock
 from hermes.storage.log import Log
 from hermes.storage.recovery import RecoveryReport
 from hermes.storage.settings import LogSettings
+from hermes.storage.topic_entries import TopicEntries, read_entries, write_entries
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +72,7 @@ class DataDirectory:
         settings_for: gives a topic's settings.
         files: the file layer; the operating system's unless given.
         max_open_segments: how many segments may be open while nobody uses them.
+        take_entries: told what was set for single topics, before `settings_for` is asked.
 
     Attributes:
         path: log_dir, absolute.
@@ -84,9 +86,11 @@ class DataDirectory:
         files: FileLayer | None = None,
         *,
         max_open_segments: int = 1024,
+        take_entries: Callable[[TopicEntries], None] = lambda entries: None,
     ) -> None:
         self.path = os.path.abspath(path)
         self._settings_for = settings_for
+        self._take_entries = take_entries
         self._files = FileLayer() if files is None else files
         self._descriptors = DescriptorCache(self._files, max_open_segments)
         self._lock: DirectoryLock | None = None
@@ -243,6 +247,7 @@ class DataDirectory:
 
     def _open(self, now_ms: int, workers: Executor | None) -> OpenReport:
         self._opened_ms = now_ms
+        self._take_entries(read_entries(self.path, self._files))
         partitions, strange = list_partitions(self.path, self._files)
         if RESTORE_MARKER in strange:
             raise StorageError(
@@ -292,6 +297,19 @@ class DataDirectory:
         if self._lock is not None:
             self._lock.release()
             self._lock = None
+
+    def write_entries(self, entries: TopicEntries) -> None:
+        """Keep what is set for single topics, until the next start and longer. Blocks.
+
+        Raises:
+            StorageError: the disk refused, or the directory is another one.
+        """
+        self._check_place("write the settings of topics")
+        write_entries(self.path, entries, self._files)
+
+    def limit_open_segments(self, count: int) -> None:
+        """Keep at most this many segments open from now on while nobody uses them."""
+        self._descriptors.max_open = count
 
     # -- deleting and closing -------------------------------------------------------------------
 

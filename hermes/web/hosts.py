@@ -20,6 +20,10 @@ class AcceptedHosts:
     """
 
     def __init__(self, names: Iterable[str] = ()) -> None:
+        self.use(names)
+
+    def use(self, names: Iterable[str]) -> None:
+        """Accept these from now on; as in the constructor."""
         self._names = {_normal(name.strip("[]")) for name in names} | {"localhost"}
 
     def accepts(self, headers: Iterable[bytes]) -> bool:

@@ -23,6 +23,7 @@ class WebServer:
     Attributes:
         root: what is served; complete it before `open`.
         addresses: what the ports are bound to.
+        hosts: the names that requests may be addressed to.
         on_stop: called by `stop` when no request comes any more; what they return is waited for.
     """
 
@@ -31,7 +32,8 @@ class WebServer:
         self.root = Root()
         self.addresses: list[Address] = []
         self.on_stop: list[Callable[[], Any]] = []
-        self._site = Site(self.root, AcceptedHosts(hosts), reactor)
+        self.hosts = AcceptedHosts(hosts)
+        self._site = Site(self.root, self.hosts, reactor)
         self._ports: list[Any] = []
 
     def open(self, listeners: Sequence[Listener]) -> None:

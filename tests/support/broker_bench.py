@@ -17,6 +17,7 @@ from hermes.broker.connection import BrokerConnection, BrokerFactory
 from hermes.broker.connections import Connections
 from hermes.broker.flushing import FlushPolicy, FlushScheduler
 from hermes.broker.pages import PageCache
+from hermes.broker.settings import Settings
 from hermes.broker.shared import Shared
 from hermes.broker.topics import TopicRegistry
 from hermes.config import parse_broker_config
@@ -58,15 +59,17 @@ class BrokerBench:
         **settings: Any,
     ) -> None:
         self.clock = CountingClock()
-        config = parse_broker_config({"broker_id": 0, "log_dir": str(directory), **settings})
+        self.settings = Settings(
+            parse_broker_config({"broker_id": 0, "log_dir": str(directory), **settings})
+        )
         self.directory = DataDirectory(directory, lambda topic: LogSettings())
         self.directory.open(0)
         self.flusher = FlushScheduler(self.clock, maybeDeferred, lambda topic: FlushPolicy(1, 1000))
         self.broker = Broker(
             Shared(
-                config,
+                self.settings,
                 self.directory,
-                TopicRegistry(self.directory, config),
+                TopicRegistry(self.directory, self.settings),
                 self.flusher,
                 self.clock,
                 lambda: 1_800_000_000_000,
@@ -76,7 +79,7 @@ class BrokerBench:
         # In a later turn even here: where the file system can't be asked what is in memory (as a
         # tmpfs), every file is read in a thread first, which never ends within the call.
         pages = PageCache(partial(deferLater, self.clock, 0))
-        self.connections = Connections(self.broker, config, self.clock, pages)
+        self.connections = Connections(self.broker, self.settings, self.clock, pages)
         self._factory = BrokerFactory(self.connections)
 
     def connect(self) -> tuple[BrokerConnection, Any]:

@@ -26,6 +26,27 @@ def test_topics_list(hermes, filled):
     assert [one, "1", "130", "B"] in [line.split() for line in table]
 
 
+def test_topics_created_and_altered(hermes):
+    create = hermes("topics", "create", "--partitions", "3", "--set", "retention_time=2d", "made")
+    assert create.stdout == b"created made\n"
+    again = hermes("topics", "create", "made", code=1)
+    assert again.stderr == b"hermes: topic 'made' exists already\n"
+    altered = hermes("topics", "alter", "--set", "flush_messages=7", "made", "--json")
+    assert rows(altered) == [{"altered": "made"}]
+    described = rows(hermes("topics", "describe", "--settings", "made", "--json"))
+    origins = {each["setting"]: (each["value"], each["origin"]) for each in described}
+    assert origins["partitions"] == ("3", "altered")
+    assert origins["retention_time"] == ("2d", "altered")
+    assert origins["flush_messages"] == ("7", "altered")
+    assert origins["segment_age"] == ("7d", "default")
+    hermes("topics", "alter", "--reset", "all", "made")
+    table = hermes("topics", "describe", "--settings", "made").stdout.decode()
+    assert table.count("altered") == 1
+    assert b"nothing to alter" in hermes("topics", "alter", "made", code=2).stderr
+    wrong = hermes("topics", "alter", "--set", "a", "made", code=2)
+    assert b"expected NAME=VALUE" in wrong.stderr
+
+
 def test_topics_describe(hermes, filled):
     one, three = filled
     assert rows(hermes("topics", "describe", three, one, "--json")) == [

@@ -22,6 +22,7 @@ from hermes.broker.flushing import RETRY_SECONDS, FlushPolicy, FlushScheduler
 from hermes.broker.maintenance import Maintenance
 from hermes.broker.outcomes import CloseConnection, DeferredResponse
 from hermes.broker.sends import MessageSetSend
+from hermes.broker.settings import Settings
 from hermes.broker.shared import Shared
 from hermes.broker.topics import TopicRegistry
 from hermes.config import parse_broker_config
@@ -82,7 +83,7 @@ class Bench:
     def __init__(self, directory: Path, files: Any, segment_bytes: int = 1 << 20) -> None:
         self.clock = Clock()
         self.files = files
-        config = parse_broker_config({"broker_id": 0, "log_dir": str(directory)})
+        settings = Settings(parse_broker_config({"broker_id": 0, "log_dir": str(directory)}))
         self.directory = DataDirectory(
             str(directory), lambda topic: LogSettings(segment_bytes, 10**9), self.files
         )
@@ -90,9 +91,9 @@ class Bench:
         self.flusher = FlushScheduler(self.clock, maybeDeferred, lambda topic: FlushPolicy(1, 1000))
         self.broker = Broker(
             Shared(
-                config,
+                settings,
                 self.directory,
-                TopicRegistry(self.directory, config),
+                TopicRegistry(self.directory, settings),
                 self.flusher,
                 self.clock,
                 self.now_ms,

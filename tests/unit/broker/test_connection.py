@@ -94,9 +94,9 @@ def slow_bench(bench: BrokerBench, monkeypatch: pytest.MonkeyPatch) -> BrokerBen
     """One whose broker takes a tenth of a millisecond for each request."""
     serve = bench.broker.serve
 
-    def slow(request: Any) -> Any:
+    def slow(request: Any, *client: Any) -> Any:
         bench.clock.rightNow += 0.0001
-        return serve(request)
+        return serve(request, *client)
 
     monkeypatch.setattr(bench.broker, "serve", slow)
     return bench

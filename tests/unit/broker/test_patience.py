@@ -17,8 +17,8 @@ def clock() -> Clock:
 
 @pytest.fixture
 def patience(clock: Clock) -> Patience:
-    made = Patience(clock, CLIENTS, DISK)
-    made.begin()
+    made = Patience(clock)
+    made.begin(CLIENTS, DISK)
     return made
 
 

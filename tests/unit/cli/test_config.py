@@ -1,11 +1,15 @@
 import json
+import subprocess
 
 import pytest
 import yaml
 
 from hermes.broker import BrokerService
+from hermes.client import SimpleConsumer
+from hermes.client.admin import ReloadedConfig
 from hermes.config import load_broker_config
 from hermes.errors import ConfigError
+from hermes.protocol import ConfigChange
 
 
 @pytest.fixture
@@ -106,3 +110,36 @@ def test_a_value_that_means_nothing_is_refused_with_its_key(run, tmp_path):
     result = run("config", "import", str(properties))
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr.startswith(f"hermes: {properties}: num.partitions: ")
+
+
+def test_reload_needs_to_know_where(run):
+    result = run("config", "reload")
+    assert (result.exit_code, "--pid" in result.stderr) == (2, True)
+
+
+def test_reload_signals_no_process_but_a_broker(run):
+    with subprocess.Popen(["sleep", "600"]) as process:
+        try:
+            result = run("config", "reload", "--pid", str(process.pid))
+            assert (result.exit_code, result.stderr) == (
+                1,
+                f"hermes: process {process.pid} is no broker of Hermes, but 'sleep 600'\n",
+            )
+            assert process.poll() is None
+        finally:
+            process.kill()
+    assert "there is no process" in run("config", "reload", "--pid", str(process.pid)).stderr
+
+
+def test_reload_shows_what_has_changed_and_what_has_not(run, broker_yaml, monkeypatch):
+    told = ReloadedConfig([ConfigChange("a", "1", "2", "")], [ConfigChange("b", "3", "4", "no")], 5)
+    monkeypatch.setattr(SimpleConsumer, "reload_config", lambda _: told)
+    assert run("config", "reload", "-b", "localhost").stdout.splitlines() == [
+        "changed a: 1 -> 2",
+        "left b: 3, not 4: no",
+        "and 5 more, which the broker's log may name",
+    ]
+    as_json = json.loads(run("config", "reload", "-b", "localhost", "--json").stdout)
+    assert as_json["changed"] == [{"name": "a", "before": "1", "after": "2", "left_because": ""}]
+    assert [each["name"] for each in as_json["left"]] == ["b"]
+    assert as_json["untold"] == 5

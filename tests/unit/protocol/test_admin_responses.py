@@ -7,6 +7,7 @@ import pytest
 
 from hermes import errors
 from hermes.protocol import (
+    ConfigChange,
     ErrorCode,
     LogLine,
     LogLines,
@@ -16,10 +17,12 @@ from hermes.protocol import (
     decode_log_lines_response,
     decode_partitions_response,
     decode_refusable_response,
+    decode_reload_response,
     decode_settings_response,
     encode_log_lines_response,
     encode_partitions_response,
     encode_refusal,
+    encode_reload_response,
     encode_settings_response,
 )
 
@@ -63,6 +66,14 @@ def test_answers(
     for length in range(2, len(data) - 4):
         with pytest.raises(errors.RemoteProtocolError):
             decode(data[4 : 4 + length])
+
+
+def test_a_reload_tells_the_first_changes_and_how_many_there_are() -> None:
+    changes = [ConfigChange("a", "1", "2", "")] * 1001
+    answer = encode_reload_response(changes)
+    start = bytes.fromhex("00002b00 0000 000003e9 03e8 0001 61 0001 31 0001 32 0000")
+    assert answer.startswith(start)
+    assert decode_reload_response(answer[4:]) == (1001, changes[:1000])
 
 
 def test_the_line_after_these() -> None:

@@ -23,6 +23,8 @@ from hermes.protocol import ErrorCode, code_for, error_for
         (71, errors.TopicBeingDeletedError),
         (72, errors.TooManyTopicsError),
         (73, errors.AnswerTooLargeError),
+        (74, errors.TopicExistsError),
+        (75, errors.SettingRefusedError),
     ],
 )
 def test_codes_and_classes_map_both_ways(number, kind):

@@ -1,0 +1,275 @@
+"""Changes while the broker runs: topics are created and altered, broker.yaml is read again.
+
+    create, alter    checked -> the entries are on disk -> in force -> answered
+    forget           the same, when a topic was deleted
+    reload           read and checked in a thread -> in force -> what has changed, what can't
+
+One change is made at a time. Whatever is refused has changed nothing. What was set for a topic here
+is an *entry*: it wins over broker.yaml, and is kept in the data directory.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from twisted.internet.defer import Deferred, DeferredLock
+from twisted.python.failure import Failure
+
+from hermes.broker.checks import retention_policy
+from hermes.broker.clients import Client
+from hermes.broker.fairness import cooperatively
+from hermes.broker.outcomes import DeferredResponse, settled
+from hermes.broker.shared import Shared
+from hermes.config import (
+    BrokerConfig,
+    Change,
+    TopicConfig,
+    changes_between,
+    parse_topic_settings,
+    reloaded,
+)
+from hermes.config.topic import TOPIC_SETTINGS
+from hermes.errors import ConfigError, HermesError
+from hermes.limited_log import LimitedLog
+from hermes.logs import ModuleLogger
+from hermes.protocol import (
+    AlterTopicRequest,
+    ConfigChange,
+    CreateTopicRequest,
+    ErrorCode,
+    ReloadConfigRequest,
+    check_topic_name,
+    code_for,
+    encode_refusal,
+    encode_reload_response,
+)
+from hermes.quoting import quoted
+from hermes.storage import TopicEntries
+
+#: How much of what was changed one line shows, in characters.
+_SHOWN_LENGTH = 2000
+
+_PARTITIONS = "partitions"
+
+
+class Changes:
+    """Makes changes. Lives in the reactor's thread.
+
+    Args:
+        shared: the broker's logs and settings.
+    """
+
+    def __init__(self, shared: Shared) -> None:
+        self._shared = shared
+        self._settings = shared.settings
+        self._topics = shared.topics
+        self._one_at_a_time = DeferredLock()
+        self._lines = LimitedLog(ModuleLogger(), shared.clock.seconds, _SHOWN_LENGTH)
+
+    # -- topics ---------------------------------------------------------------------------------
+
+    def create(self, request: CreateTopicRequest, client: Client) -> DeferredResponse:
+        """Create a topic."""
+        topic, texts = request.topic, dict(request.settings)
+
+        def check() -> None:
+            check_topic_name(topic)
+            parse_topic_settings(texts)
+
+        return self._answered(check, self._create, topic, texts, client)
+
+    async def _create(self, topic: str, texts: Mapping[str, str], client: Client) -> bytes:
+        entry = parse_topic_settings(texts)
+        count = self._with_entry(topic, entry).topic(topic).partitions
+        self._topics.check_new(topic, count)
+        before = self._settings.entries
+        await self._use_entries({**before, topic: texts}, topic, entry)
+        try:
+            self._topics.create(topic)
+        except HermesError:
+            await self._use_entries(before, topic, None)
+            raise
+        self._lines.info(
+            "created",
+            "created topic {topic} ({count} partitions) for {client}",
+            topic=topic,
+            count=self._topics.partition_count(topic),
+            client=client,
+        )
+        return encode_refusal(ErrorCode.NONE)
+
+    def alter(self, request: AlterTopicRequest, client: Client) -> DeferredResponse:
+        """Set or reset settings of a topic."""
+
+        def check() -> None:
+            check_topic_name(request.topic)
+            parse_topic_settings(dict(request.settings))
+            for name in request.reset or ():
+                if name not in TOPIC_SETTINGS:
+                    raise ConfigError(quoted(name), "there is no such setting of a topic")
+
+        return self._answered(check, self._alter, request, client)
+
+    async def _alter(self, request: AlterTopicRequest, client: Client) -> bytes:
+        topic, given = request.topic, dict(request.settings)
+        entries = self._settings.entries
+        texts = {
+            key: value
+            for key, value in entries.get(topic, {}).items()
+            if not _is_reset(key, request)
+        }
+        texts.update(given)
+        entry = parse_topic_settings(texts)
+        count = self._with_entry(topic, entry).topic(topic).partitions
+        is_counted = _PARTITIONS in given or _PARTITIONS in (request.reset or ())
+        self._topics.check_existing(topic, count, is_wanted=is_counted)
+        await self._use_entries({**entries, topic: texts}, topic, entry)
+        self._lines.info(
+            "altered",
+            "altered topic {topic}: {settings} for {client}",
+            topic=topic,
+            settings=", ".join(f"{key}: {value}" for key, value in texts.items()) or "all reset",
+            client=client,
+        )
+        return encode_refusal(ErrorCode.NONE)
+
+    async def forget(self, topic: str) -> None:
+        """Drop what was set for a topic: it was deleted.
+
+        Raises:
+            StorageError: that can't be written.
+        """
+        if topic in self._settings.entries or self._one_at_a_time.locked:
+            async with self._one_at_a_time:
+                entries = dict(self._settings.entries)
+                if entries.pop(topic, None) is not None:
+                    await self._use_entries(entries, topic, None)
+
+    def _with_entry(self, topic: str, entry: TopicConfig | None) -> BrokerConfig:
+        """The settings with a topic's entry.
+
+        Raises:
+            ConfigError: the topic can't have such a retention policy.
+        """
+        config = self._settings.config
+        altered = {name: each for name, each in config.altered.items() if name != topic}
+        if entry is None:
+            return config.with_altered(altered)
+        changed = config.with_altered({**altered, topic: entry})
+        try:
+            retention_policy(changed, topic)
+        except ConfigError as error:
+            raise ConfigError("retention_policy", error.message) from None
+        return changed
+
+    async def _use_entries(
+        self, entries: TopicEntries, topic: str, entry: TopicConfig | None
+    ) -> None:
+        """Put entries on disk, then in force; `topic`'s is the one that differs."""
+        shared = self._shared
+        await shared.in_thread(shared.directory.write_entries, entries)
+        self._settings.entries = entries
+        self._settings.config = self._with_entry(topic, entry)
+        self._settings.tell_topic(topic)
+
+    # -- broker.yaml ----------------------------------------------------------------------------
+
+    def reload(self, _: ReloadConfigRequest, client: Client) -> DeferredResponse:
+        """Read broker.yaml again."""
+
+        async def reload() -> bytes:
+            return encode_reload_response(
+                [ConfigChange(*each) for each in await self._reload(str(client))]
+            )
+
+        return self._answered(lambda: None, reload)
+
+    def reload_now(self, cause: str) -> "Deferred[None]":
+        """Read broker.yaml again, and log what comes of it.
+
+        Args:
+            cause: what wants that, for the log.
+        """
+
+        async def reload() -> None:
+            async with self._one_at_a_time:
+                await self._reload(cause)
+
+        done: Deferred[None] = Deferred.fromCoroutine(reload())
+        return done.addErrback(_logged)
+
+    async def _reload(self, cause: str) -> Sequence[Change]:
+        shared, settings = self._shared, self._settings
+        try:
+            running = settings.config
+            read: tuple[BrokerConfig, list[Change]] = await shared.in_thread(self._read, running)
+        except HermesError as error:
+            self._lines.error(
+                "reload",
+                "broker.yaml is not read again, nothing has changed: {error} (for {cause})",
+                error=error,
+                cause=cause,
+            )
+            raise
+        config, changes = read
+        settings.use(config)
+        topics = self._topics
+        await settled(cooperatively(shared.scheduler, topics.names(), settings.tell_topic))
+        created = cooperatively(shared.scheduler, topics.missing(), topics.create_declared)
+        topics.report_declared(await settled(created))
+        self._report(changes, cause)
+        return changes
+
+    def _read(self, running: BrokerConfig) -> tuple[BrokerConfig, list[Change]]:
+        """Read and check the file; in a thread."""
+        read = self._shared.read_config()
+        config = reloaded(running, read)
+        for topic in config.altered:
+            retention_policy(config, topic)
+        return config, list(changes_between(running, read))
+
+    def _report(self, changes: Sequence[Change], cause: str) -> None:
+        made = [f"{each.name}: {each.before} -> {each.after}" for each in changes if not each[3]]
+        self._lines.info(
+            "reload",
+            "broker.yaml was read again for {cause}; changed: {changes}",
+            cause=cause,
+            changes=", ".join(made) or "nothing",
+        )
+        left = [f"{each.name}: {each.after} ({each.left_because})" for each in changes if each[3]]
+        if left:
+            self._lines.warn("left", "left as it was: {changes}", changes=", ".join(left))
+
+    # -- both -----------------------------------------------------------------------------------
+
+    def _answered(
+        self, check: Callable[[], None], change: Callable[..., Any], *args: Any
+    ) -> DeferredResponse:
+        """Make a change when no other is made, and answer with its outcome.
+
+        Args:
+            check: refuses what can't be right, whatever other changes come first: there may be
+                thousands of them, and what waits for them must be small.
+            change: makes it.
+            args: its arguments.
+        """
+
+        async def answer() -> Any:
+            try:
+                check()
+                async with self._one_at_a_time:
+                    return await change(*args)
+            except HermesError as error:
+                return encode_refusal(code_for(error), str(error))
+
+        return DeferredResponse(Deferred.fromCoroutine(answer()))
+
+
+def _is_reset(key: str, request: AlterTopicRequest) -> bool:
+    if request.reset is None:  # all that can be: a topic never loses partitions
+        return key != _PARTITIONS
+    return key in request.reset
+
+
+def _logged(failure: Failure) -> None:
+    """A refusal has its line already."""
+    failure.trap(HermesError)  # type: ignore[no-untyped-call]

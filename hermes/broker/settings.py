@@ -1,0 +1,59 @@
+"""The settings that are in force: one object for all parts of a broker, replaced while it runs.
+
+Who needs a setting asks when it needs it; who has made something of one observes changes.
+"""
+
+from collections.abc import Callable
+
+from hermes.config import BrokerConfig, TopicConfig, parse_topic_settings
+from hermes.errors import ConfigError
+from hermes.storage import TopicEntries
+
+
+class Settings:
+    """What one broker runs with. Lives in the reactor's thread; any thread may read `config`.
+
+    Attributes:
+        config: all settings, with what was set for single topics; replaced, never changed.
+        entries: what was set for single topics, as texts.
+    """
+
+    def __init__(self, config: BrokerConfig) -> None:
+        self.config = config
+        self.entries: TopicEntries = {}
+        self._observers: list[Callable[[], None]] = []
+        self._topic_observers: list[Callable[[str], None]] = []
+
+    def on_change(self, observer: Callable[[], None]) -> None:
+        """Have `observer` called whenever settings of the broker may have changed."""
+        self._observers.append(observer)
+
+    def on_topic_change(self, observer: Callable[[str], None]) -> None:
+        """Have `observer` called with each topic whose settings may have changed."""
+        self._topic_observers.append(observer)
+
+    def use(self, config: BrokerConfig) -> None:
+        """Use these settings from now on; `tell_topic` follows for those that they concern."""
+        self.config = config
+        for observer in self._observers:
+            observer()
+
+    def tell_topic(self, topic: str) -> None:
+        """The settings of a topic may have changed."""
+        for observer in self._topic_observers:
+            observer(topic)
+
+
+def parsed_entries(entries: TopicEntries) -> dict[str, TopicConfig]:
+    """Read what was set for single topics.
+
+    Raises:
+        ConfigError: a setting is unknown or wrong: a later Hermes may have written it.
+    """
+    altered = {}
+    for topic, texts in entries.items():
+        try:
+            altered[topic] = parse_topic_settings(texts)
+        except ConfigError as error:
+            raise ConfigError(f"{topic}.{error.key}", error.message) from None
+    return altered

@@ -1,0 +1,108 @@
+"""The file of what was set for single topics while a broker ran: `.hermes_topics` in log_dir.
+
+    {"hermes_topics": 1}
+    {"topic": "clicks", "settings": {"partitions": "8", "retention_time": "30d"}}
+    {"topics": 1, "crc32": "1c291ca3"}
+
+A line of JSON for each topic, between one that names the format and one that has the number of
+topics and the CRC-32 of all bytes before it. So an operator can read it, and whatever is cut off or
+changed is noticed. The file is replaced as a whole: after a crash there is the old one or the new
+one. What the settings mean is decided above. Kafka 0.7 ignores the file.
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, Final
+from zlib import crc32
+
+from hermes.errors import CorruptEntriesError, StorageError
+from hermes.storage.files import FileLayer, read_exactly, storage_error, write_all
+
+ENTRIES_NAME: Final = ".hermes_topics"
+
+#: The largest file: ten thousand topics with all settings take a fifth of it.
+MAX_ENTRIES_BYTES: Final = 16 << 20
+
+#: Settings with their values as texts, by topic.
+TopicEntries = Mapping[str, Mapping[str, str]]
+
+_FORMAT: Final = b'{"hermes_topics": 1}\n'
+
+
+def read_entries(directory: str, files: FileLayer) -> TopicEntries:
+    """Read what was set; nothing when there is no file.
+
+    Raises:
+        CorruptEntriesError: the file is damaged; the text says what to do.
+        OSError: it can't be read.
+    """
+    path = os.path.join(directory, ENTRIES_NAME)
+    try:
+        descriptor = files.open_read(path)
+    except FileNotFoundError:
+        return {}
+    try:
+        size = files.fstat(descriptor).st_size
+        data = read_exactly(files, descriptor, min(size, MAX_ENTRIES_BYTES + 1), 0)
+    finally:
+        files.close(descriptor)
+    try:
+        return _parse(data)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CorruptEntriesError(
+            f"{path} is damaged ({error}): it holds what `hermes topics create` and `alter` have "
+            "set; put back a copy of it, or move it away to go on with the settings of broker.yaml"
+        ) from None
+
+
+def _parse(data: bytes) -> TopicEntries:
+    body, _, last = data[:-1].rpartition(b"\n")
+    body += b"\n"
+    if not data.endswith(b"\n") or not body.startswith(_FORMAT):
+        raise ValueError("it begins or ends otherwise than it was written")
+    end = json.loads(last)
+    lines = [json.loads(line) for line in body[len(_FORMAT) :].splitlines()]
+    if end != {"topics": len(lines), "crc32": f"{crc32(body):08x}"}:
+        raise ValueError("its CRC-32 or its number of topics is wrong")
+    return {line["topic"]: dict(line["settings"].items()) for line in lines}
+
+
+def write_entries(directory: str, entries: TopicEntries, files: FileLayer) -> None:
+    """Replace what was set. Blocks; all of it is on disk when this returns.
+
+    Raises:
+        StorageError: the disk refused; the old file is still there, unless only its name could
+            not be put on disk.
+    """
+    path = os.path.join(directory, ENTRIES_NAME)
+    data = _format(entries)
+    if len(data) > MAX_ENTRIES_BYTES:
+        raise StorageError(f"{path} would be larger than {MAX_ENTRIES_BYTES} bytes")
+    draft = f"{path}.new"
+    try:
+        with suppress(FileNotFoundError):
+            files.unlink(draft)
+        descriptor = files.open_new(draft)
+        try:
+            write_all(files, descriptor, [data], 0)
+            files.fdatasync(descriptor)
+        finally:
+            files.close(descriptor)
+        files.rename(draft, path)
+        files.fsync_directory(directory)
+    except OSError as error:
+        with suppress(OSError):
+            files.unlink(draft)
+        raise storage_error(f"write {path}", error) from error
+
+
+def _format(entries: TopicEntries) -> bytes:
+    lines = [_line({"topic": topic, "settings": dict(each)}) for topic, each in entries.items()]
+    body = b"".join((_FORMAT, *lines))
+    return body + _line({"topics": len(entries), "crc32": f"{crc32(body):08x}"})
+
+
+def _line(value: Mapping[str, Any]) -> bytes:
+    return json.dumps(value).encode() + b"\n"
