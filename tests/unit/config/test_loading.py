@@ -96,6 +96,8 @@ log_level: warn
 log_levels: {hermes.broker: debug}
 log_rotate_bytes: unlimited
 log_keep_files: 3
+console_actions: true
+console_password_file: /etc/hermes/console-password
 ready_file: /run/hermes.ready
 """
     config = load_broker_config(write(tmp_path, text))
@@ -162,6 +164,8 @@ ready_file: /run/hermes.ready
         log_levels={"hermes.broker": "debug"},
         log_rotate_bytes=None,
         log_keep_files=3,
+        console_actions=True,
+        console_password_file=Path("/etc/hermes/console-password"),
         ready_file=Path("/run/hermes.ready"),
     )
     assert config == expected
