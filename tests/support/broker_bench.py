@@ -23,7 +23,7 @@ from hermes.broker.topics import TopicRegistry
 from hermes.config import parse_broker_config
 from hermes.storage import DataDirectory, LogSettings
 
-__all__ = ["BrokerBench", "CountingClock", "answers", "log_lines"]
+__all__ = ["BrokerBench", "CountingClock", "HotPages", "answers", "log_lines"]
 
 
 class CountingClock(Clock):
@@ -41,6 +41,14 @@ class CountingClock(Clock):
         """See `Clock`."""
         self.put_off += 1
         return super().callLater(when, what, *args, **named)
+
+
+class HotPages(PageCache):
+    """All pages are in memory, also where the file system can't be asked: in a tmpfs."""
+
+    def resident_until(self, fd: int, start: int, end: int) -> int:
+        """See `PageCache.resident_until`."""
+        return end
 
 
 class BrokerBench:
@@ -76,9 +84,7 @@ class BrokerBench:
                 in_thread,
             )
         )
-        # In a later turn even here: where the file system can't be asked what is in memory (as a
-        # tmpfs), every file is read in a thread first, which never ends within the call.
-        pages = PageCache(partial(deferLater, self.clock, 0))
+        pages = HotPages(partial(deferLater, self.clock, 0))
         self.connections = Connections(self.broker, self.settings, self.clock, pages)
         self._factory = BrokerFactory(self.connections)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from broker_bench import CountingClock
+from broker_bench import CountingClock, HotPages
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
@@ -123,7 +123,7 @@ def big(tmp_path: Path) -> Path:
 
 def test_a_small_answer_leaves_at_once(pair: Pair, big: Path) -> None:
     part = FakeSlice(big, 100, 5000)
-    assert pair.start(MessageSetSend(ErrorCode.NONE, part), PageCache(at_once))
+    assert pair.start(MessageSetSend(ErrorCode.NONE, part), HotPages(at_once))
     expected = struct.pack(">ih", 5002, 0) + big.read_bytes()[100:5100]
     assert pair.read_all() == expected
     assert part.released
@@ -133,7 +133,7 @@ def test_a_small_answer_leaves_at_once(pair: Pair, big: Path) -> None:
 
 def test_a_large_answer_is_finished_by_the_producer(pair: Pair, big: Path) -> None:
     part = FakeSlice(big, 7, 4_900_000)
-    assert not pair.start(MessageSetSend(ErrorCode.NONE, part), PageCache(at_once))
+    assert not pair.start(MessageSetSend(ErrorCode.NONE, part), HotPages(at_once))
     assert pair.read_all() == struct.pack(">ih", 4_900_002, 0) + big.read_bytes()[7:4_900_007]
     assert pair.ended == [None]
     assert part.released
@@ -141,7 +141,7 @@ def test_a_large_answer_is_finished_by_the_producer(pair: Pair, big: Path) -> No
 
 
 def test_errors_and_empty_sets_are_a_header_only(pair: Pair) -> None:
-    assert pair.start(MessageSetSend(ErrorCode.OFFSET_OUT_OF_RANGE), PageCache(at_once))
+    assert pair.start(MessageSetSend(ErrorCode.OFFSET_OUT_OF_RANGE), HotPages(at_once))
     assert pair.read_all() == bytes.fromhex("000000020001")
 
 
@@ -156,7 +156,7 @@ def test_multifetch_is_the_recorded_layout(pair: Pair, tmp_path: Path) -> None:
             MessageSetSend(ErrorCode.NONE),
         ]
     )
-    assert pair.start(send, PageCache(at_once))
+    assert pair.start(send, HotPages(at_once))
     assert pair.read_all() == (
         bytes.fromhex("000000290000000000110000")
         + b"0000000b0100361"
@@ -171,7 +171,7 @@ def test_waiting_fetch_names_the_high_watermarks(pair: Pair, tmp_path: Path) -> 
     send = WaitingFetchSend(
         [(MessageSetSend(ErrorCode.NONE, part), 6), (MessageSetSend(ErrorCode.WRONG_PARTITION), -1)]
     )
-    assert pair.start(send, PageCache(at_once))
+    assert pair.start(send, HotPages(at_once))
     body = struct.pack(">hh", 0, 2) + struct.pack(">hqi", 0, 6, 3) + b"bcd"
     body += struct.pack(">hqi", 3, -1, 0)
     assert pair.read_all() == struct.pack(">i", len(body)) + body
@@ -179,7 +179,7 @@ def test_waiting_fetch_names_the_high_watermarks(pair: Pair, tmp_path: Path) -> 
 
 def test_a_lost_connection_releases_what_was_not_sent(pair: Pair, big: Path) -> None:
     parts = [FakeSlice(big, 0, 4_000_000), FakeSlice(big, 0, 10)]
-    assert not pair.start(FileSend(parts), PageCache(at_once))
+    assert not pair.start(FileSend(parts), HotPages(at_once))
     pair.transport.producer.stopProducing()
     assert [part.released for part in parts] == [1, 1]
     assert pair.ended == []
@@ -189,13 +189,13 @@ def test_a_peer_that_is_gone_raises_and_releases(pair: Pair, big: Path) -> None:
     part = FakeSlice(big, 0, 100)
     pair.theirs.close()
     with pytest.raises(ConnectionError):
-        pair.start(MessageSetSend(ErrorCode.NONE, part), PageCache(at_once))
+        pair.start(MessageSetSend(ErrorCode.NONE, part), HotPages(at_once))
     assert part.released
 
 
 def test_a_peer_that_leaves_midway_ends_the_send_quietly(pair: Pair, big: Path) -> None:
     part = FakeSlice(big, 0, 4_000_000)
-    assert not pair.start(FileSend([part]), PageCache(at_once))
+    assert not pair.start(FileSend([part]), HotPages(at_once))
     pair.theirs.close()
     pair.transport.producer.resumeProducing()
     (error,) = pair.ended
@@ -209,7 +209,7 @@ def test_a_segment_that_was_cut_ends_the_send_instead_of_spinning(
     path = tmp_path / "cut"
     path.write_bytes(b"only this")
     with pytest.raises(EOFError):
-        pair.start(FileSend([FakeSlice(path, 0, 1000)]), PageCache(at_once))
+        pair.start(FileSend([FakeSlice(path, 0, 1000)]), HotPages(at_once))
 
 
 class ColdPages(PageCache):
@@ -280,7 +280,7 @@ def test_copies_give_the_same_bytes_with_bounded_reads(big: Path) -> None:
     ended: list[Exception | None] = []
     part = FakeSlice(big, 11, 1_000_000)
     send = MessageSetSend(ErrorCode.NONE, part)
-    assert not send.start(transport, carrier, PageCache(at_once), TURNS, ended.append)
+    assert not send.start(transport, carrier, HotPages(at_once), TURNS, ended.append)
     rounds, largest, before = 0, 0, 0
     while not ended:
         largest = max(largest, len(transport.value()) - before)
@@ -334,7 +334,7 @@ def test_one_turn_moves_a_bounded_share_however_much_the_peer_takes(big: Path) -
     carrier, transport = GreedyCarrier(), StringTransport()
     ended: list[Exception | None] = []
     send = FileSend([FakeSlice(big, 0, 4_900_000)])
-    assert not send.start(transport, carrier, PageCache(at_once), TURNS, ended.append)
+    assert not send.start(transport, carrier, HotPages(at_once), TURNS, ended.append)
     assert carrier.moved <= QUANTUM_BYTES
     turns = 1
     while not ended:
@@ -360,7 +360,7 @@ def test_many_who_read_as_fast_as_they_can_take_turns(big: Path) -> None:
     for _ in range(500):
         transport, carrier = StringTransport(), SlowCarrier()
         send = FileSend([FakeSlice(big, 0, 4_900_000)])
-        assert not send.start(transport, carrier, PageCache(at_once), turns, lambda error: None)
+        assert not send.start(transport, carrier, HotPages(at_once), turns, lambda error: None)
         transports.append(transport)
         carriers.append(carrier)
     clock.advance(0)  # a round is over
