@@ -20,6 +20,7 @@ _COMMANDS: Final = {
     "consume": "consume.command",
     "tail": "tail.command",
     "topics": "topics.command",
+    "top": "top.command",
     "offsets": "offsets.command",
     "groups": "groups.command",
     "export-offsets": "group_tools.export_offsets",

@@ -96,6 +96,12 @@ def write_done(what: str, name: str, as_json: bool) -> None:
 
 def write_table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     """Write rows as aligned columns to stdout, numbers to the right and None as `-`."""
+    for line in table_lines(headings, rows):
+        write_line(line)
+
+
+def table_lines(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str]:
+    """The lines of such a table, escaped if stdout is a terminal."""
     cells = [["-" if cell is None else _shown(str(cell)) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(headings, *cells, strict=True)]
     columns = list(zip(*rows, strict=True)) if rows else [()] * len(headings)
@@ -104,12 +110,14 @@ def write_table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> No
         and all(isinstance(cell, int | None) for cell in column)
         for column in columns
     ]
+    lines = []
     for line in [list(headings), *cells]:
         padded = (
             cell.rjust(width) if right else cell.ljust(width)
             for cell, width, right in zip(line, widths, to_the_right, strict=True)
         )
-        write_line("  ".join(padded).rstrip())
+        lines.append("  ".join(padded).rstrip())
+    return lines
 
 
 def harmless(data: bytes) -> bytes:

@@ -1,0 +1,207 @@
+"""What brokers and groups say of themselves at one moment, and how fast that changes."""
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from hermes.cli.options import BrokerAddress
+from hermes.client import SimpleConsumer
+from hermes.coordination.cluster import read_brokers
+from hermes.coordination.group_state import list_groups, read_group
+from hermes.coordination.layout import BrokerPartition
+from hermes.coordination.sessions import Session
+from hermes.errors import ClientError, CoordinationError
+
+_Place = tuple[str, BrokerPartition]
+
+
+@dataclass(slots=True)
+class Sample:
+    """What there was at one moment.
+
+    Attributes:
+        seconds: when, on a monotonic clock.
+        ends: the high watermark of each partition, by topic, broker and number.
+        sizes: the bytes of each partition, likewise.
+        partition_counts: of each topic, over all brokers.
+        offsets: of each group, where it stands in each partition.
+        members: how many each group has.
+        faults: what could not be found out.
+    """
+
+    seconds: float
+    ends: dict[_Place, int] = field(default_factory=dict)
+    sizes: dict[_Place, int] = field(default_factory=dict)
+    partition_counts: dict[str, int] = field(default_factory=dict)
+    offsets: dict[str, dict[_Place, int]] = field(default_factory=dict)
+    members: dict[str, int] = field(default_factory=dict)
+    faults: list[str] = field(default_factory=list)
+
+
+class TopicRow(NamedTuple):
+    """A topic: its partitions, its size, and how fast it grows (None if that isn't known yet)."""
+
+    topic: str
+    partitions: int
+    size_bytes: int
+    bytes_per_second: float | None
+
+
+class LagRow(NamedTuple):
+    """How far a group is behind in a topic, and how fast that changes; both in bytes."""
+
+    group: str
+    topic: str
+    members: int
+    lag_bytes: int
+    change_per_second: float | None
+
+
+class Sampler:
+    """Asks brokers, and coordination about groups; made without asking anybody.
+
+    Args:
+        broker: the one to look at; None for all that are registered in ZooKeeper.
+        zookeeper: where they are; None to ask the broker.
+        timeout_seconds: for connecting to ZooKeeper, and for each request.
+        groups: which to look at; empty for all.
+    """
+
+    def __init__(
+        self,
+        broker: BrokerAddress | None,
+        zookeeper: str | None,
+        timeout_seconds: float,
+        groups: Sequence[str] = (),
+    ) -> None:
+        self._broker = broker
+        self._zookeeper = zookeeper
+        self._timeout = timeout_seconds
+        self._groups = groups
+        self._stack = ExitStack()
+        self._consumers: dict[BrokerAddress, SimpleConsumer] = {}
+        self._session: Session | None = None
+        self._no_groups = ""  # why there are none
+
+    def close(self) -> None:
+        """Disconnect."""
+        self._stack.close()
+
+    def take(self, seconds: float) -> Sample:
+        """Ask all of them.
+
+        Args:
+            seconds: the time, on a monotonic clock.
+
+        Raises:
+            HermesError: a broker, or ZooKeeper, can't be reached.
+        """
+        sample = Sample(seconds)
+        if self._broker is not None:
+            addresses = [self._broker]
+        else:
+            nodes = read_brokers(self._opened(), lambda fault: sample.faults.append(str(fault)))
+            addresses = [BrokerAddress(node.host, node.port) for node in nodes.values()]
+            if not addresses:
+                raise CoordinationError(f"{self._zookeeper} has no broker: is one running?")
+        for address in addresses:
+            self._ask(address, sample)
+        if self._no_groups:
+            sample.faults.append(self._no_groups)
+        else:
+            self._add_groups(sample)
+        return sample
+
+    def _ask(self, address: BrokerAddress, sample: Sample) -> None:
+        if address not in self._consumers:
+            consumer = self._stack.enter_context(address.consumer(self._timeout))
+            self._consumers[address] = consumer
+        answer = self._consumers[address].metadata()
+        for topic in answer.topics:
+            count = sample.partition_counts.get(topic.topic, 0)
+            sample.partition_counts[topic.topic] = count + topic.partition_count
+            for each in topic.partitions:
+                place = topic.topic, BrokerPartition(answer.broker_id, each.partition)
+                sample.ends[place] = each.high_watermark
+                sample.sizes[place] = each.size_bytes
+
+    def _opened(self) -> Session:
+        if self._session is None:
+            connect = self._zookeeper
+            if connect is None:
+                assert self._broker is not None
+                connect = self._consumers[self._broker].coordination()
+            session = Session(
+                connect,
+                session_timeout_seconds=max(self._timeout, 1.0),
+                connection_timeout_seconds=self._timeout,
+            )
+            self._stack.callback(session.stop)
+            session.start()
+            self._session = session
+        return self._session
+
+    def _add_groups(self, sample: Sample) -> None:
+        try:
+            session = self._opened()
+        except ClientError as error:
+            if self._groups:
+                raise
+            self._no_groups = f"no groups: {error}"  # it won't have any later, either
+            sample.faults.append(self._no_groups)
+            return
+        for group in self._groups or list_groups(session):
+            try:
+                state = read_group(session, group)
+            except CoordinationError:
+                if self._groups:
+                    raise
+                continue  # it was deleted meanwhile
+            sample.members[group] = len(state.members)
+            sample.offsets[group] = {
+                place: offset for place, offset in state.offsets.items() if isinstance(offset, int)
+            }
+
+
+def topic_rows(now: Sample, before: Sample | None) -> list[TopicRow]:
+    """The topics, those that grow fastest first."""
+    rows = []
+    for topic, count in now.partition_counts.items():
+        places = [place for place in now.ends if place[0] == topic]
+        size = sum(now.sizes[place] for place in places)
+        rate = None
+        if before is not None:
+            grown = sum(_grown(now.ends[place], before.ends.get(place, 0)) for place in places)
+            rate = grown / (now.seconds - before.seconds)
+        rows.append(TopicRow(topic, count, size, rate))
+    return sorted(rows, key=lambda row: (-(row.bytes_per_second or 0), -row.size_bytes, row.topic))
+
+
+def lag_rows(now: Sample, before: Sample | None) -> list[LagRow]:
+    """The groups with their topics, those that are furthest behind first."""
+    lags = _lags(now)
+    earlier = {} if before is None else _lags(before)
+    rows = []
+    for (group, topic), lag in lags.items():
+        change = None
+        if before is not None and (group, topic) in earlier:
+            change = (lag - earlier[group, topic]) / (now.seconds - before.seconds)
+        rows.append(LagRow(group, topic, now.members[group], lag, change))
+    return sorted(rows, key=lambda row: (-row.lag_bytes, row.group, row.topic))
+
+
+def _grown(now: int, before: int) -> int:
+    """How far an end has come; one that went back is another log's, and all of it is new."""
+    return now - before if now >= before else now
+
+
+def _lags(sample: Sample) -> dict[tuple[str, str], int]:
+    """By group and topic; partitions whose broker was not asked are left out."""
+    lags: dict[tuple[str, str], int] = {}
+    for group, offsets in sample.offsets.items():
+        for place, offset in offsets.items():
+            if place in sample.ends:
+                key = group, place[0]
+                lags[key] = lags.get(key, 0) + max(sample.ends[place] - offset, 0)
+    return lags

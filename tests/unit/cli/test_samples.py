@@ -1,0 +1,47 @@
+from hermes.cli.samples import LagRow, Sample, TopicRow, lag_rows, topic_rows
+from hermes.coordination.layout import BrokerPartition
+
+HERE, THERE, AWAY = BrokerPartition(0, 0), BrokerPartition(1, 0), BrokerPartition(2, 0)
+
+
+def sample(seconds, ends, offsets=None):
+    return Sample(
+        seconds,
+        ends,
+        {place: end // 2 for place, end in ends.items()},
+        {topic: sum(each[0] == topic for each in ends) for topic, _ in ends},
+        {"search": offsets or {}},
+        {"search": 2},
+    )
+
+
+BEFORE = sample(
+    10.0,
+    {("clicks", HERE): 1000, ("clicks", THERE): 500, ("views", HERE): 800, ("idle", HERE): 60},
+    {("clicks", HERE): 900, ("clicks", AWAY): 5, ("views", HERE): 800},
+)
+NOW = sample(
+    12.0,
+    {("clicks", HERE): 1400, ("clicks", THERE): 500, ("views", HERE): 100, ("idle", HERE): 60},
+    {("clicks", HERE): 1000, ("clicks", AWAY): 5, ("views", HERE): 800},
+)
+
+
+def test_topics_that_grow_fastest_come_first_and_a_new_log_is_new():
+    assert topic_rows(NOW, BEFORE) == [
+        TopicRow("clicks", 2, 950, 200.0),
+        TopicRow("views", 1, 50, 50.0),
+        TopicRow("idle", 1, 30, 0.0),
+    ]
+
+
+def test_the_first_look_knows_no_rates():
+    assert [row.bytes_per_second for row in topic_rows(NOW, None)] == [None, None, None]
+    assert [row.change_per_second for row in lag_rows(NOW, None)] == [None, None]
+
+
+def test_groups_that_are_furthest_behind_come_first():
+    assert lag_rows(NOW, BEFORE) == [
+        LagRow("search", "clicks", 2, 400, 150.0),
+        LagRow("search", "views", 2, 0, 0.0),
+    ]
