@@ -195,10 +195,20 @@ class _ExitingService(BrokerService):
         try:
             super().startService()
             _collect_briefly()
-            signal.signal(signal.SIGHUP, lambda *_: _in_reactor(lambda: self.reload("SIGHUP")))
+            had_terminal = os.isatty(0)
+            signal.signal(
+                signal.SIGHUP, lambda *_: _in_reactor(lambda: self._hang_up(had_terminal))
+            )
         except (HermesError, OSError) as error:
             self._remove_pid_file()
             _exit(str(error))
+
+    def _hang_up(self, had_terminal: bool) -> None:
+        """Read broker.yaml again; but stop if SIGHUP says that the terminal was closed."""
+        if had_terminal and not os.isatty(0):
+            self._reactor.stop()
+        else:
+            self.reload("SIGHUP")
 
     def settings_changed(self, config: BrokerConfig) -> None:
         """See `BrokerService`."""

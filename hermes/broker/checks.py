@@ -6,6 +6,7 @@ needs the settings alone is refused when they are read, by `hermes.config`.
 
 import os
 import re
+from importlib.util import find_spec
 from pathlib import Path
 
 from twisted.internet.endpoints import serverFromString
@@ -34,6 +35,7 @@ def check_startable(config: BrokerConfig) -> None:
     _check_coordination_listen(config)
     _check_advertised(config)
     _check_directory("log_dir", config.log_dir)
+    _check_modules(config)
     if config.ready_file is not None:
         check_ready_file(config.ready_file)
 
@@ -106,6 +108,21 @@ def _check_advertised(config: BrokerConfig) -> None:
             "advertised_port",
             "needed, as the broker listens on no TCP port (or set coordination: none)",
         )
+
+
+def _check_modules(config: BrokerConfig) -> None:
+    """Refuse levels for modules of Hermes that there aren't: they would have no effect."""
+    for name in config.log_levels:
+        room, _, rest = name.partition(".")
+        if room == "hermes" and rest and not _is_module(name):
+            raise ConfigError("log_levels", f"Hermes has no module {name!r}")
+
+
+def _is_module(name: str) -> bool:
+    try:
+        return find_spec(name) is not None
+    except ImportError:  # what is before its last dot isn't a package
+        return False
 
 
 def _check_directory(setting: str, path: Path) -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 from stat import S_ISREG
 from typing import Final
 
-from hermes.errors import ProtocolError
+from hermes.errors import CorruptEntriesError, ProtocolError
 from hermes.protocol import check_message_set, check_topic_name
 from hermes.storage.files import FileLayer, read_exactly
 from hermes.storage.inspection import BadRange, Limits, SegmentFile, StoredMessage, index_faults
@@ -40,6 +40,7 @@ from hermes.storage.segment import (
 )
 from hermes.storage.segment_files import with_torn_index
 from hermes.storage.time_index import TimeIndex
+from hermes.storage.topic_entries import ENTRIES_NAME, read_entries
 
 _OWN_FILES: Final = (CLEAN_SHUTDOWN_MARKER, *OWN_FILES)
 _UNRECOGNIZED: Final = "not a file of Hermes or Kafka; left alone"
@@ -136,6 +137,10 @@ class DirectoryCheck:
         if any(parse_segment_name(name) for name in os.listdir(self._root)):
             yield from self._check_partition(self._root)
             return
+        try:
+            read_entries(os.fspath(self._root), self._files)
+        except CorruptEntriesError as error:
+            yield self._problem(self._root / ENTRIES_NAME, str(error))
         partitions, others = list_partitions(os.fspath(self._root), self._files)
         for topic, partition in partitions:
             yield from self._check_partition(self._root / partition_directory(topic, partition))

@@ -100,6 +100,12 @@ def broker_kinds() -> list[Kind]:
         Kind("boundaries, 2,000 times", _own(67, _DATA, struct.pack(">q", 5_000_000)) * 2000, 2000),
         Kind("append times, 2,000 times", _own(69, _DATA, far) * 2000, 2000),
         Kind("deletes of an unknown topic", _own_topic(68, "unknown") * 2000, 2000),
+        Kind("settings of the broker, 2,000 times", _own_topic(74, "") * 2000, 2000),
+        Kind("partitions, 2,000 times", _partitions(WIDE_TOPIC) * 2000, 2000),
+        Kind("log lines, 500 times", frame(struct.pack(">hhqh", 76, 0, 0, 32_767)) * 500, 500),
+        Kind("topics created, 1,000", b"".join(_create(f"made{n}") for n in range(1000)), 1000),
+        Kind("a topic altered, 1,000 times", _alter(_DATA) * 1000, 1000),
+        Kind("broker.yaml again, 200 times", frame(struct.pack(">hh", 73, 0)) * 200, 200),
         Kind("claim of 100 MB", struct.pack(">ih", 100 << 20, 0) + bytes(100_000)),
         Kind("a frame that is none", b"\xff\xff\xff\xff"),
         Kind("an unknown type", frame(struct.pack(">h", 9999))),
@@ -204,6 +210,20 @@ def _offsets(time_ms: int) -> bytes:
 def _own(request_type: int, topic: str, rest: bytes) -> bytes:
     head = struct.pack(">hh", request_type, 0)
     return frame(head + _name(topic) + struct.pack(">i", 0) + rest)
+
+
+def _partitions(topic: str) -> bytes:
+    return frame(struct.pack(">hh", 75, 0) + _name(topic) + struct.pack(">i", 0))
+
+
+def _create(topic: str) -> bytes:
+    setting = _name("retention_options") + _name("{a: " + "x" * 900 + "}")
+    return frame(struct.pack(">hh", 71, 0) + _name(topic) + struct.pack(">h", 1) + setting)
+
+
+def _alter(topic: str) -> bytes:
+    setting = struct.pack(">h", 1) + _name("flush_messages") + _name("2")
+    return frame(struct.pack(">hh", 72, 0) + _name(topic) + setting + struct.pack(">h", -1))
 
 
 def _own_topic(request_type: int, topic: str) -> bytes:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 from hermes_testkit import BrokerProcess
+from kazoo.client import KazooClient
 
 from hermes import SimpleConsumer
 from hermes.client.simple_consumer import SimpleConsumer as Consumer
@@ -82,6 +83,22 @@ def test_what_was_set_is_in_force_at_once_and_after_a_restart(tmp_path: Path) ->
     with running_broker(tmp_path, SETTINGS) as broker, connected(broker) as consumer:
         assert [each.topic for each in consumer.metadata().topics] == ["listed", "plain"]
         assert partition_count(consumer, "listed") == 6
+
+
+def test_consumers_learn_of_more_partitions(tmp_path: Path) -> None:
+    with running_broker(tmp_path, {"coordination": "embedded"}) as broker:
+        coordination = KazooClient(hosts=broker.zookeeper_connect)
+        coordination.start()
+        try:
+            with connected(broker) as consumer:
+                consumer.create_topic("clicks", {"partitions": 2})
+                until(lambda: coordination.exists("/brokers/topics/clicks/0") is not None)
+                assert coordination.get("/brokers/topics/clicks/0")[0] == b"2"
+                consumer.alter_topic("clicks", {"partitions": 5})
+                until(lambda: coordination.get("/brokers/topics/clicks/0")[0] == b"5")
+        finally:
+            coordination.stop()
+            coordination.close()
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import json
 import os
+import pty
 import select
 import signal
 import subprocess
@@ -174,3 +175,24 @@ def test_a_start_that_fails_leaves_no_pid_file(tmp_path: Path) -> None:
     assert ended.returncode == 1
     assert "can't open 'tcp:0:interface=192.0.2.1'" in ended.stdout + ended.stderr
     assert not (tmp_path / "twistd.pid").exists()
+
+
+def test_a_broker_whose_terminal_is_closed_stops(tmp_path: Path) -> None:
+    config = "broker_id: 0\nlog_dir: logs\ncoordination: none\nlisten: tcp:0:interface=127.0.0.1\n"
+    (tmp_path / "broker.yaml").write_text(config + "ready_file: ready.json\n", encoding="utf-8")
+    ours, its = pty.openpty()
+    with open(ours, "rb"), open(its, "rb") as terminal:
+        process = subprocess.Popen(
+            ["setsid", "--ctty", TWISTD, "-n", "--pidfile=", "hermes", "--config", "broker.yaml"],
+            cwd=tmp_path,
+            stdin=terminal,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        try:
+            wait_for((tmp_path / "ready.json").exists)
+        except BaseException:
+            process.kill()
+            raise
+    process.wait(DEADLINE_SECONDS)
+    assert (tmp_path / "logs" / ".kafka_cleanshutdown").exists()

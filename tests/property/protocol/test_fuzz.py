@@ -12,10 +12,14 @@ import pytest
 from hermes.errors import InvalidMessageError, MessageTooLargeError, RemoteProtocolError
 from hermes.protocol import (
     AcknowledgedProduceRequest,
+    AlterTopicRequest,
     AppendTimesRequest,
     BoundaryRequest,
     Codec,
+    CreateTopicRequest,
     DeleteTopicRequest,
+    DescribePartitionsRequest,
+    DescribeSettingsRequest,
     FetchRequest,
     MessageSet,
     MetadataRequest,
@@ -24,15 +28,20 @@ from hermes.protocol import (
     OffsetsRequest,
     ProduceRequest,
     ProduceRun,
+    RecentLogLinesRequest,
     RequestReceiver,
     WaitingFetchRequest,
     check_message_set,
     compress,
     decode_acknowledged_produce_response,
     decode_append_times_response,
+    decode_log_lines_response,
     decode_metadata_response,
     decode_multifetch_response,
     decode_offsets_response,
+    decode_partitions_response,
+    decode_reload_response,
+    decode_settings_response,
     decode_waiting_fetch_response,
     encode_message,
     encode_message_set,
@@ -69,6 +78,11 @@ REQUESTS = [
     BoundaryRequest("topic", 0, 1000).encode(),
     DeleteTopicRequest("topic").encode(),
     AppendTimesRequest("topic", 0, 0, 1000, 60_000).encode(),
+    CreateTopicRequest("topic", (("partitions", "8"),)).encode(),
+    AlterTopicRequest("topic", (("partitions", "8"),), ("flush_messages",)).encode(),
+    DescribeSettingsRequest("topic").encode(),
+    DescribePartitionsRequest("topic", 64).encode(),
+    RecentLogLinesRequest(-1, 100).encode(),
 ]
 NUMBERS = [0, 1, 2, 0x7F, 0xFF, 0x7FFF, 0xFFFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 5, 6, 64, 100]
 
@@ -173,7 +187,7 @@ def test_damaged_requests(batch):
 
 def test_a_stream_of_damaged_requests_costs_no_memory():
     rng = random.Random(99)
-    frames = [damaged(rng, rng.choice(REQUESTS)) for _ in range(5000)]
+    frames = [damaged(rng, rng.choice(REQUESTS)) for _ in range(6000)]
     receiver = RequestReceiver(MAX_REQUEST_BYTES, MAX_MESSAGE_BYTES)
     tracemalloc.start()
     try:
@@ -194,6 +208,10 @@ def test_a_stream_of_damaged_requests_costs_no_memory():
 @pytest.mark.parametrize(
     "decode",
     [
+        decode_reload_response,
+        decode_settings_response,
+        decode_partitions_response,
+        decode_log_lines_response,
         decode_acknowledged_produce_response,
         decode_metadata_response,
         decode_append_times_response,

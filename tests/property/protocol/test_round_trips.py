@@ -6,13 +6,17 @@ from hypothesis import strategies as st
 from hermes.protocol import (
     MIN_CHARGE_BYTES,
     AcknowledgedProduceRequest,
+    AlterTopicRequest,
     AppendRun,
     AppendTimesAnswer,
     AppendTimesRequest,
     BoundaryRequest,
     BrokerMetadata,
     Codec,
+    CreateTopicRequest,
     DeleteTopicRequest,
+    DescribePartitionsRequest,
+    DescribeSettingsRequest,
     FetchRequest,
     MessageSet,
     MetadataRequest,
@@ -22,6 +26,8 @@ from hermes.protocol import (
     PartitionMetadata,
     ProducedEntry,
     ProduceRequest,
+    RecentLogLinesRequest,
+    ReloadConfigRequest,
     TopicMetadata,
     WaitingFetchRequest,
     check_message_set,
@@ -49,6 +55,8 @@ codes = int16
 fetches = st.builds(FetchRequest, topics, int32, int64, int32)
 produces = st.builds(ProduceRequest, topics, int32, st.binary(max_size=60))
 several = st.lists(fetches, max_size=4).map(tuple)
+names = st.lists(topics, max_size=4).map(tuple)
+settings = st.lists(st.tuples(topics, topics), max_size=4).map(tuple)
 several_produces = st.lists(produces, max_size=4).map(tuple)
 
 requests = st.one_of(
@@ -63,6 +71,12 @@ requests = st.one_of(
     st.builds(BoundaryRequest, topics, int32, int64),
     st.builds(DeleteTopicRequest, topics),
     st.builds(AppendTimesRequest, topics, int32, int64, int64, int64),
+    st.builds(CreateTopicRequest, topics, settings),
+    st.builds(AlterTopicRequest, topics, settings, st.none() | names),
+    st.builds(ReloadConfigRequest),
+    st.builds(DescribeSettingsRequest, topics),
+    st.builds(DescribePartitionsRequest, topics, int32),
+    st.builds(RecentLogLinesRequest, int64, int16),
 )
 
 

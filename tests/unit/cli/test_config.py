@@ -50,6 +50,8 @@ def test_as_json_it_shows_every_setting(run, broker_yaml, tmp_path):
         ({"topics": {"a": {"retention_policy": "x"}}}, "topics.a.retention_policy: "),
         ({"listen": "pigeon:9092"}, "listen: "),
         ({"listen": ["tcp:9092", "tcp:9092"]}, "listen: "),
+        ({"log_levels": {"hermes.broker.flushng": "debug"}}, "log_levels: Hermes has no module"),
+        ({"log_levels": {"hermes.tap.a": "debug"}}, "log_levels: Hermes has no module"),
         ({"topics": {"a/b": {}}}, "topics.a/b: "),
         ({"topics": {"..": {}}}, "topics...: "),
         ({"topics": {"../x": {}}}, "topics.../x: "),

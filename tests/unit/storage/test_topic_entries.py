@@ -9,7 +9,9 @@ from storage_fakes import Crash, WatchedFiles
 
 from hermes.errors import CorruptEntriesError, DiskFullError, StorageError
 from hermes.storage.files import FileLayer
+from hermes.storage.inspection import Limits
 from hermes.storage.topic_entries import ENTRIES_NAME, read_entries, write_entries
+from hermes.storage.verification import DirectoryCheck
 
 OLD = {"clicks": {"partitions": "8", "retention_time": "30d"}, "\u00e9": {}}
 NEW = {"clicks": {"flush_messages": "10"}}
@@ -42,6 +44,17 @@ def test_any_damage_is_noticed(tmp_path: Path) -> None:
         path.write_bytes(each)
         with pytest.raises(CorruptEntriesError, match="move it away"):
             read_entries(str(tmp_path), FILES)
+
+
+def test_check_log_finds_the_damage(tmp_path: Path) -> None:
+    write_entries(str(tmp_path), OLD, FILES)
+    check = DirectoryCheck(tmp_path, Limits(), pause=lambda: None)
+    assert list(check.run()) == []
+    path = tmp_path / ENTRIES_NAME
+    path.write_bytes(path.read_bytes()[:-1])
+    (finding,) = check.run()
+    assert (finding.kind, finding.path) == ("problem", ENTRIES_NAME)
+    assert "is damaged" in finding.text
 
 
 class FailingCall(WatchedFiles):
