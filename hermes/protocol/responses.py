@@ -19,6 +19,11 @@ _UNKNOWN_TIME = -1
 #: Of an entry of an acknowledged produce: partition, error, offset.
 _PRODUCED = struct.Struct(">ihq")
 
+#: Of a topic's metadata, after its name: error, partitions, those that were written to.
+_TOPIC = struct.Struct(">hii")
+#: Of each of these: partition, earliest, high watermark, size.
+_PARTITION = struct.Struct(">iqqq")
+
 
 class FetchedEntry(NamedTuple):
     """The response to one fetch.
@@ -376,14 +381,17 @@ def _checked_reader(body: Buffer, detail: str) -> ByteReader:
 
 
 def _code(reader: ByteReader) -> int:
-    code = reader.int16()
+    return _known(reader.int16())
+
+
+def _known(code: int) -> int:
     return ErrorCode(code) if code in ErrorCode._value2member_map_ else code
 
 
 def _topic_metadata(reader: ByteReader) -> TopicMetadata:
-    topic, error, partition_count = reader.string(), _code(reader), reader.int32()
+    topic = reader.string()
+    error, partition_count, written = reader.numbers(_TOPIC)
     partitions = tuple(
-        PartitionMetadata(reader.int32(), reader.int64(), reader.int64(), reader.int64())
-        for _ in range(reader.count(reader.int32()))
+        PartitionMetadata(*reader.numbers(_PARTITION)) for _ in range(reader.count(written))
     )
-    return TopicMetadata(topic, error, partition_count, partitions)
+    return TopicMetadata(topic, _known(error), partition_count, partitions)
