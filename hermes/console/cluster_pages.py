@@ -40,7 +40,7 @@ def _overview(sources: Sources, ask: Ask) -> Answer:
                 concerns.append(Concern("warn", f"Group {name}: {text}", link))
         except HermesError as failure:
             error = str(failure)
-    for topic, text in sources.topics.offline(list(cluster.topics)):
+    for topic, text in sources.topics.offline(cluster.brokers, list(cluster.topics)):
         concerns.append(Concern("bad", f"{topic} {text}", f"/topics/{topic}"))
     view = overview(cluster, groups, error, concerns)
     return sources.page(ask, "overview", "overview.html", view=view)

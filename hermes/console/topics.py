@@ -174,6 +174,7 @@ class TopicReader:
         self._recent = recent
         self._lock = threading.Lock()
         self._rates: OrderedDict[str, Rates] = OrderedDict()
+        self._brokers: list[BrokerState] = []
         self._offline = Watch(self._look, _WATCH_EVERY_SECONDS)
 
     def topic(self, name: str) -> TopicView:
@@ -252,20 +253,33 @@ class TopicReader:
                 continue
         return []
 
-    def offline(self, names: Sequence[str]) -> list[tuple[str, str]]:
+    def offline(
+        self, brokers: Sequence[BrokerState], names: Sequence[str]
+    ) -> list[tuple[str, str]]:
         """Partitions that are out of service, each with why; as far as they were looked at by now.
 
         Args:
+            brokers: all brokers.
             names: all topics.
         """
+        self._brokers = [each for each in brokers if each.supports(DescribePartitionsRequest.TYPE)]
         return [each for _, found in self._offline.look(names) for each in found]
 
     def _look(self, name: str) -> list[tuple[str, str]]:
-        try:
-            rows = self._read_rows(name)[0]
-        except HermesError:  # deleted meanwhile, or the brokers' own entry says why
-            return []
-        return [(name, f"{row.name}: {row.offline}") for row in rows if row.offline]
+        found = []
+        for broker in self._brokers:
+            try:
+                rows = self._cluster.ask(
+                    broker.address, lambda consumer: consumer.describe_partitions(name)
+                )
+            except HermesError:  # it doesn't have the topic, or its own entry says why
+                continue
+            found += [
+                (name, f"{broker.broker_id}-{row.partition}: {row.offline_reason}")
+                for row in rows
+                if row.offline_reason
+            ]
+        return found
 
     def _rates_of(self, name: str) -> Rates:
         rates = self._rates.setdefault(name, Rates())

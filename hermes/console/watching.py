@@ -9,7 +9,7 @@ from typing import Final, Generic, TypeVar
 _T = TypeVar("_T")
 
 # How long a look at a page spends on looking further; it goes on with the next.
-_SECONDS: Final = 0.02
+_SECONDS: Final = 0.01
 
 
 class Watch(Generic[_T]):

@@ -75,7 +75,7 @@ def test_a_watch_looks_at_a_few_at_a_time_and_those_again_that_are_old(clock):
 
     def look(name):
         looked.append(name)
-        clock.now += 0.015
+        clock.now += 0.006
         return name.upper()
 
     watch = Watch(look, 15.0, clock)
