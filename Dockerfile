@@ -38,5 +38,5 @@ VOLUME /var/lib/hermes
 # Clients; the coordination of consumer groups.
 EXPOSE 9092 2181
 HEALTHCHECK --interval=15s --timeout=10s --start-period=60s \
-    CMD ["hermes", "topics", "list", "-b", "127.0.0.1:9092", "--timeout", "8"]
+    CMD ["python", "-c", "from http.client import HTTPConnection; c = HTTPConnection('127.0.0.1', 9093, timeout=8); c.request('GET', '/health/ready'); exit(c.getresponse().status != 200)"]
 CMD ["twistd", "-n", "--pidfile=", "hermes", "--config", "/etc/hermes/broker.yaml"]

@@ -200,11 +200,15 @@ def test_an_installed_wheel_runs_a_broker_from_any_directory(
     assert version_line.stdout == f"hermes {hermes.__version__} (core: {core})\n"
 
     run_twistd = "from twisted.scripts.twistd import run; run()"
-    broker = start_broker(program=(str(python), "-c", run_twistd))
+    broker = start_broker(
+        program=(str(python), "-c", run_twistd), http_listen="tcp:0:interface=127.0.0.1"
+    )
+    (http_port,) = re.findall(r", HTTP on 127\.0\.0\.1:(\d+)", "".join(broker.lines))
     (health,) = [each for each in dockerfile()[-1] if each.name == "HEALTHCHECK"]
     program, *words = json.loads(health.text.partition("CMD ")[2])
     check = [str(environment / "bin" / program)]
-    check += [word.replace(":9092", f":{broker.port}") for word in words]
+    assert any("9093" in word for word in words)
+    check += [word.replace("9093", http_port) for word in words]
     healthy = subprocess.run(check, cwd=directory, capture_output=True, text=True)
     assert (healthy.returncode, healthy.stderr) == (0, "")
     assert broker.stop() == 0
