@@ -54,7 +54,7 @@ def option_type(parse: Callable[[str], Value], shown: str) -> Callable[[str], Va
     return convert
 
 
-def _parse_broker(text: str) -> BrokerAddress:
+def parse_broker(text: str) -> BrokerAddress:
     """Read `HOST`, `HOST:PORT` or `[IPV6]:PORT`."""
     expected = f"expected HOST:PORT such as localhost:{_DEFAULT_PORT} or [::1]:{_DEFAULT_PORT}"
     host, colon, port = text.strip().rpartition(":")
@@ -97,7 +97,7 @@ def broker_option(*, required: bool) -> Decorator:
     return click.option(
         "-b",
         "--broker",
-        type=option_type(_parse_broker, "host:port"),
+        type=option_type(parse_broker, "host:port"),
         required=required,
         envvar="HERMES_BROKER",
         show_envvar=True,

@@ -64,6 +64,7 @@ class BatchSender:
         codec: how each batch is compressed.
         retrying: waits for a broker that is unavailable, with acknowledgements only; without them
             nobody knows what the broker had read.
+        noun: what errors call the lines.
 
     Attributes:
         max_message_bytes: the largest message that the broker accepts.
@@ -78,6 +79,7 @@ class BatchSender:
         acks: Acks | None,
         codec: Codec = Codec.NONE,
         retrying: Retrying | None = None,
+        noun: str = "line",
     ) -> None:
         self._producer = producer
         self._topic = topic
@@ -85,6 +87,7 @@ class BatchSender:
         self._acks = acks
         self._codec = codec
         self._retrying = retrying or Retrying(0)
+        self._noun = noun
         self._key_delimiter: bytes | None = None
         self._sent_count = 0
         self.stored_count = 0
@@ -174,8 +177,8 @@ class BatchSender:
     def progress_text(self) -> str:
         """How many lines are stored, for errors."""
         if self.stored_count:
-            return f"lines 1 to {self.stored_count} are stored"
-        return "no line is known to be stored"
+            return f"{self._noun}s 1 to {self.stored_count} are stored"
+        return f"no {self._noun} is known to be stored"
 
     def _send_set(self, partition: int, encoded: bytes) -> None:
         if self._acks is None:

@@ -4,22 +4,54 @@ A Hermes broker is asked for its metadata. Kafka 0.7 has no such request: there 
 partitions is found by trying, which creates nothing.
 """
 
-from typing import Final, NamedTuple
+from collections.abc import Sequence
+from typing import Final, NamedTuple, Protocol
 
-from hermes.client import SimpleConsumer
+from hermes.client import AppendTime, FetchRequest, FetchResult
 from hermes.errors import ClientError, WrongPartitionError
 from hermes.protocol import (
     EARLIEST,
     LATEST,
     BoundaryRequest,
+    BrokerMetadata,
     ErrorCode,
-    FetchRequest,
     MetadataRequest,
     error_for,
 )
 
 _PROBED_AT_ONCE: Final = 64
 _ALL_SEGMENTS: Final = 1_000_000
+
+
+class TopicReader(Protocol):
+    """What topics are read with: a `SimpleConsumer`, whose docstrings say more, or the like."""
+
+    def supports(self, request_type: int) -> bool:
+        """Whether it answers a type of request."""
+
+    def metadata(self, topics: Sequence[str]) -> BrokerMetadata:
+        """Describe topics."""
+
+    def get_offsets_before(
+        self, topic: str, partition: int, time: int, max_offsets: int = 1
+    ) -> list[int]:
+        """List offsets, newest first."""
+
+    def boundary_before(self, topic: str, partition: int, offset: int) -> int:
+        """Find where a message starts."""
+
+    def multifetch(self, requests: Sequence[FetchRequest]) -> list[FetchResult]:
+        """Fetch from several partitions."""
+
+    def fetch_waiting(
+        self, requests: Sequence[FetchRequest], max_wait_ms: int, min_bytes: int = 1
+    ) -> list[FetchResult]:
+        """The same, waiting for messages."""
+
+    def append_times(
+        self, topic: str, partition: int, start: int, end: int, interval_ms: int = 1
+    ) -> list[AppendTime]:
+        """Find out when messages were appended."""
 
 
 class OffsetRange(NamedTuple):
@@ -46,7 +78,7 @@ class TopicSource:
         consumer, topic: as given.
     """
 
-    def __init__(self, consumer: SimpleConsumer, topic: str, partition: int | None = None) -> None:
+    def __init__(self, consumer: TopicReader, topic: str, partition: int | None = None) -> None:
         self.consumer = consumer
         self._partition = partition
         self.topic = topic

@@ -1,0 +1,172 @@
+"""Reads a topic from a data directory's files, with the methods by which a broker's is read.
+
+So whatever reads a broker's topic (`reading`, `positions`) reads files as well. A broker may be
+using them: what is read is what a partition's files held when it was first looked at, flushed or
+not.
+"""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from hermes.backup.extents import Extent, open_segment, stopped_extent
+from hermes.client import AppendTime, FetchRequest, FetchResult
+from hermes.errors import ClientError, InvalidMessageError, OffsetOutOfRangeBrokerError
+from hermes.protocol import (
+    EARLIEST,
+    LATEST,
+    BrokerMetadata,
+    ErrorCode,
+    MessageSet,
+    MetadataRequest,
+    PartitionMetadata,
+    TopicMetadata,
+)
+from hermes.storage.files import FileLayer, read_exactly
+from hermes.storage.layout import list_partitions, partition_directory
+
+_LONGEST_BYTES: Final = 64 * 1024 * 1024
+_LENGTH_BYTES: Final = 4
+
+
+class StoredTopics:
+    """The topics of a data directory; nothing is written, and no lock is taken.
+
+    Args:
+        log_dir: the data directory.
+    """
+
+    def __init__(self, log_dir: Path) -> None:
+        self._log_dir = log_dir
+        self._files = FileLayer()
+        self._extents: dict[tuple[str, int], Extent | None] = {}
+
+    def supports(self, request_type: int) -> bool:
+        """Whether one of Hermes' own requests has an equivalent here."""
+        return request_type == MetadataRequest.TYPE
+
+    def metadata(self, topics: Sequence[str]) -> BrokerMetadata:
+        """Describe topics; a partition without segments is one that was never written to."""
+        partitions, _ = list_partitions(os.fspath(self._log_dir), self._files)
+        described = []
+        for topic in topics:
+            numbers = [number for name, number in partitions if name == topic]
+            found = []
+            for number in sorted(numbers):
+                extent = self._extent(topic, number)
+                if extent is not None:
+                    size = extent.end - extent.bases[0]
+                    found.append(PartitionMetadata(number, extent.bases[0], extent.end, size))
+            error = ErrorCode.NONE if numbers else ErrorCode.UNKNOWN_TOPIC
+            count = max(numbers, default=0) + 1
+            described.append(TopicMetadata(topic, error, count, tuple(found)))
+        return BrokerMetadata(-1, "", 0, 0, 1, (), tuple(described))
+
+    def get_offsets_before(
+        self, topic: str, partition: int, time: int, max_offsets: int = 1
+    ) -> list[int]:
+        """As a broker's: offsets from which one can read, newest first."""
+        extent = self._extent(topic, partition)
+        if extent is None:
+            return []
+        bases = list(extent.bases)
+        if time == EARLIEST:
+            return bases[:1]
+        found = sorted({extent.end, *bases}, reverse=True) if time == LATEST else []
+        if time != LATEST:
+            for base in reversed(bases):
+                ended = self._end_at(topic, partition, base, time)
+                if ended is not None:
+                    found.append(ended)
+                    break
+        return found[:max_offsets]
+
+    def boundary_before(self, topic: str, partition: int, offset: int) -> int:
+        """Where the segment of an offset begins."""
+        extent = self._extent(topic, partition)
+        bases = () if extent is None else extent.bases
+        return max((base for base in bases if base <= offset), default=offset)
+
+    def fetch_waiting(
+        self, requests: Sequence[FetchRequest], max_wait_ms: int, min_bytes: int = 1
+    ) -> list[FetchResult]:
+        """Read from several partitions; it never waits."""
+        return [self._fetch(request) for request in requests]
+
+    def multifetch(self, requests: Sequence[FetchRequest]) -> list[FetchResult]:
+        """The same."""
+        return self.fetch_waiting(requests, 0)
+
+    def append_times(
+        self, topic: str, partition: int, start: int, end: int, interval_ms: int = 1
+    ) -> list[AppendTime]:
+        """Not told here."""
+        return []
+
+    def _extent(self, topic: str, partition: int) -> Extent | None:
+        key = topic, partition
+        if key not in self._extents:
+            directory = self._directory(topic, partition)
+            self._extents[key] = stopped_extent(directory, self._files, clean=True)
+        return self._extents[key]
+
+    def _directory(self, topic: str, partition: int) -> str:
+        return os.fspath(self._log_dir / partition_directory(topic, partition))
+
+    def _end_at(self, topic: str, partition: int, base: int, time_ms: int) -> int | None:
+        """Where a segment ended at a time; None if it began later."""
+        opened = open_segment(self._directory(topic, partition), base, self._files)
+        if opened is None:
+            return None
+        descriptor, segment = opened
+        try:
+            status = self._files.fstat(descriptor)
+            segment.index.load(descriptor, base + status.st_size)
+        finally:
+            self._files.close(descriptor)
+        if segment.index.last is None:  # a segment of Kafka's is known by its file's time only
+            return base + status.st_size if status.st_mtime_ns // 1_000_000 <= time_ms else None
+        entry = segment.index.at_time(time_ms)
+        return None if entry is None else entry.end_offset
+
+    def _fetch(self, request: FetchRequest) -> FetchResult:
+        nothing = MessageSet(b"", request.offset)
+        extent = self._extent(request.topic, request.partition)
+        if extent is None:
+            return FetchResult(request, nothing, -1)
+        if not extent.bases[0] <= request.offset <= extent.end:
+            error = OffsetOutOfRangeBrokerError(f"offset {request.offset}")
+            return FetchResult(request, nothing, extent.end, error)
+        base = max(base for base in extent.bases if base <= request.offset)
+        later = [each for each in extent.bases if each > base]
+        size = (later[0] if later else extent.end) - base
+        data = self._read(request, base, size)
+        if request.offset < extent.end and len(data) < _length_of(data):
+            torn = InvalidMessageError(f"it ends at {base + size}, in the middle of a message")
+            return FetchResult(request, nothing, extent.end, torn)
+        return FetchResult(request, MessageSet(data, request.offset), extent.end)
+
+    def _read(self, request: FetchRequest, base: int, size: int) -> bytes:
+        """Up to `max_size` bytes, or the first message if that is larger."""
+        directory = self._directory(request.topic, request.partition)
+        opened = open_segment(directory, base, self._files)
+        if opened is None:
+            raise ClientError(f"{directory}: the segment at {base} was deleted while it was read")
+        descriptor, _ = opened
+        try:
+            position = request.offset - base
+            data = read_exactly(
+                self._files, descriptor, min(request.max_size, size - position), position
+            )
+            length = _length_of(data)
+            if len(data) < length <= min(size - position, _LONGEST_BYTES):
+                data = read_exactly(self._files, descriptor, length, position)
+        finally:
+            self._files.close(descriptor)
+        return data
+
+
+def _length_of(data: bytes) -> int:
+    """How long the first message says that it is, its length field included."""
+    return _LENGTH_BYTES + int.from_bytes(data[:_LENGTH_BYTES], "big", signed=True)

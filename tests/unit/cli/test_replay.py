@@ -1,0 +1,161 @@
+import json
+from contextlib import nullcontext
+from types import SimpleNamespace
+
+import pytest
+from storage_logs import NOW_MS, append, message, open_log, settings
+
+from hermes.cli.options import BrokerAddress
+from hermes.cli.pacing import Pace
+from hermes.cli.reading import PartitionReader, read_partitions
+from hermes.cli.stored_topics import StoredTopics
+from hermes.cli.topic_source import TopicSource
+from hermes.protocol import Codec, MessageSet, MetadataRequest, encode_message_set
+
+
+class FakeProducer:
+    """Takes what is sent, by partition; has topics of two partitions."""
+
+    address = "127.0.0.1:1"
+
+    def __init__(self):
+        self.sent = {}
+        described = SimpleNamespace(partition_count=2)
+        answer = SimpleNamespace(topics=(described,), max_message_bytes=1000)
+        self.channel = SimpleNamespace(
+            versions=lambda: {MetadataRequest.TYPE}, run=lambda conversation: answer
+        )
+
+    def send(self, topic, partition, encoded):
+        found = self.sent.setdefault((topic, partition), [])
+        found += [each.payload for each, _ in MessageSet(bytes(encoded), 0).iterate(deep=True)]
+
+    def barrier(self):
+        pass
+
+
+@pytest.fixture
+def data(tmp_path):
+    """A data directory with segments of two partitions; a message takes 13 bytes."""
+    for number, count in ((0, 20), (1, 5)):
+        directory = tmp_path / "data" / f"clicks-{number}"
+        directory.parent.mkdir(exist_ok=True)
+        log = open_log(directory, log_settings=settings(segment_bytes=100))
+        for each in range(count):
+            append(log, message(f"m{each:02}"), now_ms=NOW_MS + each * 1000)
+        log.flush()
+        log.close()
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def replay(run, monkeypatch, data):
+    """Replays the directory: (the result, what was sent)."""
+
+    def invoke(*arguments, code=0):
+        producer = FakeProducer()
+        monkeypatch.setattr(BrokerAddress, "producer", lambda *_: nullcontext(producer))
+        line = ["replay", "-b", "127.0.0.1:1", "-t", "clicks", "--to", "again", "--acks", "none"]
+        result = run(*line, "--log-dir", data, *arguments)
+        assert result.exit_code == code, result.output
+        return result, producer.sent
+
+    return invoke
+
+
+def names(*numbers):
+    return [b"m%02d" % number for number in numbers]
+
+
+def test_each_partition_goes_to_its_own(replay):
+    result, sent = replay()
+    assert sent == {("again", 0): names(*range(20)), ("again", 1): names(*range(5))}
+    assert result.stdout == "25 messages, 75 B, copied from clicks to again\n"
+
+
+def test_a_range_of_offsets(replay):
+    result, sent = replay("-p", 0, "-o", 13, "--until", 130, "--json")
+    assert sent == {("again", 0): names(*range(1, 10))}
+    row = {"partition": 0, "from": 13, "to": 130, "messages": 9, "payload_bytes": 27}
+    assert json.loads(result.stdout) == {"topic": "clicks", "to": "again", "partitions": [row]}
+
+
+def test_a_range_of_times_and_one_partition_to_write_to(replay):
+    _, sent = replay("-o", f"@{NOW_MS + 3000}", "--until", f"@{NOW_MS + 6000}", "--to-partition", 0)
+    assert sorted(sent["again", 0]) == sorted(names(3, 4, 5, 3, 4))
+
+
+def test_the_last_ones(replay):
+    _, sent = replay("-o", "-3")
+    assert sent == {("again", 0): names(17, 18, 19), ("again", 1): names(2, 3, 4)}
+
+
+def test_damage_ends_it_and_says_where_to_go_on(replay, data):
+    first = sorted((data / "clicks-0").glob("*.kafka"))[0]
+    damaged = bytearray(first.read_bytes())
+    damaged[13 * 4 + 11] ^= 1
+    first.write_bytes(damaged)
+    result, sent = replay("-p", 0, code=1)
+    assert sent == {("again", 0): names(0, 1, 2, 3)}
+    first, last = result.stderr.splitlines()
+    assert first == "hermes: partition 0 was copied up to offset 52: go on with -p 0 -o 52"
+    assert "no good message starts at offset 52" in last
+    _, sent = replay("-p", 0, "--skip-corrupt")
+    assert sent == {("again", 0): names(0, 1, 2, 3, *range(5, 20))}
+
+
+def test_a_torn_end(replay, data):
+    last = sorted((data / "clicks-0").glob("*.kafka"))[-1]
+    with last.open("ab") as file:
+        file.write(message("torn")[:-1])
+    _, sent = replay("-p", 0, code=1)
+    assert sent == {("again", 0): names(*range(20))}
+    _, sent = replay("-p", 0, "--skip-corrupt")
+    assert sent == {("again", 0): names(*range(20))}
+
+
+def test_what_can_not_be(replay, run):
+    for arguments, code, text in [
+        (["--from", "127.0.0.1:2"], 2, "--from and --log-dir exclude each other"),
+        (["-o", "13"], 2, "an offset belongs to one partition"),
+        (["--until", "-3"], 2, "--until is end, an offset, or @TIME"),
+        (["-p", "0", "-o", "99999"], 1, "offset 99999 is not available: it holds 0 to 260"),
+        (["-t", "none"], 1, "there is no topic 'none'"),
+    ]:
+        result, _ = replay(*arguments, code=code)
+        assert text in result.stderr
+    same = run("replay", "-b", "127.0.0.1:1", "-t", "clicks", "--to", "clicks")
+    assert (same.exit_code, "can't be copied into itself" in same.stderr) == (2, True)
+
+
+def test_compressed_sets_and_large_messages_in_files(tmp_path, make_segment):
+    large = encode_message_set([b"x" * 2_000_000, b"y"])
+    make_segment(large)
+    make_segment(encode_message_set([b"a", b"b"], Codec.GZIP), base=len(large))
+    source = TopicSource(StoredTopics(tmp_path / "data"), "clicks")
+    ((number, (start, end)),) = source.ranges()[0].items()
+    reader = PartitionReader(source, number, start, end=end)
+    chunks = read_partitions(source.consumer, [reader], 0)
+    found = [each.payload for chunk in chunks for each, _ in chunk.messages]
+    assert found == [b"x" * 2_000_000, b"y", b"a", b"b"]
+
+
+def test_the_pace():
+    now = [100.0]
+    pauses = []
+
+    def sleep(seconds):
+        pauses.append(seconds)
+        now[0] += seconds
+
+    pace = Pace(100, None, sleep=sleep, seconds=lambda: now[0])
+    assert sum(len(piece) for piece in pace.pieces([b"x"] * 250)) == 250
+    assert 2.3 <= sum(pauses) <= 2.5
+    pace = Pace(None, 1000, sleep=sleep, seconds=lambda: now[0])
+    pauses.clear()
+    assert [len(piece) for piece in pace.pieces([b"x" * 2000, b"", b"y" * 50, b"z" * 60])] == [1, 3]
+    assert sum(pauses) == pytest.approx(2.0)
+    now[0] += 1000  # a pause is not made up for
+    pauses.clear()
+    list(pace.pieces([b"x" * 1000, b"y"]))
+    assert sum(pauses) == pytest.approx(1.0)
