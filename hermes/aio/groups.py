@@ -16,6 +16,7 @@ from hermes.client.groups.config import ConsumerConfig
 from hermes.client.groups.connector import Connector as BlockingConnector
 from hermes.client.groups.streams import MessageStream as BlockingStream
 from hermes.client.groups.streams import StreamMessage
+from hermes.client.metrics import GroupMetrics
 from hermes.coordination.filters import TopicFilter
 from hermes.coordination.layout import BrokerPartition
 from hermes.errors import ClientError
@@ -215,6 +216,10 @@ class BaseConnector:
         connector, loop = self._started()
         connector.finish(loop.current_task())
         await loop.in_thread(connector.commit_finished)
+
+    def metrics(self) -> GroupMetrics:
+        """See `hermes.client.groups.Connector.metrics`."""
+        return self._started()[0].metrics()
 
     async def shutdown(self) -> None:
         """Commit (with auto_commit), leave the group, end the streams. Idempotent."""

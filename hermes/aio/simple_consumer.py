@@ -7,7 +7,7 @@ Twisted in `hermes.aio.twisted`.
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, TypeVar
 
 from hermes.aio.admin import AsyncAdministration
 from hermes.aio.asyncio_connection import AsyncioConnection
@@ -16,6 +16,7 @@ from hermes.client import conversations
 from hermes.client.append_times import AppendTime, append_times
 from hermes.client.arguments import check_choice, check_least, check_seconds
 from hermes.client.connection import DEFAULT_MAX_RESPONSE_BYTES
+from hermes.client.conversations import Conversation
 from hermes.client.fetching import (
     DEFAULT_MAX_FETCH_BYTES,
     FetchResult,
@@ -25,6 +26,8 @@ from hermes.client.fetching import (
     polling_fetch,
     waiting_fetch,
 )
+from hermes.client.metrics import ConsumerCounters, ConsumerMetrics
+from hermes.errors import HermesError
 from hermes.protocol import (
     DEFAULT_MAX_EXPANDED_BYTES,
     AppendTimesRequest,
@@ -37,6 +40,8 @@ from hermes.protocol import (
     WaitingFetchRequest,
     core,
 )
+
+_Fetched = TypeVar("_Fetched", MessageSet, list[FetchResult])
 
 
 class BaseConsumer(AsyncAdministration):
@@ -52,7 +57,7 @@ class BaseConsumer(AsyncAdministration):
             connection, supports_hermes_requests=options.supports_hermes_requests
         )
         self._poll_interval_ms = options.poll_interval_ms
-        self._skipped_count = 0
+        self._counters = ConsumerCounters()
         self._rules = FetchRules(
             options.max_fetch_bytes,
             options.on_corrupt,
@@ -63,15 +68,19 @@ class BaseConsumer(AsyncAdministration):
     @property
     def skipped_count(self) -> int:
         """How many damaged stretches iterations over this consumer's sets have skipped."""
-        return self._skipped_count
+        return self._counters.snapshot().skipped
+
+    def metrics(self) -> ConsumerMetrics:
+        """See `hermes.SimpleConsumer.metrics`."""
+        return self._counters.snapshot()
 
     async def fetch(self, request: FetchRequest) -> MessageSet:
         """See `hermes.SimpleConsumer.fetch`. Iterating over the result needs no awaiting."""
-        return await self._channel.run(fetch(request, self._rules))
+        return await self._fetched(fetch(request, self._rules))
 
     async def multifetch(self, requests: Sequence[FetchRequest]) -> list[FetchResult]:
         """See `hermes.SimpleConsumer.multifetch`."""
-        return await self._channel.run(multifetch(requests, self._rules))
+        return await self._fetched(multifetch(requests, self._rules))
 
     async def fetch_waiting(
         self, requests: Sequence[FetchRequest], max_wait_ms: int, min_bytes: int = 1
@@ -79,8 +88,8 @@ class BaseConsumer(AsyncAdministration):
         """See `hermes.SimpleConsumer.fetch_waiting`."""
         rules = self._rules
         if WaitingFetchRequest.TYPE in await self._channel.versions():
-            return await self._channel.run(waiting_fetch(requests, max_wait_ms, min_bytes, rules))
-        return await self._channel.run(
+            return await self._fetched(waiting_fetch(requests, max_wait_ms, min_bytes, rules))
+        return await self._fetched(
             polling_fetch(requests, max_wait_ms, min_bytes, rules, self._poll_interval_ms)
         )
 
@@ -148,8 +157,18 @@ class BaseConsumer(AsyncAdministration):
     async def __aexit__(self, *exception: object) -> None:
         await self.close()
 
+    async def _fetched(self, conversation: Conversation[_Fetched]) -> _Fetched:
+        """Fetch, and count what came."""
+        try:
+            fetched = await self._channel.run(conversation)
+        except HermesError:
+            self._counters.count_failure()
+            raise
+        self._counters.count(fetched)
+        return fetched
+
     def _count_skipped(self, count: int) -> None:
-        self._skipped_count += count
+        self._counters.count_skipped(count)
 
 
 class _Following(core.AsyncSupply[MessageAndOffset]):

@@ -16,7 +16,8 @@ reading:
                     (the only loop of retries) and sync_producer; sending asks grouping for message
                     sets and routing for their targets. handlers stand around sending when there
                     are any. Beside the way: producer_config, payloads (encoding), retries (when to
-                    try again), failures (that nobody has heard of), metrics
+                    try again), failures (that nobody has heard of), metrics,
+                    and the collector of those for prometheus_client
     discovery       brokers and partitions from ZooKeeper, in place of a list
     groups          consumers that share topics
     places, resets  places in a partition as people write them; where a group is to continue
@@ -27,9 +28,10 @@ docs/client.md and docs/groups.md are the guides for applications.
 from hermes.client.append_times import AppendTime
 from hermes.client.batching import ProducerData, SendHandle
 from hermes.client.channel import Channel
+from hermes.client.collector import MetricsCollector
 from hermes.client.connection import BrokerConnection
 from hermes.client.fetching import FetchResult
-from hermes.client.metrics import ProducerMetrics
+from hermes.client.metrics import ConsumerMetrics, GroupMetrics, ProducerMetrics
 from hermes.client.producer import Producer
 from hermes.client.producer_config import ProducerConfig
 from hermes.client.simple_consumer import SimpleConsumer
@@ -42,11 +44,14 @@ __all__ = [
     "AppendTime",
     "BrokerConnection",
     "Channel",
+    "ConsumerMetrics",
     "FetchRequest",
     "FetchResult",
+    "GroupMetrics",
     "Message",
     "MessageAndOffset",
     "MessageSet",
+    "MetricsCollector",
     "Producer",
     "ProducerConfig",
     "ProducerData",

@@ -1,7 +1,8 @@
-"""What a producer counts, and snapshots of it."""
+"""What producers, consumers and members of groups count, and snapshots of it."""
 
 import threading
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,3 +89,94 @@ class ProducerCounters:
     def forked(self) -> None:
         """See `hermes.forks.Forkable`."""
         self._lock = threading.Lock()
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerMetrics:
+    """A consumer's counts since it was made, at one moment. All only grow.
+
+    Attributes:
+        fetches: partitions that were fetched from; each of a multifetch counts.
+        failed_fetches: those answered with an error, and requests that failed as a whole.
+        fetched_bytes: bytes of messages that came.
+        skipped: damaged stretches that iterations have skipped.
+    """
+
+    fetches: int
+    failed_fetches: int
+    fetched_bytes: int
+    skipped: int
+
+
+class ConsumerCounters:
+    """Where a consumer's threads count."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._fetches = self._failed_fetches = self._fetched_bytes = self._skipped = 0
+
+    def count(self, fetched: Any) -> None:
+        """Count what came: the messages of one fetch, or the `FetchResult`s of several."""
+        results = fetched if isinstance(fetched, list) else ()
+        sets = [each.messages for each in results] if results else [fetched]
+        with self._lock:
+            self._fetches += len(sets)
+            self._failed_fetches += sum(each.error is not None for each in results)
+            self._fetched_bytes += sum(map(len, sets))
+
+    def count_failure(self) -> None:
+        """Count a request that failed."""
+        with self._lock:
+            self._failed_fetches += 1
+
+    def count_skipped(self, count: int) -> None:
+        """Count damaged stretches."""
+        with self._lock:
+            self._skipped += count
+
+    def snapshot(self) -> ConsumerMetrics:
+        """The counts now."""
+        with self._lock:
+            return ConsumerMetrics(
+                self._fetches, self._failed_fetches, self._fetched_bytes, self._skipped
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionPosition:
+    """How far a member of a group is in one of its partitions.
+
+    Attributes:
+        topic: the topic.
+        broker_id: the partition's broker.
+        partition: its number there.
+        position: where the next message that is handed out starts.
+        committed: the offset in ZooKeeper; None while there is none.
+    """
+
+    topic: str
+    broker_id: int
+    partition: int
+    position: int
+    committed: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMetrics:
+    """What a member of a group has done since it was made, at one moment.
+
+    Attributes:
+        consumer: what its fetches count, over all brokers.
+        taken: partitions that it took; one may count several times.
+        lost: partitions that it released, or lost with its session.
+        commits: offsets that it has stored.
+        failed_commits: offsets that it could not store: others have the partition.
+        partitions: those that it owns now.
+    """
+
+    consumer: ConsumerMetrics
+    taken: int
+    lost: int
+    commits: int
+    failed_commits: int
+    partitions: tuple[PartitionPosition, ...]

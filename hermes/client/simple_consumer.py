@@ -1,8 +1,7 @@
 """The consumer of one broker, without state: callers keep their own offsets."""
 
-import threading
 from collections.abc import Sequence
-from typing import Literal, Self
+from typing import Literal, Self, TypeVar
 
 from hermes.client import conversations
 from hermes.client.admin import Administration
@@ -10,6 +9,7 @@ from hermes.client.append_times import AppendTime, append_times
 from hermes.client.arguments import check_choice, check_least, check_number
 from hermes.client.channel import Channel
 from hermes.client.connection import DEFAULT_MAX_RESPONSE_BYTES, BrokerConnection
+from hermes.client.conversations import Conversation
 from hermes.client.fetching import (
     DEFAULT_MAX_FETCH_BYTES,
     FetchResult,
@@ -19,7 +19,8 @@ from hermes.client.fetching import (
     polling_fetch,
     waiting_fetch,
 )
-from hermes.errors import ClientError, ConfigError
+from hermes.client.metrics import ConsumerCounters, ConsumerMetrics
+from hermes.errors import ClientError, ConfigError, HermesError
 from hermes.protocol import (
     DEFAULT_MAX_EXPANDED_BYTES,
     AppendTimesRequest,
@@ -32,6 +33,8 @@ from hermes.protocol import (
     MetadataRequest,
     WaitingFetchRequest,
 )
+
+_Fetched = TypeVar("_Fetched", MessageSet, list[FetchResult])
 
 
 class SimpleConsumer(Administration):
@@ -65,6 +68,9 @@ class SimpleConsumer(Administration):
         supports_hermes_requests: whether the broker answers Hermes' own requests. None asks it
             when that first matters; False for a Kafka 0.7, which would log the unknown request.
         poll_interval_ms: how often `fetch_waiting` polls a broker without long polls, above 0.
+
+    Attributes:
+        counters: where its fetches are counted.
     """
 
     def __init__(
@@ -92,8 +98,7 @@ class SimpleConsumer(Administration):
         )
         self._channel = Channel(connection, supports_hermes_requests=supports_hermes_requests)
         self._poll_interval_ms = poll_interval_ms
-        self._skipped_count = 0
-        self._skipped_lock = threading.Lock()
+        self.counters = ConsumerCounters()
         self._rules = FetchRules(
             max_fetch_bytes, on_corrupt, max_expanded_bytes, self._count_skipped
         )
@@ -106,7 +111,11 @@ class SimpleConsumer(Administration):
     @property
     def skipped_count(self) -> int:
         """How many damaged stretches iterations over this consumer's sets have skipped."""
-        return self._skipped_count
+        return self.counters.snapshot().skipped
+
+    def metrics(self) -> ConsumerMetrics:
+        """What was counted so far."""
+        return self.counters.snapshot()
 
     def supports(self, request_type: int) -> bool:
         """Whether the broker answers a type of request; asks it once."""
@@ -137,7 +146,7 @@ class SimpleConsumer(Administration):
             WrongPartitionError: the topic has no such partition.
             UnknownBrokerError: the topic's name is not allowed.
         """
-        return self._channel.run(fetch(request, self._rules))
+        return self._fetched(fetch(request, self._rules))
 
     def multifetch(self, requests: Sequence[FetchRequest]) -> list[FetchResult]:
         """Fetch from several partitions with one request.
@@ -155,7 +164,7 @@ class SimpleConsumer(Administration):
             A result for each, in their order. Iterating over one gives its messages or raises its
             error; a failure of one doesn't affect the others.
         """
-        return self._channel.run(multifetch(requests, self._rules))
+        return self._fetched(multifetch(requests, self._rules))
 
     def fetch_waiting(
         self, requests: Sequence[FetchRequest], max_wait_ms: int, min_bytes: int = 1
@@ -175,11 +184,11 @@ class SimpleConsumer(Administration):
         """
         if self.supports(WaitingFetchRequest.TYPE):
             waiting = waiting_fetch(requests, max_wait_ms, min_bytes, self._rules)
-            return self._channel.run(waiting)
+            return self._fetched(waiting)
         polling = polling_fetch(
             requests, max_wait_ms, min_bytes, self._rules, self._poll_interval_ms
         )
-        return self._channel.run(polling)
+        return self._fetched(polling)
 
     def get_offsets_before(
         self, topic: str, partition: int, time: int, max_offsets: int = 1
@@ -312,9 +321,18 @@ class SimpleConsumer(Administration):
     def __exit__(self, *exception: object) -> None:
         self.close()
 
+    def _fetched(self, conversation: Conversation[_Fetched]) -> _Fetched:
+        """Fetch, and count what came."""
+        try:
+            fetched = self._channel.run(conversation)
+        except HermesError:
+            self.counters.count_failure()
+            raise
+        self.counters.count(fetched)
+        return fetched
+
     def _count_skipped(self, count: int) -> None:
-        with self._skipped_lock:
-            self._skipped_count += count
+        self.counters.count_skipped(count)
 
 
 def _is_loopback(address: str) -> bool:

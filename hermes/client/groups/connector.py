@@ -11,6 +11,7 @@ from hermes.client.arguments import check_instance, check_topic
 from hermes.client.groups.config import ConsumerConfig
 from hermes.client.groups.membership import Membership
 from hermes.client.groups.streams import MessageStream
+from hermes.client.metrics import GroupMetrics
 from hermes.coordination.filters import TopicFilter
 from hermes.coordination.layout import BrokerPartition, Subscription, make_consumer_id
 from hermes.coordination.sessions import Session
@@ -167,6 +168,10 @@ class Connector:
     def commit_finished(self) -> None:
         """As `commit_offsets`, without the message in anybody's hands."""
         self._members().commit()
+
+    def metrics(self) -> GroupMetrics:
+        """What this member has done so far, and how far it is in its partitions."""
+        return self._members().metrics()
 
     def finish(self, reader: object) -> None:
         """Count the message in this reader's hands as finished; see `MessageStream.poll`."""

@@ -17,6 +17,7 @@ from hermes.client.fetching import FetchResult
 from hermes.client.groups.claims import Claim
 from hermes.client.groups.config import ConsumerConfig
 from hermes.client.groups.ownership import Ownership
+from hermes.client.metrics import ConsumerCounters
 from hermes.client.simple_consumer import SimpleConsumer
 from hermes.errors import (
     BrokerError,
@@ -60,6 +61,7 @@ class BrokerFetcher:
         config: the consumer's settings.
         ownership: stores where a group starts.
         claims: returns the claims on this broker, and how many bytes each may buffer.
+        counters: where fetches are counted.
     """
 
     def __init__(
@@ -69,6 +71,7 @@ class BrokerFetcher:
         config: ConsumerConfig,
         ownership: Ownership,
         claims: Callable[[int], tuple[Sequence[Claim], int]],
+        counters: ConsumerCounters,
     ) -> None:
         self.address = address
         self._broker_id = broker_id
@@ -84,6 +87,7 @@ class BrokerFetcher:
             on_corrupt=config.on_corrupt,
             supports_hermes_requests=config.supports_hermes_requests,
         )
+        self._consumer.counters = counters
         self._wake = threading.Event()
         self._stopped = threading.Event()
         self._problem = ""

@@ -34,6 +34,7 @@ from hermes.client.groups.config import ConsumerConfig
 from hermes.client.groups.fetchers import BrokerFetcher
 from hermes.client.groups.ownership import Ownership
 from hermes.client.groups.streams import MessageStream
+from hermes.client.metrics import ConsumerCounters, GroupMetrics, PartitionPosition
 from hermes.coordination.assignment import assign, stream_ids
 from hermes.coordination.cluster import (
     NodeFaults,
@@ -129,6 +130,8 @@ class Membership:
         self._blocked: dict[_TopicPartition, float] = {}
         self._stopping = False
         self._commit_lock = threading.Lock()
+        self._counters = ConsumerCounters()
+        self._taken = self._lost = self._commits = self._failed_commits = 0
         self._thread = threading.Thread(target=self._run, name="hermes-membership", daemon=True)
 
     def start(self, subscription: Subscription, streams: Sequence[MessageStream]) -> None:
@@ -195,9 +198,29 @@ class Membership:
                     finished, known = claim.finished, claim.fetch_offset is not None
                 if not known or claim.is_lost or finished == claim.committed:
                     continue
-                if not self._ownership.commit(claim, finished):
+                if self._ownership.commit(claim, finished):
+                    self._commits += 1
+                else:
+                    self._failed_commits += 1
                     self._lose([claim])
                     self._wake.set()
+
+    def metrics(self) -> GroupMetrics:
+        """What was counted so far."""
+        partitions = tuple(
+            PartitionPosition(
+                claim.topic, *claim.partition, position=claim.position, committed=claim.committed
+            )
+            for claim in self.claims()
+        )
+        return GroupMetrics(
+            self._counters.snapshot(),
+            self._taken,
+            self._lost,
+            self._commits,
+            self._failed_commits,
+            partitions,
+        )
 
     # -- the thread -----------------------------------------------------------------------------
 
@@ -372,6 +395,7 @@ class Membership:
         if claim.committed is not None:
             claim.start_at(claim.committed)
         self._claims[place] = claim
+        self._taken += 1
         stream.replace_claims(add=[claim])
         return None
 
@@ -418,6 +442,7 @@ class Membership:
             place = (claim.topic, claim.partition)
             if self._claims.get(place) is claim:
                 del self._claims[place]
+                self._lost += 1
 
     def _tell(self, listener: RebalanceCallback, places: Sequence[_TopicPartition]) -> None:
         try:
@@ -454,6 +479,7 @@ class Membership:
                 self._config,
                 self._ownership,
                 self._claims_of_broker,
+                self._counters,
             )
         self.wake_fetchers()
 

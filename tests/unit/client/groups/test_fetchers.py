@@ -12,6 +12,7 @@ from hermes.client.groups import fetchers
 from hermes.client.groups.claims import Claim
 from hermes.client.groups.config import ConsumerConfig
 from hermes.client.groups.fetchers import BrokerFetcher
+from hermes.client.metrics import ConsumerCounters
 from hermes.coordination.layout import BrokerPartition
 from hermes.coordination.sessions import Lease
 from hermes.errors import BrokerError, OffsetOutOfRangeBrokerError, WrongPartitionError
@@ -109,7 +110,7 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Run:
 
         ownership: Any = SimpleNamespace(commit=commit)
         config = ConsumerConfig(group="g", zookeeper_connect="any")
-        fetcher = Watched(0, ("127.0.0.1", 1), config, ownership, owned)
+        fetcher = Watched(0, ("127.0.0.1", 1), config, ownership, owned, ConsumerCounters())
         try:
             assert broker.over.wait(60)
         finally:
