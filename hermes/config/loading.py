@@ -5,9 +5,12 @@ exclude each other, and `hermes.config.yaml_text` what YAML means.
 """
 
 import difflib
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from errno import EFBIG, EINVAL
 from pathlib import Path
+from stat import S_ISREG
 from typing import Any
 
 from hermes.config.broker import BROKER_SETTINGS, BrokerConfig
@@ -20,6 +23,9 @@ from hermes.quoting import quoted
 
 #: How long a single value may be.
 _MAX_TEXT_LENGTH = 1000
+
+#: How large a broker.yaml may be: ten thousand topics with all settings take a sixth of it.
+_MAX_FILE_BYTES = 16 << 20
 
 
 def load_broker_config(path: str | Path) -> BrokerConfig:
@@ -38,7 +44,7 @@ def load_broker_config(path: str | Path) -> BrokerConfig:
     """
     source = str(path)
     try:
-        content = Path(path).read_bytes()
+        content = _read_file(path)
     except OSError as error:
         raise ConfigError("", f"can't be read: {error.strerror}", source=source) from None
     config = parse_broker_config(read_yaml(content, source), source)
@@ -48,6 +54,18 @@ def load_broker_config(path: str | Path) -> BrokerConfig:
         log_dir=base / config.log_dir,
         ready_file=config.ready_file and base / config.ready_file,
     )
+
+
+def _read_file(path: str | Path) -> bytes:
+    """Read a file that can't keep anybody waiting, nor fill the memory."""
+    # Without O_NONBLOCK the open of a pipe would wait for a writer.
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+        if not S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(EINVAL, "it is not a regular file")
+        content = file.read(_MAX_FILE_BYTES + 1)
+    if len(content) > _MAX_FILE_BYTES:
+        raise OSError(EFBIG, f"it is larger than {_MAX_FILE_BYTES >> 20} MiB")
+    return content
 
 
 def parse_broker_config(values: object, source: str = "") -> BrokerConfig:
@@ -110,15 +128,16 @@ def parse_topic_settings(texts: Mapping[str, str]) -> TopicConfig:
     Raises:
         ConfigError: a setting is unknown or wrong.
     """
-    values = {}
-    for key, text in texts.items():
-        if len(text) > _MAX_TEXT_LENGTH:
+    parsed: dict[str, Any] = {}
+    for key, text in texts.items():  # one after the other: reading YAML takes long, and the first
+        if len(text) > _MAX_TEXT_LENGTH:  # that is wrong is to be the last that is read
             raise ConfigError(key, f"its value has more than {_MAX_TEXT_LENGTH} characters")
         try:
-            values[key] = read_yaml(text.encode(), "")
+            value = read_yaml(text.encode(), "") if key in TOPIC_SETTINGS else None
         except ConfigError as error:
             raise ConfigError(key, error.message) from None
-    return TopicConfig(**_parse_settings(values, TOPIC_SETTINGS, ()))
+        parsed |= _parse_settings({key: value}, TOPIC_SETTINGS, ())
+    return TopicConfig(**parsed)
 
 
 def _parse_settings(

@@ -336,9 +336,23 @@ def test_the_error_carries_the_key() -> None:
 
 
 def test_a_file_that_can_not_be_read_is_named(tmp_path: Path) -> None:
-    for path, reason in ((tmp_path / "missing.yaml", "No such file"), (tmp_path, "Is a directory")):
+    pipe, device = tmp_path / "pipe.yaml", Path("/dev/zero")
+    os.mkfifo(pipe)
+    for path, reason in (
+        (tmp_path / "missing.yaml", "No such file"),
+        (tmp_path, "Is a directory"),
+        (pipe, "it is not a regular file"),  # and nobody waits for a writer
+        (device, "it is not a regular file"),
+    ):
         with pytest.raises(ConfigError, match=f"^{path}: can't be read: {reason}"):
             load_broker_config(path)
+
+
+def test_a_file_that_is_none_for_people_is_not_parsed(tmp_path: Path) -> None:
+    path = write(tmp_path, MINIMAL)
+    os.truncate(path, (16 << 20) + 1)
+    with pytest.raises(ConfigError, match=r"can't be read: it is larger than 16 MiB$"):
+        load_broker_config(path)
 
 
 def test_a_value_that_is_its_own_member_is_refused_quietly(tmp_path: Path) -> None:

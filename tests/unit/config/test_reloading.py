@@ -7,6 +7,7 @@ import pytest
 from hermes.config import (
     TopicConfig,
     changes_between,
+    loading,
     parse_broker_config,
     parse_topic_settings,
     reloaded,
@@ -151,3 +152,12 @@ def test_a_wrong_text_is_refused_by_name(key: str, text: str, reason: str) -> No
     with pytest.raises(ConfigError) as caught:
         parse_topic_settings({key: text})
     assert str(caught.value).startswith(reason)
+
+
+def test_what_is_no_setting_is_not_read_as_yaml(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[bytes] = []
+    monkeypatch.setattr(loading, "read_yaml", lambda text, _: read.append(text) or ["x"])
+    for first in ("unknown", "partitions"):
+        with pytest.raises(ConfigError, match=f"^{first}: "):
+            parse_topic_settings({first: "[a, b]", "segment_bytes": "[a, b]"})
+    assert read == [b"[a, b]"]  # of the second request the first text
