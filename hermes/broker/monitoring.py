@@ -11,6 +11,7 @@ it shows those of the last time.
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from http import HTTPStatus
 from typing import Any, Final
 
 from twisted.internet.defer import Deferred, succeed
@@ -34,7 +35,7 @@ from hermes.metrics import (
 from hermes.metrics.exposition import label_text
 from hermes.protocol.core import KIND
 from hermes.storage import Log
-from hermes.web import WebServer, stream
+from hermes.web import ErrorPage, WebServer, stream
 
 #: How often the reactor's lag is measured.
 _LAG_INTERVAL_SECONDS = 0.5
@@ -47,6 +48,9 @@ _PATIENCE_SECONDS = 2.0
 
 #: How many offsets of groups are read at the most.
 MAX_GROUP_OFFSETS = 20_000
+
+#: How many scrapes are answered at once: each takes a turn of its own of the reactor, and memory.
+MAX_SCRAPES = 4
 
 #: How many logs are looked at in one turn, for what needs all of them.
 _LOGS_AT_ONCE = 256
@@ -445,9 +449,19 @@ class _Metrics(Resource):
     def __init__(self, monitoring: Monitoring) -> None:
         super().__init__()
         self._monitoring = monitoring
+        self._under_way = 0
 
-    def render_GET(self, request: Any) -> int:
+    def render_GET(self, request: Any) -> int | bytes:
+        if self._under_way >= MAX_SCRAPES:
+            refusal = f"{MAX_SCRAPES} scrapes are under way: ask again later"
+            page: bytes = ErrorPage(HTTPStatus.SERVICE_UNAVAILABLE, refusal).render(request)
+            return page
+        self._under_way += 1
+        request.notifyFinish().addBoth(self._ended)
         format_ = content_type(request.getHeader("accept") or "")
         request.setHeader(b"Content-Type", format_.encode())
         body: Deferred[Any] = self._monitoring.scrape(format_)
         return stream(request, self._monitoring.reactor, body)
+
+    def _ended(self, _: Any) -> None:
+        self._under_way -= 1

@@ -14,6 +14,7 @@ from twisted.python.failure import Failure
 from twisted.web import http, server
 from twisted.web.resource import Resource, getChildForRequest
 
+from hermes.limited_log import LimitedLog
 from hermes.logs import ModuleLogger
 from hermes.web.answers import ErrorPage
 from hermes.web.hosts import AcceptedHosts
@@ -84,9 +85,12 @@ class Root(Resource):
 class _Request(server.Request):
     """A request whose body is limited, and whose failure shows nobody a traceback."""
 
-    _logger = ModuleLogger()
     _refused = False
     channel: Any
+
+    def __init__(self, channel: Any, *queued: bool) -> None:
+        super().__init__(channel, *queued)
+        self._lines: LimitedLog = channel.site.lines
 
     def gotLength(self, length: int | None) -> None:
         """Refuse a body that announces to be too long."""
@@ -118,7 +122,8 @@ class _Request(server.Request):
 
     def processingFailed(self, reason: Failure) -> Failure:
         """Log a fault of ours; tell the client no more than that there was one."""
-        self._logger.failure("a request for {path} failed", failure=reason, path=self.path)
+        path = self.uri.decode("latin-1")
+        self._lines.failure("failed", "a request for {path} failed", reason, path=path)
         if self._disconnected or self.finished:
             return reason
         if self.startedWriting:  # all that is left to say is that the rest doesn't come
@@ -139,12 +144,33 @@ class _Channel(http.HTTPChannel):
     def connectionMade(self) -> None:
         """Let the site know."""
         super().connectionMade()
-        self.site.channels.add(self)
+        self.site.channels[self] = None
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether there is no request to be responded to, or not all of it."""
+        return not self._handlingRequest
+
+    def dataReceived(self, data: bytes) -> None:
+        """Read requests; what Twisted can't read ends the connection, not with a traceback."""
+        try:
+            super().dataReceived(data)
+        except Exception as error:
+            self.site.lines.warn(
+                "unreadable",
+                "closing an HTTP connection from {peer}: its request can't be read ({error!r})",
+                peer=self.transport.getPeer(),
+                error=error,
+            )
+            self.transport.abortConnection()
+
+    def resetTimeout(self) -> None:
+        """Don't: a request takes so long altogether, however slowly its bytes come."""
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         """Let the site know."""
         super().connectionLost(reason)
-        self.site.channels.discard(self)
+        self.site.channels.pop(self, None)
         self.site.on_closed()
 
     def timeoutConnection(self) -> None:
@@ -166,7 +192,8 @@ class Site(server.Site):
         reactor: serves the timers.
 
     Attributes:
-        channels: the open connections.
+        channels: the open connections, the oldest first.
+        lines: logs what clients can cause.
         on_closed: called after one has ended.
     """
 
@@ -178,7 +205,8 @@ class Site(server.Site):
         super().__init__(root, _Request, reactor=reactor)
         self._root = root
         self._hosts = hosts
-        self.channels: set[_Channel] = set()
+        self.channels: dict[_Channel, None] = {}
+        self.lines = LimitedLog(ModuleLogger(), reactor.seconds)
         self.on_closed = lambda: None
 
     def startFactory(self) -> None:
@@ -191,15 +219,23 @@ class Site(server.Site):
         """Leave out Twisted's access log."""
 
     def buildProtocol(self, addr: IAddress | None) -> Any:
-        """Make the connection's protocol, or None for one too many."""
+        """Make the connection's protocol, or None for one too many.
+
+        Connections on which nothing is asked give way, so that they can't keep others out.
+        """
         if len(self.channels) >= MAX_CONNECTIONS:
-            return None
+            waiting = next((each for each in self.channels if each.is_waiting), None)
+            if waiting is None:
+                return None
+            waiting.transport.abortConnection()
         return super().buildProtocol(addr)
 
     def getResourceFor(self, request: Any) -> Any:
         """Find what a request asks for, once its host is checked."""
         for name, value in _HEADERS.items():
             request.setHeader(name, value)
+        if not request.uri.startswith(b"/"):  # proxies' and others' forms of an address
+            return ErrorPage(HTTPStatus.BAD_REQUEST, "what is asked for must begin with a slash")
         named = request.requestHeaders.getRawHeaders(b"Host") or []
         if not self._root.allows_any_host(request.path) and not self._hosts.accepts(named):
             return ErrorPage(

@@ -11,8 +11,8 @@ from twisted.internet.testing import StringTransport
 from twisted.python.failure import Failure
 from twisted.web.resource import Resource
 
+from hermes.limited_log import LimitedLog
 from hermes.web import AcceptedHosts, Root, Site, respond_later, stream
-from hermes.web import site as sites
 from hermes.web.answers import STALLED_SECONDS, TURN_SECONDS
 
 
@@ -137,7 +137,7 @@ def test_a_client_that_leaves_ends_the_stream(clock: Clock) -> None:
 def test_a_stream_that_fails_is_cut_off(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     logged: list[Any] = []
     monkeypatch.setattr(
-        sites._Request._logger, "failure", lambda text, **rest: logged.append(rest["failure"])
+        LimitedLog, "failure", lambda _, kind, text, failure, **rest: logged.append(failure)
     )
     talk = _Conversation(
         lambda request: stream(request, clock, iter(_Chunks(clock, fail_at=50))), clock

@@ -8,6 +8,7 @@ from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
 from twisted.python.failure import Failure
 from twisted.web.resource import Resource
+from twisted.web.server import NOT_DONE_YET
 
 from hermes.web import CONTENT_SECURITY_POLICY, AcceptedHosts, Root, Site, write_json
 from hermes.web import site as sites
@@ -125,7 +126,7 @@ def test_an_error_comes_as_the_client_reads_it(accept: str, content_type: str, t
 def test_a_fault_is_logged_and_not_shown(client: _Client, monkeypatch: pytest.MonkeyPatch) -> None:
     logged: list[Any] = []
     monkeypatch.setattr(
-        sites._Request._logger, "failure", lambda text, **rest: logged.append(rest["failure"])
+        client.site.lines, "failure", lambda kind, text, failure, **rest: logged.append(failure)
     )
     response = client.ask("/broken", "Host: localhost")
     assert response.startswith("HTTP/1.1 500 Internal Server Error")
@@ -164,8 +165,44 @@ def test_idle_connections_end_without_a_word(client: _Client) -> None:
     assert client.transport.disconnecting
 
 
-def test_one_connection_too_many_is_not_made(
+def test_a_request_that_comes_byte_by_byte_ends_with_the_same_patience(client: _Client) -> None:
+    for byte in b"GET /mine HTTP/1.1\r\nX: " + b"x" * 10:
+        client.channel.dataReceived(bytes([byte]))
+        client.clock.advance(client.site.timeOut / 20)
+    assert client.transport.disconnecting
+
+
+def test_a_waiting_connection_gives_way_to_a_new_one_but_a_request_does_not(
     client: _Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sites, "MAX_CONNECTIONS", 1)
+    monkeypatch.setattr(client.transport, "abortConnection", client.close)
+    assert client.site.buildProtocol(None) is not None
+    client.__init__()  # type: ignore[misc]
+    client.site._root.add("never", _Never())
+    client.ask("/never", "Host: localhost")
     assert client.site.buildProtocol(None) is None
+
+
+class _Never(Resource):
+    def render(self, _: Any) -> int:
+        return NOT_DONE_YET
+
+
+@pytest.mark.parametrize(
+    "target", ["http://localhost/open", "x/open/../mine", "pen/open", "open", "?/open"]
+)
+def test_what_is_no_path_reaches_nothing(client: _Client, target: str) -> None:
+    for host in ("evil.example", "localhost"):
+        assert client.ask(target, f"Host: {host}").startswith("HTTP/1.1 400 ")
+
+
+def test_what_twisted_fails_to_read_closes_the_connection_with_a_line(
+    client: _Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    aborted: list[bool] = []
+    lines: list[str] = []
+    monkeypatch.setattr(client.transport, "abortConnection", lambda: aborted.append(True))
+    monkeypatch.setattr(client.site.lines, "warn", lambda kind, *_, **__: lines.append(kind))
+    client.ask("/mine", "Host: localhost", "Content-Length: " + "9" * 5000)
+    assert (aborted, lines) == ([True], ["unreadable"])
