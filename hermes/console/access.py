@@ -9,6 +9,7 @@ page that asks for it is shown to a session that hasn't given it.
 import hashlib
 import hmac
 import os
+import re
 import secrets
 import threading
 import time
@@ -21,17 +22,20 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Final
 
+from hermes.config import read_regular_file
 from hermes.console.asking import Answer, Ask, redirect
 from hermes.console.sources import Sources
 from hermes.errors import ConfigError
 
 SESSION_COOKIE: Final = "hermes_session"
+_SESSION: Final = re.compile("[A-Za-z0-9_-]{43}")
 
 # scrypt's cost: 32 MiB and about a tenth of a second for each try.
 _N, _R, _P = 2**15, 8, 1
 _MOST_MEMORY_BYTES: Final = 128 * 1024 * 1024
 _MOST_N: Final = 2**16
 _MOST_PASSWORD_CHARACTERS: Final = 1000
+_MOST_FILE_BYTES: Final = 64 * 1024
 
 _IDLE_SECONDS: Final = 12 * 3600.0
 _MOST_SESSIONS: Final = 1000
@@ -63,7 +67,7 @@ class Password:
 
     def __init__(self, path: str | Path) -> None:
         try:
-            text = Path(path).read_text(encoding="ascii").strip()
+            text = read_regular_file(path, _MOST_FILE_BYTES).decode("ascii").strip()
             mode = Path(path).stat().st_mode
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError("console_password_file", f"can't read {path}: {error}") from error
@@ -127,7 +131,7 @@ class Access:
             The request with its session's token; and the answer, or None if a page is to give it.
         """
         session = ask.cookies.get(SESSION_COOKIE, "")
-        if not session.isascii() or len(session) != 43:
+        if not _SESSION.fullmatch(session):
             session = secrets.token_urlsafe(32)
         is_known = self._password is not None and self._is_known(session)
         ask = replace(

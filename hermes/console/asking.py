@@ -69,7 +69,8 @@ class Ask:
         text = self.text(name)
         if not text:
             return default
-        if not (text.isascii() and text.isdigit()) or not least <= int(text[:20]) <= most:
+        is_number = text.isascii() and text.isdigit() and len(text) < 20
+        if not is_number or not least <= int(text) <= most:
             raise InputError(f"{name}: expected a whole number from {least:,} to {most:,}")
         return int(text)
 

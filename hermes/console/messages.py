@@ -5,11 +5,13 @@ has come, so that a page can be sent while it is being made, and nothing is read
 for it any more. It has a connection of its own to each broker.
 """
 
+import sys
 import time
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import ClassVar, Final
 
 from hermes.client import AppendTime, SimpleConsumer
@@ -36,6 +38,9 @@ _ASSUMED_MESSAGE_BYTES: Final = 256
 _PROGRESS_SECONDS: Final = 0.25
 _ALL_SEGMENTS: Final = 1_000_000
 _KEPT_BYTES: Final = 32 * 1024 * 1024
+# Of a compressed set; what is fetched at once holds fewer messages otherwise.
+_MOST_AT_ONCE: Final = 10_000
+_LOOK_UP_EVERY: Final = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +75,8 @@ class Found:
         next_offset: where what follows it, or its set, starts.
         size_bytes: of its payload.
         time_ms: when it was appended, in ms since 1970; None where that isn't known.
-        value: its payload made readable.
         payload: its bytes.
+        reader: makes them readable.
         codec: the codec of the compressed set that it is in; empty if it is in none.
         index: its place within that, from 0.
         set_count: how many messages that holds.
@@ -85,12 +90,17 @@ class Found:
     next_offset: int
     size_bytes: int
     time_ms: int | None
-    value: Shown
     payload: bytes
+    reader: ValueReader
     codec: str = ""
     index: int = 0
     set_count: int = 0
     set_bytes: int = 0
+
+    @property
+    def value(self) -> Shown:
+        """Its payload made readable, when somebody looks: few of those found are shown."""
+        return self.reader.show(self.payload)
 
 
 @dataclass(frozen=True, slots=True)
@@ -355,12 +365,24 @@ class PartitionSearch:
             began = self.offset
             size = min(_FETCH_BYTES, end - began)
             request = FetchRequest(self._topic, self._row.number, began, size)
-            results: list[Found | Damage] = []
+            # Forwards it is enough after a message or a set; backwards only the last ones count.
+            results: deque[Found | Damage] = deque(
+                maxlen=self._wanted.count if is_backwards else None
+            )
             try:
                 fetched = self._consumer.fetch(request)
                 for message, following in fetched.iterate(deep=False):
                     start, self.offset = self.offset, following
-                    results += self._take(message, start, following, scanned)
+                    taken = self._take(message, start, following, scanned)
+                    for each in taken:
+                        if each is not None:
+                            results.append(each)
+                        if not scanned.count % _LOOK_UP_EVERY:
+                            yield from scanned.progress()
+                        if not is_backwards and len(results) > _MOST_AT_ONCE:
+                            taken.close()
+                            reason = f"only {len(results):,} messages of a compressed set are shown"
+                            results.append(Damage(self._row.name, start, following, reason))
                     if not is_backwards and self._has_enough(scanned):
                         break
                 else:
@@ -381,39 +403,39 @@ class PartitionSearch:
 
     def _take(
         self, message: Message, start: int, following: int, scanned: Scanned
-    ) -> list[Found | Damage]:
-        """The wanted messages that a message stands for: itself, or those inside it."""
+    ) -> Generator[Found | Damage | None, None, None]:
+        """The messages that a message stands for: itself, or those inside it; None for unwanted."""
+        row, reader = self._row.name, self._wanted.reader
         if message.codec is Codec.NONE:
-            scanned.count += 1
-            if self._wanted.matches is not None and not self._wanted.matches(message.payload):
-                return []
-            scanned.found += 1
-            return [self._found(message, start, following)]
+            yield self._wanted_one(
+                Found(row, start, following, len(message.payload), None, message.payload, reader),
+                scanned,
+            )
+            return
         try:
-            inner = list(Expansion(DEFAULT_MAX_EXPANDED_BYTES).messages(message))
+            count = Expansion(DEFAULT_MAX_EXPANDED_BYTES).count(message)
         except InvalidMessageError as error:
             scanned.count += 1
-            return [Damage(self._row.name, start, following, f"a compressed set: {error}")]
-        found: list[Found | Damage] = []
-        for index, each in enumerate(inner):
-            scanned.count += 1
-            if self._wanted.matches is None or self._wanted.matches(each.payload):
-                scanned.found += 1
-                found.append(
-                    replace(
-                        self._found(each, start, following),
-                        codec=message.codec.name.lower(),
-                        index=index,
-                        set_count=len(inner),
-                        set_bytes=following - start,
-                    )
-                )
-        return found
+            yield Damage(row, start, following, f"a compressed set: {error}")
+            return
+        codec, size = message.codec.name.lower(), following - start
+        # One by one: a set of a few kilobytes may hold millions of messages.
+        for index, each in enumerate(Expansion(DEFAULT_MAX_EXPANDED_BYTES).messages(message)):
+            payload = each.payload
+            yield self._wanted_one(
+                Found(
+                    row, start, following, len(payload), None, payload, reader, codec, index,
+                    count, size,
+                ),
+                scanned,
+            )  # fmt: skip
 
-    def _found(self, message: Message, start: int, following: int) -> Found:
-        payload = message.payload
-        value = self._wanted.reader.show(payload)
-        return Found(self._row.name, start, following, len(payload), None, value, payload)
+    def _wanted_one(self, each: Found, scanned: Scanned) -> Found | None:
+        scanned.count += 1
+        if self._wanted.matches is not None and not self._wanted.matches(each.payload):
+            return None
+        scanned.found += 1
+        return each
 
     def _damage(self, error: InvalidMessageError) -> Damage:
         """Note a damaged place, and continue after it."""
@@ -431,7 +453,7 @@ class PartitionSearch:
         return Damage(self._row.name, start, following, str(reason))
 
     def _with_times(
-        self, results: Sequence[Found | Damage], began: int
+        self, results: Iterable[Found | Damage], began: int
     ) -> Iterator[Found | Damage]:
         """Add when they were appended, where the broker knows."""
         times: Sequence[AppendTime] = ()
@@ -478,7 +500,8 @@ def read_one(
         raise HermesError(f"no message starts at offset {offset} of partition {row.name}")
     if stored.codec is Codec.NONE:
         return stored, following, stored
-    inner = list(Expansion(DEFAULT_MAX_EXPANDED_BYTES).messages(stored))
-    if index >= len(inner):
-        raise HermesError(f"the compressed set at offset {offset} holds {len(inner)} messages")
-    return inner[index], following, stored
+    inner = Expansion(DEFAULT_MAX_EXPANDED_BYTES).messages(stored)
+    found = next(islice(inner, min(index, sys.maxsize), None), None)
+    if found is None:
+        raise HermesError(f"the compressed set at offset {offset} has no message {index}")
+    return found, following, stored

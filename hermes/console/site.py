@@ -1,7 +1,6 @@
 """The console as a resource of a web site: requests in, answers out, all work in threads."""
 
 from collections.abc import Callable, Iterator
-from http.cookies import CookieError, SimpleCookie
 from typing import Any, Final
 from urllib.parse import parse_qsl, unquote_to_bytes
 
@@ -21,6 +20,9 @@ from hermes.console.pages import Console
 from hermes.web import ErrorPage, WebServer
 
 _THREADS: Final = 8
+_STREAM_THREADS: Final = 4
+# Each may hold tens of megabytes.
+_MOST_STREAMS: Final = 8
 _MOST_FIELDS: Final = 1000
 _FORM: Final = b"application/x-www-form-urlencoded"
 _STALLED_SECONDS: Final = 60.0
@@ -71,7 +73,11 @@ class ConsoleResource(Resource):
         self._reactor = reactor
         self._console = console
         self._pool = pool or ThreadPool(0, _THREADS, "hermes-console")
-        self._pool.start()
+        # Of their own, so that searches don't hold up pages.
+        self._stream_pool = pool or ThreadPool(0, _STREAM_THREADS, "hermes-console-streams")
+        self._streams = 0
+        for each in {self._pool, self._stream_pool}:
+            each.start()
         self._is_stopping = False
 
     def stop(self) -> "Deferred[None]":
@@ -85,7 +91,8 @@ class ConsoleResource(Resource):
 
         def end() -> None:
             self._console.close()
-            self._pool.stop()
+            for each in {self._pool, self._stream_pool}:
+                each.stop()
             self._reactor.callFromThread(done.callback, None)
 
         # Not in the pool, which couldn't wait for itself.
@@ -105,10 +112,14 @@ class ConsoleResource(Resource):
         if self._is_stopping:
             return ErrorPage(503, "the console is being stopped").render(request)
         request.notifyFinish().addErrback(lambda _: None)
-        answered = deferToThreadPool(self._reactor, self._pool, self._console.answer, ask)
+        answered = deferToThreadPool(self._reactor, self._pool, self._answer, request, ask)
         answered.addCallback(lambda answer: self._respond(request, answer))
         answered.addErrback(lambda failure: _fail(request, failure))
         return int(NOT_DONE_YET)
+
+    def _answer(self, request: Any, ask: Ask) -> Answer:
+        """Answer in a thread, unless nobody waits for it any more: requests queue for threads."""
+        return Answer(b"") if request._disconnected else self._console.answer(ask)
 
     def _respond(self, request: Any, answer: Answer) -> None:
         if request._disconnected:
@@ -127,11 +138,24 @@ class ConsoleResource(Resource):
             if request.method != b"HEAD":
                 request.write(body)
             request.finish()
+        elif self._streams >= _MOST_STREAMS:
+            _close(answer.body)
+            request.responseHeaders.removeHeader(b"Content-Disposition")
+            page = ErrorPage(
+                503, "too many searches are under way: wait for one to end, and reload"
+            )
+            request.write(page.render(request))
+            request.finish()
         else:
+            self._streams += 1
+            request.notifyFinish().addBoth(self._stream_ended)
             _ThreadedStream(request, answer.body, self._in_thread, self._reactor).start()
 
+    def _stream_ended(self, _: Any) -> None:
+        self._streams -= 1
+
     def _in_thread(self, call: Callable[[], Any]) -> "Deferred[Any]":
-        return deferToThreadPool(self._reactor, self._pool, call)
+        return deferToThreadPool(self._reactor, self._stream_pool, call)
 
 
 def _ask(request: Any) -> Ask | None:
@@ -148,7 +172,11 @@ def _ask(request: Any) -> Ask | None:
             tuple(parts) if parts != [""] else (),
             _fields(query),
             _fields(form),
-            _cookies(request.getHeader(b"cookie") or b""),
+            # As they come: nothing of ours is quoted, and to unquote takes time without bound.
+            {
+                name.decode("latin-1"): value.decode("latin-1")
+                for name, value in request.received_cookies.items()
+            },
             request.uri.decode("ascii"),
         )
     except ValueError:
@@ -160,13 +188,6 @@ def _fields(text: bytes) -> dict[str, str]:
         text.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=_MOST_FIELDS
     )
     return dict(pairs)
-
-
-def _cookies(header: bytes) -> dict[str, str]:
-    try:
-        return {name: each.value for name, each in SimpleCookie(header.decode("latin-1")).items()}
-    except CookieError:
-        return {}
 
 
 def _cookie(name: str, value: str, *, is_secure: bool) -> bytes:

@@ -38,6 +38,7 @@ class Shown:
         text: all of it, or its beginning.
         left_out: how many characters were cut off `text`, or bytes of a hex dump.
         problem: why it isn't shown as asked for; empty when it is.
+        is_cut: whether `text` was cut off and nobody knows how much is missing.
     """
 
     kind: str
@@ -45,6 +46,7 @@ class Shown:
     text: str
     left_out: int = 0
     problem: str = ""
+    is_cut: bool = False
 
 
 class ValueReader:
@@ -85,7 +87,7 @@ class ValueReader:
         """
         if self._how == "msgpack":
             assert self._decoder is not None
-            return self._decoder.decode("", payload)
+            return _with_text_keys(self._decoder.decode("", payload))
         if self._how == "avro":
             assert self._decoder is not None
             framed = len(payload) >= _AVRO_FRAME.size and payload[0] == 0
@@ -140,16 +142,12 @@ class ValueReader:
         def test(payload: bytes) -> bool:
             try:
                 value = self.decode(payload)
-            except EncodingError:
-                return False
-            for name in names:
-                if isinstance(value, dict) and name in value:
-                    value = value[name]
-                elif isinstance(value, list) and name.isdigit() and int(name[:9]) < len(value):
-                    value = value[int(name[:9])]
-                else:
-                    return False
-            return not wanted or (value if isinstance(value, str) else _json(value)) == wanted
+                for name in names:
+                    value = value[int(name) if isinstance(value, list) else name]
+                text = value if isinstance(value, str) else _json(value, len(wanted) + 1)
+            except (EncodingError, LookupError, TypeError, ValueError, RecursionError):
+                return False  # it is not of the format, or has no such field
+            return not wanted or text == wanted
 
         return test
 
@@ -186,20 +184,28 @@ def _hex(payload: bytes, most: int, problem: str = "") -> Shown:
 
 
 def _value(kind: str, value: Any, most: int) -> Shown:
-    shown = _cut(kind, _json(value, indent=2), most)
-    summary = printable(_json(value))[:_SUMMARY_CHARACTERS]
-    return Shown(kind, summary, shown.text, shown.left_out)
+    text = _json(value, most + 1, indent=2)
+    summary = printable(_json(value, 2 * _SUMMARY_CHARACTERS))[:_SUMMARY_CHARACTERS]
+    return Shown(kind, summary, _lines(text[:most]), is_cut=len(text) > most)
 
 
-def _json(value: Any, indent: int | None = None) -> str:
-    if isinstance(value, dict):
-        value = _with_text_keys(value)
-    return json.dumps(value, ensure_ascii=False, indent=indent, default=_other)
+def _json(value: Any, most: int, indent: int | None = None) -> str:
+    """A value as JSON, or its beginning: indented, a few kilobytes can become gigabytes."""
+    encoder = json.JSONEncoder(ensure_ascii=False, indent=indent, default=_other)
+    pieces, length = [], 0
+    for piece in encoder.iterencode(value):
+        pieces.append(piece)
+        length += len(piece)
+        if length >= most:
+            break
+    return "".join(pieces)[:most]
 
 
-def _with_text_keys(value: dict[Any, Any]) -> dict[Any, Any]:
+def _with_text_keys(value: Any) -> Any:
     # MessagePack's keys may be of any type; JSON's writer takes only some.
-    return {key if isinstance(key, str) else str(key): each for key, each in value.items()}
+    if isinstance(value, dict):
+        return {str(key): _with_text_keys(each) for key, each in value.items()}
+    return [_with_text_keys(each) for each in value] if isinstance(value, list) else value
 
 
 def _other(value: object) -> object:

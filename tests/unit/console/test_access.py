@@ -1,3 +1,4 @@
+import os
 import re
 
 import pytest
@@ -55,6 +56,12 @@ def post(console, path, session=SESSION, **form):
 def token(body):
     (found,) = set(re.findall(rb'name="csrf" value="(\w+)"', body))
     return found.decode()
+
+
+@pytest.mark.parametrize("forged", ["s" * 41 + "\r\n", "s" * 42 + ";", "s" * 42, "\xb2" * 43])
+def test_what_is_no_session_of_ours_is_never_sent_back(forged):
+    console, _, _ = make()
+    assert get(console, ("nothing",), forged).cookies[SESSION_COOKIE] != forged
 
 
 def test_a_browser_gets_a_session():
@@ -167,6 +174,9 @@ def test_what_is_no_hash_is_refused_with_what_to_do(text, tmp_path):
 
 
 def test_a_missing_password_file_is_one_line(tmp_path):
+    os.mkfifo(tmp_path / "pipe", 0o600)
+    with pytest.raises(ConfigError, match="it is not a regular file"):
+        Password(tmp_path / "pipe")
     with pytest.raises(ConfigError, match="can't read"):
         Password(tmp_path / "none")
 

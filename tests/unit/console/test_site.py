@@ -188,3 +188,37 @@ def test_a_failure_shows_nobody_a_traceback(client):
     response = client.ask("/")
     assert response.startswith("HTTP/1.1 500 ")
     assert "secret" not in response
+
+
+def test_cookies_are_taken_as_they_come(client):
+    client.ask("/", 'Cookie: a="x\\015\\012y"; b=' + "\\" * 16_000)  # to unquote it takes a second
+    cookies = client.console.asked[0].cookies
+    assert cookies == {"a": '"x\\015\\012y"', "b": "\\" * 16_000}
+
+
+def test_who_left_before_a_thread_was_free_costs_nothing(client, monkeypatch):
+    waiting = []
+    monkeypatch.setattr(
+        NoThreads, "callInThreadWithCallback", lambda _, *call: waiting.append(call)
+    )
+    client.ask("/")
+    client.channel.connectionLost(Failure(ConnectionDone()))
+    monkeypatch.undo()
+    ((done, call, *rest),) = waiting
+    NoThreads().callInThreadWithCallback(done, call, *rest)
+    assert client.console.asked == []
+
+
+def test_only_so_many_searches_are_under_way(client, monkeypatch):
+    monkeypatch.setattr("hermes.console.site._MOST_STREAMS", 0)
+
+    def pieces():
+        yield b"never"
+
+    client.console.reply = Answer(
+        pieces(), headers={"Content-Disposition": "attachment; filename=x"}
+    )
+    response = client.ask("/")
+    assert response.startswith("HTTP/1.1 503 ")
+    assert "Content-Disposition" not in response
+    assert "never" not in response

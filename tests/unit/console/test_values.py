@@ -1,5 +1,6 @@
 import json
 import struct
+import time
 
 import msgpack
 import pytest
@@ -131,3 +132,24 @@ def test_numbers_and_times_for_people():
     assert [ago(each) for each in (None, 0.2, 5, 61, 7200, 86400, 200000)] == [
         "\N{EN DASH}", "just now", "5 s ago", "1 min ago", "2 h ago", "1 day ago", "2 days ago",
     ]  # fmt: skip
+
+
+def test_what_indenting_would_swell_is_cut_while_it_is_written():
+    payload = b"[" * 300 + b"1," * 100_000 + b"1" + b"]" * 300  # 60 MB, indented
+    began = time.process_time()
+    shown = ValueReader("json").show(payload)
+    assert (len(shown.text), shown.is_cut) == (4_000, True)
+    assert time.process_time() - began < 0.3
+
+
+def test_messagepack_may_have_keys_of_any_type_at_any_depth():
+    packed = msgpack.packb([{"a": {b"b": {1: 2}}}])
+    reader = ValueReader("msgpack")
+    assert reader.show(packed).summary == """[{"a": {"b'b'": {"1": 2}}}]"""
+    assert reader.has_field("0.a.b'b'.1", "2")(packed)
+
+
+@pytest.mark.parametrize("path", ["\u00b2", "9" * 5000, "x", "", "0.0.0"])
+def test_a_field_that_can_not_be_is_in_no_message(path):
+    test = ValueReader("json").has_field(path, "")
+    assert not any(test(payload) for payload in (b"[1, 2]", b'"text"', b"7", b"null", b"{"))
