@@ -9,6 +9,7 @@ from hermes.config.loading import (
     load_broker_config,
     parse_broker_config,
     parse_topic_settings,
+    read_regular_file,
 )
 from hermes.config.origins import OriginatedSetting, settings_in_force
 from hermes.config.properties import ImportedProperties, import_properties
@@ -32,6 +33,7 @@ __all__ = [
     "parse_duration",
     "parse_size",
     "parse_topic_settings",
+    "read_regular_file",
     "reloaded",
     "settings_in_force",
 ]

@@ -44,7 +44,7 @@ def load_broker_config(path: str | Path) -> BrokerConfig:
     """
     source = str(path)
     try:
-        content = _read_file(path)
+        content = read_regular_file(path, _MAX_FILE_BYTES)
     except OSError as error:
         raise ConfigError("", f"can't be read: {error.strerror}", source=source) from None
     config = parse_broker_config(read_yaml(content, source), source)
@@ -53,18 +53,24 @@ def load_broker_config(path: str | Path) -> BrokerConfig:
         config,
         log_dir=base / config.log_dir,
         ready_file=config.ready_file and base / config.ready_file,
+        console_password_file=config.console_password_file
+        and str(base / config.console_password_file),
     )
 
 
-def _read_file(path: str | Path) -> bytes:
-    """Read a file that can't keep anybody waiting, nor fill the memory."""
+def read_regular_file(path: str | Path, max_bytes: int) -> bytes:
+    """Read a file that can't keep anybody waiting, nor fill the memory.
+
+    Raises:
+        OSError: it can't be read, is a pipe or a device, or is larger than `max_bytes`.
+    """
     # Without O_NONBLOCK the open of a pipe would wait for a writer.
     with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
         if not S_ISREG(os.fstat(file.fileno()).st_mode):
             raise OSError(EINVAL, "it is not a regular file")
-        content = file.read(_MAX_FILE_BYTES + 1)
-    if len(content) > _MAX_FILE_BYTES:
-        raise OSError(EFBIG, f"it is larger than {_MAX_FILE_BYTES >> 20} MiB")
+        content = file.read(max_bytes + 1)
+    if len(content) > max_bytes:
+        raise OSError(EFBIG, f"it is larger than {max_bytes >> 10} KiB")
     return content
 
 

@@ -205,13 +205,15 @@ def test_topic_names_are_the_text_that_stands_in_the_file(tmp_path: Path) -> Non
 
 def test_relative_paths_start_at_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "elsewhere").mkdir()
-    write(tmp_path, MINIMAL + "ready_file: run/ready.json\n")
+    paths = "ready_file: run/ready.json\nconsole_password_file: secret\n"
+    write(tmp_path, MINIMAL + paths)
     monkeypatch.chdir(tmp_path / "elsewhere")
     config = load_broker_config("../broker.yaml")
     assert os.path.normpath(config.log_dir) == str(tmp_path / "data")
     assert config.log_dir.is_absolute()
     assert config.ready_file is not None
     assert os.path.normpath(config.ready_file) == str(tmp_path / "run/ready.json")
+    assert config.console_password_file == str(tmp_path / "secret")
 
 
 WRONG = [
@@ -351,7 +353,7 @@ def test_a_file_that_can_not_be_read_is_named(tmp_path: Path) -> None:
 def test_a_file_that_is_none_for_people_is_not_parsed(tmp_path: Path) -> None:
     path = write(tmp_path, MINIMAL)
     os.truncate(path, (16 << 20) + 1)
-    with pytest.raises(ConfigError, match=r"can't be read: it is larger than 16 MiB$"):
+    with pytest.raises(ConfigError, match=r"can't be read: it is larger than 16384 KiB$"):
         load_broker_config(path)
 
 
