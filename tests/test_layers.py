@@ -42,7 +42,7 @@ ROOMS = {
     "quoting rate_limit",
     "aio": "client coordination errors forks protocol",
     "spark": "client config coordination errors interfaces plugins protocol quoting",
-    "console": "__init__ client coordination errors interfaces plugins protocol quoting web",
+    "console": "__init__ client config coordination errors interfaces plugins protocol quoting web",
     "tap": "broker config console errors logs web",
     "testing": "broker config errors",
     "cli": "__init__ backoff backup broker client config console coordination errors interfaces "
