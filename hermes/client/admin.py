@@ -55,8 +55,7 @@ def create_topic(topic: str, settings: Mapping[str, object]) -> Conversation[Non
     """See `Administration.create_topic`. Not repeated: the second time it exists."""
     check_topic(topic)
     request = CreateTopicRequest(topic, _texts(settings))
-    decode = partial(_decode_nothing, detail="")
-    yield Exchange(request.encode(), decode, repeatable=False, changes=True)
+    yield Exchange(request.encode(), _decode_nothing, repeatable=False, changes=True)
 
 
 def alter_topic(
@@ -66,8 +65,7 @@ def alter_topic(
     check_topic(topic)
     names = None if reset is None else tuple(reset)
     request = AlterTopicRequest(topic, _texts(settings), names)
-    decode = partial(_decode_nothing, detail="")
-    yield Exchange(request.encode(), decode, repeatable=False, changes=True)
+    yield Exchange(request.encode(), _decode_nothing, repeatable=False, changes=True)
 
 
 def _texts(settings: Mapping[str, object]) -> tuple[tuple[str, str], ...]:
@@ -77,8 +75,8 @@ def _texts(settings: Mapping[str, object]) -> tuple[tuple[str, str], ...]:
     return tuple((name, str(value)) for name, value in settings.items())
 
 
-def _decode_nothing(body: Buffer, *, detail: str) -> None:
-    decode_refusable_response(body, detail=detail)
+def _decode_nothing(body: Buffer) -> None:
+    decode_refusable_response(body)
 
 
 def reload_config() -> Conversation[ReloadedConfig]:
@@ -104,7 +102,7 @@ def describe_settings(topic: str | None) -> Conversation[list[SettingDescription
 
 
 def describe_partitions(topic: str) -> Conversation[list[PartitionDescription]]:
-    """See `Administration.describe_partitions`. An answer has some; the next goes on from there."""
+    """See `Administration.describe_partitions`. A response has some; the next continues there."""
     check_topic(topic)
     decode = partial(decode_partitions_response, detail=_named(topic))
     partitions: list[PartitionDescription] = []

@@ -80,7 +80,7 @@ def tail(
     for row in partitions[:_MOST_PLACES]:
         end = row.high_watermark or 0
         place = places.get(row.name, end)
-        now[row.name] = max(place, end) if place <= end else end
+        now[row.name] = end
         if place >= end or row.earliest is None:
             continue
         consumer = cluster.consumer(topic.addresses[row.broker_id])

@@ -134,7 +134,7 @@ class DescribePartitionsRequest:
 
     Attributes:
         topic: the topic's name.
-        first: the number to start from: an answer describes some, and says where to go on.
+        first: the number to start from: a response describes some, and says where to continue.
     """
 
     TYPE: ClassVar[int] = 75

@@ -174,18 +174,18 @@ def decode_settings_response(body: Buffer, *, detail: str = "") -> list[SettingD
     ]
 
 
-def encode_partitions_response(answer: PartitionDescriptions) -> bytes:
+def encode_partitions_response(described: PartitionDescriptions) -> bytes:
     """Encode the response to a question about partitions."""
     parts = [
         pack(
             ">hiih",
             ErrorCode.NONE,
-            answer.partition_count,
-            answer.next_partition,
-            len(answer.partitions),
+            described.partition_count,
+            described.next_partition,
+            len(described.partitions),
         )
     ]
-    for each in answer.partitions:
+    for each in described.partitions:
         first_ms, last_ms = each.first_append_ms, each.last_append_ms
         parts.append(
             pack(
@@ -250,17 +250,17 @@ def decode_reload_response(body: Buffer) -> tuple[int, list[ConfigChange]]:
     ]
 
 
-def encode_log_lines_response(answer: LogLines) -> bytes:
+def encode_log_lines_response(found: LogLines) -> bytes:
     """Encode the response to a question about the log."""
-    parts = [pack(">hqh", ErrorCode.NONE, answer.first, len(answer.lines))]
-    for time_ms, level, logger, message in answer.lines:
+    parts = [pack(">hqh", ErrorCode.NONE, found.first, len(found.lines))]
+    for time_ms, level, logger, message in found.lines:
         parts += (pack(">q", time_ms), _text(level), _text(logger), _text(message))
     return frame(*parts)
 
 
-def decode_log_lines_response(body: Buffer, *, detail: str = "") -> LogLines:
+def decode_log_lines_response(body: Buffer) -> LogLines:
     """Decode lines of a log. Raises: as `decode_refusable_response`."""
-    reader = decode_refusable_response(body, detail=detail)
+    reader = decode_refusable_response(body)
     first, count = reader.int64(), reader.count(reader.int16())
     return LogLines(
         first,
@@ -277,7 +277,7 @@ def _time(reader: ByteReader) -> int | None:
 
 
 def _text(text: str, max_bytes: int = _MAX_TEXT_BYTES) -> bytes:
-    """Encode a string that may have any length and content; it is cut to what an answer takes."""
+    """Encode a string that may have any length and content; it is cut to what a response takes."""
     data = text.encode("utf-8", "replace")
     if len(data) <= max_bytes:
         return pack(">h", len(data)) + data
