@@ -103,11 +103,6 @@ class SendingQueue:
                 self._work.notify()
             if total >= self._full_count:
                 self._work.notify()
-            if key is None and count == 1 and batch.keys is None:
-                # `Batch.add` without the call: nearly every message passes here.
-                items = batch.items
-                items.append(item)
-                return SendHandle((batch, len(items) - 1))
             return batch.add(item, key, count)
         finally:
             lock.release()
