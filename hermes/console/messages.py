@@ -208,7 +208,7 @@ class Search:
     def run(self) -> Iterator[Found | Damage | Progress | End]:
         """Search; forwards what is found is yielded at once, the last ones newest first."""
         wanted = self._wanted
-        found: list[Found | Damage] = []
+        found: list[tuple[tuple[int, str, int, int], Found | Damage]] = []
         scanned = Scanned(0)
         is_limited = False
         for row in self._partitions:
@@ -228,7 +228,7 @@ class Search:
                                 yield each
                             else:
                                 kept.append(each)
-                        found += kept
+                        found += _with_ages(kept)
                     else:
                         for each in part.forwards(scanned):
                             if isinstance(each, Found | Damage):
@@ -239,12 +239,12 @@ class Search:
                 self._next[row.name] = part.offset
                 is_limited |= part.is_limited
         if wanted.start == "last":
-            # Times are of brokers' clocks, and partitions without any come last.
-            found.sort(key=_age, reverse=True)
-            for each in found[: wanted.count]:
+            found.sort(key=lambda each: each[0], reverse=True)
+            del found[wanted.count :]
+            for _, each in found:
                 self._first[each.partition] = each.offset
                 yield each
-            scanned.found = min(len(found), wanted.count)
+            scanned.found = sum(isinstance(each, Found) for _, each in found)
         yield End(
             scanned.count,
             scanned.found,
@@ -265,9 +265,20 @@ def _keep_last(results: list[Found | Damage], count: int) -> int:
     return size
 
 
-def _age(each: Found | Damage) -> tuple[int, int, int]:
-    time_ms = each.time_ms if isinstance(each, Found) and each.time_ms is not None else -1
-    return time_ms, each.offset, each.index if isinstance(each, Found) else 0
+def _with_ages(
+    results: Iterable[Found | Damage],
+) -> Iterator[tuple[tuple[int, str, int, int], Found | Damage]]:
+    """Add what sorts messages of all partitions by time, and those of one by place.
+
+    What has no time of its own, damage above all, stays behind what is before it.
+    """
+    time_ms = -1
+    for each in results:
+        index = 0
+        if isinstance(each, Found):
+            index = each.index
+            time_ms = max(time_ms, -1 if each.time_ms is None else each.time_ms)
+        yield (time_ms, each.partition, each.offset, index), each
 
 
 class PartitionSearch:

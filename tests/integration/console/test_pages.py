@@ -182,6 +182,12 @@ def test_a_compressed_set_is_shown_as_such(pages):
 def test_a_damaged_message_is_shown_as_damaged(pages, prepared):
     for start in ("beginning", "last"):
         page = text(pages("topics", "damaged", "messages", start=start))
+        order = [
+            page.index(each)
+            for each in ("good one", f"0-0:{prepared.damaged_offset} damaged", "good again")
+        ]
+        assert order == sorted(order, reverse=start == "last")
+        assert "2 shown, 2 looked at" in page
         assert f"0-0:{prepared.damaged_offset} damaged" in page
         assert "readable again from" in page
         assert "good one" in page
