@@ -137,7 +137,7 @@ _FIXED: Final = _table(
         "Times that a log could not be looked at, or its policy failed.",
     ),
     Family("hermes_logs_reopened_total", "counter", "Logs that came back from being offline."),
-    Family("hermes_recovery_clean", "gauge", "1 if the stop before this start was clean."),
+    Family("hermes_recovery_clean", "gauge", "1 after a clean stop; 0 in a new directory, too."),
     Family("hermes_recovery_seconds", "gauge", "How long opening the logs took at the start."),
     Family("hermes_recovery_logs", "gauge", "Logs that were recovered then."),
     Family("hermes_recovery_dropped_bytes", "gauge", "What was cut off their ends."),
