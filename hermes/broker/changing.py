@@ -9,6 +9,7 @@ is an *entry*: it wins over broker.yaml, and is kept in the data directory.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from twisted.internet.defer import Deferred, DeferredLock
@@ -213,7 +214,8 @@ class Changes:
         config, changes = read
         settings.use(config)
         topics = self._topics
-        await settled(cooperatively(shared.scheduler, topics.names(), settings.tell_topic))
+        concerned = self._concerned(running, config)
+        await settled(cooperatively(shared.scheduler, concerned, settings.tell_topic))
         created = cooperatively(shared.scheduler, topics.missing(), topics.create_declared)
         topics.report_declared(await settled(created))
         self._report(changes, cause)
@@ -226,6 +228,13 @@ class Changes:
         for topic in config.altered:
             retention_policy(config, topic)
         return config, list(changes_between(running, read))
+
+    def _concerned(self, before: BrokerConfig, now: BrokerConfig) -> list[str]:
+        """The topics whose settings may have changed: all, if any setting of the broker has."""
+        if replace(before, topics={}) != replace(now, topics={}):
+            return self._topics.names()
+        listed = before.topics.keys() | now.topics.keys()
+        return sorted(each for each in listed if before.topics.get(each) != now.topics.get(each))
 
     def _report(self, changes: Sequence[Change], cause: str) -> None:
         made = [f"{each.name}: {each.before} -> {each.after}" for each in changes if not each[3]]
