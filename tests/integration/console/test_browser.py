@@ -13,6 +13,7 @@ from urllib.parse import quote
 import axe_core_python
 import pytest
 from selenium import webdriver
+from selenium.common.exceptions import StaleElementReferenceException
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
@@ -118,13 +119,29 @@ class Browser:
         self.driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": not is_on})
 
     def find(self, selector: str) -> Any:
-        return self.driver.find_element(By.CSS_SELECTOR, selector)
+        """The first element, once there is one: a page may still be coming."""
+        return self.wait(lambda: self.all(selector))[0]
+
+    def follow(self, selector: str) -> None:
+        """Click what leads to another page, and wait until this one is gone."""
+        page = self.find("html")
+        self.find(selector).click()
+
+        def is_gone() -> bool:
+            try:
+                return not page.tag_name
+            except StaleElementReferenceException:
+                return True
+
+        self.wait(is_gone)
 
     def all(self, selector: str) -> list[Any]:
         return self.driver.find_elements(By.CSS_SELECTOR, selector)
 
     def wait(self, condition: Any) -> Any:
-        return WebDriverWait(self.driver, PATIENCE_SECONDS, 0.05).until(lambda _: condition())
+        gone = (StaleElementReferenceException,)  # the page changed while it was looked at
+        waiting = WebDriverWait(self.driver, PATIENCE_SECONDS, 0.05, ignored_exceptions=gone)
+        return waiting.until(lambda _: condition())
 
     def press(self, *keys: str) -> None:
         ActionChains(self.driver).send_keys(*keys).perform()
@@ -320,17 +337,17 @@ def test_it_works_without_script(browser: Browser) -> None:
     browser.script(False)
     browser.open("/topics")
     browser.find("#q").send_keys("compressed")
-    browser.find(".search button").click()
-    browser.find("tbody a").click()
-    browser.find(".tabs a:nth-child(2)").click()
+    browser.follow(".search button")
+    browser.follow("tbody a")
+    browser.follow(".tabs a:nth-child(2)")
     browser.find("summary").click()
     assert browser.find("details pre").is_displayed()
     browser.find("#q").send_keys("second")
-    browser.find("#search .main").click()
-    assert [each.text for each in browser.all("details .value")] == ["second"]
+    browser.follow("#search .main")
+    browser.wait(lambda: [each.text for each in browser.all("details .value")] == ["second"])
     browser.open("/")
     assert browser.find("[data-live='stat-brokers']").text == "1"
-    browser.find(".themes button[value='dark']").click()
+    browser.follow(".themes button[value='dark']")
     assert browser.find("html").get_attribute("data-theme") == "dark"
 
 
@@ -343,18 +360,18 @@ def test_colours_follow_the_system_until_they_are_chosen(browser: Browser) -> No
     browser.theme("dark")
     dark = ground()
     assert light != dark
-    browser.find(".themes button[value='light']").click()
+    browser.follow(".themes button[value='light']")
     assert (ground(), browser.driver.current_url.endswith("/topics?q=many")) == (light, True)
-    browser.find(".themes button[value='auto']").click()
+    browser.follow(".themes button[value='auto']")
     assert ground() == dark
 
 
 def test_a_group_is_moved_in_two_steps(browser: Browser) -> None:
     browser.open("/groups/clicked")
     browser.find("#to option[value='latest']").click()
-    browser.find(".filters button").click()
+    browser.follow(".filters button")
     assert "Nothing is changed yet" in browser.find(".notice").text
     assert browser.find("tbody td").text == "0"
-    browser.find(".confirm button").click()
+    browser.follow(".confirm button")
     assert browser.find("h1").text == "clicked"
     assert browser.find("[data-live='stat-lag']").text == "0 B"
