@@ -8,13 +8,15 @@ From a request to what is sent, in the order of a reading:
     access          who may look, and what a form must carry: password, sessions, tokens
     pages           the table of routes; errors become pages
     sources         what the functions of pages read from
-    cluster_pages, topic_pages
+    cluster_pages, topic_pages, message_pages, group_pages
                     the functions
-    topics, overview, sampling
+    overview, topics, groups, sampling, messages
                     views: what a page shows, as plain dataclasses
-    cluster, recent, rates
+    search, partition_search, tailing, values
+                    messages looked for and followed; payloads made readable
+    cluster, recent, rates, watching
                     where that comes from: connections, what was read a moment ago, how fast
-                    numbers grow
+                    numbers grow, many things looked at a few at a time
     rendering, charts, showing
                     values to HTML: `templates/` and what they need; `static/` is sent as it is
 

@@ -8,7 +8,9 @@ from functools import partial
 from typing import Any, Final
 
 from hermes.console.asking import Answer, Ask, InputError, NoSuchPageError, Route
-from hermes.console.messages import STARTS, Damage, End, Found, Progress, Search, Wanted, read_one
+from hermes.console.messages import STARTS, Damage, End, Found, Progress, Wanted
+from hermes.console.partition_search import read_one
+from hermes.console.search import Search
 from hermes.console.sources import Sources
 from hermes.console.tailing import format_places, parse_places, tail
 from hermes.console.topics import PartitionRow, TopicView

@@ -9,7 +9,8 @@ from typing import Final
 
 from hermes.console.asking import InputError
 from hermes.console.cluster import Cluster
-from hermes.console.messages import Damage, Found, PartitionSearch, Scanned, Wanted
+from hermes.console.messages import Damage, Found, Scanned, Wanted, newest_first
+from hermes.console.partition_search import PartitionSearch
 from hermes.console.topics import PartitionRow, TopicView
 from hermes.console.values import ValueReader
 from hermes.errors import HermesError
@@ -73,7 +74,7 @@ def tail(
         places: up to where they were read; a partition that is not among them starts at its end.
         reader: shows the payloads.
     """
-    rows: list[Found | Damage] = []
+    parts: list[list[Found | Damage]] = []
     now: dict[str, int] = {}
     skipped = 0
     errors: list[str] = []
@@ -99,11 +100,5 @@ def tail(
             now[row.name] = place
             continue
         skipped += max(begin, row.earliest) - place
-        rows += read
-    rows.sort(key=_age, reverse=True)
-    return Tail(tuple(rows[:_MOST_MESSAGES]), now, max(skipped, 0), tuple(errors))
-
-
-def _age(each: Found | Damage) -> tuple[int, int]:
-    time_ms = each.time_ms if isinstance(each, Found) and each.time_ms is not None else -1
-    return time_ms, each.offset
+        parts.append(read)
+    return Tail(tuple(newest_first(parts)[:_MOST_MESSAGES]), now, max(skipped, 0), tuple(errors))

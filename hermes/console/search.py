@@ -1,0 +1,84 @@
+"""Several partitions of a topic searched for messages, one after the other.
+
+It has a connection of its own to each broker, and nothing is read when nobody waits for it any
+more; see `partition_search`.
+"""
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+
+from hermes.console.cluster import Cluster
+from hermes.console.messages import Damage, End, Found, Progress, Scanned, Wanted, newest_first
+from hermes.console.partition_search import PartitionSearch
+from hermes.console.topics import PartitionRow, TopicView
+from hermes.errors import HermesError
+
+
+class Search:
+    """Looks for messages of a topic.
+
+    Args:
+        cluster: makes the connections.
+        topic: the topic, as it is now; what is written later is not looked at.
+        partitions: which of its partitions.
+        wanted: what is looked for.
+    """
+
+    def __init__(
+        self, cluster: Cluster, topic: TopicView, partitions: Sequence[PartitionRow], wanted: Wanted
+    ) -> None:
+        self._cluster = cluster
+        self._topic = topic
+        self._partitions = [row for row in partitions if row.high_watermark is not None]
+        self._wanted = wanted
+        self._first: dict[str, int] = {}
+        self._next: dict[str, int] = {}
+        self._errors: list[str] = []
+
+    def run(self) -> Iterator[Found | Damage | Progress | End]:
+        """Search; forwards what is found is yielded at once, the last ones newest first."""
+        wanted = self._wanted
+        last: list[deque[Found | Damage]] = []
+        scanned = Scanned(0)
+        is_limited = False
+        for row in self._partitions:
+            if wanted.start != "last" and (
+                scanned.found >= wanted.count or scanned.count >= wanted.scan
+            ):
+                is_limited |= scanned.found < wanted.count
+                break
+            address = self._topic.addresses[row.broker_id]
+            with self._cluster.own_consumer(address) as consumer:
+                part = PartitionSearch(consumer, self._topic.name, row, wanted)
+                try:
+                    if wanted.start == "last":
+                        kept: deque[Found | Damage] = deque(maxlen=wanted.count)
+                        for each in part.last(scanned):
+                            if isinstance(each, Progress):
+                                yield each
+                            else:
+                                kept.append(each)
+                        last.append(kept)
+                    else:
+                        for each in part.forwards(scanned):
+                            if isinstance(each, Found | Damage):
+                                self._first.setdefault(row.name, each.offset)
+                            yield each
+                except HermesError as error:
+                    self._errors.append(f"partition {row.name}: {error}")
+                self._next[row.name] = part.offset
+                is_limited |= part.is_limited
+        if wanted.start == "last":
+            found = newest_first(last)[: wanted.count]
+            for each in found:
+                self._first[each.partition] = each.offset
+                yield each
+            scanned.found = sum(isinstance(each, Found) for each in found)
+        yield End(
+            scanned.count,
+            scanned.found,
+            is_limited,
+            self._first,
+            self._next,
+            tuple(self._errors),
+        )
