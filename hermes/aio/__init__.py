@@ -5,7 +5,7 @@ In the order of a reading:
     channel              conversations, awaited: the other driver of `hermes.client.conversations`
     asyncio_connection   the socket
     event_loops          what members of groups need of a loop
-    simple_consumer, producer, groups
+    simple_consumer, admin, producer, groups
                          the twins
     twisted              the same for Twisted's reactor; imported by itself only
 

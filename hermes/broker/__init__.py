@@ -7,9 +7,10 @@ order of a reading:
     broker       which module carries out which request; outcomes: how one ends
     producing    the life of a produce; set_checker, acknowledging: parts of it
     fetching     the life of a fetch; waiting: until there is enough to fetch
-    lookups      questions about a partition; describing: metadata
+    lookups      questions about a partition; describing: the broker itself
     topics       which there are; flushing: when logs are flushed
-    shared       what all these have in common; metrics: what they count
+    changing     topics created and altered, broker.yaml read again; settings: what is in force
+    shared       what all these have in common; metrics: what they count; clients: who asks
     fairness, large_responses, limits, pages
                  what keeps one client's requests from holding up the others
     connection   one client: order and bounds of requests; connections: all of them; responses,
@@ -17,7 +18,7 @@ order of a reading:
     serving      a broker between its start and its stop, and what it consists of; patience: how
                  long a stop waits; periodic, maintenance: what runs by the clock, and clocks: which
     coordinating its part in coordination
-    monitoring   its metrics, for Prometheus; health: whether it is ready
+    monitoring   its metrics, for Prometheus; families: their names; health: whether it is ready
     service      the Twisted service; checks: what could not start
 """
 

@@ -1,4 +1,4 @@
-"""A broker's metrics: how each number is called outside, where it is kept, and `/metrics`.
+"""A broker's metrics: where each number is kept, and `/metrics`; `families` has their names.
 
 What there is a fixed number of goes through `prometheus_client`. What grows with topics, partitions
 and groups is written by `hermes.metrics` a piece at a time, so that ten thousand partitions neither
@@ -18,6 +18,7 @@ from twisted.internet.defer import Deferred, succeed
 from twisted.web.resource import Resource
 
 from hermes._version import __version__
+from hermes.broker.families import BY_PARTITION, BY_TOPIC, FIXED, LAG
 from hermes.broker.health import health_resource, look
 from hermes.broker.periodic import PeriodicTask
 from hermes.broker.serving import ServingBroker
@@ -25,7 +26,6 @@ from hermes.errors import HermesError
 from hermes.metrics import (
     OPENMETRICS,
     FamiliesCollector,
-    Family,
     Histogram,
     Series,
     content_type,
@@ -57,142 +57,7 @@ _LOGS_AT_ONCE = 256
 
 _LAG_BOUNDS = (0.001, 0.003, 0.01, 0.02, 0.05, 0.1, 0.3, 1.0, 3.0, 10.0)
 
-_TOPIC, _PARTITION = ("topic",), ("topic", "partition")
-
-
-def _table(*families: Family) -> dict[str, Family]:
-    return {family.name: family for family in families}
-
-
-#: Those with a fixed number of series.
-_FIXED: Final = _table(
-    Family(
-        "hermes_build_info", "gauge", "Always 1; the labels say what runs.",
-        ("version", "core", "broker_id"),
-    ),
-    Family("hermes_requests_total", "counter", "Requests that were begun.", ("type",)),
-    Family(
-        "hermes_requests_refused_total", "counter",
-        "Requests or entries of one that were not carried out: answered with an error, or the "
-        "connection was closed (type connection: before there was a request).",
-        ("type", "reason"),
-    ),
-    Family(
-        "hermes_request_seconds", "histogram",
-        "From a request being taken to its response being known; waiting fetches wait as long as "
-        "they ask for.",
-        ("type",),
-    ),
-    Family(
-        "hermes_produce_acknowledged_seconds", "histogram",
-        "From a produce with acks=flushed being taken to its flush.",
-    ),
-    Family("hermes_oversized_sets_total", "counter", "Message sets with too large a message."),
-    Family("hermes_fetches_total", "counter", "Fetches answered; each of a multifetch counts."),
-    Family("hermes_connections", "gauge", "Open connections."),
-    Family("hermes_connections_accepted_total", "counter", "Connections that were made."),
-    Family(
-        "hermes_connections_refused_total", "counter",
-        "Connections that were closed at once, being too many.",
-    ),
-    Family("hermes_connections_closed_by_broker_total", "counter",
-           "Connections that were closed for what their clients sent, or failed to."),
-    Family("hermes_http_connections", "gauge", "Open connections of the HTTP port."),
-    Family("hermes_waiting_fetches", "gauge", "Fetches that wait for more messages."),
-    Family(
-        "hermes_request_memory_bytes", "gauge", "Memory held, by what for.", ("use",),
-    ),
-    Family(
-        "hermes_request_memory_limit_bytes", "gauge", "Its limits.", ("use",),
-    ),
-    Family("hermes_flush_seconds", "histogram", "From a flush being due to its end."),
-    Family(
-        "hermes_append_visible_seconds", "histogram",
-        "Of each flush, from the oldest append that it covers to its being visible.",
-    ),
-    Family("hermes_flushes_total", "counter", "Flushes that were begun."),
-    Family(
-        "hermes_flush_failures_total", "counter", "Flushes that failed: their logs went offline.",
-    ),
-    Family("hermes_flushes_in_progress", "gauge", "Logs being flushed, or waiting for a thread."),
-    Family(
-        "hermes_first_flushes_waiting", "gauge",
-        "Logs that wait for their first flush, which comes one at a time.",
-    ),
-    Family("hermes_cold_reads_total", "counter", "Windows of segments read from disk by threads."),
-    Family("hermes_cold_reads_in_progress", "gauge", "Of these, under way or waiting."),
-    Family("hermes_threads_busy", "gauge", "Worker threads at work.", ("pool",)),
-    Family("hermes_threads_waiting_calls", "gauge", "Calls that wait for a worker.", ("pool",)),
-    Family(
-        "hermes_reactor_lag_seconds", "histogram",
-        "How late the reactor is with a call, looked at twice a second.",
-    ),
-    Family("hermes_topics", "gauge", "Topics that exist."),
-    Family("hermes_logs", "gauge", "Partitions that have a log."),
-    Family("hermes_logs_offline", "gauge", "Of these, those that refuse messages."),
-    Family("hermes_retention_deletes_total", "counter", "Times that retention cut a log."),
-    Family("hermes_retention_deleted_bytes_total", "counter", "Bytes that it deleted."),
-    Family(
-        "hermes_retention_failures_total", "counter",
-        "Times that a log could not be looked at, or its policy failed.",
-    ),
-    Family("hermes_logs_reopened_total", "counter", "Logs that came back from being offline."),
-    Family("hermes_recovery_clean", "gauge", "1 after a clean stop; 0 in a new directory, too."),
-    Family("hermes_recovery_seconds", "gauge", "How long opening the logs took at the start."),
-    Family("hermes_recovery_logs", "gauge", "Logs that were recovered then."),
-    Family("hermes_recovery_dropped_bytes", "gauge", "What was cut off their ends."),
-    Family("hermes_recovery_bad_ranges", "gauge", "Damaged ranges that were kept."),
-    Family(
-        "hermes_coordination_registered", "gauge",
-        "1 while the broker is registered; none without coordination.",
-    ),
-    Family(
-        "hermes_coordination_embedded_serving", "gauge",
-        "1 while embedded coordination serves; none unless there is one.",
-    ),
-    Family(
-        "hermes_group_offsets_failures_total", "counter",
-        "Times that groups' offsets could not be read, or not all of them.",
-    ),
-    Family(
-        "hermes_group_offsets_timestamp_seconds", "gauge",
-        "When groups' offsets were last read; none before.",
-    ),
-    Family(
-        "hermes_ready", "gauge",
-        "1 if `/health/ready` would say so, by check; free disk space is left to its exporters.",
-        ("check",),
-    ),
-)  # fmt: skip
-
-#: One or more series for each topic.
-_BY_TOPIC: Final = _table(
-    Family("hermes_topic_messages_in_total", "counter",
-           "Messages appended; those inside compressed sets count.", _TOPIC),
-    Family("hermes_topic_bytes_in_total", "counter", "Bytes appended.", _TOPIC),
-    Family("hermes_topic_bytes_out_total", "counter", "Bytes handed to fetches.", _TOPIC),
-)  # fmt: skip
-
-#: One for each partition.
-_BY_PARTITION: Final = _table(
-    Family("hermes_log_size_bytes", "gauge", "What a log holds.", _PARTITION),
-    Family("hermes_log_segments", "gauge", "Its segments.", _PARTITION),
-    Family("hermes_log_earliest_offset", "gauge", "Its first offset.", _PARTITION),
-    Family("hermes_log_high_watermark", "gauge", "Its latest visible offset.", _PARTITION),
-    Family("hermes_log_end_offset", "gauge", "Its end, flushed or not.", _PARTITION),
-    Family("hermes_log_last_append_timestamp_seconds", "gauge",
-           "When something was last appended; none before the first append since the start.",
-           _PARTITION),
-)  # fmt: skip
-
-_LAG: Final = Family(
-    "hermes_group_lag_bytes", "gauge",
-    "From the offset that a group has stored to the high watermark.",
-    ("group", "topic", "partition"),
-)  # fmt: skip
-
-#: Everything, by name.
-FAMILIES: Final = {**_FIXED, **_BY_TOPIC, **_BY_PARTITION, _LAG.name: _LAG}
+_LOG_LABELS: Final = BY_PARTITION["hermes_log_size_bytes"].labels
 
 _Sample = tuple[str, float]
 
@@ -260,7 +125,7 @@ class Monitoring:
         yield from self._by_topic(format_)
         if self._run.config.metrics_per_partition:
             yield from self._by_partition(logs, format_)
-            yield from write_series(_LAG, self._lags(), format_)
+            yield from write_series(LAG, self._lags(), format_)
         if format_ == OPENMETRICS:
             yield b"# EOF\n"
 
@@ -270,7 +135,7 @@ class Monitoring:
         """All numbers that don't grow with topics."""
         values = dict(self._plain_values())
         labelled = dict(self._labelled_values())
-        for name, family in _FIXED.items():
+        for name, family in FIXED.items():
             if name in values:
                 yield family, [((), values[name])]
             elif name in labelled:
@@ -360,15 +225,17 @@ class Monitoring:
             "hermes_topic_bytes_in_total": lambda counts: counts.bytes_in,
             "hermes_topic_bytes_out_total": lambda counts: counts.bytes_out,
         }
-        for name, family in _BY_TOPIC.items():
+        for name, family in BY_TOPIC.items():
             number = numbers[name]
-            samples = ((label_text(_TOPIC, (topic,)), number(counts)) for topic, counts in topics)
+            samples = (
+                (label_text(family.labels, (topic,)), number(counts)) for topic, counts in topics
+            )
             yield from write_series(family, samples, format_)
 
     def _by_partition(self, logs: list[Log], format_: str) -> Iterator[bytes]:
         labelled = []
         for log in logs:
-            labelled.append((label_text(_PARTITION, (log.topic, str(log.partition))), log))
+            labelled.append((label_text(_LOG_LABELS, (log.topic, str(log.partition))), log))
             if not len(labelled) % _LOGS_AT_ONCE:
                 yield b""
         numbers: dict[str, Callable[[Log], float]] = {
@@ -380,8 +247,8 @@ class Monitoring:
         }
         for name, number in numbers.items():
             samples = ((labels, number(log)) for labels, log in labelled)
-            yield from write_series(_BY_PARTITION[name], samples, format_)
-        family = _BY_PARTITION["hermes_log_last_append_timestamp_seconds"]
+            yield from write_series(BY_PARTITION[name], samples, format_)
+        family = BY_PARTITION["hermes_log_last_append_timestamp_seconds"]
         yield from write_series(family, _append_times(labelled), format_)
 
     def _lags(self) -> Iterator[_Sample]:
@@ -389,7 +256,7 @@ class Monitoring:
         for (group, topic, partition), offset in sorted(self._offsets.items()):
             log = find(topic, partition)
             if log is not None:
-                labels = label_text(_LAG.labels, (group, topic, str(partition)))
+                labels = label_text(LAG.labels, (group, topic, str(partition)))
                 yield labels, max(0, log.high_watermark - offset)
 
     # -- what has to be asked ---------------------------------------------------------------------

@@ -21,7 +21,7 @@ from scraped_kills import scraped_kills
 from scraping import get, scrape, until
 
 from hermes import Consumer, ConsumerConfig, SimpleConsumer
-from hermes.broker.monitoring import FAMILIES
+from hermes.broker.families import FAMILIES
 from hermes.errors import ConfigError, HermesError
 from hermes.metrics import Family
 from hermes.testing import RunningBroker, running_broker

@@ -1,0 +1,145 @@
+"""What a broker's metrics are called outside, what they mean, and how their series are labelled.
+
+docs/monitoring.md has the same rows; `monitoring` says where the numbers come from.
+"""
+
+from typing import Final
+
+from hermes.metrics import Family
+
+_TOPIC, _PARTITION = ("topic",), ("topic", "partition")
+
+
+def _table(*families: Family) -> dict[str, Family]:
+    return {family.name: family for family in families}
+
+
+#: Those with a fixed number of series.
+FIXED: Final = _table(
+    Family(
+        "hermes_build_info", "gauge", "Always 1; the labels say what runs.",
+        ("version", "core", "broker_id"),
+    ),
+    Family("hermes_requests_total", "counter", "Requests that were begun.", ("type",)),
+    Family(
+        "hermes_requests_refused_total", "counter",
+        "Requests or entries of one that were not carried out: answered with an error, or the "
+        "connection was closed (type connection: before there was a request).",
+        ("type", "reason"),
+    ),
+    Family(
+        "hermes_request_seconds", "histogram",
+        "From a request being taken to its response being known; waiting fetches wait as long as "
+        "they ask for.",
+        ("type",),
+    ),
+    Family(
+        "hermes_produce_acknowledged_seconds", "histogram",
+        "From a produce with acks=flushed being taken to its flush.",
+    ),
+    Family("hermes_oversized_sets_total", "counter", "Message sets with too large a message."),
+    Family("hermes_fetches_total", "counter", "Fetches answered; each of a multifetch counts."),
+    Family("hermes_connections", "gauge", "Open connections."),
+    Family("hermes_connections_accepted_total", "counter", "Connections that were made."),
+    Family(
+        "hermes_connections_refused_total", "counter",
+        "Connections that were closed at once, being too many.",
+    ),
+    Family("hermes_connections_closed_by_broker_total", "counter",
+           "Connections that were closed for what their clients sent, or failed to."),
+    Family("hermes_http_connections", "gauge", "Open connections of the HTTP port."),
+    Family("hermes_waiting_fetches", "gauge", "Fetches that wait for more messages."),
+    Family(
+        "hermes_request_memory_bytes", "gauge", "Memory held, by what for.", ("use",),
+    ),
+    Family(
+        "hermes_request_memory_limit_bytes", "gauge", "Its limits.", ("use",),
+    ),
+    Family("hermes_flush_seconds", "histogram", "From a flush being due to its end."),
+    Family(
+        "hermes_append_visible_seconds", "histogram",
+        "Of each flush, from the oldest append that it covers to its being visible.",
+    ),
+    Family("hermes_flushes_total", "counter", "Flushes that were begun."),
+    Family(
+        "hermes_flush_failures_total", "counter", "Flushes that failed: their logs went offline.",
+    ),
+    Family("hermes_flushes_in_progress", "gauge", "Logs being flushed, or waiting for a thread."),
+    Family(
+        "hermes_first_flushes_waiting", "gauge",
+        "Logs that wait for their first flush, which comes one at a time.",
+    ),
+    Family("hermes_cold_reads_total", "counter", "Windows of segments read from disk by threads."),
+    Family("hermes_cold_reads_in_progress", "gauge", "Of these, under way or waiting."),
+    Family("hermes_threads_busy", "gauge", "Worker threads at work.", ("pool",)),
+    Family("hermes_threads_waiting_calls", "gauge", "Calls that wait for a worker.", ("pool",)),
+    Family(
+        "hermes_reactor_lag_seconds", "histogram",
+        "How late the reactor is with a call, looked at twice a second.",
+    ),
+    Family("hermes_topics", "gauge", "Topics that exist."),
+    Family("hermes_logs", "gauge", "Partitions that have a log."),
+    Family("hermes_logs_offline", "gauge", "Of these, those that refuse messages."),
+    Family("hermes_retention_deletes_total", "counter", "Times that retention cut a log."),
+    Family("hermes_retention_deleted_bytes_total", "counter", "Bytes that it deleted."),
+    Family(
+        "hermes_retention_failures_total", "counter",
+        "Times that a log could not be looked at, or its policy failed.",
+    ),
+    Family("hermes_logs_reopened_total", "counter", "Logs that came back from being offline."),
+    Family("hermes_recovery_clean", "gauge", "1 after a clean stop; 0 in a new directory, too."),
+    Family("hermes_recovery_seconds", "gauge", "How long opening the logs took at the start."),
+    Family("hermes_recovery_logs", "gauge", "Logs that were recovered then."),
+    Family("hermes_recovery_dropped_bytes", "gauge", "What was cut off their ends."),
+    Family("hermes_recovery_bad_ranges", "gauge", "Damaged ranges that were kept."),
+    Family(
+        "hermes_coordination_registered", "gauge",
+        "1 while the broker is registered; none without coordination.",
+    ),
+    Family(
+        "hermes_coordination_embedded_serving", "gauge",
+        "1 while embedded coordination serves; none unless there is one.",
+    ),
+    Family(
+        "hermes_group_offsets_failures_total", "counter",
+        "Times that groups' offsets could not be read, or not all of them.",
+    ),
+    Family(
+        "hermes_group_offsets_timestamp_seconds", "gauge",
+        "When groups' offsets were last read; none before.",
+    ),
+    Family(
+        "hermes_ready", "gauge",
+        "1 if `/health/ready` would say so, by check; free disk space is left to its exporters.",
+        ("check",),
+    ),
+)  # fmt: skip
+
+#: One or more series for each topic.
+BY_TOPIC: Final = _table(
+    Family("hermes_topic_messages_in_total", "counter",
+           "Messages appended; those inside compressed sets count.", _TOPIC),
+    Family("hermes_topic_bytes_in_total", "counter", "Bytes appended.", _TOPIC),
+    Family("hermes_topic_bytes_out_total", "counter", "Bytes handed to fetches.", _TOPIC),
+)  # fmt: skip
+
+#: One for each partition.
+BY_PARTITION: Final = _table(
+    Family("hermes_log_size_bytes", "gauge", "What a log holds.", _PARTITION),
+    Family("hermes_log_segments", "gauge", "Its segments.", _PARTITION),
+    Family("hermes_log_earliest_offset", "gauge", "Its first offset.", _PARTITION),
+    Family("hermes_log_high_watermark", "gauge", "Its latest visible offset.", _PARTITION),
+    Family("hermes_log_end_offset", "gauge", "Its end, flushed or not.", _PARTITION),
+    Family("hermes_log_last_append_timestamp_seconds", "gauge",
+           "When something was last appended; none before the first append since the start.",
+           _PARTITION),
+)  # fmt: skip
+
+LAG: Final = Family(
+    "hermes_group_lag_bytes", "gauge",
+    "From the offset that a group has stored to the high watermark.",
+    ("group", "topic", "partition"),
+)  # fmt: skip
+
+#: Everything, by name.
+FAMILIES: Final = {**FIXED, **BY_TOPIC, **BY_PARTITION, LAG.name: LAG}
