@@ -37,6 +37,8 @@ _KEPT_BYTES: Final = 32 * 1024 * 1024
 # Of a compressed set; what is fetched at once holds fewer messages otherwise.
 _MOST_AT_ONCE: Final = 10_000
 _LOOK_UP_EVERY: Final = 1024
+# A larger set isn't opened: a few kilobytes could keep a thread for minutes.
+_MOST_IN_SET: Final = 100_000
 
 
 class PartitionSearch:
@@ -187,6 +189,10 @@ class PartitionSearch:
             scanned.count += 1
             yield Damage(row, start, following, f"a compressed set: {error}")
             return
+        if count > _MOST_IN_SET:
+            scanned.count += 1
+            yield Damage(row, start, following, _too_many(count))
+            return
         codec, size = message.codec.name.lower(), following - start
         # One by one: a set of a few kilobytes may hold millions of messages.
         for index, each in enumerate(Expansion(DEFAULT_MAX_EXPANDED_BYTES).messages(message)):
@@ -279,8 +285,15 @@ def read_one(
         raise HermesError(f"no message starts at offset {offset} of partition {row.name}")
     if stored.codec is Codec.NONE:
         return stored, following, stored
+    count = Expansion(DEFAULT_MAX_EXPANDED_BYTES).count(stored)
+    if count > _MOST_IN_SET:
+        raise HermesError(_too_many(count))
     inner = Expansion(DEFAULT_MAX_EXPANDED_BYTES).messages(stored)
     found = next(islice(inner, min(index, sys.maxsize), None), None)
     if found is None:
         raise HermesError(f"the compressed set at offset {offset} has no message {index}")
     return found, following, stored
+
+
+def _too_many(count: int) -> str:
+    return f"a compressed set of {count:,} messages: too many to be looked at here"
