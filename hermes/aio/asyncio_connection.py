@@ -13,6 +13,7 @@ from hermes.errors import (
     RemoteProtocolError,
 )
 from hermes.forks import FORKED, watch_forks
+from hermes.protocol.framing import refused_answer
 
 _SIZE: Final = struct.Struct(">i")
 # An answer's size prefix is only a claim: memory is taken as its bytes arrive, from this size on.
@@ -103,12 +104,7 @@ class _Answers(asyncio.BufferedProtocol):
 
     def _await_body(self, size: int) -> None:
         if not 0 <= size <= self._max_response_bytes:
-            self._fail(
-                RemoteProtocolError(
-                    f"{self._address} sent an answer of {size} bytes; up to "
-                    f"{self._max_response_bytes} are allowed. Is this the port of a broker?"
-                )
-            )
+            self._fail(refused_answer(self._address, size, self._max_response_bytes))
             self.drop()
             return
         self._has_size, self._received, self._wanted = True, 0, size

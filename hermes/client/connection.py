@@ -27,6 +27,7 @@ from hermes.errors import (
     RemoteProtocolError,
 )
 from hermes.forks import FORKED, watch_forks
+from hermes.protocol.framing import refused_answer
 
 DEFAULT_MAX_RESPONSE_BYTES: Final = 128 * 1024 * 1024
 
@@ -359,10 +360,7 @@ class BrokerConnection:
         self._receive_exactly(_SIZE.size, deadline)
         (size,) = _SIZE.unpack_from(self._buffer)
         if not 0 <= size <= self.max_response_bytes:
-            raise RemoteProtocolError(
-                f"{self.address} sent an answer of {size} bytes; up to {self.max_response_bytes} "
-                "are allowed. Is this the port of a broker?"
-            )
+            raise refused_answer(self.address, size, self.max_response_bytes)
         self._receive_exactly(size, deadline)
         return int(size)
 

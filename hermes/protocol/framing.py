@@ -16,6 +16,27 @@ from hermes.protocol.wire import Buffer
 # Gathered frames up to this size are made bytes, which are faster to slice than a memoryview.
 _COPY_BYTES: Final = 128 * 1024
 
+# How a browser begins that was given the wrong port.
+_HTTP_METHODS: Final = (b"GET ", b"HEAD", b"POST")
+
+
+def refused_answer(address: str, size: int, max_bytes: int) -> RemoteProtocolError:
+    """Make the error for an answer of a size that clients don't accept.
+
+    Args:
+        address: who sent it.
+        size: what its first four bytes declare.
+        max_bytes: the largest size that is accepted.
+    """
+    if SIZE.pack(size) == b"HTTP":
+        return RemoteProtocolError(
+            f"{address} speaks HTTP: give the broker's port (listen), not that of http_listen"
+        )
+    return RemoteProtocolError(
+        f"{address} sent an answer of {size} bytes; up to {max_bytes} are allowed. "
+        "Is this the port of a broker?"
+    )
+
 
 class Frames:
     """Cuts a stream of `int32 size | body` into frames.
@@ -94,9 +115,10 @@ class Frames:
     def _frame_bytes(self, data: Buffer, position: int) -> int:
         size: int = SIZE.unpack_from(data, position)[0]
         if not 0 < size <= self.max_bytes:
-            raise RemoteProtocolError(
-                f"{self._what} declares {size} bytes; 1 to {self.max_bytes} are allowed"
-            )
+            text = f"{self._what} declares {size} bytes; 1 to {self.max_bytes} are allowed"
+            if bytes(data[position : position + SIZE.size]) in _HTTP_METHODS:
+                text += ": it is HTTP, for which there is the port of http_listen"
+            raise RemoteProtocolError(text)
         return SIZE.size + size
 
     def _advance(self) -> bool:

@@ -39,6 +39,8 @@ _HEADERS = {
 #: Forms are small, and bodies are kept in memory.
 MAX_BODY_BYTES = 64 * 1024
 
+_BAD_REQUEST = b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+
 #: Browsers open six each; more are closed at once.
 MAX_CONNECTIONS = 256
 
@@ -140,6 +142,7 @@ class _Channel(http.HTTPChannel):
 
     site: "Site"
     transport: Any
+    _begun = False
 
     def connectionMade(self) -> None:
         """Let the site know."""
@@ -153,6 +156,11 @@ class _Channel(http.HTTPChannel):
 
     def dataReceived(self, data: bytes) -> None:
         """Read requests; what Twisted can't read ends the connection, not with a traceback."""
+        begins, self._begun = not self._begun, True
+        if begins and data.startswith(b"\0"):  # a broker's client: it learns of its mistake at once
+            self.transport.write(_BAD_REQUEST)
+            self.loseConnection()
+            return
         try:
             super().dataReceived(data)
         except Exception as error:

@@ -105,6 +105,13 @@ def test_an_answer_of_an_absurd_size_is_refused_before_it_is_read(scripted, size
         assert not connection.is_connected
 
 
+def test_an_answer_of_http_says_which_port_was_given(scripted) -> None:
+    broker = scripted(["read one request", b"HTTP/1.1 400 Bad Request\r\n\r\n"])
+    connection = BrokerConnection(broker.host, broker.port)
+    with connection, pytest.raises(RemoteProtocolError, match="speaks HTTP: give the broker's"):
+        connection.call(REQUEST)
+
+
 @pytest.mark.parametrize("before", [b"", b"\x00", framed(b"hello")[:-1]])
 def test_a_silent_broker_costs_the_timeout_and_no_more(scripted, before: bytes) -> None:
     broker = scripted(["read one request", before, "read until the client closes"])

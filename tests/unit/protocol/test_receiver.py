@@ -326,3 +326,8 @@ def test_nonsense_sizes_of_answers_are_refused(size):
     assert receiver.next_response() == b"\0\0"
     with pytest.raises(RemoteProtocolError):
         receiver.next_response()
+
+
+def test_a_browser_is_recognized():
+    with pytest.raises(RemoteProtocolError, match="it is HTTP, for which there is the port of"):
+        receive(b"GET / HTTP/1.1\r\n")

@@ -206,3 +206,9 @@ def test_what_twisted_fails_to_read_closes_the_connection_with_a_line(
     monkeypatch.setattr(client.site.lines, "warn", lambda kind, *_, **__: lines.append(kind))
     client.ask("/mine", "Host: localhost", "Content-Length: " + "9" * 5000)
     assert (aborted, lines) == ([True], ["unreadable"])
+
+
+def test_a_client_of_the_broker_learns_at_once_that_this_is_http(client: _Client) -> None:
+    client.channel.dataReceived(b"\0\0\0\x0c")
+    assert client.transport.value().startswith(b"HTTP/1.1 400 ")
+    assert client.transport.disconnecting
