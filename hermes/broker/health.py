@@ -13,7 +13,7 @@ from twisted.internet.defer import Deferred
 from twisted.web.resource import Resource
 
 from hermes.broker.serving import ServingBroker
-from hermes.web import respond_later, write_json
+from hermes.web import ErrorPage, respond_later, write_json
 
 #: How many offline partitions are named.
 _MOST_NAMED = 10
@@ -62,10 +62,20 @@ def look(run: ServingBroker, free: int | None = None) -> Iterator[Check]:
 
 def health_resource(run: ServingBroker) -> Any:
     """What is served as `/health`: `live` and `ready`."""
-    health = Resource()
+    health = _Health()
     health.putChild(b"live", _Live())
     health.putChild(b"ready", _Ready(run))
     return health
+
+
+class _Health(Resource):
+    """Says what there is, whatever else is asked for."""
+
+    def getChild(self, path: bytes, request: Any) -> Any:
+        return ErrorPage(HTTPStatus.NOT_FOUND, "there are /health/live and /health/ready")
+
+    def render(self, request: Any) -> bytes:
+        return self.getChild(b"", request).render(request)
 
 
 class _Live(Resource):

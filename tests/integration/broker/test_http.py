@@ -166,6 +166,8 @@ def _row(family: Family) -> str:
 def test_who_is_asked_by_another_name_answers_programs_only(broker: RunningBroker) -> None:
     other = {"Host": "anything.example"}
     assert get(f"{address(broker)}/health/live", **other) == (200, '{\n  "live": true\n}\n')
+    for path in ("/health", "/health/"):
+        assert "/health/live and /health/ready" in get(f"{address(broker)}{path}")[1]
     assert get(f"{address(broker)}/metrics", **other)[0] == 200
     assert get(f"{address(broker)}/", **other)[0] == 403
 
