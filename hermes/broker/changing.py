@@ -205,7 +205,7 @@ class Changes:
             read: tuple[BrokerConfig, list[Change]] = await shared.in_thread(self._read, running)
         except HermesError as error:
             self._lines.error(
-                "reload",
+                "refused reload",  # must not use up what a reload that succeeds may log
                 "broker.yaml is not read again, nothing has changed: {error} (for {cause})",
                 error=error,
                 cause=cause,
