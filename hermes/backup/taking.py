@@ -144,7 +144,9 @@ def _lock_source(source: Source, files: FileLayer, stack: ExitStack) -> bool:
         stack.callback(DirectoryLock(source.log_dir, files).release)
     except DataDirectoryLockedError as error:
         if source.flushed is None:
-            raise StorageError(f"{error}: name that broker, so that it can be asked") from error
+            raise StorageError(
+                f"{error}: name that broker with -b HOST:PORT, so that it can be asked"
+            ) from error
     except OSError as error:
         if source.flushed is None or not isinstance(error, PermissionError):
             raise storage_error(f"lock {source.log_dir}", error) from error

@@ -288,7 +288,7 @@ def check_broker(
         with address.consumer(timeout) as consumer:
             answer = consumer.metadata([])
     except HermesError as error:
-        yield Diagnosis("broker", "problem", f"{error}: is it running, and is that its address?")
+        yield Diagnosis("broker", "problem", str(error))
         return
     yield Diagnosis("broker", "ok", f"{address} is broker {answer.broker_id}, {answer.version}")
     if broker_id not in (None, answer.broker_id):

@@ -63,7 +63,7 @@ def test_what_can_not_be_is_one_line(run, data, tmp_path):
     backups = tmp_path / "backups"
     lock = DirectoryLock(str(data), FileLayer())
     for arguments, text in [
-        (["backup", "create", data, backups], "name that broker, so that it can be asked"),
+        (["backup", "create", data, backups], "name that broker with -b HOST:PORT, so"),
         (["backup", "create", data, backups, "-b", "127.0.0.1:1"], "127.0.0.1:1"),
         (["backup", "list", data], "there is no whole backup"),
         (["backup", "verify", data], "there is no whole backup"),

@@ -108,7 +108,7 @@ def test_ports(doctor, port):
 
 def test_a_broker_that_runs_and_does_not_answer(doctor, port, tmp_path):
     lock = DirectoryLock(str(tmp_path / "data"), FileLayer())
-    assert "is it running, and is that its address?" in doctor()["problem broker"]
+    assert "is the broker running there?" in doctor()["problem broker"]
     with socket.create_server(("127.0.0.1", port)):
         began = time.monotonic()
         assert "problem broker" in doctor()
