@@ -71,11 +71,13 @@ def health_resource(run: ServingBroker) -> Any:
 class _Health(Resource):
     """Says what there is, whatever else is asked for."""
 
+    _page = ErrorPage(HTTPStatus.NOT_FOUND, "there are /health/live and /health/ready")
+
     def getChild(self, path: bytes, request: Any) -> Any:
-        return ErrorPage(HTTPStatus.NOT_FOUND, "there are /health/live and /health/ready")
+        return self._page
 
     def render(self, request: Any) -> bytes:
-        return self.getChild(b"", request).render(request)
+        return self._page.render(request)
 
 
 class _Live(Resource):
