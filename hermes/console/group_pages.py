@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 from hermes.client.places import Place, parse_reset_position
 from hermes.console.asking import Answer, Ask, InputError, Route, redirect
-from hermes.console.groups import Change
+from hermes.console.groups import OffsetChange
 from hermes.console.sources import Sources
 from hermes.errors import HermesError
 
@@ -47,7 +47,9 @@ def _reset(sources: Sources, ask: Ask, name: str) -> Answer:
     """Store exactly what the preview has shown, or nothing."""
     try:
         given = json.loads(ask.form.get("changes", ""))
-        changes = [Change(topic, part, before, after, None) for topic, part, before, after in given]
+        changes = [
+            OffsetChange(topic, part, before, after, None) for topic, part, before, after in given
+        ]
         if not all(type(each.after) is int and each.after >= 0 for each in changes):
             raise ValueError
     except (ValueError, TypeError, RecursionError) as error:

@@ -156,7 +156,7 @@ class GroupView:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class OffsetChange:
     """What a reset would do to a partition.
 
     Attributes:
@@ -338,7 +338,7 @@ class GroupReader:
 
     # -- reset ----------------------------------------------------------------------------------
 
-    def preview(self, name: str, topic: str, place: Place) -> list[Change]:
+    def preview(self, name: str, topic: str, place: Place) -> list[OffsetChange]:
         """What a reset would change.
 
         Args:
@@ -369,10 +369,10 @@ class GroupReader:
             except HermesError as error:
                 raise HermesError(f"{each[0]} {partition}: {error}") from error
             end = ends.get(each, (None, None))[1]
-            changes.append(Change(each[0], str(partition), _number(stored), after, end))
+            changes.append(OffsetChange(each[0], str(partition), _number(stored), after, end))
         return changes
 
-    def reset(self, name: str, changes: list[Change]) -> None:
+    def reset(self, name: str, changes: list[OffsetChange]) -> None:
         """Do what a preview has shown.
 
         Raises:

@@ -3,10 +3,10 @@
 import json
 import shlex
 from collections.abc import Callable, Iterable, Iterator
-from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final
 
+from hermes.client.places import parse_time_ms
 from hermes.console.asking import Answer, Ask, InputError, NoSuchPageError, Route
 from hermes.console.messages import STARTS, Damage, End, Found, Progress, Wanted
 from hermes.console.partition_search import read_one
@@ -174,29 +174,14 @@ def _value(start: str, text: str) -> int:
     if start == "beginning" or (start == "last" and not text):
         return -1
     if start == "time":
-        return _time_ms(text)
+        try:
+            return parse_time_ms(text)
+        except ValueError as error:
+            raise InputError(f"value: {error}") from error
     number = text.replace(",", "")
     if not (number.isascii() and number.isdigit() and len(number) < 20):
         raise InputError("value: expected an offset, a number of bytes")
     return int(number)
-
-
-def _time_ms(text: str) -> int:
-    """A time, in UTC unless it names a zone, in ms since 1970."""
-    if text.isascii() and text.isdigit() and len(text) < 18:
-        return int(text)
-    try:
-        moment = datetime.fromisoformat(text)
-        if moment.tzinfo is None:
-            moment = moment.replace(tzinfo=UTC)
-        time_ms = round(moment.timestamp() * 1000)
-    except (ValueError, OverflowError):
-        time_ms = -1
-    if time_ms < 0:
-        raise InputError(
-            "value: expected a time such as 2025-05-17 10:05, or milliseconds since 1970"
-        )
-    return time_ms
 
 
 def _partitions(topic: TopicView, name: str) -> list[PartitionRow]:

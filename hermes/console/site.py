@@ -18,6 +18,7 @@ from hermes.console.asking import Answer, Ask
 from hermes.console.cluster import Cluster
 from hermes.console.pages import Console
 from hermes.web import ErrorPage, WebServer
+from hermes.web.answers import STALLED_SECONDS
 
 _THREADS: Final = 8
 _STREAM_THREADS: Final = 4
@@ -25,7 +26,6 @@ _STREAM_THREADS: Final = 4
 _MOST_STREAMS: Final = 8
 _MOST_FIELDS: Final = 1000
 _FORM: Final = b"application/x-www-form-urlencoded"
-_STALLED_SECONDS: Final = 60.0
 
 
 def serve_console(
@@ -240,7 +240,7 @@ class _ThreadedStream:
         """The client has enough for now."""
         self._is_paused = True
         if self._patience is None:
-            self._patience = self._reactor.callLater(_STALLED_SECONDS, self._give_up)
+            self._patience = self._reactor.callLater(STALLED_SECONDS, self._give_up)
 
     def resumeProducing(self) -> None:
         """The client can take more."""

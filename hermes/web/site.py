@@ -73,7 +73,7 @@ class Root(Resource):
 
     def allows_any_host(self, path: bytes) -> bool:
         """Whether the `Host` of a request for this path doesn't matter."""
-        return path.split(b"/", 2)[1:2] != [] and path.split(b"/", 2)[1] in self._any_host
+        return path.partition(b"/")[2].partition(b"/")[0] in self._any_host
 
     def getChild(self, path: bytes, request: Any) -> Any:
         """Pass what no child has to `fallback`, as if it were the top."""
