@@ -244,11 +244,23 @@ class Site(server.Site):
             request.setHeader(name, value)
         if not request.uri.startswith(b"/"):  # proxies' and others' forms of an address
             return ErrorPage(HTTPStatus.BAD_REQUEST, "what is asked for must begin with a slash")
-        named = request.requestHeaders.getRawHeaders(b"Host") or []
-        if not self._root.allows_any_host(request.path) and not self._hosts.accepts(named):
-            return ErrorPage(
-                HTTPStatus.FORBIDDEN,
-                "this server is not known by that name; its setting http_hosts lists the names "
-                "that it accepts, beside those of the loopback interface",
-            )
+        if not self._root.allows_any_host(request.path):
+            named = request.requestHeaders.getRawHeaders(b"Host") or []
+            if not self._hosts.accepts(named):
+                return ErrorPage(
+                    HTTPStatus.FORBIDDEN,
+                    "this server is not known by that name; its setting http_hosts lists the names "
+                    "that it accepts, beside those of the loopback interface",
+                )
+            if _is_part_of_another_site(request):
+                return ErrorPage(HTTPStatus.FORBIDDEN, "pages of other sites can only link to it")
         return super().getResourceFor(request)
+
+
+def _is_part_of_another_site(request: Any) -> bool:
+    """Whether a page elsewhere makes a browser ask this, as an image, a frame or a script.
+
+    It couldn't read the response, but it could let a thousand visitors' searches run.
+    """
+    site, target = (request.getHeader(name) for name in (b"Sec-Fetch-Site", b"Sec-Fetch-Dest"))
+    return site in (b"cross-site", b"same-site") and target != b"document"

@@ -212,3 +212,21 @@ def test_a_client_of_the_broker_learns_at_once_that_this_is_http(client: _Client
     client.channel.dataReceived(b"\0\0\0\x0c")
     assert client.transport.value().startswith(b"HTTP/1.1 400 ")
     assert client.transport.disconnecting
+
+
+@pytest.mark.parametrize(
+    ("site", "target", "status"),
+    [
+        ("cross-site", "image", 403),
+        ("cross-site", "iframe", 403),
+        ("same-site", "empty", 403),  # another port of this machine
+        ("cross-site", "document", 200),  # a link
+        ("same-origin", "empty", 200),
+        ("none", "document", 200),
+    ],
+)
+def test_pages_of_other_sites_can_link_here_and_no_more(
+    client: _Client, site: str, target: str, status: int
+) -> None:
+    headers = ["Host: localhost", f"Sec-Fetch-Site: {site}", f"Sec-Fetch-Dest: {target}"]
+    assert client.ask("/mine", *headers).startswith(f"HTTP/1.1 {status} ")
