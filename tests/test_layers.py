@@ -14,8 +14,8 @@ import pytest
 ROOT = Path(__file__).parents[1]
 MODULES = sorted((ROOT / "hermes").rglob("*.py"))
 
-# Of each room what it imports, no more and no less: the map of ARCHITECTURE.md in detail. `__init__`
-# is `hermes` itself, whose public names are the client's.
+# Of each room what it imports, no more and no less: the map of ARCHITECTURE.md in detail.
+# `__init__` is `hermes` itself, whose public names are the client's.
 ROOMS = {
     "_version": "",
     "errors": "",

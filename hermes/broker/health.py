@@ -33,13 +33,13 @@ class Check(NamedTuple):
     detail: str
 
 
-def look(run: ServingBroker, free: int | None = None) -> Iterator[Check]:
+def look(run: ServingBroker, available_bytes: int | None = None) -> Iterator[Check]:
     """Look at everything that being ready needs.
 
     Args:
         run: the broker.
-        free: what the file system of its data directory has room for, in bytes; -1 when that can't
-            be found out, None for leaving the disk out.
+        available_bytes: what the file system of its data directory has room for; -1 when that
+            can't be found out, None for leaving the disk out.
     """
     ports = len(run.addresses)
     stopping = "; the broker is stopping" if run.stopping else ""
@@ -54,10 +54,11 @@ def look(run: ServingBroker, free: int | None = None) -> Iterator[Check]:
     if len(offline) > _MOST_NAMED:
         reasons.append(f"and {len(offline) - _MOST_NAMED} more")
     yield Check("partitions", not offline, "; ".join(reasons) or "none is offline")
-    if free is not None:
+    if available_bytes is not None:
         wanted = run.config.ready_min_free_bytes
-        found = f"{free} bytes free" if free >= 0 else "the directory can't be looked at"
-        yield Check("disk", free >= wanted, f"{found}, ready_min_free is {wanted}")
+        is_known = available_bytes >= 0
+        found = f"{available_bytes} bytes free" if is_known else "the directory can't be looked at"
+        yield Check("disk", available_bytes >= wanted, f"{found}, ready_min_free is {wanted}")
 
 
 def health_resource(run: ServingBroker) -> Any:

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple, TypeVar
 
 from hermes.client import SimpleConsumer
@@ -142,16 +142,7 @@ class Cluster:
             elif state.broker_id not in states:
                 states[state.broker_id] = state
         found = [*unknown, *(states[number] for number in sorted(states))]
-        return [
-            BrokerState(
-                each.broker_id,
-                each.address,
-                each.metadata,
-                each.error,
-                each.broker_id in registered,
-            )
-            for each in found
-        ]
+        return [replace(each, is_registered=each.broker_id in registered) for each in found]
 
     def consumer(self, address: Address) -> SimpleConsumer:
         """The connection to a broker that everybody shares; short requests only."""
