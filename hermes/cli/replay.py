@@ -54,7 +54,7 @@ class _Plan(NamedTuple):
 
 @dataclass(slots=True)
 class _Copied:
-    """What was copied of one partition; `offset` is where to go on."""
+    """What was copied of one partition; `offset` is where to continue."""
 
     start: int
     offset: int
@@ -270,7 +270,7 @@ class _Copy:
             copied.payload_bytes += size
 
     def finish(self) -> None:
-        """Return when all has been read by the broker. Raises ClientError."""
+        """Return when the broker has read everything. Raises ClientError."""
         for sender in self._senders.values():
             sender.finish()
         for number, copied in self._copied.items():
@@ -278,11 +278,11 @@ class _Copy:
             copied.offset = max(copied.offset, min(plan.reader.offset, plan.end))
 
     def tell_where(self) -> None:
-        """Say where to go on, for an end that comes early."""
+        """Say where to continue, for an end that comes early."""
         for number, copied in self._copied.items():
             if copied.messages:
                 where = f"partition {number} was copied up to offset {copied.offset}"
-                note(f"{where}: go on with -p {number} -o {copied.offset}")
+                note(f"{where}: continue with -p {number} -o {copied.offset}")
 
     def report(self, topic: str, as_json: bool) -> None:
         """Say what was copied."""

@@ -98,7 +98,7 @@ def test_damage_ends_it_and_says_where_to_go_on(replay, data):
     result, sent = replay("-p", 0, code=1)
     assert sent == {("again", 0): names(0, 1, 2, 3)}
     first, last = result.stderr.splitlines()
-    assert first == "hermes: partition 0 was copied up to offset 52: go on with -p 0 -o 52"
+    assert first == "hermes: partition 0 was copied up to offset 52: continue with -p 0 -o 52"
     assert "no good message starts at offset 52" in last
     _, sent = replay("-p", 0, "--skip-corrupt")
     assert sent == {("again", 0): names(0, 1, 2, 3, *range(5, 20))}
