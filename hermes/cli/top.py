@@ -32,6 +32,9 @@ from hermes.cli.terminal import (
 from hermes.errors import HermesError
 from hermes.quoting import printable
 
+# What the columns beside the names take.
+_FIGURES_WIDTH: Final = 42
+
 # Another screen, which leaves the one before as it was; no cursor.
 _ENTER: Final = "\x1b[?1049h\x1b[?25l"
 _LEAVE: Final = "\x1b[?25h\x1b[?1049l"
@@ -129,18 +132,26 @@ def _headline(named: str, now: Sample, before: Sample | None) -> str:
     return f"{printable(named)}  {when}  {len(topics)} topics  {_rate(total)} in"
 
 
-def _lines(headline: str, topics: Sequence[TopicRow], lags: Sequence[LagRow]) -> list[str]:
-    """Both tables as text."""
+def _lines(
+    headline: str, topics: Sequence[TopicRow], lags: Sequence[LagRow], width: int | None = None
+) -> list[str]:
+    """Both tables as text; for a width, names are shortened so that the figures have room."""
+    room = None if width is None else max(width - _FIGURES_WIDTH, 24)
     rows = [
-        (each.topic, each.partitions, format_bytes(each.size_bytes), _rate(each.bytes_per_second))
+        (
+            _short(each.topic, room),
+            each.partitions,
+            format_bytes(each.size_bytes),
+            _rate(each.bytes_per_second),
+        )
         for each in topics
     ]
     lines = [headline, "", *table_lines(("TOPIC", "PARTITIONS", "SIZE", "IN"), rows)]
     if lags:
         behind = [
             (
-                each.group,
-                each.topic,
+                _short(each.group, room and room // 2),
+                _short(each.topic, room and room // 2),
                 each.members,
                 format_bytes(each.lag_bytes),
                 _rate(each.change_per_second, signed=True),
@@ -149,6 +160,10 @@ def _lines(headline: str, topics: Sequence[TopicRow], lags: Sequence[LagRow]) ->
         ]
         lines += ["", *table_lines(("GROUP", "TOPIC", "MEMBERS", "LAG", "CHANGE"), behind)]
     return [*lines, ""]
+
+
+def _short(name: str, room: int | None) -> str:
+    return name if room is None or len(name) <= room else name[: room - 1] + "…"
 
 
 def _rate(value: float | None, *, signed: bool = False) -> str | None:
@@ -211,7 +226,7 @@ def _draw(
     room = max(height - 7, 2)
     for_lags = min(len(lags), max(room // 2, room - len(topics)), most_rows or room)
     for_topics = min(room - for_lags, most_rows or room)
-    lines = _lines(_headline(named, latest, earlier), topics[:for_topics], lags[:for_lags])
+    lines = _lines(_headline(named, latest, earlier), topics[:for_topics], lags[:for_lags], width)
     hint = trouble or "; ".join(latest.faults) or "q quits"
     shown = [line[: width - 1] for line in [*lines, printable(hint)][:height]]
     sys.stdout.write("\x1b[H" + "\x1b[K\r\n".join(shown) + "\x1b[K\x1b[J")
