@@ -198,14 +198,16 @@ def test_a_broker_reads_its_file_again_and_keeps_what_was_altered(
         assert settings_of(consumer, "a")["retention_time"] == ("30d", "altered")
         assert partition_count(consumer, "new") == 3
         write(max_connections=0)
-        with pytest.raises(SettingRefusedError, match=r"max_connections: expected .* got 0"):
-            consumer.reload_config()
+        for _ in range(6):  # more than are logged; the next one that succeeds is all the same
+            with pytest.raises(SettingRefusedError, match=r"max_connections: expected .* got 0"):
+                consumer.reload_config()
         assert settings_of(consumer, "")["max_connections"] == ("60", "broker.yaml")
         write(max_connections=70, log_level="debug")
         os.kill(broker.process.pid, signal.SIGHUP)
         until(lambda: settings_of(consumer, "")["max_connections"][0] == "70")
         lines = [each.message for each in consumer.recent_log_lines(max_lines=1000).lines]
     assert any(each.startswith("broker.yaml was read again for 127.0.0.1:") for each in lines)
+    assert any(each.startswith("broker.yaml was read again for SIGHUP;") for each in lines)
     assert any("nothing has changed" in each and "got 0" in each for each in lines)
     assert any(each.startswith("left as it was: broker_id: 9 (it needs") for each in lines)
     assert load_broker_config(broker.config_file).max_connections == 70
