@@ -59,7 +59,8 @@ class Listener:
         try:
             self._endpoint: Any = endpoints.serverFromString(reactor, text)  # type: ignore[no-untyped-call]
         except Exception as error:  # whatever the endpoint's parser, maybe a plugin's, raises
-            raise ConfigError(setting, f"{description!r} is not an endpoint: {error}") from error
+            text = f"{description!r} is not an endpoint such as tcp:9092: {error}"
+            raise ConfigError(setting, text) from error
 
     def open(self, factory: IProtocolFactory) -> OpenPort:
         """Listen.

@@ -256,5 +256,6 @@ def check_exposure(setting: str, addresses: Iterable[object], *, has_password: b
                 setting,
                 f"{address[0]}:{address[1]} can be reached from other machines, and the console "
                 "has no password: listen on 127.0.0.1, or make a password file with "
-                "hermes console --write-password FILE and name it",
+                "hermes console --write-password FILE and name it "
+                f"({'--password-file' if setting == '--listen' else 'console_password_file'})",
             )

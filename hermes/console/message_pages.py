@@ -177,10 +177,10 @@ def _value(start: str, text: str) -> int:
         try:
             return parse_time_ms(text)
         except ValueError as error:
-            raise InputError(f"value: {error}") from error
+            raise InputError(f"Offset or time: {error}") from error
     number = text.replace(",", "")
     if not (number.isascii() and number.isdigit() and len(number) < 20):
-        raise InputError("value: expected an offset, a number of bytes")
+        raise InputError("Offset or time: expected an offset, a number of bytes")
     return int(number)
 
 

@@ -169,7 +169,7 @@ def test_what_is_no_hash_is_refused_with_what_to_do(text, tmp_path):
     path = tmp_path / "password"
     path.write_text(text)
     path.chmod(0o600)
-    with pytest.raises(ConfigError, match="--write-password"):
+    with pytest.raises(ConfigError, match=r"--write-password FILE and name it \("):
         Password(path)
 
 
@@ -183,7 +183,7 @@ def test_a_missing_password_file_is_one_line(tmp_path):
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "example.org"])
 def test_beyond_loopback_there_must_be_a_password(host):
-    with pytest.raises(ConfigError, match="--write-password"):
+    with pytest.raises(ConfigError, match=r"--write-password FILE and name it \("):
         check_exposure("http_listen", [("127.0.0.1", 1), (host, 2)], has_password=False)
     check_exposure("http_listen", [(host, 2)], has_password=True)
 
