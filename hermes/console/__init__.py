@@ -6,6 +6,7 @@ From a request to what is sent, in the order of a reading:
                     response; pages are made in worker threads, long ones piece by piece
     asking          `Ask`, `Answer` and `Route`: plain values, so that a page is a function
     access          who may look, and what a form must carry: password, sessions, tokens
+    login_limit     how often a password may be tried, and by how many at once
     pages           the table of routes; errors become pages
     sources         what the functions of pages read from
     cluster_pages, topic_pages, message_pages, group_pages

@@ -24,6 +24,7 @@ from typing import Final
 
 from hermes.config import read_regular_file
 from hermes.console.asking import Answer, Ask, redirect
+from hermes.console.login_limit import LoginLimit, TooManyTriesError
 from hermes.console.sources import Sources
 from hermes.errors import ConfigError
 
@@ -39,8 +40,6 @@ _MOST_FILE_BYTES: Final = 64 * 1024
 
 _IDLE_SECONDS: Final = 12 * 3600.0
 _MOST_SESSIONS: Final = 1000
-# One at a time, and after each wrong one a pause: a hundred thousand tries take a day.
-_PAUSE_SECONDS: Final = 1.0
 
 
 def hash_password(password: str) -> str:
@@ -102,21 +101,16 @@ class Access:
     Args:
         password: what must be given; None where looking is free.
         clock: monotonic, in seconds.
-        sleep: pauses for seconds, after a wrong password.
     """
 
     def __init__(
-        self,
-        password: Password | None,
-        clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], None] = time.sleep,
+        self, password: Password | None, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._password = password
         self._clock = clock
-        self._sleep = sleep
+        self._limit = LoginLimit(clock)
         self._secret = secrets.token_bytes(32)
         self._lock = threading.Lock()
-        self._trying = threading.Lock()
         # The sessions that have given the password, and when they were last used.
         self._known: OrderedDict[str, float] = OrderedDict()
 
@@ -177,9 +171,14 @@ class Access:
     def _login(self, ask: Ask, sources: Sources) -> Answer:
         if ask.method != "POST":
             return self._form(ask, sources, "/")
-        given = ask.form.get("password", "")
         back = ask.form.get("back", "/")
-        if not self._try(given):
+        try:
+            is_right = self._is_right(ask)
+        except TooManyTriesError as error:
+            form = self._form(ask, sources, back, str(error))
+            later = {"Retry-After": str(error.retry_after_seconds)}
+            return replace(form, status=429, headers=later)
+        if not is_right:
             return replace(self._form(ask, sources, back, "This is not the password."), status=403)
         # A new one: whoever may have known the old one does not know this.
         session = secrets.token_urlsafe(32)
@@ -189,17 +188,11 @@ class Access:
                 self._known.popitem(last=False)
         return redirect(back, cookies={SESSION_COOKIE: session})
 
-    def _try(self, given: str) -> bool:
-        assert self._password is not None
-        if len(given) > _MOST_PASSWORD_CHARACTERS or not self._trying.acquire(blocking=False):
+    def _is_right(self, ask: Ask) -> bool:
+        password, given = self._password, ask.form.get("password", "")
+        if password is None or len(given) > _MOST_PASSWORD_CHARACTERS:
             return False
-        try:
-            is_right = self._password.is_right(given)
-            if not is_right:
-                self._sleep(_PAUSE_SECONDS)
-            return is_right
-        finally:
-            self._trying.release()
+        return self._limit.check(ask.client, lambda: password.is_right(given))
 
     def _is_known(self, session: str) -> bool:
         now = self._clock()

@@ -30,6 +30,7 @@ class Ask:
         form: the fields of a form that was sent.
         cookies: the cookies.
         here: the address within the site, with its query: where to come back to.
+        client: the IP address that it comes from; empty where there is none.
         csrf: what a form of this session must carry to change anything.
         may_log_out: whether this session has given a password.
     """
@@ -40,6 +41,7 @@ class Ask:
     form: Mapping[str, str] = field(default_factory=dict)
     cookies: Mapping[str, str] = field(default_factory=dict)
     here: str = "/"
+    client: str = ""
     csrf: str = ""
     may_log_out: bool = False
 

@@ -178,6 +178,7 @@ def _ask(request: Any) -> Ask | None:
                 for name, value in request.received_cookies.items()
             },
             request.uri.decode("ascii"),
+            getattr(request.getClientAddress(), "host", ""),
         )
     except ValueError:
         return None

@@ -39,18 +39,18 @@ class Clock:
 
 
 def make(password=None, *, may_act=True, clock=None):
-    slept = []
-    access = Access(password, clock or Clock(), slept.append)
+    access = Access(password, clock or Clock())
     # Nothing listens at this port: pages that need a broker would say so.
-    return Console(Cluster(Address("127.0.0.1", 1)), access, lambda: may_act), access, slept
+    return Console(Cluster(Address("127.0.0.1", 1)), access, lambda: may_act), access
 
 
 def get(console, path=(), session=SESSION):
     return console.answer(Ask("GET", path, cookies={SESSION_COOKIE: session}, here="/x"))
 
 
-def post(console, path, session=SESSION, **form):
-    return console.answer(Ask("POST", path, form=form, cookies={SESSION_COOKIE: session}))
+def post(console, path, session=SESSION, client="192.0.2.1", **form):
+    cookies = {SESSION_COOKIE: session}
+    return console.answer(Ask("POST", path, form=form, cookies=cookies, client=client))
 
 
 def token(body):
@@ -60,12 +60,12 @@ def token(body):
 
 @pytest.mark.parametrize("forged", ["s" * 41 + "\r\n", "s" * 42 + ";", "s" * 42, "\xb2" * 43])
 def test_what_is_no_session_of_ours_is_never_sent_back(forged):
-    console, _, _ = make()
+    console, _ = make()
     assert get(console, ("nothing",), forged).cookies[SESSION_COOKIE] != forged
 
 
 def test_a_browser_gets_a_session():
-    console, _, _ = make()
+    console, _ = make()
     answer = console.answer(Ask("GET", ("nothing",)))
     assert answer.status == 404
     assert len(answer.cookies[SESSION_COOKIE]) == 43
@@ -73,12 +73,12 @@ def test_a_browser_gets_a_session():
 
 @pytest.mark.parametrize("given", ["", "0" * 64, "ü", "\udce4"])
 def test_a_post_without_the_sessions_token_changes_nothing(given):
-    console, _, _ = make()
+    console, _ = make()
     assert post(console, ("groups", "g", "reset"), csrf=given).status == 403
 
 
 def test_a_token_of_another_session_is_refused():
-    console, access, _ = make()
+    console, access = make()
     other = access.token("o" * 43)
     assert post(console, ("groups", "g", "reset"), csrf=other).status == 403
     own = access.token(SESSION)
@@ -90,14 +90,14 @@ def test_tokens_are_of_one_process():
 
 
 def test_nothing_is_changed_without_console_actions():
-    console, access, _ = make(may_act=False)
+    console, access = make(may_act=False)
     answer = post(console, ("groups", "g", "reset"), csrf=access.token(SESSION), changes="[]")
     assert answer.status == 403
     assert b"console_actions" in answer.body
 
 
 def test_without_the_password_there_is_only_the_form(password):
-    console, _, _ = make(password)
+    console, _ = make(password)
     for path in ((), ("topics",), ("groups", "x"), ("logout",)):
         answer = get(console, path)
         assert answer.status == 401
@@ -106,7 +106,7 @@ def test_without_the_password_there_is_only_the_form(password):
 
 
 def test_the_password_opens_a_new_session_which_a_logout_ends(password):
-    console, _, _ = make(password)
+    console, _ = make(password)
     csrf = token(get(console).body)
     answer = post(console, ("login",), csrf=csrf, password="correct horse", back="/topics")
     assert (answer.status, answer.headers["Location"]) == (303, "/topics")
@@ -119,25 +119,40 @@ def test_the_password_opens_a_new_session_which_a_logout_ends(password):
     assert get(console, ("nothing",)).status == 401
 
 
-def test_a_wrong_password_costs_time(password):
-    console, _, slept = make(password)
+@pytest.mark.parametrize("wrong", ["", "correct horse ", "x" * 2000])
+def test_a_wrong_password_opens_nothing(password, wrong):
+    console, _ = make(password)
     csrf = token(get(console).body)
-    for wrong in ("", "correct horse ", "x" * 2000):
-        answer = post(console, ("login",), csrf=csrf, password=wrong, back="/")
-        assert answer.status == 403
-        assert SESSION_COOKIE not in answer.cookies or answer.cookies[SESSION_COOKIE] == SESSION
-    assert slept == [1.0, 1.0]  # the longest isn't even tried
+    answer = post(console, ("login",), csrf=csrf, password=wrong, back="/")
+    assert answer.status == 403
+    assert b"not the password" in answer.body
+    assert answer.cookies[SESSION_COOKIE] == SESSION
+
+
+def test_who_tries_too_often_is_told_when_to_come_back(password, monkeypatch):
+    monkeypatch.setattr(password, "is_right", lambda given: given == "correct horse")
+    console, _ = make(password)
+    csrf = token(get(console).body)
+    for _ in range(5):
+        assert post(console, ("login",), csrf=csrf, password="wrong").status == 403
+    answer = post(console, ("login",), csrf=csrf, password="correct horse", back="/topics")
+    assert (answer.status, answer.headers["Retry-After"]) == (429, "10")
+    assert b"Try again in 10 seconds" in answer.body
+    assert b"not the password" not in answer.body
+    assert b'name="back" value="/topics"' in answer.body
+    owner = post(console, ("login",), client="192.0.2.2", csrf=csrf, password="correct horse")
+    assert owner.status == 303
 
 
 def test_a_login_needs_a_token_too(password):
-    console, _, _ = make(password)
+    console, _ = make(password)
     assert post(console, ("login",), password="correct horse").status == 403
     assert get(console).status == 401
 
 
 def test_a_session_that_nobody_uses_ends(password):
     clock = Clock()
-    console, _, _ = make(password, clock=clock)
+    console, _ = make(password, clock=clock)
     csrf = token(get(console).body)
     answer = post(console, ("login",), csrf=csrf, password="correct horse")
     session = answer.cookies[SESSION_COOKIE]
@@ -194,7 +209,7 @@ def test_on_loopback_it_may_do_without(address):
 
 
 def test_static_files_are_the_only_ones_served():
-    console, _, _ = make()
+    console, _ = make()
     for path in (
         ("static", "..", "pages.py"),
         ("static", "../pages.py"),
@@ -208,7 +223,7 @@ def test_static_files_are_the_only_ones_served():
 
 
 def test_a_broker_that_does_not_answer_is_shown_as_that():
-    console, _, _ = make()
+    console, _ = make()
     page = get(console)
     assert page.status == 200
     assert b"does not answer" in page.body

@@ -79,6 +79,7 @@ def test_a_request_becomes_plain_values(client):
     assert (ask.method, ask.path) == ("GET", ("groups", "a/b ü", "x"))
     assert (ask.query, ask.form) == ({"q": "<b>", "empty": ""}, {})
     assert ask.theme == "dark"
+    assert ask.client == "192.168.1.1"  # the transport's peer
     assert ask.here == "/groups/a%2Fb%20%C3%BC/x?q=1&q=%3Cb%3E&empty="
 
 
