@@ -5,20 +5,17 @@ from typing import Any, Final
 from urllib.parse import parse_qsl, unquote_to_bytes
 
 from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IPushProducer
 from twisted.internet.threads import deferToThreadPool
 from twisted.python.failure import Failure
 from twisted.python.threadpool import ThreadPool
 from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET
-from zope.interface import implementer
 
 from hermes.console.access import SESSION_COOKIE, Access, Password, check_exposure
 from hermes.console.asking import Answer, Ask
 from hermes.console.cluster import Cluster
 from hermes.console.pages import Console
-from hermes.web import ErrorPage, WebServer
-from hermes.web.answers import STALLED_SECONDS
+from hermes.web import ErrorPage, WebServer, stream
 
 _THREADS: Final = 8
 _STREAM_THREADS: Final = 4
@@ -147,15 +144,19 @@ class ConsoleResource(Resource):
             request.write(page.render(request))
             request.finish()
         else:
-            self._streams += 1
-            request.notifyFinish().addBoth(self._stream_ended)
-            _ThreadedStream(request, answer.body, self._in_thread, self._reactor).start()
+            self._send(request, answer.body)
 
-    def _stream_ended(self, _: Any) -> None:
-        self._streams -= 1
+    def _send(self, request: Any, pieces: Iterator[bytes]) -> None:
+        def made_in_threads() -> "Iterator[Deferred[bytes | None]]":
+            while True:
+                yield deferToThreadPool(self._reactor, self._stream_pool, next, pieces, None)
 
-    def _in_thread(self, call: Callable[[], Any]) -> "Deferred[Any]":
-        return deferToThreadPool(self._reactor, self._stream_pool, call)
+        def ended() -> None:
+            self._streams -= 1
+            _close(pieces)
+
+        self._streams += 1
+        stream(request, self._reactor, made_in_threads(), ended)
 
 
 def _ask(request: Any) -> Ask | None:
@@ -212,81 +213,3 @@ def _close(body: bytes | Iterator[bytes]) -> None:
     close = getattr(body, "close", None)
     if close is not None:
         close()
-
-
-@implementer(IPushProducer)
-class _ThreadedStream:
-    """A response whose pieces are made in threads, one by one, as the client reads them."""
-
-    def __init__(
-        self,
-        request: Any,
-        pieces: Iterator[bytes],
-        in_thread: Callable[[Callable[[], Any]], "Deferred[Any]"],
-        reactor: Any,
-    ) -> None:
-        self._request = request
-        self._pieces = pieces
-        self._in_thread = in_thread
-        self._reactor = reactor
-        self._is_busy = self._is_paused = self._is_over = False
-        self._patience: Any = None
-
-    def start(self) -> None:
-        self._request.notifyFinish().addErrback(lambda _: self.stopProducing())
-        self._request.registerProducer(self, True)
-        self._next()
-
-    def pauseProducing(self) -> None:
-        """The client has enough for now."""
-        self._is_paused = True
-        if self._patience is None:
-            self._patience = self._reactor.callLater(STALLED_SECONDS, self._give_up)
-
-    def resumeProducing(self) -> None:
-        """The client can take more."""
-        self._is_paused = False
-        self._be_patient_no_more()
-        self._next()
-
-    def stopProducing(self) -> None:
-        """The client is gone."""
-        self._is_over = True
-        self._be_patient_no_more()
-        if not self._is_busy:  # otherwise the thread is using them
-            _close(self._pieces)
-
-    def _next(self) -> None:
-        if self._is_busy or self._is_paused or self._is_over:
-            return
-        self._is_busy = True
-        self._in_thread(lambda: next(self._pieces, None)).addCallbacks(self._write, self._fail)
-
-    def _write(self, piece: bytes | None) -> None:
-        self._is_busy = False
-        if self._is_over:
-            _close(self._pieces)
-        elif piece is None:
-            self._is_over = True
-            self._be_patient_no_more()
-            self._request.unregisterProducer()
-            self._request.finish()
-        else:
-            self._request.write(piece)  # may pause us
-            self._next()
-
-    def _fail(self, failure: Failure) -> None:
-        self._is_busy = False
-        if not self._is_over:
-            self._is_over = True
-            self._be_patient_no_more()
-            self._request.processingFailed(failure)
-
-    def _give_up(self) -> None:
-        self._patience = None
-        self._request.transport.abortConnection()
-
-    def _be_patient_no_more(self) -> None:
-        if self._patience is not None:
-            self._patience.cancel()
-            self._patience = None

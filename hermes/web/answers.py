@@ -21,6 +21,8 @@ from zope.interface import implementer
 #: How long one turn of a streamed response may keep the reactor, unless one chunk takes longer.
 TURN_SECONDS = 0.004
 
+_Pieces = Iterator["bytes | Deferred[bytes | None]"]
+
 #: A peer that takes nothing of a streamed response for this long is cut off.
 STALLED_SECONDS = 60.0
 
@@ -104,7 +106,7 @@ def respond_later(request: Any, body: "Deferred[bytes]") -> int:
 def stream(
     request: Any,
     reactor: Any,
-    chunks: "Iterator[bytes] | Deferred[Iterator[bytes]]",
+    pieces: "_Pieces | Deferred[_Pieces]",
     ended: Callable[[], None] = lambda: None,
 ) -> int:
     """Respond bit by bit, in turns of a few milliseconds, as fast as the client reads.
@@ -112,18 +114,19 @@ def stream(
     Args:
         request: twisted.web's, with its headers set.
         reactor: takes turns with everything else.
-        chunks: the body, or a Deferred of it, which is cancelled when the client goes away first;
-            closed when it goes away later. An exception cuts the response off.
-        ended: called once when no more is sent, whatever the reason.
+        pieces: the body, or a Deferred of it, which is cancelled when the client goes away first;
+            closed when it goes away later. A piece may be a Deferred, whose None ends the body. An
+            exception or a failure cuts the response off.
+        ended: called once when no more is sent and no piece is waited for, whatever the reason.
 
     Returns:
         What a `render` method returns.
     """
-    if not isinstance(chunks, Deferred):
-        _Stream(request, reactor, chunks, ended).start()
+    if not isinstance(pieces, Deferred):
+        _Stream(request, reactor, pieces, ended).start()
         return int(NOT_DONE_YET)
     return _when_known(
-        request, chunks, lambda found: _Stream(request, reactor, found, ended).start()
+        request, pieces, lambda found: _Stream(request, reactor, found, ended).start()
     )
 
 
@@ -150,12 +153,13 @@ class _Stream:
     """A response under way; see `stream`."""
 
     def __init__(
-        self, request: Any, reactor: Any, chunks: Iterator[bytes], ended: Callable[[], None]
+        self, request: Any, reactor: Any, pieces: _Pieces, ended: Callable[[], None]
     ) -> None:
         self._request, self._reactor = request, reactor
-        self._chunks, self._ended = chunks, ended
+        self._pieces, self._ended = pieces, ended
         self._next: Any = None  # the call of the next turn, or of the end of the patience
-        self._is_over = False
+        self._is_waiting = False  # for a piece
+        self._is_paused = self._is_over = False
 
     def start(self) -> None:
         self._request.notifyFinish().addErrback(lambda _: self.stopProducing())
@@ -164,10 +168,12 @@ class _Stream:
 
     def pauseProducing(self) -> None:
         """The client has enough for now."""
+        self._is_paused = True
         self._schedule(STALLED_SECONDS, self._give_up)
 
     def resumeProducing(self) -> None:
         """The client can take more."""
+        self._is_paused = False
         self._schedule(0, self._turn)
 
     def stopProducing(self) -> None:
@@ -186,33 +192,50 @@ class _Stream:
         self._next = None
 
     def _turn(self) -> None:
-        """Write until the turn is over, the client has enough, or nothing is left."""
-        this = self._next = self._reactor.callLater(0, self._turn)
+        """Write until the turn is over, the client has enough, or nothing is left for now."""
+        if self._is_waiting:
+            return
         end = self._reactor.seconds() + TURN_SECONDS
         parts = []
         try:
-            for chunk in self._chunks:
-                parts.append(chunk)
+            while isinstance(piece := next(self._pieces, None), bytes):
+                parts.append(piece)
                 if self._reactor.seconds() >= end:
                     break
-            else:
-                self._finish(b"".join(parts))
-                return
         except Exception:
-            self._end()
-            self._request.processingFailed(Failure())
+            self._fail(Failure())
             return
-        if self._next is this:
-            self._request.write(b"".join(parts))  # may pause us
+        self._is_waiting = isinstance(piece, Deferred)
+        self._write(b"".join(parts), is_last=piece is None)
+        if isinstance(piece, Deferred):
+            piece.addCallbacks(self._arrived, self._fail)
 
-    def _finish(self, last: bytes) -> None:
-        request = self._request
-        if last:
-            request.write(last)
-        if not self._is_over:
+    def _arrived(self, piece: bytes | None) -> None:
+        self._is_waiting = False
+        if self._is_over:
+            self._close()
+        else:
+            self._write(piece or b"", is_last=piece is None)
+
+    def _write(self, data: bytes, *, is_last: bool) -> None:
+        if self._is_over:
+            return
+        if not (is_last or self._is_waiting or self._is_paused):
+            self._schedule(0, self._turn)
+        if data:
+            self._request.write(data)  # may pause us
+        if is_last and not self._is_over:
             self._end()
-            request.unregisterProducer()
-            request.finish()
+            self._request.unregisterProducer()
+            self._request.finish()
+
+    def _fail(self, failure: Failure) -> None:
+        self._is_waiting = False
+        if self._is_over:
+            self._close()
+            return
+        self._end()
+        self._request.processingFailed(failure)
 
     def _give_up(self) -> None:
         self._end()
@@ -221,7 +244,11 @@ class _Stream:
     def _end(self) -> None:
         self._is_over = True
         self._unschedule()
-        close = getattr(self._chunks, "close", None)
+        if not self._is_waiting:
+            self._close()
+
+    def _close(self) -> None:
+        close = getattr(self._pieces, "close", None)
         if close is not None:
             close()
         self._ended()

@@ -60,7 +60,12 @@ class Client:
         lines = [f"{method} {path} HTTP/1.1", "Host: localhost", *headers, "", ""]
         self.transport.clear()
         self.channel.dataReceived("\r\n".join(lines).encode("latin-1") + body)
+        self.run()
         return self.transport.value().decode()
+
+    def run(self):
+        while any(call.getTime() <= self.clock.seconds() for call in self.clock.getDelayedCalls()):
+            self.clock.advance(0)
 
 
 @pytest.fixture
@@ -165,6 +170,7 @@ def test_pieces_wait_for_a_client_that_reads_slowly(client):
     client.console.reply = Answer(pieces())
     assert client.ask("/").count("piece") == 1
     client.transport.producer.resumeProducing()
+    client.run()
     assert client.transport.value().count(b"piece") == 2
     client.clock.advance(60)
     assert client.transport.disconnecting

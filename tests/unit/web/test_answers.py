@@ -149,6 +149,73 @@ def test_a_stream_that_fails_is_cut_off(clock: Clock, monkeypatch: pytest.Monkey
     assert len(logged) == 1
 
 
+class _Later:
+    """Pieces that come when the test says so."""
+
+    def __init__(self) -> None:
+        self.asked: list[Deferred[bytes | None]] = []
+        self.is_closed = False
+
+    def __iter__(self) -> Iterator["Deferred[bytes | None]"]:
+        try:
+            while True:
+                self.asked.append(Deferred())
+                yield self.asked[-1]
+        finally:
+            self.is_closed = True
+
+
+def test_pieces_that_come_later_are_asked_for_one_by_one(clock: Clock) -> None:
+    later = _Later()
+    ended: list[bool] = []
+    talk = _Conversation(
+        lambda request: stream(request, clock, iter(later), lambda: ended.append(True)), clock
+    )
+    turn(clock)
+    talk.transport.producer.pauseProducing()
+    talk.transport.producer.resumeProducing()
+    turn(clock)
+    assert len(later.asked) == 1
+    later.asked[0].callback(b"one")
+    assert talk.body == b"one"
+    turn(clock)
+    talk.transport.producer.pauseProducing()
+    later.asked[1].callback(b"two")
+    clock.advance(STALLED_SECONDS / 2)
+    assert (talk.body, len(later.asked)) == (b"onetwo", 2)
+    talk.transport.producer.resumeProducing()
+    turn(clock)
+    assert not ended
+    later.asked[2].callback(None)
+    assert ended == [True]
+    assert later.is_closed
+    assert talk.transport.disconnecting
+    assert not clock.getDelayedCalls()
+
+
+@pytest.mark.parametrize("result", [b"too late", None, ValueError("no more")])
+def test_a_piece_that_is_being_made_for_who_has_left_is_waited_for(
+    clock: Clock, result: bytes | Exception | None
+) -> None:
+    later = _Later()
+    ended: list[bool] = []
+    talk = _Conversation(
+        lambda request: stream(request, clock, iter(later), lambda: ended.append(True)), clock
+    )
+    turn(clock)
+    talk.leave()
+    assert not ended
+    assert not later.is_closed
+    if isinstance(result, Exception):
+        later.asked[0].errback(result)
+    else:
+        later.asked[0].callback(result)
+    assert ended == [True]
+    assert later.is_closed
+    assert talk.body == b""
+    assert not clock.getDelayedCalls()
+
+
 def test_what_is_found_out_later_is_answered_then(clock: Clock) -> None:
     body: Deferred[bytes] = Deferred()
     talk = _Conversation(lambda request: respond_later(request, body), clock)
