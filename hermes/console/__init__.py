@@ -13,6 +13,7 @@ From a request to what is sent, in the order of a reading:
                     the functions
     overview, topics, groups, sampling, messages
                     views: what a page shows, as plain dataclasses
+    resets          what a reset of a group's offsets would do, and does
     search, partition_search, tailing, values
                     messages looked for and followed; payloads made readable
     cluster, recent, rates, watching

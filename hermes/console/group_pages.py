@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 from hermes.client.places import Place, parse_reset_position
 from hermes.console.asking import Answer, Ask, InputError, Route, redirect
-from hermes.console.groups import OffsetChange
+from hermes.console.resets import OffsetChange
 from hermes.console.sources import Sources
 from hermes.errors import HermesError
 
@@ -30,7 +30,7 @@ def _group(sources: Sources, ask: Ask, name: str) -> Answer:
 def _preview(sources: Sources, ask: Ask, name: str) -> Answer:
     """What a reset would do. It changes nothing, and so it is a GET."""
     topic, to, value = ask.text("topic"), ask.text("to"), ask.text("value")
-    changes = sources.groups.preview(name, topic, _place(to, value))
+    changes = sources.resets.preview(name, topic, _place(to, value))
     given = [[each.topic, each.partition, each.before, each.after] for each in changes]
     return sources.page(
         ask,
@@ -54,7 +54,7 @@ def _reset(sources: Sources, ask: Ask, name: str) -> Answer:
             raise ValueError
     except (ValueError, TypeError, RecursionError) as error:
         raise InputError("The form can't be understood: go back to the group.") from error
-    sources.groups.reset(name, changes)
+    sources.resets.reset(name, changes)
     return redirect(f"/groups/{quote(name, safe='')}")
 
 

@@ -1,4 +1,4 @@
-"""What the pages about groups show: members, owners, offsets, lag; and what a reset would do."""
+"""What the pages about groups show: members, owners, offsets, lag."""
 
 import threading
 import time
@@ -7,32 +7,24 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from hermes.client.places import Place
-from hermes.client.resets import reset_offset
 from hermes.console.asking import NoSuchPageError
 from hermes.console.charts import Chart, draw
-from hermes.console.cluster import Address, Cluster
+from hermes.console.cluster import Cluster
 from hermes.console.rates import History
 from hermes.console.recent import Recent
 from hermes.console.showing import bytes_text
 from hermes.console.watching import Watch
 from hermes.coordination.filters import Whitelist
-from hermes.coordination.group_state import (
-    GroupState,
-    list_groups,
-    read_group,
-    read_members,
-    store_offsets,
-)
+from hermes.coordination.group_state import GroupState, list_groups, read_group, read_members
 from hermes.coordination.layout import BrokerPartition, Subscription, check_node_name
-from hermes.errors import ConfigError, GroupActiveError, HermesError
+from hermes.errors import ConfigError, HermesError
 from hermes.quoting import printable
 
 PAGE_ROWS: Final = 50
 _MOST_HISTORIES: Final = 64
 _WATCH_EVERY_SECONDS: Final = 15.0
 
-_Place = tuple[str, BrokerPartition]
+TopicPlace = tuple[str, BrokerPartition]
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,25 +148,6 @@ class GroupView:
 
 
 @dataclass(frozen=True, slots=True)
-class OffsetChange:
-    """What a reset would do to a partition.
-
-    Attributes:
-        topic: the topic.
-        partition: `BROKER-NUMBER`.
-        before: the stored offset; None where it can't be understood.
-        after: the new one.
-        end: up to where the partition can be read; None where that isn't known.
-    """
-
-    topic: str
-    partition: str
-    before: int | None
-    after: int
-    end: int | None
-
-
-@dataclass(frozen=True, slots=True)
 class TopicLag:
     """What a group has yet to read of a topic.
 
@@ -198,7 +171,7 @@ class _Watched:
 
 
 class GroupReader:
-    """Reads and resets groups. Every method may block, and may be called in any thread.
+    """Reads groups. Every method may block, and may be called in any thread.
 
     Args:
         cluster: has the coordination and the brokers.
@@ -254,7 +227,7 @@ class GroupReader:
         return self._recent.get(("group", name), lambda: self._read(name))
 
     def _read(self, name: str) -> GroupView:
-        state = self._state(name)
+        state = self.state(name)
         faults = [str(each) for each in state.unreadable()]
         rows = self._lag_rows(state, faults)
         at = self._clock()
@@ -276,7 +249,8 @@ class GroupReader:
         )
         return GroupView(name, members, rows, chart, tuple(faults))
 
-    def _state(self, name: str) -> GroupState:
+    def state(self, name: str) -> GroupState:
+        """What coordination has about a group, at this moment; raises as `group` does."""
         try:
             check_node_name("group", name)
         except ConfigError as error:
@@ -286,20 +260,20 @@ class GroupReader:
         return read_group(self._cluster.session(), name)
 
     def _lag_rows(self, state: GroupState, faults: list[str]) -> tuple[LagRow, ...]:
-        places: list[_Place] = sorted({*state.owners, *state.offsets})
-        ends, errors = self._ends(sorted({topic for topic, _ in places}))
+        places: list[TopicPlace] = sorted({*state.owners, *state.offsets})
+        ends, errors = self.ends(sorted({topic for topic, _ in places}))
         faults += errors
         rows = []
         for topic, partition in places:
             earliest, end = ends.get((topic, partition), (None, None))
-            offset = _number(state.offsets.get((topic, partition)))
+            offset = stored_number(state.offsets.get((topic, partition)))
             owner = state.owners.get((topic, partition), "")
             rows.append(LagRow(topic, str(partition), offset, earliest, end, owner))
         return tuple(rows)
 
-    def _ends(self, topics: list[str]) -> tuple[dict[_Place, tuple[int, int]], list[str]]:
-        """The earliest offset and the end of all partitions of topics."""
-        ends: dict[_Place, tuple[int, int]] = {}
+    def ends(self, topics: list[str]) -> tuple[dict[TopicPlace, tuple[int, int]], list[str]]:
+        """The earliest offset and the end of all partitions of topics; and what failed."""
+        ends: dict[TopicPlace, tuple[int, int]] = {}
         states = self._cluster.read(topics) if topics else []
         for state in states:
             for topic in state.metadata.topics if state.metadata else ():
@@ -336,73 +310,6 @@ class GroupReader:
             topics[row.topic] = TopicLag(name, before.partitions + 1, before.lag + (row.lag or 0))
         return _Watched(tuple(_trouble(state, rows)), topics)
 
-    # -- reset ----------------------------------------------------------------------------------
-
-    def preview(self, name: str, topic: str, place: Place) -> list[OffsetChange]:
-        """What a reset would change.
-
-        Args:
-            name: the group, which must have no members.
-            topic: one of its topics; empty for all.
-            place: where it is to continue.
-
-        Raises:
-            GroupActiveError: it has members.
-            HermesError: the place can't be found for a partition; the text names it.
-        """
-        state = self._inactive(name)
-        places = [each for each in state.offsets if topic in ("", each[0])]
-        if not places:
-            raise HermesError("The group has stored no such offsets.")
-        ends, _ = self._ends(sorted({each for each, _ in places}))
-        addresses = self._addresses()
-        changes = []
-        for each in places:
-            partition = each[1]
-            address = addresses.get(partition.broker_id)
-            if address is None:
-                raise HermesError(f"{each[0]} {partition}: its broker does not answer.")
-            consumer = self._cluster.consumer(address)
-            stored = state.offsets[each]
-            try:
-                after = reset_offset(consumer, each[0], partition.partition, stored, place)
-            except HermesError as error:
-                raise HermesError(f"{each[0]} {partition}: {error}") from error
-            end = ends.get(each, (None, None))[1]
-            changes.append(OffsetChange(each[0], str(partition), _number(stored), after, end))
-        return changes
-
-    def reset(self, name: str, changes: list[OffsetChange]) -> None:
-        """Do what a preview has shown.
-
-        Raises:
-            GroupActiveError: somebody has joined meanwhile.
-            HermesError: an offset is no longer what it was; nothing was changed.
-        """
-        state = self._inactive(name)
-        offsets: dict[_Place, int] = {}
-        known = {(topic, str(partition)): partition for topic, partition in state.offsets}
-        for change in changes:
-            partition = known.get((change.topic, change.partition))
-            stored = None if partition is None else state.offsets[change.topic, partition]
-            if partition is None or _number(stored) != change.before:
-                raise HermesError(
-                    f"{change.topic} {change.partition}: the offset has changed since the preview; "
-                    "nothing was changed."
-                )
-            offsets[change.topic, partition] = change.after
-        store_offsets(self._cluster.session(), name, offsets)
-        self._recent.forget()
-
-    def _inactive(self, name: str) -> GroupState:
-        state = self._state(name)
-        if state.members:
-            raise GroupActiveError("The group has members: stop them first.")
-        return state
-
-    def _addresses(self) -> dict[int, Address]:
-        return {each.broker_id: each.address for each in self._cluster.read(()) if each.metadata}
-
 
 def _trouble(state: GroupState, rows: Sequence[LagRow]) -> Iterator[str]:
     lost = [row for row in rows if row.problem]
@@ -414,7 +321,8 @@ def _trouble(state: GroupState, rows: Sequence[LagRow]) -> Iterator[str]:
         yield f"it has members, but {unowned} of its partitions have no owner"
 
 
-def _number(value: object) -> int | None:
+def stored_number(value: object) -> int | None:
+    """A stored offset; None for what can't be understood as one."""
     return value if isinstance(value, int) else None
 
 

@@ -15,6 +15,7 @@ from hermes.console.cluster import Cluster
 from hermes.console.groups import GroupReader
 from hermes.console.recent import Recent
 from hermes.console.rendering import Renderer
+from hermes.console.resets import GroupResetter
 from hermes.console.sampling import Sampler
 from hermes.console.sources import Sources
 from hermes.console.topics import TopicReader
@@ -54,6 +55,7 @@ class Console:
     def __init__(self, cluster: Cluster, access: Access, may_act: Callable[[], bool]) -> None:
         self._access = access
         recent = Recent()
+        groups = GroupReader(cluster, recent)
         renderer = Renderer(
             navigation=_NAVIGATION,
             cluster_name=cluster.name,
@@ -65,7 +67,8 @@ class Console:
             recent,
             Sampler(cluster, recent),
             TopicReader(cluster, recent),
-            GroupReader(cluster, recent),
+            groups,
+            GroupResetter(cluster, recent, groups),
             renderer,
             may_act,
         )

@@ -8,6 +8,7 @@ from hermes.console.cluster import Cluster
 from hermes.console.groups import GroupReader
 from hermes.console.recent import Recent
 from hermes.console.rendering import Renderer
+from hermes.console.resets import GroupResetter
 from hermes.console.sampling import Sampler
 from hermes.console.topics import TopicReader
 
@@ -22,6 +23,7 @@ class Sources:
         sampler: the whole cluster.
         topics: single topics.
         groups: consumer groups.
+        resets: changes their offsets.
         renderer: the templates.
         may_act: whether anything may be changed from here, at this moment.
     """
@@ -31,6 +33,7 @@ class Sources:
     sampler: Sampler
     topics: TopicReader
     groups: GroupReader
+    resets: GroupResetter
     renderer: Renderer
     may_act: Callable[[], bool]
 
