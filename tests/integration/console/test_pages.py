@@ -50,7 +50,7 @@ def body(answer: Answer) -> str:
 
 def text(page: str) -> str:
     """What is to be read on a page, with single spaces."""
-    main = page.partition("<main")[2]
+    main = page.partition("<main")[2].replace("<wbr>", "")
     return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", main)).split())
 
 
