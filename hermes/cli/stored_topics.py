@@ -83,7 +83,7 @@ class StoredTopics:
         return found[:max_offsets]
 
     def boundary_before(self, topic: str, partition: int, offset: int) -> int:
-        """Where the segment of an offset begins."""
+        """Find a boundary at or before an offset: not the largest, but where its segment begins."""
         extent = self._extent(topic, partition)
         bases = () if extent is None else extent.bases
         return max((base for base in bases if base <= offset), default=offset)

@@ -38,7 +38,7 @@ class TopicReader(Protocol):
         """List offsets, newest first."""
 
     def boundary_before(self, topic: str, partition: int, offset: int) -> int:
-        """Find where a message starts."""
+        """Find a message boundary at or before an offset: a broker's is the largest."""
 
     def multifetch(self, requests: Sequence[FetchRequest]) -> list[FetchResult]:
         """Fetch from several partitions."""
@@ -130,9 +130,10 @@ class TopicSource:
         )
 
     def boundary_before(self, partition: int, offset: int) -> int:
-        """Find the last place at or before an offset where a message starts.
+        """Find a place at or before an offset where a message starts.
 
-        With a broker of Kafka 0.7 that is where the segment starts.
+        With a broker it is the last one; with a broker of Kafka 0.7, or a stopped one's data
+        directory, it is where the segment starts.
         """
         if self.consumer.supports(BoundaryRequest.TYPE):
             return self.consumer.boundary_before(self.topic, partition, offset)
