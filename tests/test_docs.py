@@ -37,7 +37,7 @@ DOCUMENT_NAMES = [str(path.relative_to(ROOT)) for path in DOCUMENTS]
 # Programs that a reader has, apart from Hermes' own.
 KNOWN_PROGRAMS = (
     "cat cd cmp cp curl cut docker echo export git grep head install journalctl kill ls mkdir "
-    "pip printf python python3 rm sort source sudo systemctl tail tee ulimit uniq useradd wc"
+    "pip printf python python3 rm sed sort source sudo systemctl tail tee ulimit uniq useradd wc"
 )
 
 FENCE = re.compile(r"^( *)```([^\n`]*)\n(.*?)^\1```[ ]*$", re.MULTILINE | re.DOTALL)
