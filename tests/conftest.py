@@ -4,6 +4,7 @@ With `-n` the tests run in workers, each of which looks after what its own tests
 """
 
 import json
+import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import cache
@@ -30,7 +31,12 @@ LEFT_BEHIND = pytest.StashKey[list[str]]()
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """From now on, what the tests start ends with them."""
+    """From now on, what the tests start ends with them, and can be interrupted.
+
+    A script's background processes, and what they start, ignore SIGINT unless told otherwise.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     session.config.stash[LEFT_BEHIND] = []
     session.config.stash[GUARD] = Guard()
 

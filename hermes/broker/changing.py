@@ -29,7 +29,7 @@ from hermes.config import (
     reloaded,
 )
 from hermes.config.topic import TOPIC_SETTINGS
-from hermes.errors import ConfigError, HermesError
+from hermes.errors import BrokerStoppingError, ConfigError, HermesError
 from hermes.limited_log import LimitedLog
 from hermes.logs import ModuleLogger
 from hermes.protocol import (
@@ -266,6 +266,8 @@ class Changes:
             try:
                 check()
                 async with self._one_at_a_time:
+                    if self._topics.stopping:  # thousands may be waiting
+                        raise BrokerStoppingError("the broker is stopping")
                     return await change(*args)
             except HermesError as error:
                 return encode_refusal(code_for(error), str(error))

@@ -166,9 +166,9 @@ class _Channel(http.HTTPChannel):
         except Exception as error:
             self.site.lines.warn(
                 "unreadable",
-                "closing an HTTP connection from {peer}: its request can't be read ({error!r})",
+                "closing an HTTP connection from {peer}: its request can't be read ({error})",
                 peer=self.transport.getPeer(),
-                error=error,
+                error=repr(error),
             )
             self.transport.abortConnection()
 

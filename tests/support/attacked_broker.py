@@ -32,6 +32,7 @@ def attack_everything(
     *,
     only: str = "",
     together: bool = False,
+    max_topics: int = 10_000,
 ) -> Iterator[Outcome]:
     """Attack one port with each kind of request.
 
@@ -43,13 +44,14 @@ def attack_everything(
         seconds: how long a kind may take.
         only: kinds whose names don't have this are left out.
         together: all kinds go to one broker, instead of each to its own.
+        max_topics: how many the broker allows; a stop flushes them all.
     """
     all_kinds = broker_kinds() if port_name == "broker" else coordination_kinds()
     kinds = [kind for kind in all_kinds if only in kind.name]
     for number, each in enumerate([kinds] if together else [[kind] for kind in kinds]):
         place = directory / f"attack-{number}"
         place.mkdir()
-        yield from _attack(start_broker, place, port_name, each, connections, seconds)
+        yield from _attack(start_broker, place, port_name, each, connections, seconds, max_topics)
         shutil.rmtree(place)
 
 
@@ -60,6 +62,7 @@ def _attack(
     kinds: list[Kind],
     connections: int,
     seconds: float,
+    max_topics: int,
 ) -> Iterator[Outcome]:
     coordination_port = free_port()
     broker = start_broker(
@@ -67,6 +70,7 @@ def _attack(
         environment={"HERMES_TURNS": str(place / "turns")},
         log_dir=str(place / "logs"),
         topics={WIDE_TOPIC: {"partitions": 100}},
+        max_topics=max_topics,
         coordination="embedded",
         coordination_listen=f"tcp:{coordination_port}:interface=127.0.0.1",
     )

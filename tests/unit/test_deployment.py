@@ -29,7 +29,8 @@ def test_systemd_accepts_the_unit_and_calls_it_hardened(tmp_path: Path) -> None:
     unit = tmp_path / "hermes.service"
     text = (EXAMPLES / "hermes.service").read_text(encoding="utf-8")
     # The programs have to be there.
-    unit.write_text(text.replace("/opt/hermes/bin", str(Path(sys.executable).parent)), "utf-8")
+    programs = str(Path(sys.executable).parent).replace("%", "%%")
+    unit.write_text(re.sub(r"/opt/hermes/bin/(\w+)", rf'"{programs}/\1"', text), "utf-8")
     verified = subprocess.run([program, "verify", unit], capture_output=True, text=True)
     assert (verified.returncode, verified.stdout, verified.stderr) == (0, "", "")
     # In tenths, of ten: 2 is what systemd-analyze calls OK; a service with nothing set has 9.6.

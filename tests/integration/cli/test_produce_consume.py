@@ -222,7 +222,7 @@ def test_a_broker_that_is_not_there(hermes_at, unused_port):
 
 def test_something_that_is_no_broker(hermes_at, listening_nonsense):
     error = one_line(hermes_at(listening_nonsense)("topics", "list", code=1))
-    assert "Is this the port of a broker?" in error
+    assert "speaks HTTP: give the broker's port" in error
 
 
 def test_a_line_that_is_too_large_is_named_and_those_before_it_are_stored(hermes, topic):

@@ -35,7 +35,7 @@ class Prepared(NamedTuple):
     damaged_offset: int
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def prepared() -> Iterator[Prepared]:
     settings = {
         "coordination": "embedded",

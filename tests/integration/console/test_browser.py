@@ -48,7 +48,7 @@ PAGES = {
 }
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def address(prepared: Any) -> Iterator[str]:
     """`hermes console` on a free port; where it is."""
     program = str(Path(sys.executable).with_name("hermes"))
@@ -72,7 +72,7 @@ def address(prepared: Any) -> Iterator[str]:
     assert rest == ""
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrome]:
     options = webdriver.ChromeOptions()
     options.binary_location = shutil.which("chromium") or "chromium"

@@ -165,7 +165,7 @@ ready_file: /run/hermes.ready
         log_rotate_bytes=None,
         log_keep_files=3,
         console_actions=True,
-        console_password_file=Path("/etc/hermes/console-password"),
+        console_password_file="/etc/hermes/console-password",
         ready_file=Path("/run/hermes.ready"),
     )
     assert config == expected
@@ -213,7 +213,8 @@ def test_relative_paths_start_at_the_file(tmp_path: Path, monkeypatch: pytest.Mo
     assert config.log_dir.is_absolute()
     assert config.ready_file is not None
     assert os.path.normpath(config.ready_file) == str(tmp_path / "run/ready.json")
-    assert config.console_password_file == str(tmp_path / "secret")
+    assert config.console_password_file is not None
+    assert os.path.normpath(config.console_password_file) == str(tmp_path / "secret")
 
 
 WRONG = [
