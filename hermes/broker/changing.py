@@ -80,14 +80,14 @@ class Changes:
 
     async def _create(self, topic: str, texts: Mapping[str, str], client: Client) -> bytes:
         entry = parse_topic_settings(texts)
-        count = self._with_entry(topic, entry).topic(topic).partitions
-        self._topics.check_new(topic, count)
-        before = self._settings.entries
-        await self._use_entries({**before, topic: texts}, topic, entry)
+        before, entries = self._settings.config, self._settings.entries
+        config = self._with_entry(topic, entry)
+        self._topics.check_new(topic, config.topic(topic).partitions)
+        await self._use_entries({**entries, topic: texts}, topic, config)
         try:
             self._topics.create(topic)
         except HermesError:
-            await self._use_entries(before, topic, None)
+            await self._use_entries(entries, topic, before)
             raise
         self._lines.info(
             "created",
@@ -120,10 +120,11 @@ class Changes:
         }
         texts.update(given)
         entry = parse_topic_settings(texts)
-        count = self._with_entry(topic, entry).topic(topic).partitions
+        config = self._with_entry(topic, entry)
+        count = config.topic(topic).partitions
         is_counted = _PARTITIONS in given or _PARTITIONS in (request.reset or ())
         self._topics.check_existing(topic, count, is_wanted=is_counted)
-        await self._use_entries({**entries, topic: texts}, topic, entry)
+        await self._use_entries({**entries, topic: texts}, topic, config)
         self._lines.info(
             "altered",
             "altered topic {topic}: {settings} for {client}",
@@ -143,7 +144,7 @@ class Changes:
             async with self._one_at_a_time:
                 entries = dict(self._settings.entries)
                 if entries.pop(topic, None) is not None:
-                    await self._use_entries(entries, topic, None)
+                    await self._use_entries(entries, topic, self._with_entry(topic, None))
 
     def _with_entry(self, topic: str, entry: TopicConfig | None) -> BrokerConfig:
         """The settings with a topic's entry.
@@ -162,14 +163,12 @@ class Changes:
             raise ConfigError("retention_policy", error.message) from None
         return changed
 
-    async def _use_entries(
-        self, entries: TopicEntries, topic: str, entry: TopicConfig | None
-    ) -> None:
-        """Put entries on disk, then in force; `topic`'s is the one that differs."""
+    async def _use_entries(self, entries: TopicEntries, topic: str, config: BrokerConfig) -> None:
+        """Put entries on disk, then the settings with them in force; `topic`'s differ."""
         shared = self._shared
         await shared.in_thread(shared.directory.write_entries, entries)
         self._settings.entries = entries
-        self._settings.config = self._with_entry(topic, entry)
+        self._settings.config = config
         self._settings.tell_topic(topic)
 
     # -- broker.yaml ----------------------------------------------------------------------------

@@ -134,7 +134,7 @@ class ServingBroker:
         self.addresses: list[Address] = []
         self.stopping = False
         self.settings = Settings(config)
-        self.reactor = self._reactor = reactor
+        self.reactor = reactor
         self.now_ms = now_ms
         self.pools: list[ThreadPool] = []
         self._patience = Patience(reactor)
@@ -319,7 +319,7 @@ class ServingBroker:
         """Call a function in a thread that no pool knows: theirs may all hang."""
         pool = _Threads(0, 1, name="hermes-close")
         pool.start()
-        called = deferToThreadPool(self._reactor, pool, function, **options)
+        called = deferToThreadPool(self.reactor, pool, function, **options)
 
         def ended(result: Any) -> Any:
             pool.stop()
@@ -339,7 +339,7 @@ class ServingBroker:
         pool = _Threads(0, count, name=f"hermes-{name}")
         pool.start()
         self.pools.append(pool)
-        return partial(deferToThreadPool, self._reactor, pool)
+        return partial(deferToThreadPool, self.reactor, pool)
 
     def _serve_http(
         self,
@@ -350,7 +350,7 @@ class ServingBroker:
         """Open the HTTP ports."""
         from hermes.web import WebServer  # most brokers would only start later for it
 
-        web = WebServer(self._reactor, self.config.http_hosts)
+        web = WebServer(self.reactor, self.config.http_hosts)
         undo.callback(web.stop)
         web.open(listeners)
         mount(web, self)
@@ -378,7 +378,7 @@ class ServingBroker:
                 del self._tasks[function]
             if interval > 0:
                 first_seconds = interval if delay is None else delay
-                task = PeriodicTask(self._reactor, function, interval, first_seconds)
+                task = PeriodicTask(self.reactor, function, interval, first_seconds)
                 self._tasks[function] = interval, task
 
     def _log_metrics(self) -> None:
