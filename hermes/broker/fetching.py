@@ -48,7 +48,8 @@ _WAITING_SHARE = 0.5
 
 #: What an int32 can say, less what comes before the messages of one fetch.
 _LARGEST_SIZE = 2**31 - 1
-_LARGEST_FETCH_BYTES = _LARGEST_SIZE - 32
+_MARGIN_BYTES = 32
+_LARGEST_FETCH_BYTES = _LARGEST_SIZE - _MARGIN_BYTES
 
 
 _Fetches = TypeVar("_Fetches", MultiFetchRequest, WaitingFetchRequest)
@@ -134,19 +135,27 @@ class Fetches:
     def respond_to_multifetch(self, request: MultiFetchRequest) -> "FileSend | Deferred[FileSend]":
         """Fetch and make the response, whether or not there is room for it."""
 
-        def join(sends: list[MessageSetSend]) -> FileSend:
-            if not _fits(sends):
-                text = "the response to a multifetch would have 2 GiB or more"
-                raise CloseConnection(text, "multifetch", "answer_too_large")
-            return MultiMessageSetSend(sends)
+        left_bytes = _LARGEST_SIZE
 
-        response: FileSend | Deferred[FileSend] = then(self._fetch_all(request.fetches), join)
+        def fetch(each: FetchRequest) -> MessageSetSend:
+            # Counted here: 32,767 of them would have to be let go at once.
+            nonlocal left_bytes
+            send = self.fetch(each)
+            left_bytes -= send.size_bytes
+            if left_bytes >= _MARGIN_BYTES:
+                return send
+            send.release()
+            text = "the response to a multifetch would have 2 GiB or more"
+            raise CloseConnection(text, "multifetch", "answer_too_large")
+
+        sends = self._fetch_all(request.fetches, fetch)
+        response: FileSend | Deferred[FileSend] = then(sends, MultiMessageSetSend)
         return response
 
     def _fetch_all(
-        self, fetches: Sequence[FetchRequest]
+        self, fetches: Sequence[FetchRequest], fetch: Callable[[FetchRequest], MessageSetSend]
     ) -> "list[MessageSetSend] | Deferred[list[MessageSetSend]]":
-        return cooperatively(self._scheduler, fetches, self.fetch, MessageSetSend.release)
+        return cooperatively(self._scheduler, fetches, fetch, MessageSetSend.release)
 
     def _when_there_is_room(self, request: _Fetches, respond: Callable[[_Fetches], Any]) -> Any:
         """Make a response: at once, unless it may be large."""
@@ -175,7 +184,7 @@ class Fetches:
             marks = [-1 if log is None else log.high_watermark for log in logs]
             return WaitingFetchSend(list(zip(sends, marks, strict=True)))
 
-        return then(self._fetch_all(request.fetches), join)
+        return then(self._fetch_all(request.fetches, self.fetch), join)
 
     def _available(self, fetch: FetchRequest) -> int | None:
         """How many bytes there are for a fetch now; None when its response is an error."""
@@ -193,9 +202,9 @@ class Fetches:
 
 
 def _fits(sends: list[MessageSetSend]) -> bool:
-    """Whether responses to single fetches fit into one response; if not, they are released."""
-    # In addition to its messages an entry has 6 bytes in a multifetch and 14 in a waiting fetch.
-    if sum(send.size_bytes + 8 for send in sends) + 8 <= _LARGEST_SIZE:
+    """Whether a waiting fetch's entries fit into one response; if not, they are released."""
+    # An entry has 8 bytes more than the response to a single fetch: the high watermark.
+    if sum(send.size_bytes + 8 for send in sends) <= _LARGEST_SIZE - _MARGIN_BYTES:
         return True
     for send in sends:
         send.release()
