@@ -20,6 +20,9 @@ from hermes.broker.flushing import FlushScheduler
 from hermes.protocol import ErrorCode, ProducedEntry, encode_acknowledged_produce_response
 from hermes.storage import Log
 
+#: A request of no more logs than this is flushed before the others that are due.
+_FEW_LOGS = 16
+
 
 @dataclass(frozen=True, slots=True)
 class Appended:
@@ -62,6 +65,7 @@ def respond_when_flushed(
     openings = {a.log: a.opening for a in appended if a.log is not None}
     codes: dict[Log, ErrorCode | None] = dict.fromkeys(openings)
     pending = len(codes)
+    is_urgent = pending <= _FEW_LOGS
     timer: Any = None
 
     def settle(log: Log, code: ErrorCode) -> None:
@@ -84,7 +88,7 @@ def respond_when_flushed(
         if log.openings != openings[log]:
             settle(log, ErrorCode.OUTCOME_UNKNOWN)
             return
-        flusher.flush_now(log).addCallbacks(
+        flusher.flush_now(log, is_urgent).addCallbacks(
             lambda _: settle(log, ErrorCode.NONE),
             lambda _: settle(log, ErrorCode.OUTCOME_UNKNOWN),
         )

@@ -134,7 +134,6 @@ class Fetches:
 
     def respond_to_multifetch(self, request: MultiFetchRequest) -> "FileSend | Deferred[FileSend]":
         """Fetch and make the response, whether or not there is room for it."""
-
         left_bytes = _LARGEST_SIZE
 
         def fetch(each: FetchRequest) -> MessageSetSend:

@@ -8,7 +8,7 @@ costs a waiting consumer at most that long and saves a thread switch per receive
 
 A log's first flush takes longest, since it puts names on disk as well, and one request can create
 thousands of logs. So first flushes run one at a time, and the other threads are there for everybody
-else.
+else. Which of many comes next: flush_queue.py.
 
 A flush for which there was no file descriptor has done nothing: it is retried, and those that
 wait for it continue to wait. Any other failure has taken the log offline, and fails them.
@@ -17,15 +17,14 @@ Invariant: `flushed` observers and acknowledgements hear of an offset only after
 returned a high watermark at or above it.
 """
 
-from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.python.failure import Failure
 
+from hermes.broker.flush_queue import FlushPolicy, FlushQueue, FlushState
 from hermes.errors import LogOfflineError, StorageError
 from hermes.logs import ModuleLogger
 from hermes.metrics import Histogram
@@ -35,37 +34,11 @@ from hermes.storage import Log
 #: The least time between the starts of two flushes of one log that nobody waits for.
 GROUP_WINDOW_SECONDS = 0.003
 
+#: How many flushes are handed to each thread: it need not wait for a reactor that is busy.
+_AHEAD = 2
+
 #: The pause before a flush for which there was no file descriptor is tried again.
 RETRY_SECONDS = 0.2
-
-
-@dataclass(frozen=True, slots=True)
-class FlushPolicy:
-    """When a topic's logs are flushed.
-
-    Attributes:
-        messages: flush when this many messages are not flushed yet.
-        interval_ms: flush when the oldest one that isn't has waited this long.
-    """
-
-    messages: int
-    interval_ms: int
-
-
-@dataclass(slots=True, eq=False)
-class _FlushState:
-    """What the scheduler knows of one log."""
-
-    log: Log
-    policy: FlushPolicy
-    running: bool = False
-    again: bool = False
-    oldest: float = 0.0  # when the first append was made that no flush has begun to cover
-    covered: float = 0.0  # the same of the flush that runs
-    last_start: float = float("-inf")
-    timer: Any = None
-    timer_due: float = 0.0
-    waiting: "list[tuple[int, Deferred[int]]]" = field(default_factory=list)
 
 
 class FlushScheduler:
@@ -75,6 +48,7 @@ class FlushScheduler:
         clock: the reactor, or a test's `Clock`.
         in_thread: calls a function in a flush thread and returns its Deferred.
         policy_for: the policy of a topic.
+        threads: how many there are.
 
     Attributes:
         flushes: how many were begun.
@@ -91,15 +65,16 @@ class FlushScheduler:
         clock: IReactorTime,
         in_thread: Callable[..., "Deferred[Any]"],
         policy_for: Callable[[str], FlushPolicy],
+        threads: int = 1,
     ) -> None:
         self._clock = clock
         self._in_thread = in_thread
         self._policy_for = policy_for
-        self._states: dict[Log, _FlushState] = {}
+        self._states: dict[Log, FlushState] = {}
         self._flushed: list[Callable[[Log], None]] = []
-        self._running: set[_FlushState] = set()
-        self._first: _FlushState | None = None  # the log whose first flush runs
-        self._first_waiting: deque[_FlushState] = deque()
+        self._running: set[FlushState] = set()
+        self._queue = FlushQueue(_AHEAD * threads)
+        self._first = FlushQueue(1)
         self._rate = RateLimit(clock.seconds, allowed=1, period=60.0)
         self._idle: list[Deferred[None]] = []
         self.flushes = self.failures = 0
@@ -116,10 +91,14 @@ class FlushScheduler:
         """How many logs are flushed now, or wait for a thread."""
         return len(self._running)
 
+    def use_threads(self, threads: int) -> None:
+        """There are as many threads from now on."""
+        self._queue.most = _AHEAD * threads
+
     @property
     def queued(self) -> int:
         """How many logs wait for their first flush, which comes one at a time."""
-        return len(self._first_waiting)
+        return len(self._first)
 
     def on_flushed(self, observer: Callable[[Log], None]) -> None:
         """Have `observer` called in the reactor whenever a log's high watermark may have moved."""
@@ -143,8 +122,12 @@ class FlushScheduler:
         elif state.timer is None:
             self._start_at(state, self._clock.seconds() + state.policy.interval_ms / 1000)
 
-    def flush_now(self, log: Log) -> "Deferred[int]":
+    def flush_now(self, log: Log, urgent: bool = True) -> "Deferred[int]":
         """Start a group commit of everything appended so far.
+
+        Args:
+            log: which.
+            urgent: whether it goes before those that are due by their policy.
 
         Returns:
             A Deferred of the high watermark once all of it is on disk. Fails with StorageError
@@ -159,10 +142,12 @@ class FlushScheduler:
             return flushed
         state = self._states.get(log) or self._state(log)
         state.waiting.append((log.end_offset, flushed))
-        if state.running:
-            state.again = True
-        else:
-            self._start(state)
+        if not state.running:
+            self._start(state, urgent)
+        elif not state.queued:
+            state.again, state.urgent = True, state.urgent or urgent
+        elif urgent and not state.urgent and state.queue is not None:
+            state.queue.promote(state)
         return flushed
 
     def policy_changed(self, log: Log) -> None:
@@ -197,11 +182,11 @@ class FlushScheduler:
         self._tell_idle()
         return stopped
 
-    def _state(self, log: Log) -> _FlushState:
-        state = self._states[log] = _FlushState(log, self._policy_for(log.topic))
+    def _state(self, log: Log) -> FlushState:
+        state = self._states[log] = FlushState(log, self._policy_for(log.topic))
         return state
 
-    def _start_at(self, state: _FlushState, due: float) -> None:
+    def _start_at(self, state: FlushState, due: float) -> None:
         """Start the flush at `due`, or at once when that has passed."""
         self._cancel_timer(state)
         delay = due - self._clock.seconds()
@@ -211,39 +196,36 @@ class FlushScheduler:
         state.timer_due = due
         state.timer = self._clock.callLater(delay, self._start, state)
 
-    def _start(self, state: _FlushState) -> None:
+    def _start(self, state: FlushState, urgent: bool = False) -> None:
         self._cancel_timer(state)
-        state.running = True
-        self._running.add(state)
-        if state.log.high_watermark:
-            self._run(state)
-        else:
-            self._first_waiting.append(state)
-            self._run_first()
-
-    def _run_first(self) -> None:
-        """Run the next first flush, unless one runs."""
-        if self._first is None and self._first_waiting:
-            self._first = self._first_waiting.popleft()
-            self._run(self._first)
-
-    def _run(self, state: _FlushState) -> None:
-        state.again = False
+        state.running, state.urgent = True, urgent
         state.last_start = self._clock.seconds()
+        self._running.add(state)
+        queue = self._queue if state.log.high_watermark else self._first
+        queue.add(state)
+        self._run_next(queue)
+
+    def _run_next(self, queue: FlushQueue) -> None:
+        while (state := queue.take()) is not None:
+            self._run(state)
+
+    def _run(self, state: FlushState) -> None:
+        state.again = state.urgent = False
         state.covered, state.oldest = state.covered or state.oldest, 0.0
         self.flushes += 1
         self._in_thread(state.log.flush).addCallbacks(
             self._done, self._failed, callbackArgs=(state,), errbackArgs=(state,)
         )
 
-    def _ended(self, state: _FlushState) -> None:
+    def _ended(self, state: FlushState) -> None:
         state.running = False
         self._running.discard(state)
-        if state is self._first:
-            self._first = None
-            self._run_first()
+        queue = state.queue
+        assert queue is not None
+        queue.running -= 1
+        self._run_next(queue)
 
-    def _done(self, high_watermark: int, state: _FlushState) -> None:
+    def _done(self, high_watermark: int, state: FlushState) -> None:
         self._ended(state)
         now = self._clock.seconds()
         self.seconds.observe(now - state.last_start)
@@ -261,13 +243,13 @@ class FlushScheduler:
                 flushed.callback(high_watermark)
         if not state.running and self._states.get(state.log) is state:
             if state.waiting:
-                self._start(state)
+                self._start(state, state.urgent)
             elif state.again and not self._idle:
                 state.again = False
                 self.appended(state.log)
         self._tell_idle()
 
-    def _failed(self, failure: Failure, state: _FlushState) -> None:
+    def _failed(self, failure: Failure, state: FlushState) -> None:
         self._ended(state)
         if self._states.get(state.log) is state:  # else it was deleted meanwhile
             error = failure.value
@@ -277,7 +259,7 @@ class FlushScheduler:
                 self._give_up(failure, state)
         self._tell_idle()
 
-    def _retry(self, error: StorageError, state: _FlushState) -> None:
+    def _retry(self, error: StorageError, state: FlushState) -> None:
         """Nothing failed but the attempt: retry it, unless the broker stops."""
         if self._idle:
             self._fail_waiting(state, error)
@@ -290,7 +272,7 @@ class FlushScheduler:
             )
         self._start_at(state, self._clock.seconds() + RETRY_SECONDS)
 
-    def _give_up(self, failure: Failure, state: _FlushState) -> None:
+    def _give_up(self, failure: Failure, state: FlushState) -> None:
         self._cancel_timer(state)
         state.again = False
         state.oldest = state.covered = 0.0
@@ -308,13 +290,13 @@ class FlushScheduler:
         self._fail_waiting(state, error)
 
     @staticmethod
-    def _fail_waiting(state: _FlushState, error: Exception) -> None:
+    def _fail_waiting(state: FlushState, error: Exception) -> None:
         waiting, state.waiting = state.waiting, []
         for _, flushed in waiting:
             flushed.errback(error)
 
     @staticmethod
-    def _cancel_timer(state: _FlushState) -> None:
+    def _cancel_timer(state: FlushState) -> None:
         timer, state.timer = state.timer, None
         if timer is not None and timer.active():
             timer.cancel()

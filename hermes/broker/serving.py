@@ -29,7 +29,8 @@ from hermes.broker.checks import retention_policy
 from hermes.broker.connection import BrokerFactory
 from hermes.broker.connections import Connections
 from hermes.broker.coordinating import Coordination
-from hermes.broker.flushing import FlushPolicy, FlushScheduler
+from hermes.broker.flush_queue import FlushPolicy
+from hermes.broker.flushing import FlushScheduler
 from hermes.broker.maintenance import Maintenance
 from hermes.broker.pages import PageCache
 from hermes.broker.patience import Patience
@@ -159,7 +160,9 @@ class ServingBroker:
             self._report_opened(report)
             self.coordination = Coordination(config, reactor, in_thread, now_ms)
             undo.callback(self.coordination.stop)
-            self.flusher = FlushScheduler(reactor, flush_in_thread, self._flush_policy)
+            self.flusher = FlushScheduler(
+                reactor, flush_in_thread, self._flush_policy, config.flush_threads
+            )
             topics = TopicRegistry(
                 self.directory,
                 self.settings,
@@ -229,6 +232,7 @@ class ServingBroker:
         config = self.config
         for pool, count in zip(self.pools, (config.io_threads, config.flush_threads), strict=False):
             pool.adjustPoolsize(0, count)
+        self.flusher.use_threads(config.flush_threads)
         self.directory.limit_open_segments(config.max_open_segments)
         if self.web is not None:
             self.web.hosts.use(config.http_hosts)

@@ -15,7 +15,8 @@ from twisted.logger import LogEvent, eventAsText, globalLogPublisher
 from hermes.broker.broker import Broker
 from hermes.broker.connection import BrokerConnection, BrokerFactory
 from hermes.broker.connections import Connections
-from hermes.broker.flushing import FlushPolicy, FlushScheduler
+from hermes.broker.flush_queue import FlushPolicy
+from hermes.broker.flushing import FlushScheduler
 from hermes.broker.pages import PageCache
 from hermes.broker.settings import Settings
 from hermes.broker.shared import Shared

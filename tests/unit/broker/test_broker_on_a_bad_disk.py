@@ -18,7 +18,8 @@ from twisted.internet.task import Clock
 
 from hermes.broker.broker import Broker
 from hermes.broker.fairness import QUANTUM_ENTRIES
-from hermes.broker.flushing import RETRY_SECONDS, FlushPolicy, FlushScheduler
+from hermes.broker.flush_queue import FlushPolicy
+from hermes.broker.flushing import RETRY_SECONDS, FlushScheduler
 from hermes.broker.maintenance import Maintenance
 from hermes.broker.outcomes import CloseConnection, DeferredResponse
 from hermes.broker.sends import MessageSetSend

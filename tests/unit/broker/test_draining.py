@@ -132,7 +132,7 @@ def test_what_arrived_behind_a_drain_is_not_taken(bench: Stoppable) -> None:
 def test_an_answer_that_waits_for_its_flush_leaves_before_a_stop(bench: Stoppable) -> None:
     connection, transport = bench.connect()
     flushed: Deferred[int] = Deferred()
-    bench.flusher.flush_now = lambda log: flushed  # type: ignore[method-assign]
+    bench.flusher.flush_now = lambda log, urgent: flushed  # type: ignore[method-assign]
     connection.dataReceived(produce_acknowledged(("t", 0, SMALL)))
     bench.drain()
     assert not transport.disconnecting

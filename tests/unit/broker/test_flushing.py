@@ -1,6 +1,7 @@
 """When flushes start, who hears of them, and what a failed one does."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -8,12 +9,8 @@ from broker_bench import log_lines
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
-from hermes.broker.flushing import (
-    GROUP_WINDOW_SECONDS,
-    RETRY_SECONDS,
-    FlushPolicy,
-    FlushScheduler,
-)
+from hermes.broker.flush_queue import FlushPolicy
+from hermes.broker.flushing import GROUP_WINDOW_SECONDS, RETRY_SECONDS, FlushScheduler
 from hermes.errors import LogOfflineError, StorageError
 
 pytestmark = pytest.mark.filterwarnings("error")
@@ -300,3 +297,81 @@ def test_a_first_flush_that_fails_or_is_forgotten_lets_the_next_one_run() -> Non
     assert not scheduler.flushing
     assert len(outcomes) == 3
     assert outcomes[-1] == 10
+
+
+def _flushed_logs(count: int) -> "list[Any]":
+    """Logs that have something to flush, not for the first time."""
+    logs: list[Any] = [FakeLog() for _ in range(count)]
+    for log in logs:
+        log.high_watermark = log.end_offset = 10
+        log.append(10)
+    return logs
+
+
+def _note(order: list[int], number: int, _: int) -> None:
+    order.append(number)
+
+
+def test_what_a_request_waits_for_passes_what_is_only_due() -> None:
+    bench = Bench()
+    due = _flushed_logs(1000)
+    for log in due:
+        bench.scheduler.appended(log)
+    waited = _flushed_logs(30)
+    order: list[int] = []
+    for number, log in enumerate(waited):
+        bench.scheduler.flush_now(log).addCallback(partial(_note, order, number))
+    runs = 0
+    while len(order) < 30:
+        bench.threads.run()
+        runs += 1
+    assert order == sorted(order)
+    assert 30 * 4 // 3 <= runs <= 30 * 4 // 3 + 3, "every fourth place is for those that are due"
+    while bench.threads.calls:
+        bench.threads.run()
+    assert all(log.high_watermark == 20 for log in due)
+    assert not bench.scheduler.flushing
+
+
+def test_a_log_that_is_due_is_brought_forward_when_a_request_waits_for_it() -> None:
+    bench = Bench()
+    due = _flushed_logs(1000)
+    for log in due:
+        bench.scheduler.appended(log)
+    flushed: list[int] = []
+    for _ in range(2):
+        bench.scheduler.flush_now(due[-1]).addCallback(flushed.append)
+    for _ in range(4):
+        bench.threads.run()
+    assert flushed == [20, 20]
+    runs = 4
+    while bench.threads.calls:
+        bench.threads.run()
+        runs += 1
+    assert runs == 1000, "each once"
+
+
+def test_a_request_of_very_many_logs_waits_its_turn() -> None:
+    bench = Bench()
+    many, one = _flushed_logs(1000), _flushed_logs(1)[0]
+    for log in many:
+        bench.scheduler.flush_now(log, urgent=False)
+    flushed: list[int] = []
+    bench.scheduler.flush_now(one).addCallback(flushed.append)
+    for _ in range(4):
+        bench.threads.run()
+    assert flushed == [20]
+
+
+def test_more_threads_are_used_at_once() -> None:
+    bench = Bench()
+    for log in _flushed_logs(100):
+        bench.scheduler.appended(log)
+    assert len(bench.threads.calls) == 2
+    bench.scheduler.use_threads(4)
+    bench.threads.run()
+    assert len(bench.threads.calls) == 8
+    bench.scheduler.use_threads(1)
+    for _ in range(7):
+        bench.threads.run()
+    assert len(bench.threads.calls) == 2

@@ -341,8 +341,8 @@ def test_a_disk_that_hangs_holds_up_no_long_request_but_its_own(
     hung: Deferred[int] = Deferred()
     flush_now = bench.flusher.flush_now
 
-    def flush(log: Any) -> "Deferred[int]":
-        return hung if log.topic == "hangs" else flush_now(log)
+    def flush(log: Any, urgent: bool) -> "Deferred[int]":
+        return hung if log.topic == "hangs" else flush_now(log, urgent)
 
     monkeypatch.setattr(bench.flusher, "flush_now", flush)
     waiting, transport = bench.connect()

@@ -1,0 +1,115 @@
+"""In which order logs are flushed when more of them are due than threads can take.
+
+A flush that a request waits for should not stand behind those of thousands of topics that are only
+due. So there are two queues: what a small request waits for, and everything else (due by its
+topic's policy, or part of a request of very many logs). The second gets every fourth place, so
+that neither can hold up the other.
+"""
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+from twisted.internet.defer import Deferred
+
+from hermes.storage import Log
+
+#: While both queues wait, one place in so many is for what nobody in particular waits for.
+_PLACES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class FlushPolicy:
+    """When a topic's logs are flushed.
+
+    Attributes:
+        messages: flush when this many messages are not flushed yet.
+        interval_ms: flush when the oldest one that isn't has waited this long.
+    """
+
+    messages: int
+    interval_ms: int
+
+
+@dataclass(slots=True, eq=False)
+class FlushState:
+    """What the scheduler knows of one log.
+
+    Attributes:
+        log: which.
+        policy: its topic's.
+        running: whether its flush has begun, or is in a queue.
+        queue: the queue that it is in, or that its flush came from.
+        queued: whether it is in a queue.
+        urgent: whether a small request waits for it.
+        again: whether something was appended since then.
+        oldest: when the first append was made that no flush has begun to cover.
+        covered: the same of the flush that runs.
+        last_start: when that was due.
+        timer: begins it, at `timer_due`.
+        waiting: the offsets that are waited for.
+    """
+
+    log: Log
+    policy: FlushPolicy
+    running: bool = False
+    queue: "FlushQueue | None" = None
+    queued: bool = False
+    urgent: bool = False
+    again: bool = False
+    oldest: float = 0.0
+    covered: float = 0.0
+    last_start: float = float("-inf")
+    timer: Any = None
+    timer_due: float = 0.0
+    waiting: "list[tuple[int, Deferred[int]]]" = field(default_factory=list)
+
+
+class FlushQueue:
+    """Logs that wait for their flush.
+
+    Args:
+        most: so many are flushed at a time.
+
+    Attributes:
+        most: as given.
+        running: how many are flushed now.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.running = 0
+        self._urgent: deque[FlushState] = deque()
+        self._others: deque[FlushState] = deque()
+        self._length = 0
+        self._place = 0
+
+    def __len__(self) -> int:
+        """How many wait."""
+        return self._length
+
+    def add(self, state: FlushState) -> None:
+        """Put a log in."""
+        state.queue, state.queued = self, True
+        self._length += 1
+        (self._urgent if state.urgent else self._others).append(state)
+
+    def promote(self, state: FlushState) -> None:
+        """A small request waits for a log that is in."""
+        state.urgent = True
+        self._urgent.append(state)  # where it was, it is passed over
+
+    def take(self) -> FlushState | None:
+        """Take out what is to be flushed next; None when nothing is, or enough are."""
+        while self._length and self.running < self.most:
+            first, second = self._urgent, self._others
+            self._place = (self._place + 1) % _PLACES
+            if not self._place:
+                first, second = second, first
+            state = (first or second).popleft()
+            if state.queued:
+                state.queued = False
+                self._length -= 1
+                self.running += 1
+                return state
+        return None
