@@ -8,17 +8,26 @@ What was appended is answered with its offset or with "outcome unknown", never w
 says that nothing was written: after a failed flush the bytes may still be kept by re-opening.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 
 from hermes.broker.fairness import FairScheduler, cooperatively
 from hermes.broker.flushing import FlushScheduler
-from hermes.protocol import ErrorCode, ProducedEntry, encode_acknowledged_produce_response
+from hermes.broker.outcomes import then
+from hermes.protocol import (
+    ErrorCode,
+    ProducedEntry,
+    encode_produced_entries,
+    join_produced_entries,
+)
 from hermes.storage import Log
+
+#: So many entries are looked at before others may have a turn.
+_SLICE = 256
 
 #: A request of no more logs than this is flushed before the others that are due.
 _FEW_LOGS = 16
@@ -60,31 +69,26 @@ def respond_when_flushed(
         with the code of its entries.
     """
     response: Deferred[bytes] = Deferred()
-    # Many sets are appended and flushed in several quanta: a log may fail and come back meanwhile.
-    appended = [a if a.log is None or a.opening == a.log.openings else _lost(a) for a in appended]
-    openings = {a.log: a.opening for a in appended if a.log is not None}
-    codes: dict[Log, ErrorCode | None] = dict.fromkeys(openings)
-    pending = len(codes)
-    is_urgent = pending <= _FEW_LOGS
-    timer: Any = None
+    slices = _slices(appended)
+    openings: dict[Log, int] = {}
+    codes: dict[Log, ErrorCode] = {}
+    is_finished = False
 
-    def settle(log: Log, code: ErrorCode) -> None:
-        nonlocal pending
-        codes[log] = code
-        pending -= 1
-        if not pending:
+    def note(part: Sequence[Appended]) -> None:
+        # Many sets are appended and noted in several quanta: a log may fail and come back between.
+        for each in part:
+            if each.log is not None and each.opening == each.log.openings:
+                openings[each.log] = each.opening
+
+    def flush_all(_: object) -> None:
+        logs = list(openings)
+        if logs:
+            is_urgent = len(logs) <= _FEW_LOGS
+            cooperatively(scheduler, logs, partial(flush, is_urgent))
+        else:
             finish()
 
-    def finish() -> None:
-        if response.called:
-            return
-        if timer is not None and timer.active():
-            timer.cancel()
-        response.callback(
-            encode_acknowledged_produce_response([_entry(a, codes) for a in appended])
-        )
-
-    def flush(log: Log) -> None:
+    def flush(is_urgent: bool, log: Log) -> None:
         if log.openings != openings[log]:
             settle(log, ErrorCode.OUTCOME_UNKNOWN)
             return
@@ -93,21 +97,54 @@ def respond_when_flushed(
             lambda _: settle(log, ErrorCode.OUTCOME_UNKNOWN),
         )
 
-    if not codes:
-        finish()
-    cooperatively(scheduler, list(codes), flush)
-    if timeout_ms > 0 and not response.called:
-        timer = clock.callLater(timeout_ms / 1000, finish)
+    def settle(log: Log, code: ErrorCode) -> None:
+        codes[log] = code
+        if len(codes) == len(openings):
+            finish()
+
+    def finish() -> None:
+        nonlocal is_finished
+        if is_finished:
+            return
+        is_finished = True
+        if timer is not None and timer.active():
+            timer.cancel()
+        then(_encode(scheduler, slices, entry_of), response.callback)
+
+    def entry_of(each: Appended) -> ProducedEntry:
+        log = each.log
+        if log is None:
+            return each.entry
+        if codes.get(log) is ErrorCode.NONE and each.opening == openings[log]:
+            return each.entry
+        return ProducedEntry(each.entry.partition, ErrorCode.OUTCOME_UNKNOWN, -1)
+
+    timer = clock.callLater(timeout_ms / 1000, finish) if timeout_ms > 0 else None
+    then(cooperatively(scheduler, slices, note), flush_all)
     return response
 
 
-def _entry(appended: Appended, codes: dict[Log, ErrorCode | None]) -> ProducedEntry:
-    if appended.log is None:
-        return appended.entry
-    if codes[appended.log] is ErrorCode.NONE:
-        return appended.entry
-    return _lost(appended).entry
+def respond_when_written(
+    scheduler: FairScheduler, appended: Sequence[Appended]
+) -> "bytes | Deferred[bytes]":
+    """The encoded response to what was appended and need not be flushed."""
+    return _encode(scheduler, _slices(appended), lambda each: each.entry)
 
 
-def _lost(appended: Appended) -> Appended:
-    return Appended(ProducedEntry(appended.entry.partition, ErrorCode.OUTCOME_UNKNOWN, -1))
+def _slices(appended: Sequence[Appended]) -> list[Sequence[Appended]]:
+    return [appended[n : n + _SLICE] for n in range(0, len(appended), _SLICE)]
+
+
+def _encode(
+    scheduler: FairScheduler,
+    slices: list[Sequence[Appended]],
+    entry_of: Callable[[Appended], ProducedEntry],
+) -> "bytes | Deferred[bytes]":
+    def encode(part: Sequence[Appended]) -> bytes:
+        return encode_produced_entries(map(entry_of, part))
+
+    count = sum(map(len, slices))
+    response: bytes | Deferred[bytes] = then(
+        cooperatively(scheduler, slices, encode), partial(join_produced_entries, count)
+    )
+    return response

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from twisted.internet.defer import Deferred, DeferredSemaphore
 
-from hermes.broker.acknowledging import Appended, respond_when_flushed
+from hermes.broker.acknowledging import Appended, respond_when_flushed, respond_when_written
 from hermes.broker.clients import Client
 from hermes.broker.fairness import cooperatively
 from hermes.broker.metrics import reason_of
@@ -40,7 +40,6 @@ from hermes.protocol import (
     ProduceRun,
     SetCheck,
     code_for,
-    encode_acknowledged_produce_response,
     encode_error_response,
 )
 from hermes.quoting import quoted
@@ -179,7 +178,7 @@ class Produces:
     ) -> "bytes | Deferred[bytes]":
         """Answer at once with acks=written, and with acks=flushed once everything is on disk."""
         if acks == Acks.WRITTEN:
-            return encode_acknowledged_produce_response([each.entry for each in appended])
+            return respond_when_written(self._scheduler, appended)
         response = respond_when_flushed(
             self._shared.clock, self._scheduler, self._flusher, appended, timeout_ms
         )

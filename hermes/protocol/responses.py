@@ -7,7 +7,7 @@ entries are part of the result. docs/wire-protocol.md has the byte tables.
 """
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -241,9 +241,18 @@ def decode_coordination_response(body: Buffer) -> str:
 
 def encode_acknowledged_produce_response(entries: Sequence[ProducedEntry]) -> bytes:
     """Encode `int16 0 | int16 count | count x (int32 partition | int16 error | int64 offset)`."""
+    return join_produced_entries(len(entries), [encode_produced_entries(entries)])
+
+
+def encode_produced_entries(entries: Iterable[ProducedEntry]) -> bytes:
+    """Encode some of the entries of an acknowledged produce's response."""
     encode = _PRODUCED.pack
-    parts = [encode(each.partition, each.error, each.offset) for each in entries]
-    return frame(pack(">hh", ErrorCode.NONE, len(entries)), *parts)
+    return b"".join([encode(each.partition, each.error, each.offset) for each in entries])
+
+
+def join_produced_entries(count: int, parts: Iterable[bytes]) -> bytes:
+    """Make the response to an acknowledged produce of so many encoded entries."""
+    return frame(pack(">hh", ErrorCode.NONE, count), *parts)
 
 
 def decode_acknowledged_produce_response(body: Buffer, *, detail: str = "") -> list[ProducedEntry]:

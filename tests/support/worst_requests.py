@@ -92,6 +92,7 @@ def broker_kinds() -> list[Kind]:
         Kind("multiproduce, 32,767 to 20 topics", _many(3, spread)),
         Kind("multiproduce, 32,767 new topics", _many(3, fresh)),
         Kind("acknowledged, 32,767 to one topic", _acknowledged(small * _MOST)),
+        Kind("acknowledged, 32,767 new topics", _acknowledged(fresh)),
         Kind("compression bomb, 600 MB", produce("bomb", 0, _bomb(1, 600_000_000))),
         Kind("compression bomb, 15 levels", produce("bomb", 0, _bomb(15, 60_000_000))),
         Kind("oversized message, illegal topic", _oversized(), 10),
