@@ -105,6 +105,121 @@ def test_every_expression_finds_something_and_no_alert_is_raised(
     promtool("test", "rules", path)
 
 
+# Of each alert the series of a broker for which it is to be raised, one value a minute; those that
+# are to stay silent; and after how many minutes it is raised, but not a minute earlier.
+_LATE = "hermes_flush_seconds_bucket{le='%s',instance='a'}"
+_LAG = "hermes_reactor_lag_seconds_bucket{le='%s',instance='a'}"
+_RAISED: dict[str, tuple[dict[str, str], dict[str, str], int]] = {
+    "HermesDown": (
+        {"up{job='hermes',instance='a'}": "1 1 0x30"},
+        {"up{job='hermes',instance='b'}": "1x30"},
+        3,
+    ),
+    "HermesNotReady": (
+        {"hermes_ready{check='disk'}": "1 0x30"},
+        {"hermes_ready{check='ports'}": "1x30"},
+        3,
+    ),
+    "HermesPartitionsOffline": (
+        {"hermes_logs_offline{instance='a'}": "0 2x30"},
+        {"hermes_logs_offline{instance='b'}": "0x30"},
+        2,
+    ),
+    "HermesFlushesFail": (
+        {"hermes_flush_failures_total{instance='a'}": "4 4 5x30"},
+        {"hermes_flush_failures_total{instance='b'}": "4x30"},
+        2,
+    ),
+    "HermesFlushesSlow": (
+        {_LATE % "1.0": "0+98x40", _LATE % "2.5": "0+100x40", _LATE % "+Inf": "0+100x40"},
+        {each.replace("'a'", "'b'"): "0+100x40" for each in (_LATE % "1.0", _LATE % "+Inf")},
+        11,
+    ),
+    "HermesReactorLate": (
+        {_LAG % "0.3": "0+98x40", _LAG % "1.0": "0+100x40", _LAG % "+Inf": "0+100x40"},
+        {each.replace("'a'", "'b'"): "0+100x40" for each in (_LAG % "0.3", _LAG % "+Inf")},
+        11,
+    ),
+    "HermesRequestsRefused": (
+        {"hermes_requests_refused_total{instance='a',type='fetch',reason='invalid'}": "0+90x40"},
+        {"hermes_requests_refused_total{instance='b',type='fetch',reason='invalid'}": "0+30x40"},
+        14,
+    ),
+    "HermesConnectionsRefused": (
+        {"hermes_connections_refused_total{instance='a'}": "0 0 3x30"},
+        {"hermes_connections_refused_total{instance='b'}": "3x30"},
+        2,
+    ),
+    "HermesRequestMemoryUsedUp": (
+        {"hermes_request_memory_bytes{use='all'}": "95x30"},
+        {"hermes_request_memory_bytes{use='held'}": "80x30"},
+        5,
+    ),
+    "HermesOpenFilesRunOut": (
+        {
+            "process_open_fds{job='hermes',instance='a'}": "900x30",
+            "process_max_fds{job='hermes',instance='a'}": "1000x30",
+        },
+        {
+            "process_open_fds{job='hermes',instance='b'}": "700x30",
+            "process_max_fds{job='hermes',instance='b'}": "1000x30",
+        },
+        5,
+    ),
+    "HermesDataLostInRecovery": (
+        {
+            "hermes_recovery_dropped_bytes{instance='a'}": "_ 12x80",
+            "process_start_time_seconds{instance='a'}": "_ 60x80",
+        },
+        {
+            "hermes_recovery_dropped_bytes{instance='b'}": "_ 0x80",
+            "process_start_time_seconds{instance='b'}": "_ 60x80",
+        },
+        1,
+    ),
+    "HermesGroupFallsBehind": (
+        {"hermes_group_lag_bytes{group='g',topic='t'}": "2000000000+1000x90"},
+        {"hermes_group_lag_bytes{group='h',topic='t'}": "2000000000-1000x90"},
+        31,
+    ),
+    "HermesGroupOffsetsUnread": (
+        {"hermes_group_offsets_timestamp_seconds{instance='a'}": "0x30"},
+        {"hermes_group_offsets_timestamp_seconds{instance='b'}": "0+60x30"},
+        11,
+    ),
+}
+_ALWAYS = {"hermes_request_memory_limit_bytes{use='all'}": "100x30"} | {
+    "hermes_request_memory_limit_bytes{use='held'}": "100x30"
+}
+
+
+def test_each_alert_is_raised_when_it_should_be_and_not_before(tmp_path: Path) -> None:
+    assert _RAISED.keys() == {rule["alert"] for group in _rules() for rule in group["rules"]}
+    tests = []
+    for alert, (raising, silent, minutes) in _RAISED.items():
+        raised = f"count(ALERTS{{alertname='{alert}',alertstate='firing'}})"
+        series = {**raising, **silent, **_ALWAYS}
+        tests.append(
+            {
+                "name": alert,
+                "interval": "1m",
+                "input_series": [{"series": k, "values": v} for k, v in series.items()],
+                "promql_expr_test": [
+                    {"expr": raised, "eval_time": f"{minutes - 1}m", "exp_samples": []},
+                    {
+                        "expr": raised,
+                        "eval_time": f"{minutes}m",
+                        "exp_samples": [{"labels": "{}", "value": 1}],
+                    },
+                ],
+            }
+        )
+    path = tmp_path / "tests.yaml"
+    rules = {"rule_files": [str(RULES)], "evaluation_interval": "1m", "tests": tests}
+    path.write_text(yaml.safe_dump(rules), encoding="utf-8")
+    promtool("test", "rules", path)
+
+
 def test_alerts_are_about_series_that_there_are(scrapes: list[str]) -> None:
     there = set(re.findall(r"^(\w+)", scrapes[1], re.M))
     for group in _rules():
