@@ -86,7 +86,7 @@ def test_a_broker_is_held_one_way(tmp_path: Path) -> None:
 def test_an_embedded_server_is_held_one_way() -> None:
     clock = Clock()
     clients = Clients(clock)
-    queue = CommitQueue(lambda changes, zxid: succeed(None), lambda failure: None)
+    queue = CommitQueue(lambda changes, zxid: succeed(None), lambda failure: None, clock)
     log = LimitedLog(Logger(), clock.seconds)
     clients.processor = RequestProcessor(
         ServerState(), queue, (1000, 10_000), clock, lambda: 1_700_000_000_000, log

@@ -14,11 +14,15 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.python.failure import Failure
 
 from hermes.coordination.embedded.changes import Change, NodeWritten
 from hermes.coordination.embedded.limits import ITEM_BYTES
 from hermes.logs import ModuleLogger
+
+#: How long what waited for one write is called: a thousand clients may have.
+_CALLING_SECONDS = 0.01
 
 
 class CommitQueue:
@@ -28,6 +32,7 @@ class CommitQueue:
         write: writes changes and the zxid that they lead to, in a thread; its Deferred fires when
             they are on disk.
         failed: called once when that fails. The queue is dead from then on.
+        clock: the reactor, or a test's `Clock`.
 
     Attributes:
         held_bytes: the size of the changes and messages that wait for the disk; the connections
@@ -40,7 +45,10 @@ class CommitQueue:
         self,
         write: Callable[[Sequence[Change], int], "Deferred[Any]"],
         failed: Callable[[Failure], None],
+        clock: IReactorTime,
     ) -> None:
+        self._clock = clock
+        self._resumption: IDelayedCall | None = None
         self._write = write
         self._failed = failed
         self.held_bytes = 0
@@ -82,12 +90,15 @@ class CommitQueue:
     def abandon(self) -> None:
         """Call and write nothing more: the owner starts again from what is stored."""
         self._dead = True
+        if self._resumption is not None:
+            self._resumption.cancel()
+            self._resumption = None
         self._waiting.clear()
         self._batch.clear()
         self.held_bytes = 0
 
     def idle(self) -> "Deferred[None]":
-        """Wait until everything committed is on disk, or the queue is dead."""
+        """Wait until everything committed is on disk and told, or the queue is dead."""
         idle: Deferred[None] = Deferred()
         self._idle.append(idle)
         self._notify_idle()
@@ -113,12 +124,22 @@ class CommitQueue:
         self._call_ready()
         self._notify_idle()
 
+    def _resume(self) -> None:
+        self._resumption = None
+        self._call_ready()
+        self._notify_idle()
+
     def _call_ready(self) -> None:
-        if self._calling:
+        """Call what need not wait any longer: for a while, then others may have a turn."""
+        if self._calling or self._resumption is not None:
             return
         self._calling = True
+        ends = self._clock.seconds() + _CALLING_SECONDS
         try:
             while self._waiting and self._waiting[0][0] <= self._written:
+                if self._clock.seconds() >= ends:
+                    self._resumption = self._clock.callLater(0, self._resume)
+                    break
                 _, function, args = self._waiting.popleft()
                 self.held_bytes -= _message_bytes(args)
                 try:
@@ -137,7 +158,7 @@ class CommitQueue:
         self._notify_idle()
 
     def _notify_idle(self) -> None:
-        if not self._running:
+        if not self._running and self._resumption is None:
             idle, self._idle = self._idle, []
             for each in idle:
                 each.callback(None)

@@ -151,7 +151,7 @@ class EmbeddedCoordination(Service):
         tree, sessions = restored
         state = ServerState(tree)
         state.sessions.restore(sessions, self._reactor.seconds())
-        queue = CommitQueue(self._keeper.write, self._keeper.failed)
+        queue = CommitQueue(self._keeper.write, self._keeper.failed, self._reactor)
         processor = self._clients.processor = RequestProcessor(
             state, queue, self._timeouts_ms, self._reactor, self._now_ms, self._clients.lines
         )

@@ -77,7 +77,7 @@ class Bench:
         self.disk = Disk()
         self.failures: list[Any] = []
         self.state = ServerState()
-        self.queue = CommitQueue(self.disk.write, self.failures.append)
+        self.queue = CommitQueue(self.disk.write, self.failures.append, self.clock)
         self.processor = RequestProcessor(
             self.state,
             self.queue,

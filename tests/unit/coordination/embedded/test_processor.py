@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
 
 from hermes.coordination.embedded.changes import NodeWritten, SessionClosed, SessionOpened
 from hermes.coordination.embedded.committing import CommitQueue
@@ -88,7 +89,7 @@ def test_after_a_failed_write_nothing_is_said_any_more(bench: Any) -> None:
 
 def test_what_is_said_in_answer_to_something_waits_for_its_turn(disk: Any) -> None:
     disk.is_slow = True
-    queue = CommitQueue(disk.write, pytest.fail)
+    queue = CommitQueue(disk.write, pytest.fail, Clock())
     said: list[str] = []
     queue.commit([SessionClosed(1)], 1)
     queue.call_after(lambda: (said.append("first"), queue.call_after(said.append, "third")))
@@ -97,9 +98,38 @@ def test_what_is_said_in_answer_to_something_waits_for_its_turn(disk: Any) -> No
     assert said == ["first", "second", "third"]
 
 
+def test_thousands_that_wait_for_one_write_leave_turns_to_others(disk: Any) -> None:
+    disk.is_slow = True
+    clock = Clock()
+    queue = CommitQueue(disk.write, pytest.fail, clock)
+    said: list[int] = []
+
+    def say(number: int) -> None:
+        said.append(number)
+        clock.rightNow += 0.001
+
+    queue.commit([SessionClosed(1)], 1)
+    for number in range(100):
+        queue.call_after(say, number)
+    idle: list[None] = []
+    queue.idle().addCallback(idle.append)
+    disk.finish()
+    assert len(said) <= 11
+    assert not idle
+    queue.call_after(say, 100)
+    (turn,) = clock.getDelayedCalls()
+    clock.calls.remove(turn)
+    turn.func()
+    assert len(said) <= 22, "one turn is as short as the other"
+    clock.advance(1)
+    assert said == list(range(101))
+    assert len(idle) == 1
+    assert queue.held_bytes == 0
+
+
 def test_one_that_cannot_be_told_does_not_keep_others_from_hearing(disk: Any) -> None:
     disk.is_slow = True
-    queue = CommitQueue(disk.write, pytest.fail)
+    queue = CommitQueue(disk.write, pytest.fail, Clock())
     said: list[str] = []
     queue.commit([SessionClosed(1)], 1)
     queue.call_after(lambda: 1 // 0)
@@ -110,7 +140,7 @@ def test_one_that_cannot_be_told_does_not_keep_others_from_hearing(disk: Any) ->
 
 def test_the_queue_is_idle_when_nothing_is_being_written(disk: Any) -> None:
     disk.is_slow = True
-    queue = CommitQueue(disk.write, lambda failure: None)
+    queue = CommitQueue(disk.write, lambda failure: None, Clock())
     done: list[None] = []
     queue.idle().addCallback(done.append)
     assert len(done) == 1
