@@ -265,6 +265,7 @@ class Changes:
             try:
                 check()
                 async with self._one_at_a_time:
+                    await self._turn()
                     if self._topics.stopping:  # thousands may be waiting
                         raise BrokerStoppingError("the broker is stopping")
                     return await change(*args)
@@ -272,6 +273,15 @@ class Changes:
                 return encode_refusal(code_for(error), str(error))
 
         return DeferredResponse(Deferred.fromCoroutine(answer()))
+
+    def _turn(self) -> "Deferred[None]":
+        """Fires when this change may begin.
+
+        The one before it has just ended, and a thousand more may wait that are refused at once.
+        """
+        turn: Deferred[None] = Deferred()
+        self._shared.scheduler.resume_later(lambda: turn.callback(None))
+        return turn
 
 
 def _is_reset(key: str, request: AlterTopicRequest) -> bool:
