@@ -20,6 +20,11 @@ from hermes.logs import ModuleLogger
 
 _ROUND_SECONDS: Final = 0.01
 
+# A client is served for so long before the next one is...
+_QUANTUM_SECONDS: Final = 0.0005
+# ... or for its share of this, when very many wait: one that asks for little waits about twice it.
+_ALL_SECONDS: Final = 0.1
+
 
 class Client(Protocol):
     """A connection, as the others' table sees it."""
@@ -54,6 +59,11 @@ class RoundRobin:
         self._light: dict[Client, None] = {}
         self._heavy: dict[Client, None] = {}  # also those that were served and have more to do
         self._call: Any = None
+
+    @property
+    def quantum_seconds(self) -> float:
+        """How long a client that is served now may take."""
+        return min(_QUANTUM_SECONDS, _ALL_SECONDS / (1 + len(self._light) + len(self._heavy)))
 
     def add(self, client: Client) -> None:
         """A client has something to be served."""

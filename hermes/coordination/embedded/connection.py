@@ -32,8 +32,7 @@ from hermes.coordination.embedded.words import ClientReport, Statistics, word_re
 from hermes.errors import RemoteProtocolError
 from hermes.logs import ModuleLogger
 
-# A client is served for this long, or this many of its requests, before the next one is.
-_QUANTUM_SECONDS: Final = 0.0005
+# A client is served no more requests than this before the next one is.
 _QUANTUM_REQUESTS: Final = 32
 
 
@@ -165,7 +164,7 @@ class CoordinationConnection(Protocol):
     def serve_some(self) -> bool:
         """Serve what has arrived, as long as that may be; returns whether there may be more now."""
         clock, served = self._clients.clock, 0
-        end = clock.seconds() + _QUANTUM_SECONDS
+        end = clock.seconds() + self._clients.queue.quantum_seconds
         try:
             while self._may_serve and served < _QUANTUM_REQUESTS and clock.seconds() < end:
                 item = self._receiver.next_item()
