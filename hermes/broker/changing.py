@@ -49,6 +49,9 @@ from hermes.storage import TopicEntries
 #: How much of what was changed one line shows, in characters.
 _SHOWN_LENGTH = 2000
 
+#: How long the names and values of one topic's settings may be together, in characters.
+_MAX_LENGTH = 8192
+
 _PARTITIONS = "partitions"
 
 
@@ -74,7 +77,7 @@ class Changes:
 
         def check() -> None:
             check_topic_name(topic)
-            parse_topic_settings(texts)
+            _check_length(texts)
 
         return self._answered(check, self._create, topic, texts, client)
 
@@ -103,7 +106,7 @@ class Changes:
 
         def check() -> None:
             check_topic_name(request.topic)
-            parse_topic_settings(dict(request.settings))
+            _check_length(dict(request.settings))
             for name in request.reset or ():
                 if name not in TOPIC_SETTINGS:
                     raise ConfigError(quoted(name), "there is no such setting of a topic")
@@ -119,6 +122,7 @@ class Changes:
             if not _is_reset(key, request)
         }
         texts.update(given)
+        _check_length(texts)
         entry = parse_topic_settings(texts)
         config = self._with_entry(topic, entry)
         count = config.topic(topic).partitions
@@ -255,8 +259,8 @@ class Changes:
         """Make a change when no other is made, and answer with its outcome.
 
         Args:
-            check: refuses what can't be right, whatever other changes come first: there may be
-                thousands of them, and what waits for them must be small.
+            check: refuses at once what must not wait, being large: there may be thousands. It takes
+                no time, either: they arrive in turns of others.
             change: makes it.
             args: its arguments.
         """
@@ -282,6 +286,15 @@ class Changes:
         turn: Deferred[None] = Deferred()
         self._shared.scheduler.resume_later(lambda: turn.callback(None))
         return turn
+
+
+def _check_length(texts: Mapping[str, str]) -> None:
+    """Refuse settings of a topic that are far longer than any need to be."""
+    length = sum(len(key) + len(value) for key, value in texts.items())
+    if length > _MAX_LENGTH:
+        raise ConfigError(
+            "settings", f"{length} characters for one topic are too many: at most {_MAX_LENGTH}"
+        )
 
 
 def _is_reset(key: str, request: AlterTopicRequest) -> bool:

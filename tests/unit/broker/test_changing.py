@@ -46,3 +46,15 @@ def test_a_thousand_that_are_refused_at_once_are_not_refused_in_one_turn(tmp_pat
     assert all(len(each) == 1 for each in outcomes)
     assert len({each[0] for each in outcomes}) == 2, "one has created it, the others are told so"
     bench.close()
+
+
+def test_settings_far_too_long_are_refused(tmp_path: Path) -> None:
+    bench = BrokerBench(tmp_path)
+    connection, transport = bench.connect()
+    long = (("retention_options", "{a: " + "x" * 9000 + "}"),)
+    connection.dataReceived(CreateTopicRequest("t", long).encode())
+    bench.turns()
+    (answer,) = answers(transport)
+    assert b"at most 8192" in answer
+    assert not bench.broker.topics.exists("t")
+    bench.close()
