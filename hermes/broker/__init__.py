@@ -8,7 +8,7 @@ order of a reading:
     producing    the life of a produce; set_checker, acknowledging: parts of it
     fetching     the life of a fetch; waiting: until there is enough to fetch
     lookups      questions about a partition; describing: the broker itself
-    topics       which there are; flushing: when logs are flushed
+    topics       which there are; flushing: when logs are flushed, and flush_queue: which first
     changing     topics created and altered, broker.yaml read again; settings: what is in force
     shared       what all these have in common; metrics: what they count; clients: who asks
     fairness, large_responses, limits, pages
