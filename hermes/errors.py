@@ -394,3 +394,10 @@ class LoadConflictError(LoadError):
 
 class LoadTargetError(LoadError):
     """A directory can't be loaded into or read: it isn't Hermes', or a file in it is damaged."""
+
+
+# -- the audit ----------------------------------------------------------------------------------
+
+
+class AuditEventError(HermesError):
+    """A message of the topic hermes-audit is no event that this Hermes understands."""

@@ -11,6 +11,7 @@
     framing, receiver       a stream of bytes to requests or responses
     wire                    integers and strings, of which everything else consists
     topics                  which names are allowed
+    stamps                  what audited producers put before their payloads
 
 docs/message-format.md and docs/wire-protocol.md have the byte tables.
 """
