@@ -36,14 +36,15 @@ ROOMS = {
     "backup": "errors quoting storage",
     "coordination": "_version backoff config errors forks limited_log listening logs protocol "
     "quoting",
-    "broker": "_version config coordination errors interfaces limited_log listening logs metrics "
-    "plugins protocol quoting rate_limit storage web",
+    "broker": "_version backoff config coordination errors interfaces limited_log listening logs "
+    "metrics plugins protocol quoting rate_limit storage web",
     "client": "backoff config coordination errors forks interfaces metrics plugins protocol "
     "quoting rate_limit",
     "audit": "client errors protocol quoting",
     "aio": "client coordination errors forks protocol",
     "spark": "client config coordination errors interfaces plugins protocol quoting",
     "console": "__init__ client config coordination errors interfaces plugins protocol quoting web",
+    "mirror": "coordination errors quoting",
     "tap": "broker config console errors logs web",
     "testing": "broker config errors",
     "cli": "__init__ backoff backup broker client config console coordination errors interfaces "

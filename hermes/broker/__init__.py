@@ -19,6 +19,7 @@ order of a reading:
                  long a stop waits; periodic, maintenance: what runs by the clock, and clocks: which
     coordinating its part in coordination
     monitoring   its metrics, for Prometheus; families: their names; health: whether it is ready
+    companion    a program beside the broker, in a process of its own
     service      the Twisted service; checks: what could not start
 """
 
