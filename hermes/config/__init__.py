@@ -14,10 +14,11 @@ from hermes.config.loading import (
 from hermes.config.origins import OriginatedSetting, settings_in_force
 from hermes.config.properties import ImportedProperties, import_properties
 from hermes.config.reloading import Change, changes_between, reloaded
-from hermes.config.topic import TopicConfig, TopicSettings
+from hermes.config.topic import SCHEMAS_TOPIC, TopicConfig, TopicSettings
 from hermes.config.units import format_duration, format_size, parse_duration, parse_size
 
 __all__ = [
+    "SCHEMAS_TOPIC",
     "BrokerConfig",
     "Change",
     "ImportedProperties",
