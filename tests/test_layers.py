@@ -44,7 +44,7 @@ ROOMS = {
     "aio": "client coordination errors forks protocol",
     "spark": "client config coordination errors interfaces plugins protocol quoting",
     "console": "__init__ client config coordination errors interfaces plugins protocol quoting web",
-    "mirror": "coordination errors quoting",
+    "mirror": "client config coordination errors interfaces plugins protocol quoting",
     "tap": "broker config console errors logs web",
     "testing": "broker config errors",
     "cli": "__init__ backoff backup broker client config console coordination errors interfaces "
