@@ -45,6 +45,7 @@ ROOMS = {
     "spark": "client config coordination errors interfaces plugins protocol quoting",
     "console": "__init__ client config coordination errors interfaces plugins protocol quoting web",
     "mirror": "client config coordination errors interfaces plugins protocol quoting",
+    "registry": "_version errors limited_log logs quoting web",
     "tap": "broker config console errors logs web",
     "testing": "broker config errors",
     "cli": "__init__ backoff backup broker client config console coordination errors interfaces "
