@@ -274,6 +274,24 @@ class SettingRefusedError(BrokerError):
     code = 75
 
 
+class SourceOverlapError(BrokerError):
+    """Code 76: the partition has a part of a mirrored range; cut it at the position, send again."""
+
+    code = 76
+
+
+class SourceGapError(BrokerError):
+    """Code 77: a mirrored range was to follow the one before, which the partition doesn't have."""
+
+    code = 77
+
+
+class InvalidSourceError(BrokerError):
+    """Code 78: a source's name or range is not valid, or the partition has too many sources."""
+
+    code = 78
+
+
 # -- client -------------------------------------------------------------------------------------
 
 
