@@ -40,7 +40,7 @@ ROOMS = {
     "metrics plugins protocol quoting rate_limit storage web",
     "client": "backoff config coordination errors forks interfaces metrics plugins protocol "
     "quoting rate_limit",
-    "audit": "client errors protocol quoting",
+    "audit": "client errors interfaces protocol quoting",
     "aio": "client coordination errors forks protocol",
     "spark": "client config coordination errors interfaces plugins protocol quoting",
     "console": "__init__ client config coordination errors interfaces plugins protocol quoting web",

@@ -58,6 +58,16 @@ class Publisher:
         )
         self._producer: Producer | None = None
 
+    def open(self) -> None:
+        """Connect now, not when there is something to publish; a failure is only logged.
+
+        What is made before the application's own producer is closed after it, also at exit.
+        """
+        try:
+            self._producer = Producer(self._config)
+        except HermesError as error:
+            _log.warning("audit: connecting is tried again later: %s", error)
+
     def publish(self, payloads: Sequence[bytes]) -> None:
         """Store messages; blocks for some seconds at most.
 
