@@ -333,6 +333,32 @@ class EncodingError(ClientError):
     """The chosen plugin can't encode a value, or can't decode a payload."""
 
 
+class SchemaRegistryError(ClientError):
+    """A schema registry refused a request, or answered as no registry does.
+
+    Attributes:
+        status: the response's HTTP status.
+        code: the registry's own code, such as 42201; 0 if it gave none.
+    """
+
+    def __init__(self, message: str, *, status: int = 0, code: int = 0) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+
+
+class UnknownSchemaError(SchemaRegistryError):
+    """The registry has no such schema, subject or version."""
+
+
+class IncompatibleSchemaError(SchemaRegistryError):
+    """A schema doesn't fit the subject's earlier ones. The registry has changed nothing."""
+
+
+class RegistryUnavailableError(ClientError):
+    """No address of the schema registry answered in time. The same may succeed later."""
+
+
 class RoutingError(ClientError):
     """No partition can be chosen for a message; the text says which setting would allow it."""
 
