@@ -392,17 +392,6 @@ class Session:
             self.delete_tree(f"{path}/{name}")
         self.delete(path, -1)
 
-    def create(self, path: str, value: bytes) -> bool:
-        """Create a persistent node, and its parents; returns False when it is there already."""
-        while True:
-            try:
-                self._call(self._client.create_async, path, value, makepath=True)
-            except NoNodeError:
-                continue  # a parent went in the very moment
-            except NodeExistsError:
-                return False
-            return True
-
     def ensure_path(self, path: str) -> None:
         """Make a persistent, empty node and its parents, unless they are there."""
         self.call(self._client.ensure_path_async, path)
