@@ -1,8 +1,9 @@
 """How sets get to one broker of the target, and how one learns that they are on its disk.
 
 A link carries requests in order, several at a time, and is given up at the first failure of its
-connection. There is one for every kind of broker: Hermes with acknowledgements, and Kafka 0.7,
-which answers no produce at all: there the end of the log has to have moved by what was sent.
+connection. There is one for every kind of broker: Hermes with positions of sources, an older Hermes
+that only acknowledges, and Kafka 0.7, which answers no produce at all: there the end of the log has
+to have moved by what was sent.
 """
 
 import time
@@ -11,10 +12,11 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple, Protocol
 
 from hermes.client import conversations
+from hermes.client.mirrored import MirroredPartitions
 from hermes.client.sync_producer import SyncProducer
 from hermes.errors import BrokerError, BrokerTimeoutError
 from hermes.mirror.claims import Entry
-from hermes.protocol import LATEST, Acks, ProduceRequest
+from hermes.protocol import LATEST, Acks, MirroredSet, ProduceRequest, SourceFlags
 
 _TIMEOUT_SECONDS: Final = 30.0
 # Kafka 0.7 flushes every few seconds, or after some hundred messages.
@@ -28,12 +30,14 @@ class Bunch(NamedTuple):
         entries: of one claim, for one partition; at least one.
         begin, end: the range of the source.
         data: all their messages.
+        is_verbatim: whether these are the source's own bytes from begin to end.
     """
 
     entries: Sequence[Entry]
     begin: int
     end: int
     data: bytes
+    is_verbatim: bool
 
     @property
     def place(self) -> tuple[str, int]:
@@ -70,6 +74,30 @@ class Link(Protocol):
 
     def close(self) -> None:
         """End it; a call under way in another thread fails."""
+
+
+class MirroredLink:
+    """To a Hermes that keeps positions of sources: each set is stored once."""
+
+    most_in_flight = 4
+
+    def __init__(self, partitions: MirroredPartitions) -> None:
+        self._partitions = partitions
+
+    def begin(self, bunches: Sequence[Bunch]) -> None:
+        """See `Link`. Nothing is taken that doesn't follow, so that a failure leaves no hole."""
+        self._partitions.begin([_mirrored(each) for each in bunches])
+
+    def finish(self) -> Sequence[Outcome]:
+        """See `Link`."""
+        return [
+            Outcome(each.error, each.error is None and each.offset is None)
+            for each in self._partitions.finish()
+        ]
+
+    def close(self) -> None:
+        """See `Link`."""
+        self._partitions.close()
 
 
 class AcknowledgedLink:
@@ -146,6 +174,15 @@ def open_link(host: str, port: int) -> Link:
     Raises:
         ClientError: it can't be reached or understood.
     """
+    partitions = MirroredPartitions(host, port, timeout_seconds=_TIMEOUT_SECONDS)
+    try:
+        is_exact = partitions.is_supported()
+    except BaseException:
+        partitions.close()
+        raise
+    if is_exact:
+        return MirroredLink(partitions)
+    partitions.close()
     producer = SyncProducer(host, port, timeout_seconds=_TIMEOUT_SECONDS)
     try:
         acknowledges = producer.can_acknowledge()
@@ -153,3 +190,9 @@ def open_link(host: str, port: int) -> Link:
         producer.close()
         raise
     return AcknowledgedLink(producer) if acknowledges else PlainLink(producer)
+
+
+def _mirrored(bunch: Bunch) -> MirroredSet:
+    flags = SourceFlags.FOLLOWS | (SourceFlags.VERBATIM if bunch.is_verbatim else 0)
+    source = bunch.entries[0].source
+    return MirroredSet(*bunch.place, source, bunch.begin, bunch.end, flags, bunch.data)

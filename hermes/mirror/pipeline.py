@@ -1,17 +1,9 @@
-"""A mirror: sources on one side, the target on the other, and the thread that plans between them.
+"""A mirror: sources on one side, the target on the other, and what their parts report."""
 
-Planning is what must be known before the first byte of a claim is fetched: where in the target it
-goes, what of it is there already, and so where to begin. It asks both clusters, and is done again
-after every failure.
-"""
-
-import heapq
 import logging
 import threading
-import time
 from collections.abc import Callable, Iterable
 from functools import partial
-from itertools import count
 from typing import Any, Final
 
 from hermes.config.mirror import MirrorConfig
@@ -19,19 +11,17 @@ from hermes.coordination.filters import Blacklist, TopicFilter, Whitelist
 from hermes.coordination.layout import BrokerPartition
 from hermes.coordination.sessions import Session
 from hermes.errors import ConfigError, HermesError, InvalidTopicError
-from hermes.mirror.claims import Entry, Plan, SourceClaim
-from hermes.mirror.routing import make_route
+from hermes.mirror.claims import Entry, SourceClaim
+from hermes.mirror.planning import Guard, Planner
 from hermes.mirror.sources import Source
 from hermes.mirror.state import PartitionFigures, Troubles
 from hermes.mirror.targets import TargetCluster
 from hermes.mirror.throttle import Throttle
-from hermes.protocol import EARLIEST, LATEST, check_topic_name
+from hermes.protocol import check_topic_name
 
 _log = logging.getLogger(__name__)
 
-_LOOK_SECONDS: Final = 5.0
 _COVER_SECONDS: Final = 1.0
-_LONGEST_PAUSE: Final = 5.0
 
 
 class Mirror:
@@ -47,13 +37,12 @@ class Mirror:
 
     Args:
         config: what it does.
-        make_guard: makes what refuses loops for a source, of its name, its cluster's id and its
-            session; None: nothing is refused.
+        make_guard: makes what refuses loops in a source, once that is connected; None: nothing
+            does.
         counter: the audit's `TierCounter`, or None.
 
     Attributes:
         failed: what ended it by itself; None so far.
-        refused: why topics are not mirrored, by source and topic.
 
     Raises:
         ConfigError: a topic can't have the name that it would get, or the list of topics can't be
@@ -64,24 +53,19 @@ class Mirror:
         self,
         config: MirrorConfig,
         *,
-        make_guard: Callable[[str, str, Session | None], Any] | None = None,
+        make_guard: Callable[[Source, TargetCluster], Guard] | None = None,
         counter: Any = None,
     ) -> None:
         self.config = config
         self.counter = counter
         self.skips_damage = config.damaged == "skip"
         self.failed: HermesError | None = None
-        self.refused: dict[str, str] = {}
-        self._make_guard = make_guard
-        self._guards: dict[str, Any] = {}
         self._troubles = Troubles(_log)
         self._target = TargetCluster(config.target, self._troubles)
         self._figures: dict[tuple[str, str, BrokerPartition], PartitionFigures] = {}
-        self._due: list[tuple[float, int, SourceClaim]] = []
-        self._numbers = count()
-        self._changed = threading.Condition()
         self._is_stopping = False
-        self._thread = threading.Thread(target=self._run, name="hermes-mirror", daemon=True)
+        self._stopped = threading.Event()
+        self._covering = threading.Thread(target=self._cover, name="hermes-covering", daemon=True)
         topics, throttle = _check_topics(config), Throttle(config.throttle_bytes)
         self._sources = {
             each.name: Source(
@@ -96,29 +80,37 @@ class Mirror:
             )
             for each in config.sources
         }
+        self._planner = Planner(
+            config, self._target, self._sources, self._troubles, self.trouble, make_guard
+        )
 
     def start(self) -> None:
         """Begin; returns at once."""
-        self._thread.start()
+        self._planner.start()
+        if self.counter is not None:
+            self._covering.start()
         for source in self._sources.values():
             source.start()
 
     def stop(self) -> None:
         """Let what is on its way arrive, commit, leave all to others. Bounded, idempotent."""
-        with self._changed:
-            if self._is_stopping:
-                return
-            self._is_stopping = True
-            self._changed.notify()
+        if self._is_stopping:
+            return
+        self._is_stopping = True
+        for source in self._sources.values():
+            source.drain()
+        self._stopped.set()
+        self._cover_once()
         for source in self._sources.values():
             source.stop()
-        self._thread.join()
+        self._planner.stop()
+        if self._covering.is_alive():
+            self._covering.join()
         self._target.close()
 
     def wait(self, seconds: float) -> bool:
         """Wait; returns early, with True, when it has ended by itself."""
-        with self._changed:
-            return self._changed.wait_for(lambda: self.failed is not None, seconds)
+        return self._stopped.wait(seconds) and self.failed is not None
 
     def figures(self) -> list[PartitionFigures]:
         """What it counts, by partition; of those that others read now as well."""
@@ -128,6 +120,11 @@ class Mirror:
     def errors(self) -> dict[str, str]:
         """What is wrong now with sources, the target and their brokers."""
         return self._troubles.now()
+
+    @property
+    def refused(self) -> dict[str, str]:
+        """Why topics are not mirrored, by `SOURCE: TOPIC`."""
+        return dict(self._planner.refused)
 
     @property
     def target_session(self) -> Session | None:
@@ -142,10 +139,7 @@ class Mirror:
 
     def plan(self, claim: SourceClaim, pause_seconds: float) -> None:
         """See `Surroundings`."""
-        with self._changed:
-            due = time.monotonic() + pause_seconds
-            heapq.heappush(self._due, (due, next(self._numbers), claim))
-            self._changed.notify()
+        self._planner.add(claim, pause_seconds)
 
     def has_room(self) -> None:
         """See `Surroundings`."""
@@ -164,7 +158,7 @@ class Mirror:
         """See `Surroundings`."""
         self._troubles.note(text)
 
-    # -- planning -------------------------------------------------------------------------------
+    # -- inside ---------------------------------------------------------------------------------
 
     def _make_claim(
         self, source: str, topic: str, partition: BrokerPartition, *rest: Any
@@ -177,66 +171,18 @@ class Mirror:
             self._figures[place] = figures
         return SourceClaim(source, figures, self, topic, partition, *rest)
 
-    def _run(self) -> None:
-        failures = 0
-        while True:
-            with self._changed:
-                while not self._is_stopping and not self._is_due():
-                    self._changed.wait(self._seconds_left())
-                if self._is_stopping:
-                    return
-            try:
-                self._target.connect()
-            except HermesError as error:
-                self._troubles.begin("target", str(error))
-                failures += 1
-                self._pause(min(0.2 * failures, _LONGEST_PAUSE))
-                continue
-            failures = 0
-            self._troubles.end("target")
-            with self._changed:
-                _, _, claim = heapq.heappop(self._due)
-            self._plan(claim)
+    def _cover(self) -> None:
+        """Have the audit's counts published, so that offsets may be committed up to there."""
+        while not self._stopped.wait(_COVER_SECONDS):
+            self._cover_once()
 
-    def _is_due(self) -> bool:
-        return bool(self._due) and self._due[0][0] <= time.monotonic()
-
-    def _seconds_left(self) -> float | None:
-        return max(0.0, self._due[0][0] - time.monotonic()) if self._due else None
-
-    def _pause(self, seconds: float) -> None:
-        with self._changed:
-            self._changed.wait_for(lambda: self._is_stopping, seconds)
-
-    def _plan(self, claim: SourceClaim) -> None:
-        if claim.is_revoked or claim.plan is not None:
-            return
-        try:
-            plan, offset = self._made_plan(claim)
-        except HermesError as error:
-            self.trouble(claim, str(error))
-            claim.failures += 1
-            self.plan(claim, min(0.2 * 2 ** min(claim.failures, 5), _LONGEST_PAUSE))
-        except Exception as error:
-            _log.exception("%s: planning failed", claim)
-            self.trouble(claim, repr(error))
-            self.plan(claim, _LONGEST_PAUSE)
-        else:
-            self.trouble(claim, "")
-            claim.begin(plan, offset)
-
-    def _made_plan(self, claim: SourceClaim) -> tuple[Plan, int]:
-        source = self._sources[claim.source]
-        topic = self.config.topics.target_of(claim.topic)
-        targets = self._target.partitions(topic)
-        route = make_route(
-            self.config.partitioning, source.index(claim), f"{claim.topic}/{claim.partition}"
-        )
-        offset = claim.anew if claim.anew is not None else claim.acknowledged
-        if offset is None:
-            time_ms = EARLIEST if self.config.start == "smallest" else LATEST
-            offset = source.offset(claim, time_ms)
-        return Plan("", topic, targets, route, [offset] * len(targets)), offset
+    def _cover_once(self) -> None:
+        claims = [claim for source in self._sources.values() for claim in source.stream.claims()]
+        reached = [(claim, claim.acknowledged) for claim in claims]
+        if self.counter is not None and self.counter.publish():
+            for claim, offset in reached:
+                if offset is not None:
+                    claim.cover(offset)
 
 
 def _check_topics(config: MirrorConfig) -> TopicFilter:

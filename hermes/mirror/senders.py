@@ -62,6 +62,11 @@ class Sender:
             link.close()
         self._thread.join()
         self._troubles.end(self._what)
+        unsent = [
+            each for bunches in self._in_flight for bunch in bunches for each in bunch.entries
+        ]
+        for entry in (*unsent, *self._queue):
+            entry.claim.restart(entry.epoch, None)
 
     # -- inside ---------------------------------------------------------------------------------
 
@@ -154,4 +159,4 @@ def _is_joined(before: Sequence[Entry], entry: Entry) -> bool:
 def _bunch(entries: Sequence[Entry]) -> Bunch:
     first, last = entries[0], entries[-1]
     data = bytes(first.data) if first is last else b"".join([each.data for each in entries])
-    return Bunch(entries, first.begin, last.end, data)
+    return Bunch(entries, first.begin, last.end, data, first.is_verbatim)

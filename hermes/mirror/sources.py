@@ -18,6 +18,7 @@ from hermes.client.groups.membership import Membership
 from hermes.client.simple_consumer import SimpleConsumer
 from hermes.config.mirror import ClusterAddress
 from hermes.coordination.cluster import read_brokers, read_partition_counts
+from hermes.coordination.cluster_id import cluster_id
 from hermes.coordination.filters import TopicFilter
 from hermes.coordination.layout import (
     BrokerPartition,
@@ -96,6 +97,7 @@ class Source:
         self._troubles = troubles
         self._throttle = throttle
         self._sharing: Sharing | None = None
+        self._cluster_id = ""
         self._stopped = threading.Event()
         self._thread = threading.Thread(
             target=self._run, name=f"hermes-source-{self.name}", daemon=True
@@ -105,10 +107,11 @@ class Source:
         """Begin to read, as soon as the source can be reached."""
         self._thread.start()
 
-    def stop(self) -> None:
-        """Let what is on its way arrive, for a while; commit, and leave."""
+    def drain(self) -> None:
+        """Fetch nothing more, and let what is on its way arrive, for a while."""
         self._stopped.set()
-        self._thread.join()
+        if self._thread.is_alive():
+            self._thread.join()
         deadline = time.monotonic() + _DRAIN_SECONDS
         claims = self.stream.claims()
         for claim in claims:
@@ -116,6 +119,9 @@ class Source:
         for claim in claims:
             if claim.plan is not None:
                 self.stream.wait_until_finished(claim, deadline)
+
+    def stop(self) -> None:
+        """Commit, and leave everything to others."""
         if self._sharing is not None:
             self._sharing.stop()
         if self.session is not None:
@@ -127,6 +133,17 @@ class Source:
         sharing = self._sharing
         if sharing is not None:
             sharing.wake_fetchers()
+
+    def cluster_id(self) -> str:
+        """The cluster's UUID.
+
+        Raises:
+            HermesError: it can't be found out now.
+        """
+        if not self._cluster_id:
+            assert self.session is not None
+            self._cluster_id = cluster_id(self.session)
+        return self._cluster_id
 
     def index(self, claim: SourceClaim) -> int:
         """The place of a partition among those of its topic, of brokers that are away as well.

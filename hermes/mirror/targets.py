@@ -8,17 +8,24 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Final
 
+from hermes.client.mirrored import MirroredPartitions
 from hermes.client.simple_consumer import SimpleConsumer
 from hermes.config.mirror import ClusterAddress
 from hermes.coordination.cluster import NodeFaults, read_brokers, read_partition_counts
 from hermes.coordination.layout import BrokerPartition
 from hermes.coordination.sessions import Session
-from hermes.errors import BrokerUnavailableError, ClientError, ConfigError, HermesError
+from hermes.errors import (
+    BrokerUnavailableError,
+    ClientError,
+    ConfigError,
+    HermesError,
+    UnknownTopicError,
+)
 from hermes.mirror.claims import Entry
 from hermes.mirror.links import open_link
 from hermes.mirror.senders import Sender
 from hermes.mirror.state import Troubles
-from hermes.protocol import MetadataRequest
+from hermes.protocol import MetadataRequest, MirroredSet, SourceFlags
 
 _log = logging.getLogger(__name__)
 
@@ -43,8 +50,7 @@ class TargetCluster:
         self.session: Session | None = None
         self._troubles = troubles
         self._faults = NodeFaults(_log, "the mirror's target")
-        self._consumers: dict[int, tuple[_Address, SimpleConsumer]] = {}
-        self._senders: dict[int, tuple[_Address, Sender]] = {}
+        self._known: dict[int, _Broker] = {}
         # Partitions stay known while their broker is away, so that what goes to them waits.
         self._partitions: dict[str, tuple[BrokerPartition, ...]] = {}
         self._is_connected = False
@@ -76,7 +82,7 @@ class TargetCluster:
         if self.session is not None:
             described = read_partition_counts(self.session, topic, self._faults.note)
         for broker_id in brokers:
-            consumer = self._consumers[broker_id][1]
+            consumer = self._known[broker_id].consumer
             if consumer.supports(MetadataRequest.TYPE):
                 (answer,) = consumer.metadata([topic]).topics
                 if answer.partition_count:
@@ -96,18 +102,60 @@ class TargetCluster:
         self._partitions[topic] = tuple(sorted(found))
         return self._partitions[topic]
 
+    def is_exact(self, targets: Iterable[BrokerPartition]) -> bool:
+        """Whether all brokers of these partitions keep positions of sources.
+
+        Raises:
+            HermesError: one of them can't be asked now.
+        """
+        return all(
+            self._known[number].mirrored.is_supported()
+            for number in {each.broker_id for each in targets}
+        )
+
+    def positions(self, topic: str) -> dict[BrokerPartition, dict[str, int]]:
+        """Up to where each partition of a topic has each source, on disk.
+
+        Raises:
+            HermesError: a broker can't be asked now.
+        """
+        found: dict[BrokerPartition, dict[str, int]] = {}
+        for number in {each.broker_id for each in self._partitions.get(topic, ())}:
+            try:
+                told = self._known[number].mirrored.positions(topic)
+            except UnknownTopicError:
+                continue
+            for each in told:
+                found[BrokerPartition(number, each.partition)] = each.positions
+        return found
+
+    def open(self, topic: str, target: BrokerPartition, source: str, begin: int, end: int) -> None:
+        """Have a partition know a source, without a message of it.
+
+        Args:
+            topic: the topic's name.
+            target: the partition.
+            source: the source's name.
+            begin: up to where it knows the source; `end` where it doesn't.
+            end: up to where it is to know it.
+
+        Raises:
+            HermesError: it can't be done now.
+        """
+        empty = MirroredSet(topic, target.partition, source, begin, end, SourceFlags.NONE, b"")
+        (outcome,) = self._known[target.broker_id].mirrored.send([empty])
+        if outcome.error is not None:
+            raise outcome.error
+
     def send(self, entries: Iterable[Entry]) -> None:
         """Have entries sent, in this order; their claims hear of the outcomes."""
         for entry in entries:
-            self._senders[entry.target.broker_id][1].put((entry,))
+            self._known[entry.target.broker_id].sender.put((entry,))
 
     def close(self) -> None:
         """End all connections. Idempotent."""
-        for _, sender in self._senders.values():
-            sender.stop()
-        self._senders.clear()
-        for _, consumer in self._consumers.values():
-            consumer.close()
+        for broker in self._known.values():
+            broker.close()
         if self.session is not None:
             self.session.stop()
 
@@ -128,16 +176,27 @@ class TargetCluster:
         return found
 
     def _place(self, broker_id: int, address: _Address) -> None:
-        former = self._consumers.get(broker_id)
-        if former is not None and former[0] == address:
-            return
-        if former is not None:
-            former[1].close()
-            self._senders[broker_id][1].stop()
-        consumer = SimpleConsumer(*address, timeout_seconds=_TIMEOUT_SECONDS)
-        self._consumers[broker_id] = address, consumer
-        sender = Sender(f"target broker {broker_id}", partial(open_link, *address), self._troubles)
-        self._senders[broker_id] = address, sender
+        former = self._known.get(broker_id)
+        if former is None or former.address != address:
+            self._known[broker_id] = _Broker(broker_id, address, self._troubles)
+            if former is not None:
+                former.close()
+
+
+class _Broker:
+    """What it takes to talk to one broker."""
+
+    def __init__(self, broker_id: int, address: _Address, troubles: Troubles) -> None:
+        self.address = address
+        self.consumer = SimpleConsumer(*address, timeout_seconds=_TIMEOUT_SECONDS)
+        self.mirrored = MirroredPartitions(*address, timeout_seconds=_TIMEOUT_SECONDS)
+        self.sender = Sender(f"target broker {broker_id}", partial(open_link, *address), troubles)
+
+    def close(self) -> None:
+        """End all connections. Idempotent."""
+        self.sender.stop()
+        self.mirrored.close()
+        self.consumer.close()
 
 
 def coordination_of(brokers: Iterable[_Address]) -> str:
