@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         SimpleConsumer,
     )
     from hermes.client.groups import Consumer, ConsumerConfig
+    from hermes.client.retrying import RetryingConsumer, RetryMessage
     from hermes.errors import HermesError
 
 __all__ = [
@@ -45,12 +46,19 @@ __all__ = [
     "Producer",
     "ProducerConfig",
     "ProducerData",
+    "RetryMessage",
+    "RetryingConsumer",
     "SimpleConsumer",
     "__version__",
 ]
 
 # Names that aren't in the client's own namespace, since not everybody uses ZooKeeper.
-_HOMES = {"Consumer": "hermes.client.groups", "ConsumerConfig": "hermes.client.groups"}
+_HOMES = {
+    "Consumer": "hermes.client.groups",
+    "ConsumerConfig": "hermes.client.groups",
+    "RetryMessage": "hermes.client.retrying",
+    "RetryingConsumer": "hermes.client.retrying",
+}
 
 
 def __getattr__(name: str) -> Any:

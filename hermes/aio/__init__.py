@@ -5,7 +5,7 @@ In the order of a reading:
     channel              conversations, awaited: the other driver of `hermes.client.conversations`
     asyncio_connection   the socket
     event_loops          what members of groups need of a loop
-    simple_consumer, admin, producer, groups
+    simple_consumer, admin, producer, groups, retrying
                          the twins
     twisted              the same for Twisted's reactor; imported by itself only
 
@@ -14,6 +14,7 @@ What is shared is in `hermes.client`.
 
 from hermes.aio.groups import AsyncRebalanceListener, Connector, Consumer, MessageStream
 from hermes.aio.producer import Producer
+from hermes.aio.retrying import RetryingConsumer
 from hermes.aio.simple_consumer import SimpleConsumer
 
 __all__ = [
@@ -22,5 +23,6 @@ __all__ = [
     "Consumer",
     "MessageStream",
     "Producer",
+    "RetryingConsumer",
     "SimpleConsumer",
 ]

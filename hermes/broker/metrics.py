@@ -14,7 +14,6 @@ KINDS: Final = (
     "produce",
     "multiproduce",
     "acknowledged_produce",
-    "mirrored_produce",
     "fetch",
     "multifetch",
     "waiting_fetch",
@@ -108,7 +107,7 @@ class Metrics:
     def snapshot(self) -> dict[str, int]:
         """For the line that is logged now and then."""
         totals, requests = self.totals(), self.requests
-        produces = ("produce", "multiproduce", "acknowledged_produce", "mirrored_produce")
+        produces = ("produce", "multiproduce", "acknowledged_produce")
         return {
             "connections": self.connections,
             "connections_refused": self.connections_refused,

@@ -1,15 +1,15 @@
 """`hermes replay`: messages of a topic once more, into another topic."""
 
-from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final
 
 import click
 from click.core import ParameterSource
 
-from hermes.cli.lines import LineBatch
+from hermes.cli.copying import Copy, Plan, sort_by_partition
+from hermes.cli.dead_letters import DeadLetters
 from hermes.cli.options import (
     BROKER_OPTION,
     JSON_OPTION,
@@ -29,11 +29,11 @@ from hermes.cli.options import (
 from hermes.cli.pacing import Pace
 from hermes.cli.places import BEGINNING, END, START, Place, start_option
 from hermes.cli.positions import find_position
-from hermes.cli.reading import Chunk, PartitionReader, read_partitions
+from hermes.cli.reading import PartitionReader, read_partitions
 from hermes.cli.retrying import Retrying
 from hermes.cli.sending import BatchSender, choose_acks
 from hermes.cli.stored_topics import StoredTopics
-from hermes.cli.terminal import format_bytes, note, progress, write_json, write_line
+from hermes.cli.terminal import note, progress
 from hermes.cli.topic_source import TopicSource
 from hermes.client import SyncProducer
 from hermes.client.conversations import metadata
@@ -41,32 +41,22 @@ from hermes.errors import ClientError
 from hermes.protocol import Acks, Codec, MetadataRequest
 
 _MAX_WAIT_MS: Final = 1000
-_BATCH_MESSAGES: Final = 5000
-
-
-class _Plan(NamedTuple):
-    """What is to be read of one partition."""
-
-    reader: PartitionReader
-    start: int
-    end: int
-
-
-@dataclass(slots=True)
-class _Copied:
-    """What was copied of one partition; `offset` is where to continue."""
-
-    start: int
-    offset: int
-    messages: int = 0
-    payload_bytes: int = 0
 
 
 @click.command("replay", short_help="Copy a topic's messages into another topic.")
 @BROKER_OPTION
 @topic_option("What to read.")
 @click.option(
-    "--to", "new_topic", type=TOPIC, required=True, metavar="TOPIC", help="Where to write."
+    "--to",
+    "new_topic",
+    type=TOPIC,
+    metavar="TOPIC",
+    help="Where to write; needed without --dead-letters.",
+)
+@click.option(
+    "--dead-letters",
+    is_flag=True,
+    help="Write the payloads of dead letters, each to the topic where it was published.",
 )
 @click.option(
     "--from",
@@ -118,7 +108,8 @@ def command(
     ctx: click.Context,
     broker: BrokerAddress,
     topic: str,
-    new_topic: str,
+    new_topic: str | None,
+    dead_letters: bool,
     other_broker: BrokerAddress | None,
     log_dir: Path | None,
     partition: int | None,
@@ -146,7 +137,10 @@ def command(
       hermes replay -t clicks --to clicks-again -o @2026-05-22T10:00 --until @2026-05-22T11:00
       hermes replay -t clicks --to trial --rate 500
       hermes replay -t clicks --to clicks --log-dir /tmp/restored -p 0 -o 81920
+      hermes replay -t orders.billing.dead --dead-letters
     """
+    if new_topic is None and not dead_letters:
+        raise click.UsageError("give --to, or --dead-letters")
     if other_broker is not None and log_dir is not None:
         raise click.UsageError("--from and --log-dir exclude each other")
     if topic == new_topic and log_dir is None and other_broker in (None, broker):
@@ -165,9 +159,14 @@ def command(
             )
             source = TopicSource(stack.enter_context(consumer), topic, partition)
         plans = _plans(source, start, until, skip_corrupt=skip_corrupt)
-        if to_partition is None:
+        letters = DeadLetters(producer, new_topic, to_partition) if dead_letters else None
+        if to_partition is None and new_topic is not None and not dead_letters:
             _check_partitions(producer, new_topic, max(plans))
-        copy = _Copy(plans, producer, new_topic, to_partition, acks, codec, Pace(rate, byte_rate))
+        make = partial(_sender, producer, acks, codec)
+        sort = (
+            letters.sort if letters else partial(sort_by_partition, new_topic or "", to_partition)
+        )
+        copy = Copy(plans, sort, make, Pace(rate, byte_rate))
         retrying = Retrying(120, quiet=quiet)
         readers = [plan.reader for plan in plans.values()]
         total = sum(max(plan.end - plan.start, 0) for plan in plans.values())
@@ -179,12 +178,14 @@ def command(
         except BaseException:
             copy.tell_where()
             raise
-    copy.report(topic, as_json)
+    if letters is not None and letters.left_out:
+        note(f"{letters.left_out} messages were no dead letters, and left out")
+    copy.report(topic, new_topic, as_json)
 
 
 def _plans(
     source: TopicSource, start: Place, until: Place, *, skip_corrupt: bool
-) -> dict[int, _Plan]:
+) -> dict[int, Plan]:
     """What to read of each partition."""
     ranges, exists = source.ranges()
     if not exists:
@@ -207,7 +208,7 @@ def _plans(
             drop=first.drop,
             skip_corrupt=skip_corrupt,
         )
-        plans[number] = _Plan(reader, first.offset, end)
+        plans[number] = Plan(reader, first.offset, end)
     return plans
 
 
@@ -223,88 +224,7 @@ def _check_partitions(producer: SyncProducer, topic: str, last: int) -> None:
         )
 
 
-class _Copy:
-    """Sends what was read, and keeps account of how far it has come."""
-
-    def __init__(
-        self,
-        plans: Mapping[int, _Plan],
-        producer: SyncProducer,
-        topic: str,
-        to_partition: int | None,
-        acks: Acks | None,
-        codec: Codec,
-        pace: Pace,
-    ) -> None:
-        self._plans = plans
-        self._topic = topic
-        self._to_partition = to_partition
-        self._pace = pace
-        self._senders: dict[int, BatchSender] = {}
-        self._copied: dict[int, _Copied] = {
-            number: _Copied(plan.start, plan.start) for number, plan in plans.items()
-        }
-
-        def make(partition: int) -> BatchSender:
-            return BatchSender(
-                producer, topic, partition, acks, codec, Retrying(120), noun="message"
-            )
-
-        self._make: Callable[[int], BatchSender] = make
-
-    def add(self, chunk: Chunk, advance: Callable[[int], None]) -> None:
-        """Send the messages of a chunk."""
-        target = chunk.partition if self._to_partition is None else self._to_partition
-        if target not in self._senders:
-            self._senders[target] = self._make(target)
-        copied = self._copied[chunk.partition]
-        done = 0
-        for piece in _batches(self._pace, [message.payload for message, _ in chunk.messages]):
-            size = sum(map(len, piece))
-            self._senders[target].send(LineBatch(piece, size))
-            done += len(piece)
-            following = chunk.messages[done - 1][1]
-            advance(max(following - copied.offset, 0))
-            copied.offset = following
-            copied.messages += len(piece)
-            copied.payload_bytes += size
-
-    def finish(self) -> None:
-        """Return when the broker has read everything. Raises ClientError."""
-        for sender in self._senders.values():
-            sender.finish()
-        for number, copied in self._copied.items():
-            plan = self._plans[number]  # damage at its end may have been skipped
-            copied.offset = max(copied.offset, min(plan.reader.offset, plan.end))
-
-    def tell_where(self) -> None:
-        """Say where to continue, for an end that comes early."""
-        for number, copied in self._copied.items():
-            if copied.messages:
-                where = f"partition {number} was copied up to offset {copied.offset}"
-                note(f"{where}: continue with -p {number} -o {copied.offset}")
-
-    def report(self, topic: str, as_json: bool) -> None:
-        """Say what was copied."""
-        if as_json:
-            rows: list[dict[str, Any]] = [
-                {
-                    "partition": number,
-                    "from": copied.start,
-                    "to": copied.offset,
-                    "messages": copied.messages,
-                    "payload_bytes": copied.payload_bytes,
-                }
-                for number, copied in self._copied.items()
-            ]
-            write_json({"topic": topic, "to": self._topic, "partitions": rows})
-            return
-        messages = sum(each.messages for each in self._copied.values())
-        size = format_bytes(sum(each.payload_bytes for each in self._copied.values()))
-        write_line(f"{messages} messages, {size}, copied from {topic} to {self._topic}")
-
-
-def _batches(pace: Pace, payloads: list[bytes]) -> Iterator[list[bytes]]:
-    for piece in pace.pieces(payloads):
-        for first in range(0, len(piece), _BATCH_MESSAGES):
-            yield list(piece[first : first + _BATCH_MESSAGES])
+def _sender(
+    producer: SyncProducer, acks: Acks | None, codec: Codec, topic: str, partition: int
+) -> BatchSender:
+    return BatchSender(producer, topic, partition, acks, codec, Retrying(120), noun="message")

@@ -18,13 +18,12 @@ reading:
                     are any. Beside the way: producer_config, payloads (encoding), retries (when to
                     try again), failures (that nobody has heard of), metrics,
                     and the collector of those for prometheus_client
-    mirrored        appends of a mirror, which happen once; pipelining: several on their way;
-                    translation: of offsets between clusters
     discovery       brokers and partitions from ZooKeeper, in place of a list
     groups          consumers that share topics
+    retrying        such consumers, whose messages are handled again when they fail
     places, resets  places in a partition as people write them; where a group is to continue
 
-docs/client.md and docs/groups.md are the guides for applications.
+docs/client.md, docs/groups.md and docs/retries.md are the guides for applications.
 """
 
 from hermes.client.append_times import AppendTime
@@ -33,7 +32,7 @@ from hermes.client.channel import Channel
 from hermes.client.collector import MetricsCollector
 from hermes.client.connection import BrokerConnection
 from hermes.client.fetching import FetchResult
-from hermes.client.metrics import ConsumerMetrics, GroupMetrics, ProducerMetrics
+from hermes.client.metrics import ConsumerMetrics, GroupMetrics, ProducerMetrics, RetryMetrics
 from hermes.client.producer import Producer
 from hermes.client.producer_config import ProducerConfig
 from hermes.client.simple_consumer import SimpleConsumer
@@ -58,6 +57,7 @@ __all__ = [
     "ProducerConfig",
     "ProducerData",
     "ProducerMetrics",
+    "RetryMetrics",
     "SendHandle",
     "SendResult",
     "SimpleConsumer",

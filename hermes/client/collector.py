@@ -6,7 +6,7 @@ The numbers are those of each client's `metrics()`, which needs no such package.
 from collections.abc import Iterator
 from typing import Any, Final, Protocol
 
-from hermes.client.metrics import ConsumerMetrics, GroupMetrics, ProducerMetrics
+from hermes.client.metrics import ConsumerMetrics, GroupMetrics, ProducerMetrics, RetryMetrics
 from hermes.errors import HermesError
 from hermes.metrics import FamiliesCollector, Family, Series
 
@@ -62,6 +62,35 @@ FAMILIES: Final[dict[type, dict[str, Family]]] = {
         ),
         "skipped": Family(
             "hermes_consumer_skipped_total", "counter", "Damaged stretches skipped.", _CLIENT
+        ),
+    },
+    RetryMetrics: {
+        "handled": Family(
+            "hermes_retrying_handled_messages_total", "counter", "Messages handled.", _CLIENT
+        ),
+        "failed": Family(
+            "hermes_retrying_failed_tries_total",
+            "counter",
+            "Tries that failed, and whose message was sent on.",
+            _CLIENT,
+        ),
+        "retried": Family(
+            "hermes_retrying_retried_messages_total",
+            "counter",
+            "Messages that went into a retry topic.",
+            _CLIENT,
+        ),
+        "dead": Family(
+            "hermes_retrying_dead_letters_total",
+            "counter",
+            "Messages that became dead letters.",
+            _CLIENT,
+        ),
+        "unsent": Family(
+            "hermes_retrying_unsent_total",
+            "counter",
+            "Times that a message that failed couldn't be sent on, and its partition waited.",
+            _CLIENT,
         ),
     },
     GroupMetrics: {

@@ -180,3 +180,48 @@ class GroupMetrics:
     commits: int
     failed_commits: int
     partitions: tuple[PartitionPosition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RetryMetrics:
+    """A retrying consumer's counts since it was made, at one moment. All only grow.
+
+    Attributes:
+        handled: messages that the application has handled, at whichever try.
+        failed: tries that failed, and whose message was sent on.
+        retried: messages that went into a retry topic.
+        dead: messages that became dead letters.
+        unsent: how many times a message that failed couldn't be sent on, and was put back.
+    """
+
+    handled: int = 0
+    failed: int = 0
+    retried: int = 0
+    dead: int = 0
+    unsent: int = 0
+
+
+class RetryCounters:
+    """Where a retrying consumer's threads count."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counts = RetryMetrics()
+
+    def count(
+        self, *, handled: int = 0, failed: int = 0, retried: int = 0, dead: int = 0, unsent: int = 0
+    ) -> None:
+        """Add to the counts."""
+        with self._lock:
+            now = self._counts
+            self._counts = RetryMetrics(
+                now.handled + handled,
+                now.failed + failed,
+                now.retried + retried,
+                now.dead + dead,
+                now.unsent + unsent,
+            )
+
+    def snapshot(self) -> RetryMetrics:
+        """The counts now."""
+        return self._counts

@@ -229,6 +229,16 @@ class Claim:
             self._finished = self._in_hands
         self._in_hands = None
 
+    def put_back(self) -> None:
+        """Have the message in the application's hands handed out again; with the lock held."""
+        self._count()
+        if self._in_hands is None:
+            return
+        if self.is_revoked:
+            self._in_hands = None
+        else:
+            self.start_at(self._run[self._counted - 1].offset)
+
     def _start_run(self, run: list[StreamMessage]) -> None:
         self._run = run
         self._rest = iter(run)

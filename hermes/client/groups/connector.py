@@ -83,7 +83,7 @@ class Connector:
             time.time_ns() // 1_000_000,
             uuid.uuid4().hex[:8],
         )
-        self._decode = _decoder(config)
+        self._decode = decoder_of(config)
         self._membership: Membership | None = None
         self._created = self._closed = self._is_forked = False
         self._session = Session(
@@ -237,8 +237,12 @@ class Connector:
             raise
 
 
-def _decoder(config: ConsumerConfig) -> Callable[[str, bytes], Any] | None:
-    """What makes values of payloads; None if payloads are the values."""
+def decoder_of(config: ConsumerConfig) -> Callable[[str, bytes], Any] | None:
+    """What makes values of payloads; None if payloads are the values.
+
+    Raises:
+        PluginError: the decoder is missing or wrong.
+    """
     decoder: Any = config.decoder
     if isinstance(decoder, str):
         decoder = load_plugin("hermes.encoders", decoder, IDecoder, **config.decoder_options)

@@ -180,6 +180,19 @@ class MessageStream(core.Supply[StreamMessage]):
             if reader in (self._reader, self._thread):
                 self._finish_current()
 
+    def put_back(self) -> None:
+        """Give back the message in the application's hands, if there is one, unfinished.
+
+        Its partition continues with it, and with whatever of its compressed message comes before
+        it: here, or at the next owner if it is about to be released. For the stream's reader.
+        """
+        with self.lock:
+            claim, self._current = self._current, None
+            if claim is not None:
+                claim.put_back()
+                self.lock.notify_all()
+        self._wake_fetchers()
+
     def fail(self, error: HermesError) -> None:
         """Have the iterator raise an error, once."""
         with self.lock:

@@ -10,6 +10,7 @@ from hermes.cli.pacing import Pace
 from hermes.cli.reading import PartitionReader, read_partitions
 from hermes.cli.stored_topics import StoredTopics
 from hermes.cli.topic_source import TopicSource
+from hermes.client.retrying import Letter
 from hermes.protocol import Codec, MessageSet, MetadataRequest, encode_message_set
 
 
@@ -159,3 +160,62 @@ def test_the_pace():
     pauses.clear()
     list(pace.pieces([b"x" * 1000, b"y"]))
     assert sum(pauses) == pytest.approx(1.0)
+
+
+@pytest.fixture
+def dead(tmp_path):
+    """A data directory with dead letters, and what is none."""
+
+    def make(*payloads):
+        log = open_log(tmp_path / "data" / "orders.g.dead-0")
+        for each in payloads:
+            append(log, message(each), now_ms=NOW_MS)
+        log.flush()
+        log.close()
+        return tmp_path / "data"
+
+    (tmp_path / "data").mkdir()
+    return make
+
+
+def letter(payload, partition=0, topic="orders"):
+    return Letter("g", topic, 9, partition, 7, 4, 1, 2, "no", payload).encode().decode()
+
+
+def replay_dead(run, monkeypatch, directory, *arguments):
+    producer = FakeProducer()
+    monkeypatch.setattr(BrokerAddress, "producer", lambda *_: nullcontext(producer))
+    line = ["replay", "-b", "127.0.0.1:1", "-t", "orders.g.dead", "--acks", "none"]
+    return run(*line, "--log-dir", directory, *arguments), producer.sent
+
+
+def test_dead_letters_go_where_they_were_published(run, monkeypatch, dead):
+    letters = [letter(b"a"), letter(b"b", 1), letter(b"c", 5), letter(b"d", 0, "other")]
+    directory = dead(*letters)
+    result, sent = replay_dead(run, monkeypatch, directory, "--dead-letters")
+    assert (
+        result.stdout == "4 messages, 4 B, copied from orders.g.dead to where they were published\n"
+    )
+    # A fake topic has two partitions: what was in the sixth goes into the second.
+    assert sent == {("orders", 0): [b"a"], ("orders", 1): [b"b", b"c"], ("other", 0): [b"d"]}
+    again = ["--dead-letters", "--to", "trial", "--to-partition", 7]
+    _, sent = replay_dead(run, monkeypatch, directory, *again)
+    assert sent == {("trial", 7): [b"a", b"b", b"c", b"d"]}
+
+
+def test_what_is_no_dead_letter_is_left_out_and_shown(run, monkeypatch, dead):
+    directory = dead("x\x1b", letter(b"a"), '{"hermes_letter":1,"topic":"../x"}\n', letter(b"b"))
+    result, sent = replay_dead(run, monkeypatch, directory, "--dead-letters", "--json")
+    assert result.exit_code == 0
+    assert sent == {("orders", 0): [b"a", b"b"]}
+    first, second, last = result.stderr.splitlines()
+    where = "partition 0, the message that ends at offset 12"
+    assert first == rf"hermes: no dead letter, left out: {where}: b'x\x1b'"
+    assert 'b\'{"hermes_letter":1,"topic":"../x"}' in second
+    assert last == "hermes: 2 messages were no dead letters, and left out"
+    assert json.loads(result.stdout)["to"] is None
+
+
+def test_without_a_topic_to_write_to_nothing_is_done(run):
+    result = run("replay", "-b", "127.0.0.1:1", "-t", "orders")
+    assert (result.exit_code, "give --to, or --dead-letters" in result.stderr) == (2, True)

@@ -1,0 +1,118 @@
+"""Copies messages that were read into other topics, and keeps account of how far it has come."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from hermes.cli.lines import LineBatch
+from hermes.cli.pacing import Pace
+from hermes.cli.reading import Chunk, PartitionReader
+from hermes.cli.sending import BatchSender
+from hermes.cli.terminal import format_bytes, note, write_json, write_line
+
+_BATCH_MESSAGES: Final = 5000
+
+# A topic and a partition, and what goes there: payloads, each with the offset after its message.
+Sorted: TypeAlias = tuple[tuple[str, int], list[tuple[bytes, int]]]
+
+
+class Plan(NamedTuple):
+    """What is to be read of one partition: from `start` up to `end`."""
+
+    reader: PartitionReader
+    start: int
+    end: int
+
+
+@dataclass(slots=True)
+class _Copied:
+    """What was copied of one partition; `offset` is where to continue."""
+
+    start: int
+    offset: int
+    messages: int = 0
+    payload_bytes: int = 0
+
+
+def sort_by_partition(topic: str, to_partition: int | None, chunk: Chunk) -> Iterator[Sorted]:
+    """Send a partition to the one with the same number, or all to one."""
+    partition = chunk.partition if to_partition is None else to_partition
+    yield (topic, partition), [(message.payload, end) for message, end in chunk.messages]
+
+
+class Copy:
+    """Sends what was read, and keeps account of how far it has come."""
+
+    def __init__(
+        self,
+        plans: Mapping[int, Plan],
+        sort: Callable[[Chunk], Iterable[Sorted]],
+        make_sender: Callable[[str, int], BatchSender],
+        pace: Pace,
+    ) -> None:
+        self._plans = plans
+        self._sort = sort
+        self._make_sender = make_sender
+        self._pace = pace
+        self._senders: dict[tuple[str, int], BatchSender] = {}
+        self._copied: dict[int, _Copied] = {
+            number: _Copied(plan.start, plan.start) for number, plan in plans.items()
+        }
+
+    def add(self, chunk: Chunk, advance: Callable[[int], None]) -> None:
+        """Send the messages of a chunk."""
+        copied = self._copied[chunk.partition]
+        for target, messages in self._sort(chunk):
+            if target not in self._senders:
+                self._senders[target] = self._make_sender(*target)
+            done = 0
+            for piece in _batches(self._pace, [payload for payload, _ in messages]):
+                size = sum(map(len, piece))
+                self._senders[target].send(LineBatch(piece, size))
+                done += len(piece)
+                following = messages[done - 1][1]
+                advance(max(following - copied.offset, 0))
+                copied.offset = following
+                copied.messages += len(piece)
+                copied.payload_bytes += size
+
+    def finish(self) -> None:
+        """Return when the broker has read everything. Raises ClientError."""
+        for sender in self._senders.values():
+            sender.finish()
+        for number, copied in self._copied.items():
+            plan = self._plans[number]  # damage at its end may have been skipped
+            copied.offset = max(copied.offset, min(plan.reader.offset, plan.end))
+
+    def tell_where(self) -> None:
+        """Say where to continue, for an end that comes early."""
+        for number, copied in self._copied.items():
+            if copied.messages:
+                where = f"partition {number} was copied up to offset {copied.offset}"
+                note(f"{where}: continue with -p {number} -o {copied.offset}")
+
+    def report(self, topic: str, new_topic: str | None, as_json: bool) -> None:
+        """Say what was copied."""
+        if as_json:
+            rows: list[dict[str, Any]] = [
+                {
+                    "partition": number,
+                    "from": copied.start,
+                    "to": copied.offset,
+                    "messages": copied.messages,
+                    "payload_bytes": copied.payload_bytes,
+                }
+                for number, copied in self._copied.items()
+            ]
+            write_json({"topic": topic, "to": new_topic, "partitions": rows})
+            return
+        messages = sum(each.messages for each in self._copied.values())
+        size = format_bytes(sum(each.payload_bytes for each in self._copied.values()))
+        where = new_topic or "where they were published"
+        write_line(f"{messages} messages, {size}, copied from {topic} to {where}")
+
+
+def _batches(pace: Pace, payloads: list[bytes]) -> Iterator[list[bytes]]:
+    for piece in pace.pieces(payloads):
+        for first in range(0, len(piece), _BATCH_MESSAGES):
+            yield list(piece[first : first + _BATCH_MESSAGES])

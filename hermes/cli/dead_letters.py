@@ -1,0 +1,76 @@
+"""Where dead letters go when they are replayed: to the topics where they were published."""
+
+from collections.abc import Iterator
+from itertools import groupby
+from typing import Final
+
+from hermes.cli.reading import Chunk
+from hermes.cli.terminal import note
+from hermes.client import SyncProducer
+from hermes.client.conversations import metadata
+from hermes.client.retrying import parse_letter
+from hermes.protocol import RANDOM_PARTITION, MetadataRequest
+from hermes.quoting import quoted
+
+# So many messages that are no dead letters are shown, the others counted.
+_MOST_SHOWN: Final = 5
+_SHOWN_BYTES: Final = 40
+
+
+class DeadLetters:
+    """Takes dead letters apart.
+
+    Args:
+        producer: talks to the broker that is written to.
+        topic: where all go; None for each to its own topic.
+        to_partition: the partition where all go, -1 for any; None for the one where they came
+            from, or where the topic has fewer, that number modulo theirs.
+
+    Attributes:
+        left_out: how many messages were no dead letters.
+    """
+
+    def __init__(self, producer: SyncProducer, topic: str | None, to_partition: int | None) -> None:
+        self._producer = producer
+        self._topic = topic
+        self._to_partition = to_partition
+        self._counts: dict[str, int] = {}
+        self.left_out = 0
+
+    def sort(self, chunk: Chunk) -> Iterator[tuple[tuple[str, int], list[tuple[bytes, int]]]]:
+        """Take the messages of a chunk apart.
+
+        Yields:
+            A topic and a partition, and what goes there: payloads, each with the offset after its
+            message. What is no dead letter is left out, and shown.
+        """
+        found = []
+        for message, following in chunk.messages:
+            letter = parse_letter(message.payload)
+            if letter is None:
+                self._leave_out(
+                    message.payload,
+                    f"partition {chunk.partition}, the message that ends at offset {following}",
+                )
+            else:
+                topic = self._topic or letter.topic
+                target = topic, self._partition(topic, letter.partition)
+                found.append((target, (letter.payload, following)))
+        for target, some in groupby(found, lambda each: each[0]):
+            yield target, [each for _, each in some]
+
+    def _partition(self, topic: str, origin: int) -> int:
+        if self._to_partition is not None:
+            return self._to_partition
+        if topic not in self._counts:
+            self._counts[topic] = 0
+            if MetadataRequest.TYPE in self._producer.channel.versions():
+                (described,) = self._producer.channel.run(metadata([topic])).topics
+                self._counts[topic] = described.partition_count
+        count = self._counts[topic]
+        return origin % count if count > 0 else RANDOM_PARTITION
+
+    def _leave_out(self, payload: bytes, where: str) -> None:
+        self.left_out += 1
+        if self.left_out <= _MOST_SHOWN:
+            note(f"no dead letter, left out: {where}: {quoted(payload, _SHOWN_BYTES)}")
