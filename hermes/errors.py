@@ -274,6 +274,24 @@ class SettingRefusedError(BrokerError):
     code = 75
 
 
+class SourceOverlapError(BrokerError):
+    """Code 76: the partition has a part of a mirrored range; cut it at the position, send again."""
+
+    code = 76
+
+
+class SourceGapError(BrokerError):
+    """Code 77: a mirrored range was to follow the one before, which the partition doesn't have."""
+
+    code = 77
+
+
+class InvalidSourceError(BrokerError):
+    """Code 78: a source's name or range is not valid, or the partition has too many sources."""
+
+    code = 78
+
+
 # -- client -------------------------------------------------------------------------------------
 
 
@@ -313,6 +331,32 @@ class MessageLargerThanFetchError(ClientError):
 
 class EncodingError(ClientError):
     """The chosen plugin can't encode a value, or can't decode a payload."""
+
+
+class SchemaRegistryError(ClientError):
+    """A schema registry refused a request, or answered as no registry does.
+
+    Attributes:
+        status: the response's HTTP status.
+        code: the registry's own code, such as 42201; 0 if it gave none.
+    """
+
+    def __init__(self, message: str, *, status: int = 0, code: int = 0) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+
+
+class UnknownSchemaError(SchemaRegistryError):
+    """The registry has no such schema, subject or version."""
+
+
+class IncompatibleSchemaError(SchemaRegistryError):
+    """A schema doesn't fit the subject's earlier ones. The registry has changed nothing."""
+
+
+class RegistryUnavailableError(ClientError):
+    """No address of the schema registry answered in time. The same may succeed later."""
 
 
 class RoutingError(ClientError):
@@ -401,3 +445,10 @@ class LoadConflictError(LoadError):
 
 class LoadTargetError(LoadError):
     """A directory can't be loaded into or read: it isn't Hermes', or a file in it is damaged."""
+
+
+# -- the audit ----------------------------------------------------------------------------------
+
+
+class AuditEventError(HermesError):
+    """A message of the topic hermes-audit is no event that this Hermes understands."""

@@ -16,6 +16,7 @@ __all__ = [
     "IEncoder",
     "IEventHandler",
     "IPartitioner",
+    "IPayloadObserver",
     "IRetentionPolicy",
     "RetentionSettings",
     "SegmentInfo",
@@ -156,6 +157,9 @@ class ICallbackHandler(Interface):
     is lost by it, and the sender continues.
 
     Items are `hermes.client.ProducerData`; a batch is a sequence of them.
+
+    With a handler, `flush` and `close` of the producer raise no DeliveryError, since the handler
+    has heard of all failures; unless it has an attribute `reports_failures` that is False.
     """
 
     def before_enqueue(item: Any) -> Any:
@@ -185,6 +189,34 @@ class ICallbackHandler(Interface):
 
     def on_close() -> None:
         """Called when the producer closes; the last call."""
+
+
+class IPayloadObserver(Interface):
+    """What a callback handler may provide besides: it sees payloads, not only values.
+
+    All methods but `on_open` run in the producer's sender thread. An exception from one is logged
+    and counted; the payloads are sent as they were.
+    """
+
+    def on_open(config: Any) -> None:
+        """Called once, when the producer is made, with its `hermes.client.ProducerConfig`."""
+
+    def after_encode(topic: str, payloads: Any) -> Any:
+        """Return the payloads to send: these, or as many others.
+
+        Args:
+            topic: where they go.
+            payloads: a list of bytes: the encoded values of one item.
+        """
+
+    def after_outcomes(sent: Any) -> None:
+        """Called when payloads have been sent, or failed.
+
+        Args:
+            sent: a list of (topic, payloads, outcome): once each of what `after_encode` returned
+                and was to be sent, with a `SendResult`, whose offset is None without
+                acknowledgement, or an exception.
+        """
 
 
 class IEventHandler(Interface):

@@ -29,20 +29,24 @@ ROOMS = {
     "listening": "errors",
     "logs": "quoting",
     "config": "errors interfaces quoting",
-    "plugins": "errors interfaces",
+    "schemas": "backoff errors quoting",
+    "plugins": "errors interfaces schemas",
     "protocol": "errors quoting",
     "storage": "errors interfaces plugins protocol quoting",
     "web": "limited_log listening logs",
     "backup": "errors quoting storage",
     "coordination": "_version backoff config errors forks limited_log listening logs protocol "
     "quoting",
-    "broker": "_version config coordination errors interfaces limited_log listening logs metrics "
-    "plugins protocol quoting rate_limit storage web",
+    "broker": "_version backoff config coordination errors interfaces limited_log listening logs "
+    "metrics plugins protocol quoting rate_limit storage web",
     "client": "backoff config coordination errors forks interfaces metrics plugins protocol "
     "quoting rate_limit",
+    "audit": "client errors interfaces protocol quoting",
     "aio": "client coordination errors forks protocol",
-    "spark": "client config coordination errors interfaces plugins protocol quoting",
+    "spark": "client config coordination errors interfaces plugins protocol quoting schemas",
     "console": "__init__ client config coordination errors interfaces plugins protocol quoting web",
+    "mirror": "client config coordination errors interfaces plugins protocol quoting",
+    "registry": "_version errors limited_log logs quoting web",
     "tap": "broker config console errors logs web",
     "testing": "broker config errors",
     "cli": "__init__ backoff backup broker client config console coordination errors interfaces "

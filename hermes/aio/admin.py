@@ -4,8 +4,10 @@ from collections.abc import Iterable, Mapping
 
 from hermes.aio.channel import AsyncChannel
 from hermes.client import admin
+from hermes.client.conversations import cluster_id
 from hermes.protocol import (
     AlterTopicRequest,
+    ClusterIdRequest,
     CreateTopicRequest,
     DescribePartitionsRequest,
     DescribeSettingsRequest,
@@ -51,6 +53,11 @@ class AsyncAdministration:
         """See `hermes.SimpleConsumer.describe_partitions`."""
         await self._channel.require(DescribePartitionsRequest.TYPE, "describing partitions")
         return await self._channel.run(admin.describe_partitions(topic))
+
+    async def cluster_id(self) -> str:
+        """See `hermes.SimpleConsumer.cluster_id`."""
+        await self._channel.require(ClusterIdRequest.TYPE, "telling the cluster's id")
+        return await self._channel.run(cluster_id())
 
     async def recent_log_lines(self, first: int | None = None, max_lines: int = 100) -> LogLines:
         """See `hermes.SimpleConsumer.recent_log_lines`."""

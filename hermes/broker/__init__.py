@@ -6,6 +6,7 @@ order of a reading:
 
     broker       which module carries out which request; outcomes: how one ends
     producing    the life of a produce; set_checker, acknowledging: parts of it
+    mirroring    produces of mirrors, which happen once
     fetching     the life of a fetch; waiting: until there is enough to fetch
     lookups      questions about a partition; describing: the broker itself
     topics       which there are; flushing: when logs are flushed, and flush_queue: which first
@@ -19,6 +20,7 @@ order of a reading:
                  long a stop waits; periodic, maintenance: what runs by the clock, and clocks: which
     coordinating its part in coordination
     monitoring   its metrics, for Prometheus; families: their names; health: whether it is ready
+    companion    a program beside the broker, in a process of its own
     service      the Twisted service; checks: what could not start
 """
 

@@ -6,6 +6,7 @@ of each kind of request:
 
     producing     the life of a produce
     fetching      the life of a fetch
+    mirroring     the life of a produce that a mirror makes, and what it rests on
     lookups       questions about a partition
     describing    metadata: which topics and partitions there are
 
@@ -27,6 +28,7 @@ from hermes.broker.describing import Descriptions
 from hermes.broker.fetching import Fetches
 from hermes.broker.lookups import Lookups
 from hermes.broker.metrics import RequestKind
+from hermes.broker.mirroring import Mirroring
 from hermes.broker.outcomes import DeferredResponse, Outcome
 from hermes.broker.producing import Produces
 from hermes.broker.shared import Shared
@@ -36,6 +38,7 @@ from hermes.protocol import (
     AlterTopicRequest,
     AppendTimesRequest,
     BoundaryRequest,
+    ClusterIdRequest,
     CoordinationRequest,
     CreateTopicRequest,
     DeleteTopicRequest,
@@ -46,6 +49,7 @@ from hermes.protocol import (
     LongProduce,
     LongRequest,
     MetadataRequest,
+    MirroredProduceRequest,
     MultiFetchRequest,
     MultiProduceRequest,
     OffsetsRequest,
@@ -53,6 +57,7 @@ from hermes.protocol import (
     ProduceRun,
     RecentLogLinesRequest,
     ReloadConfigRequest,
+    SourcePositionsRequest,
     UnsupportedRequest,
     WaitingFetchRequest,
     code_for,
@@ -66,6 +71,7 @@ _KINDS: dict[type, str] = {
     MultiProduceRequest: "multiproduce",
     LongProduce: "multiproduce",
     AcknowledgedProduceRequest: "acknowledged_produce",
+    MirroredProduceRequest: "mirrored_produce",
     FetchRequest: "fetch",
     MultiFetchRequest: "multifetch",
     WaitingFetchRequest: "waiting_fetch",
@@ -85,6 +91,7 @@ class Broker:
         scheduler: shares the reactor among connections.
         large_responses: those under way.
         changes: makes changes while the broker runs.
+        mirroring: carries out the requests of mirrors.
         coordination_address: where clients find it; see `Coordination.address_for_clients`.
     """
 
@@ -101,6 +108,7 @@ class Broker:
         self.waiting = self.fetches.waiting
         self._descriptions = Descriptions(shared)
         lookups = Lookups(shared)
+        self.mirroring = Mirroring(shared, self.produces)
         self.changes = Changes(shared)
         produces, changes = self.produces, self.changes
         # What may have to say who asks.
@@ -112,6 +120,7 @@ class Broker:
             ),
             AcknowledgedProduceRequest: produces.acknowledged,
             LongProduce: produces.long,
+            MirroredProduceRequest: self.mirroring.produce,
             CreateTopicRequest: changes.create,
             AlterTopicRequest: changes.alter,
             ReloadConfigRequest: changes.reload,
@@ -129,6 +138,8 @@ class Broker:
             RecentLogLinesRequest: self._descriptions.log_lines,
             MetadataRequest: self._descriptions.metadata,
             LongRequest: self._long,
+            SourcePositionsRequest: self.mirroring.positions,
+            ClusterIdRequest: self.mirroring.tell_cluster_id,
             CoordinationRequest: self._coordination,
             UnsupportedRequest: lambda _: encode_error_response(ErrorCode.UNSUPPORTED_VERSION),
         }

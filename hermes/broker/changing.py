@@ -28,7 +28,7 @@ from hermes.config import (
     parse_topic_settings,
     reloaded,
 )
-from hermes.config.topic import TOPIC_SETTINGS
+from hermes.config.topic import TOPIC_SETTINGS, check_untrimmed
 from hermes.errors import BrokerStoppingError, ConfigError, HermesError
 from hermes.limited_log import LimitedLog
 from hermes.logs import ModuleLogger
@@ -154,12 +154,13 @@ class Changes:
         """The settings with a topic's entry.
 
         Raises:
-            ConfigError: the topic can't have such a retention policy.
+            ConfigError: the topic can't have such a retention policy, or none at all.
         """
         config = self._settings.config
         altered = {name: each for name, each in config.altered.items() if name != topic}
         if entry is None:
             return config.with_altered(altered)
+        check_untrimmed(topic, entry)
         changed = config.with_altered({**altered, topic: entry})
         try:
             retention_policy(changed, topic)

@@ -14,6 +14,7 @@ KINDS: Final = (
     "produce",
     "multiproduce",
     "acknowledged_produce",
+    "mirrored_produce",
     "fetch",
     "multifetch",
     "waiting_fetch",
@@ -107,7 +108,7 @@ class Metrics:
     def snapshot(self) -> dict[str, int]:
         """For the line that is logged now and then."""
         totals, requests = self.totals(), self.requests
-        produces = ("produce", "multiproduce", "acknowledged_produce")
+        produces = ("produce", "multiproduce", "acknowledged_produce", "mirrored_produce")
         return {
             "connections": self.connections,
             "connections_refused": self.connections_refused,

@@ -16,7 +16,13 @@ from typing import Any, TypeVar
 
 from twisted.internet.defer import Deferred, DeferredSemaphore
 
-from hermes.broker.acknowledging import Appended, respond_when_flushed, respond_when_written
+from hermes.broker.acknowledging import (
+    PRODUCED,
+    Appended,
+    Encoding,
+    respond_when_flushed,
+    respond_when_written,
+)
 from hermes.broker.clients import Client
 from hermes.broker.fairness import cooperatively
 from hermes.broker.metrics import reason_of
@@ -54,11 +60,16 @@ DELETION_WAIT_SECONDS = 1.0
 #: more entries than this: each of them holds memory until it is answered.
 MAX_FLUSHED_LATER = 1024
 
+_Entry = TypeVar("_Entry")
 _Result = TypeVar("_Result")
 
 
 class Produces:
-    """Carries out produce requests."""
+    """Carries out produce requests.
+
+    Attributes:
+        checker: checks their sets.
+    """
 
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
@@ -70,7 +81,7 @@ class Produces:
         self._lines = shared.lines
         self._scheduler = shared.scheduler
         self._now_ms = shared.now_ms
-        self._checker = SetChecker(shared.settings, shared.in_thread)
+        self.checker = SetChecker(shared.settings, shared.in_thread)
         self._decoding = DeferredSemaphore(1)
 
     # -- runs -----------------------------------------------------------------------------------
@@ -84,11 +95,11 @@ class Produces:
         log = self._find(run.topic, run.partition)
         try:
             if log is None:
-                log = self._log_for(run.topic, run.partition, client)
+                log = self.log_for(run.topic, run.partition, client)
             log.append(run.buffers, run.byte_count, run.message_count, self._now_ms())
         except HermesError as error:
-            raise self._refusal(run.topic, run.partition, error, client) from error
-        self._count(log, run.byte_count, run.message_count)
+            raise self.refusal(run.topic, run.partition, error, client) from error
+        self.count(log, run.byte_count, run.message_count)
 
     # -- unacknowledged -------------------------------------------------------------------------
 
@@ -112,10 +123,10 @@ class Produces:
             self._append(produce, check, client)
             return
         except MessageTooLargeError as error:
-            self._drop_oversized(produce, error, client)
+            self.drop_oversized(produce, error, client)
             return
         except HermesError as error:
-            refusal = self._refusal(produce.topic, produce.partition, error, client)
+            refusal = self.refusal(produce.topic, produce.partition, error, client)
         # Neither while that error is handled nor with a name here: either would make a circle with
         # the frames that it goes through, which keep the decoded request.
         try:
@@ -127,15 +138,17 @@ class Produces:
 
     def acknowledged(self, request: AcknowledgedProduceRequest, client: Client) -> Outcome:
         """Append and acknowledge; whatever is wrong is answered with a code, per entry."""
-        if not _is_known(request.acks):
+        if not is_known(request.acks):
             return encode_error_response(ErrorCode.UNSUPPORTED_VERSION)
         deleted = self._topics.deletion(produce.topic for produce in request.produces)
         append_entry = partial(self._append_entry, client)
         append = partial(self._check_and_append, request.produces, append_entry)
-        appended = append() if deleted is None else self._after_deletion(deleted, append)
+        appended = append() if deleted is None else self.after_deletion(deleted, append)
         response: bytes | Deferred[bytes] = then(
             appended,
-            partial(self._acknowledge, request.acks, request.timeout_ms, self._scheduler.now()),
+            partial(
+                self.acknowledge, request.acks, request.timeout_ms, self._scheduler.now(), PRODUCED
+            ),
         )
         if not isinstance(response, Deferred):
             return response
@@ -143,7 +156,7 @@ class Produces:
             return DeferredResponse(response, request_bytes=size_of(request.produces))
         return DeferredResponse(response, ordered=False)  # only the flush is awaited
 
-    def _after_deletion(
+    def after_deletion(
         self, deleted: "Deferred[None]", append: Callable[[], Any]
     ) -> "Deferred[Any]":
         """Append once a topic is gone, so that clients that keep deleting it starve nobody."""
@@ -158,7 +171,9 @@ class Produces:
         )
         return deleted.addCallback(ended)
 
-    def _append_entry(self, client: Client, pair: tuple[ProduceRequest, CheckResult]) -> Appended:
+    def _append_entry(
+        self, client: Client, pair: tuple[ProduceRequest, CheckResult]
+    ) -> Appended[ProducedEntry]:
         produce, check = pair
         try:
             if not isinstance(check, SetCheck):
@@ -166,21 +181,26 @@ class Produces:
             log, offset = self._append(produce, check, client)
         except HermesError as error:
             if isinstance(error, MessageTooLargeError):
-                self._drop_oversized(produce, error, client)
+                self.drop_oversized(produce, error, client)
             else:
-                self._refusal(produce.topic, produce.partition, error, client)
+                self.refusal(produce.topic, produce.partition, error, client)
             self._metrics.refuse("acknowledged_produce", reason_of(error))
             return Appended(ProducedEntry(produce.partition, code_for(error), -1))
         return Appended(ProducedEntry(log.partition, ErrorCode.NONE, offset), log, log.openings)
 
-    def _acknowledge(
-        self, acks: int, timeout_ms: int, began: float, appended: list[Appended]
+    def acknowledge(
+        self,
+        acks: int,
+        timeout_ms: int,
+        began: float,
+        encoding: Encoding[_Entry],
+        appended: list[Appended[_Entry]],
     ) -> "bytes | Deferred[bytes]":
         """Answer at once with acks=written, and with acks=flushed once everything is on disk."""
         if acks == Acks.WRITTEN:
-            return respond_when_written(self._scheduler, appended)
+            return respond_when_written(self._scheduler, appended, encoding)
         response = respond_when_flushed(
-            self._shared.clock, self._scheduler, self._flusher, appended, timeout_ms
+            self._shared.clock, self._scheduler, self._flusher, appended, timeout_ms, encoding
         )
 
         def acknowledged(encoded: bytes) -> bytes:
@@ -208,19 +228,21 @@ class Produces:
             if request.acks is None:
                 await self._append_slices(request, partial(self._append_or_close, client))
                 return None
-            if not _is_known(request.acks):
+            if not is_known(request.acks):
                 return encode_error_response(ErrorCode.UNSUPPORTED_VERSION)
             deleted = self._topics.deletion(topics) if may_wait else None
             del topics  # what is waited for below may take long
             if deleted is None:
                 appended = await self._append_slices(request, partial(self._append_entry, client))
-                response = self._acknowledge(request.acks, request.timeout_ms, began, appended)
+                response = self.acknowledge(
+                    request.acks, request.timeout_ms, began, PRODUCED, appended
+                )
                 if len(appended) > MAX_FLUSHED_LATER:
                     return await settled(response)
         # Whatever is waited for here (a flush, a delete) does not hold up the requests for others.
         if deleted is None:
             return await settled(response)
-        await self._after_deletion(deleted, lambda: None)
+        await self.after_deletion(deleted, lambda: None)
         return await self._append_long(request, client, may_wait=False)
 
     async def _append_slices(
@@ -250,7 +272,7 @@ class Produces:
             return cooperatively(self._scheduler, list(zip(produces, checks, strict=True)), append)
 
         results: list[_Result] | Deferred[list[_Result]] = then(
-            self._checker.check(produces), append_all
+            self.checker.check(produces), append_all
         )
         return results
 
@@ -258,23 +280,24 @@ class Produces:
         self, produce: ProduceRequest, check: CheckResult, client: Client
     ) -> tuple[Log, int]:
         """Append one checked set. As in 0.7 the topic is created even when the set is bad."""
-        log = self._log_for(produce.topic, produce.partition, client)
+        log = self.log_for(produce.topic, produce.partition, client)
         if not isinstance(check, SetCheck):
             raise check
         if not check.valid_bytes:
             return log, log.end_offset
         valid = memoryview(produce.message_set)[: check.valid_bytes]
         offset = log.append((valid,), check.valid_bytes, check.message_count, self._now_ms())
-        self._count(log, check.valid_bytes, check.message_count)
+        self.count(log, check.valid_bytes, check.message_count)
         return log, offset
 
-    def _count(self, log: Log, byte_count: int, messages: int) -> None:
+    def count(self, log: Log, byte_count: int, messages: int) -> None:
+        """Count what was appended, and have it flushed when that is due."""
         counts = self._topic_counts.get(log.topic) or self._metrics.topic(log.topic)
         counts.bytes_in += byte_count
         counts.messages_in += messages
         self._flusher.appended(log)
 
-    def _log_for(self, topic: str, partition: int, client: Client) -> Log:
+    def log_for(self, topic: str, partition: int, client: Client) -> Log:
         """Find or create a partition's log; see `TopicRegistry.for_produce`."""
         is_new = not self._topics.exists(topic)
         log = self._topics.for_produce(topic, partition)
@@ -288,9 +311,10 @@ class Produces:
             )
         return log
 
-    def _drop_oversized(
+    def drop_oversized(
         self, produce: ProduceRequest, error: MessageTooLargeError, client: Client
     ) -> None:
+        """Count and log a set that is dropped for a message that is too large."""
         self._metrics.oversized_sets += 1
         self._lines.warn(
             "oversized",
@@ -301,9 +325,10 @@ class Produces:
             error=error,
         )
 
-    def _refusal(
+    def refusal(
         self, topic: str, partition: int, error: Exception, client: Client
     ) -> CloseConnection:
+        """Log why a set was refused, where that is the broker's trouble; how 0.7's clients hear."""
         if isinstance(error, StorageError):
             self._lines.error(
                 "full" if isinstance(error, DiskFullError) else "storage",
@@ -323,5 +348,6 @@ class Produces:
         )
 
 
-def _is_known(acks: int) -> bool:
+def is_known(acks: int) -> bool:
+    """Whether a client asks for acknowledgements that there are."""
     return acks in (Acks.WRITTEN, Acks.FLUSHED)

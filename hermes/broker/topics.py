@@ -137,6 +137,15 @@ class TopicRegistry:
         found = (find(topic, partition) for partition in self._written.get(topic, ()))
         return [log for log in found if log is not None]
 
+    def check_exists(self, topic: str) -> None:
+        """Make sure that a topic exists.
+
+        Raises:
+            UnknownTopicError: it doesn't.
+        """
+        if topic not in self._counts:
+            raise UnknownTopicError(f"there is no topic {quoted(topic)}")
+
     def for_fetch(self, topic: str, partition: int) -> Log | None:
         """Find a partition's log without creating anything; None for one that was never written to.
 

@@ -24,6 +24,7 @@ _COMMANDS: Final = {
     "top": "top.command",
     "offsets": "offsets.command",
     "groups": "groups.command",
+    "mirror": "mirror.command",
     "export-offsets": "group_tools.export_offsets",
     "import-offsets": "group_tools.import_offsets",
     "verify-rebalance": "group_tools.verify_rebalance",

@@ -18,6 +18,8 @@ reading:
                     are any. Beside the way: producer_config, payloads (encoding), retries (when to
                     try again), failures (that nobody has heard of), metrics,
                     and the collector of those for prometheus_client
+    mirrored        appends of a mirror, which happen once; pipelining: several on their way;
+                    translation: of offsets between clusters
     discovery       brokers and partitions from ZooKeeper, in place of a list
     groups          consumers that share topics
     retrying        such consumers, whose messages are handled again when they fail

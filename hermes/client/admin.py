@@ -9,12 +9,13 @@ from typing import Final, NamedTuple
 
 from hermes.client.arguments import check_number, check_topic
 from hermes.client.channel import Channel
-from hermes.client.conversations import Conversation, Exchange
+from hermes.client.conversations import Conversation, Exchange, cluster_id
 from hermes.config.kinds import MAX_PARTITIONS
 from hermes.errors import ConfigError, RemoteProtocolError
 from hermes.protocol import (
     AlterTopicRequest,
     Buffer,
+    ClusterIdRequest,
     ConfigChange,
     CreateTopicRequest,
     DescribePartitionsRequest,
@@ -238,6 +239,19 @@ class Administration:
         """
         self._channel.require(DescribePartitionsRequest.TYPE, "describing partitions")
         return self._channel.run(describe_partitions(topic))
+
+    def cluster_id(self) -> str:
+        """Ask for the UUID of the broker's cluster.
+
+        Returns:
+            The UUID, in its usual form; empty while the broker doesn't know it yet, since it hasn't
+            reached its coordination.
+
+        Raises:
+            UnsupportedRequestVersionError: it is a broker of Kafka 0.7, or an older Hermes.
+        """
+        self._channel.require(ClusterIdRequest.TYPE, "telling the cluster's id")
+        return self._channel.run(cluster_id())
 
     def recent_log_lines(self, first: int | None = None, max_lines: int = 100) -> LogLines:
         """Read the last lines of the broker's log, of which it keeps a thousand in memory.

@@ -166,19 +166,10 @@ class BrokerConnection:
         with self._turn(timeout_seconds) as deadline:
             self._transmit(request, deadline)
             self._is_changing = changes
-            size = self._receive_answer(deadline)
-            self._unanswered = self._is_changing = False
-            try:
-                with memoryview(self._buffer) as whole, whole[:size] as body:
-                    return decode(body)
-            except RemoteProtocolError:
-                raise
-            except Exception as error:
-                refused = error
-            finally:
-                if len(self._buffer) > _KEPT_BYTES:
-                    self._buffer = bytearray()
-        raise refused
+            answer, refused = self._receive(decode, deadline)
+        if refused is not None:
+            raise refused
+        return answer
 
     def send(self, request: bytes) -> None:
         """Send a request that has no answer (a produce of 0.7).
@@ -277,6 +268,9 @@ class BrokerConnection:
             self._drop_stale()
         if self._socket is None:
             self._connect(deadline)
+        self._send_all(request, deadline)
+
+    def _send_all(self, request: bytes, deadline: float) -> None:
         connected = self._socket
         assert connected is not None
         connected.settimeout(_remaining(deadline))
@@ -354,6 +348,23 @@ class BrokerConnection:
         self._unanswered = False
         if self._closed:  # `close` came while connecting and saw no socket
             raise ClientError(f"the connection to {self.address} was closed")
+
+    def _receive(
+        self, decode: Callable[[memoryview], Any], deadline: float
+    ) -> tuple[Any, Exception | None]:
+        """Receive an answer: what was made of it, or what `decode` raised at no socket's cost."""
+        size = self._receive_answer(deadline)
+        self._unanswered = self._is_changing = False
+        try:
+            with memoryview(self._buffer) as whole, whole[:size] as body:
+                return decode(body), None
+        except RemoteProtocolError:
+            raise
+        except Exception as error:
+            return None, error
+        finally:
+            if len(self._buffer) > _KEPT_BYTES:
+                self._buffer = bytearray()
 
     def _receive_answer(self, deadline: float) -> int:
         """Receive an answer's body into the buffer; how many bytes it has."""

@@ -33,11 +33,13 @@ from hermes.protocol import (
     BoundaryRequest,
     BrokerMetadata,
     Buffer,
+    ClusterIdRequest,
     CoordinationRequest,
     DeleteTopicRequest,
     MetadataRequest,
     OffsetsRequest,
     decode_boundary_response,
+    decode_cluster_id_response,
     decode_coordination_response,
     decode_error_response,
     decode_metadata_response,
@@ -206,6 +208,12 @@ def coordination() -> Conversation[str]:
     """Ask for the broker's own answer; see `SimpleConsumer.coordination`."""
     connect: str = yield Exchange(CoordinationRequest().encode(), decode_coordination_response)
     return connect
+
+
+def cluster_id() -> Conversation[str]:
+    """Ask for the UUID of the broker's cluster; see `SimpleConsumer.cluster_id`."""
+    answer: str = yield Exchange(ClusterIdRequest().encode(), decode_cluster_id_response)
+    return answer
 
 
 def delete_topic(topic: str) -> Conversation[None]:

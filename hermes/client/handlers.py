@@ -13,9 +13,11 @@ from typing import Any, NamedTuple
 from hermes.client.batching import Batch, Outcome, ProducerData, SendHandle, message_count
 from hermes.client.metrics import ProducerCounters
 from hermes.client.payloads import Payloads
+from hermes.client.producer_config import ProducerConfig
 from hermes.client.sending import Sender
 from hermes.client.sync_producer import SendResult
 from hermes.errors import ClientError, HermesError
+from hermes.interfaces import IPayloadObserver
 from hermes.plugins import plugin_name
 from hermes.quoting import quoted
 
@@ -58,6 +60,12 @@ class Handlers:
         counters: ProducerCounters,
     ) -> None:
         self._hooks = None if callback_handler is None else _Hooks(callback_handler, counters)
+        self._reports_failures = callback_handler is not None and getattr(
+            callback_handler, "reports_failures", True
+        )
+        self._observer: _Observer | None = None
+        if IPayloadObserver.providedBy(callback_handler):
+            self._observer = _Observer(callback_handler, counters)
         self._event_handler = event_handler
         self._payloads = payloads
         self._sender = sender
@@ -66,7 +74,7 @@ class Handlers:
     @property
     def report_failures(self) -> bool:
         """Whether the application learns of failures through them."""
-        return self._hooks is not None
+        return self._reports_failures
 
     def before_enqueue(self, item: ProducerData) -> ProducerData | None:
         """The item to accept in place of this one; None if it is to be dropped."""
@@ -76,6 +84,11 @@ class Handlers:
         """Notify them whether the queue accepted an item."""
         if self._hooks is not None:
             self._hooks.after_enqueue(item, accepted)
+
+    def open(self, config: ProducerConfig) -> None:
+        """Notify them that the producer is made."""
+        if self._observer is not None:
+            self._observer.open(config)
 
     def close(self) -> None:
         """Notify them that nothing more is sent."""
@@ -124,20 +137,30 @@ class Handlers:
         ]
 
     def _encode_and_send(self, items: Sequence[ProducerData]) -> list[Outcome]:
+        observer = self._observer
         batches: dict[str, Batch] = {}
         handles: list[SendHandle | HermesError] = []
+        observed: list[tuple[str, bytes | list[bytes], SendHandle]] = []
         for topic, messages, key in items:
             try:
                 payloads, count, _ = self._payloads.of(topic, messages)
+                if observer is not None:
+                    payloads = observer.after_encode(topic, payloads)
+                    self._payloads.check_sizes(payloads)
             except HermesError as error:
                 handles.append(error)
                 continue
             if topic not in batches:
                 batches[topic] = Batch(topic, time.monotonic())
-            handles.append(batches[topic].add(payloads, key, count))
+            handle = batches[topic].add(payloads, key, count)
+            handles.append(handle)
+            if observer is not None:
+                observed.append((topic, payloads, handle))
         sending = list(batches.values())
         for batch, delivery in zip(sending, self._sender.send(sending), strict=True):
             batch.finish(delivery)
+        if observer is not None:
+            observer.after_outcomes(observed)
         return [
             each if isinstance(each, HermesError) else each[0].outcome(each[1]) for each in handles
         ]
@@ -182,6 +205,48 @@ def _by_place(
         message_count(item) for item, each in zip(items, outcomes, strict=True) if each is None
     )
     return [gone if each is None else each for each in outcomes], dropped
+
+
+class _Observer:
+    """An `IPayloadObserver` whose exceptions are logged and counted instead of passed on."""
+
+    def __init__(self, observer: Any, counters: ProducerCounters) -> None:
+        self._observer = observer
+        self._counters = counters
+
+    def open(self, config: ProducerConfig) -> None:
+        """Notify it that the producer is made; what it raises prevents that."""
+        self._observer.on_open(config)
+
+    def after_encode(self, topic: str, payloads: bytes | list[bytes]) -> bytes | list[bytes]:
+        """The payloads to send; those given when the hook fails."""
+        given = payloads if isinstance(payloads, list) else [payloads]
+        try:
+            changed = list(self._observer.after_encode(topic, given))
+        except Exception:
+            self._failed("failed", exc_info=True)
+            return payloads
+        if len(changed) != len(given) or set(map(type, changed)) != {bytes}:
+            self._failed(f"gave no {len(given)} payloads")
+            return payloads
+        return changed if isinstance(payloads, list) else changed[0]
+
+    def after_outcomes(
+        self, observed: Sequence[tuple[str, bytes | list[bytes], SendHandle]]
+    ) -> None:
+        """Notify it of what became of payloads, whose batches are done."""
+        sent = [
+            (topic, [payloads] if isinstance(payloads, bytes) else payloads, batch.outcome(index))
+            for topic, payloads, (batch, index) in observed
+        ]
+        try:
+            self._observer.after_outcomes(sent)
+        except Exception:
+            self._failed("failed", exc_info=True)
+
+    def _failed(self, how: str, *, exc_info: bool = False) -> None:
+        _log.error("a hook of %r %s", self._observer, how, exc_info=exc_info)
+        self._counters.count_hook_error()
 
 
 class _Hooks:

@@ -56,6 +56,16 @@ class Payloads:
             raise MessageTooLargeError(max(sizes), self._max_message_bytes)
         return payloads if len(payloads) > 1 else payloads[0], len(payloads), sum(sizes)
 
+    def check_sizes(self, payloads: bytes | list[bytes]) -> None:
+        """Refuse what somebody made too large after it was encoded.
+
+        Raises:
+            MessageTooLargeError: a payload is too large.
+        """
+        largest = len(payloads) if isinstance(payloads, bytes) else max(map(len, payloads))
+        if largest > self._max_message_bytes:
+            raise MessageTooLargeError(largest, self._max_message_bytes)
+
     def _encoded(self, topic: str, value: Any) -> bytes:
         try:
             payload = self._encode(topic, value)

@@ -94,6 +94,7 @@ class Producer:
             self._handlers = Handlers(
                 callback_handler, event_handler, self._payloads, self._sender, self._counters
             )
+            self._handlers.open(config)
         self._known_topics: set[str] = set()
         self._closed = False
         self._queue: SendingQueue | None = None

@@ -11,16 +11,27 @@ from hermes.config.loading import (
     parse_topic_settings,
     read_regular_file,
 )
+from hermes.config.mirror import (
+    MIRROR_SETTINGS,
+    ClusterAddress,
+    MirrorConfig,
+    load_mirror_config,
+    parse_mirror_config,
+)
 from hermes.config.origins import OriginatedSetting, settings_in_force
 from hermes.config.properties import ImportedProperties, import_properties
 from hermes.config.reloading import Change, changes_between, reloaded
-from hermes.config.topic import TopicConfig, TopicSettings
+from hermes.config.topic import SCHEMAS_TOPIC, TopicConfig, TopicSettings
 from hermes.config.units import format_duration, format_size, parse_duration, parse_size
 
 __all__ = [
+    "MIRROR_SETTINGS",
+    "SCHEMAS_TOPIC",
     "BrokerConfig",
     "Change",
+    "ClusterAddress",
     "ImportedProperties",
+    "MirrorConfig",
     "OriginatedSetting",
     "TopicConfig",
     "TopicSettings",
@@ -29,8 +40,10 @@ __all__ = [
     "format_size",
     "import_properties",
     "load_broker_config",
+    "load_mirror_config",
     "parse_broker_config",
     "parse_duration",
+    "parse_mirror_config",
     "parse_size",
     "parse_topic_settings",
     "read_regular_file",

@@ -18,7 +18,14 @@ from typing import Annotated, Any, Final
 
 from hermes.config import kinds
 from hermes.config.setting import Setting, table_of
-from hermes.config.topic import DEFAULT_OF, TOPIC_SETTINGS, TopicConfig, TopicSettings
+from hermes.config.topic import (
+    DEFAULT_OF,
+    SCHEMAS_TOPIC,
+    TOPIC_SETTINGS,
+    TopicConfig,
+    TopicSettings,
+    untrimmed,
+)
 
 _SECOND = 1000
 _MINUTE = 60 * _SECOND
@@ -457,6 +464,16 @@ class BrokerConfig:
         ),
     ] = None
 
+    registry: Annotated[
+        bool,
+        Setting(
+            kinds.TRUTH,
+            "Whether `http_listen` serves a schema registry, at `/registry`. Its events are in the "
+            "topic `hermes-schemas`, which is never trimmed.",
+            _HTTP,
+        ),
+    ] = True
+
     metrics_per_partition: Annotated[
         bool,
         Setting(
@@ -569,13 +586,14 @@ class BrokerConfig:
         """The settings that apply to a topic, whether `topics` mentions it or not."""
         found = self._topic_settings.get(name)
         if found is None:
-            given = [each[name].given() for each in (self.topics, self.altered) if name in each]
-            if not given:
+            if name not in self.topics and name not in self.altered:
                 return self._topic_defaults
-            found = self._topic_settings[name] = replace(
-                self._topic_defaults, **{key: each[key] for each in given for key in each}
-            )
+            found = self._topic_settings[name] = self._composed(name)
         return found
+
+    def _composed(self, topic: str) -> TopicSettings:
+        given = [each[topic].given() for each in (self.topics, self.altered) if topic in each]
+        return replace(self._topic_defaults, **{key: each[key] for each in given for key in each})
 
     def with_altered(self, altered: "Mapping[str, TopicConfig]") -> "BrokerConfig":
         """The same settings with others that `hermes topics` has set."""
@@ -592,7 +610,7 @@ class BrokerConfig:
     @cached_property
     def _topic_settings(self) -> dict[str, TopicSettings]:
         """Of the topics that were asked for: there may be ten thousand."""
-        return {}
+        return {SCHEMAS_TOPIC: untrimmed(self._composed(SCHEMAS_TOPIC))}
 
 
 BROKER_SETTINGS: Final[Mapping[str, Setting]] = table_of(BrokerConfig)

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
+from hermes.config.topic import check_untrimmed
 from hermes.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ def check_contradictions(config: "BrokerConfig") -> None:
     """
     _check_coordination(config)
     _check_sizes(config)
+    _check_retention(config)
     taken: list[_Address] = []
     for address in _addresses(config):
         for other in taken:
@@ -75,6 +77,14 @@ def _check_sizes(config: "BrokerConfig") -> None:
             f"{config.max_message_bytes} bytes don't fit into a request: "
             f"max_request_bytes is {config.max_request_bytes}",
         )
+
+
+def _check_retention(config: "BrokerConfig") -> None:
+    for topic, entry in config.topics.items():
+        try:
+            check_untrimmed(topic, entry)
+        except ConfigError as error:
+            raise ConfigError(f"topics.{topic}.{error.key}", error.message) from None
 
 
 def _addresses(config: "BrokerConfig") -> Iterator[_Address]:

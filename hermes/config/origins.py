@@ -8,12 +8,13 @@ from typing import Final, NamedTuple
 
 from hermes.config.broker import BROKER_SETTINGS, BrokerConfig
 from hermes.config.setting import Setting
-from hermes.config.topic import DEFAULT_OF, TOPIC_SETTINGS
+from hermes.config.topic import DEFAULT_OF, SCHEMAS_TOPIC, TOPIC_SETTINGS
 
 DEFAULT: Final = "default"
 FILE: Final = "broker.yaml"
 TOPIC_ENTRY: Final = "broker.yaml, topics"
 ALTERED: Final = "altered"
+ALWAYS: Final = "always"
 
 
 class OriginatedSetting(NamedTuple):
@@ -22,7 +23,8 @@ class OriginatedSetting(NamedTuple):
     Attributes:
         name: its key in broker.yaml.
         value: as broker.yaml would have it.
-        origin: `DEFAULT`, `FILE`, `TOPIC_ENTRY` (its topic's own, there) or `ALTERED`.
+        origin: `DEFAULT`, `FILE`, `TOPIC_ENTRY` (its topic's own, there), `ALTERED`, or `ALWAYS`
+            where nothing else is possible.
         is_live: whether it can be changed while the broker runs.
     """
 
@@ -55,6 +57,8 @@ def settings_in_force(config: BrokerConfig, topic: str = "") -> Iterator[Origina
 
 
 def _topic_origin(config: BrokerConfig, topic: str, setting: Setting) -> str:
+    if topic == SCHEMAS_TOPIC and setting.key.startswith("retention"):
+        return ALWAYS
     for entries, origin in ((config.altered, ALTERED), (config.topics, TOPIC_ENTRY)):
         if topic in entries and setting.attribute in entries[topic].given():
             return origin

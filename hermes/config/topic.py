@@ -5,12 +5,13 @@ the broker uses. Knows neither YAML nor files.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Annotated, Any, Final
 
 from hermes.config import kinds
 from hermes.config.setting import Setting, table_of
+from hermes.errors import ConfigError
 from hermes.interfaces import RetentionSettings
 
 
@@ -126,6 +127,36 @@ class TopicSettings:
             size_bytes=self.retention_bytes,
             options=self.retention_options,
         )
+
+
+#: The topic with the events of the schema registry.
+SCHEMAS_TOPIC: Final = "hermes-schemas"
+
+
+def untrimmed(settings: TopicSettings) -> TopicSettings:
+    """The same settings, by which nothing is ever deleted."""
+    return replace(
+        settings,
+        retention_policy="time",
+        retention_time_ms=None,
+        retention_bytes=None,
+        retention_options={},
+    )
+
+
+def check_untrimmed(topic: str, entry: TopicConfig) -> None:
+    """Refuse a retention for the topic of the schema registry, where it would have no effect.
+
+    Raises:
+        ConfigError: names the setting.
+    """
+    if topic != SCHEMAS_TOPIC:
+        return
+    for name, setting in TOPIC_SETTINGS.items():
+        if name.startswith("retention") and setting.attribute in entry.given():
+            raise ConfigError(
+                name, f"{SCHEMAS_TOPIC} holds the registry's schemas and is never trimmed"
+            )
 
 
 TOPIC_SETTINGS: Final[Mapping[str, Setting]] = table_of(TopicConfig)

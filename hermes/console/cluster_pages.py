@@ -26,6 +26,8 @@ from hermes.protocol import (
 
 _LEVELS: Final = ("debug", "info", "warn", "error", "critical")
 _LINES: Final = 300
+# Of one mirror.
+_MOST: Final = 5
 
 
 def _overview(sources: Sources, ask: Ask) -> Answer:
@@ -38,6 +40,8 @@ def _overview(sources: Sources, ask: Ask) -> Answer:
             for name, text in sources.groups.concerns():
                 link = f"/groups/{quote(name, safe='')}"
                 concerns.append(Concern("warn", f"Group {name}: {text}", link))
+            for mirror in sources.mirrors.view().mirrors:
+                concerns += [Concern("warn", text, "/mirrors") for text in mirror.troubles[:_MOST]]
         except HermesError as failure:
             error = str(failure)
     for topic, text in sources.topics.offline(cluster.brokers, list(cluster.topics)):

@@ -8,11 +8,12 @@ from importlib.resources import files
 from typing import Final
 
 from hermes import __version__
-from hermes.console import cluster_pages, group_pages, message_pages, topic_pages
+from hermes.console import cluster_pages, group_pages, message_pages, mirror_pages, topic_pages
 from hermes.console.access import Access
 from hermes.console.asking import Answer, Ask, InputError, NoSuchPageError, Route
 from hermes.console.cluster import Cluster
 from hermes.console.groups import GroupReader
+from hermes.console.mirrors import MirrorReader
 from hermes.console.recent import Recent
 from hermes.console.rendering import Renderer
 from hermes.console.resets import GroupResetter
@@ -32,12 +33,14 @@ _NAVIGATION: Final = (
     ("topics", "/topics", "Topics"),
     ("groups", "/groups", "Groups"),
     ("brokers", "/brokers", "Brokers"),
+    ("mirrors", "/mirrors", "Mirrors"),
 )
 _ROUTES: Final[Sequence[Route]] = (
     *cluster_pages.ROUTES,
     *topic_pages.ROUTES,
     *message_pages.ROUTES,
     *group_pages.ROUTES,
+    *mirror_pages.ROUTES,
 )
 _STATIC: Final = files("hermes.console") / "static"
 _A_YEAR: Final = 365 * 86_400
@@ -69,6 +72,7 @@ class Console:
             TopicReader(cluster, recent),
             groups,
             GroupResetter(cluster, recent, groups),
+            MirrorReader(cluster, recent),
             renderer,
             may_act,
         )

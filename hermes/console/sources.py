@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from hermes.console.asking import Answer, Ask
 from hermes.console.cluster import Cluster
 from hermes.console.groups import GroupReader
+from hermes.console.mirrors import MirrorReader
 from hermes.console.recent import Recent
 from hermes.console.rendering import Renderer
 from hermes.console.resets import GroupResetter
@@ -24,6 +25,7 @@ class Sources:
         topics: single topics.
         groups: consumer groups.
         resets: changes their offsets.
+        mirrors: what mirrors tell.
         renderer: the templates.
         may_act: whether anything may be changed from here, at this moment.
     """
@@ -34,6 +36,7 @@ class Sources:
     topics: TopicReader
     groups: GroupReader
     resets: GroupResetter
+    mirrors: MirrorReader
     renderer: Renderer
     may_act: Callable[[], bool]
 

@@ -413,6 +413,17 @@ class Session:
                 except (NodeExistsError, NoNodeError):
                     continue  # somebody made or deleted it in the very moment
 
+    def create(self, path: str, value: bytes) -> bool:
+        """Make a persistent node with a value, and its parents; returns False if it is there."""
+        while True:
+            try:
+                self._call(self._client.create_async, path, value, makepath=True)
+            except NoNodeError:
+                continue  # a parent went in the very moment
+            except NodeExistsError:
+                return False
+            return True
+
     def transact(self, fill: Callable[[Any], None]) -> list[Any]:
         """Carry out a transaction.
 

@@ -8,9 +8,12 @@
     responses, error_codes  the responses, and the codes in them
     admin_requests, admin_responses
                             the same of our requests for operators
+    mirror_requests, mirror_responses
+                            and of those for mirrors
     framing, receiver       a stream of bytes to requests or responses
     wire                    integers and strings, of which everything else consists
     topics                  which names are allowed
+    stamps                  what audited producers put before their payloads
 
 docs/message-format.md and docs/wire-protocol.md have the byte tables.
 """
@@ -53,6 +56,30 @@ from hermes.protocol.error_codes import ErrorCode, code_for, error_for
 from hermes.protocol.expansion import DEFAULT_MAX_EXPANDED_BYTES, MAX_NESTING
 from hermes.protocol.message_set import MessageAndOffset, MessageSet
 from hermes.protocol.messages import Message, encode_fitting, encode_message, encode_message_set
+from hermes.protocol.mirror_requests import (
+    ALL_PARTITIONS,
+    MAX_MIRRORED_SETS,
+    MAX_SOURCE_BYTES,
+    ClusterIdRequest,
+    MirroredProduceRequest,
+    MirroredSet,
+    SourceFlags,
+    SourcePositionsRequest,
+)
+from hermes.protocol.mirror_responses import (
+    MirroredEntry,
+    PartitionPositions,
+    SourcePosition,
+    SourcePositions,
+    SourceSpan,
+    decode_cluster_id_response,
+    decode_mirrored_produce_response,
+    decode_source_positions_response,
+    encode_cluster_id_response,
+    encode_mirrored_entries,
+    encode_mirrored_produce_response,
+    encode_source_positions_response,
+)
 from hermes.protocol.own_requests import (
     REQUEST_VERSIONS,
     AcknowledgedProduceRequest,
@@ -118,11 +145,14 @@ from hermes.protocol.topics import check_new_topic_name, check_topic_name
 from hermes.protocol.wire import Buffer, frame
 
 __all__ = [
+    "ALL_PARTITIONS",
     "DEFAULT_MAX_EXPANDED_BYTES",
     "EARLIEST",
     "LATEST",
     "LONG_ENTRIES",
+    "MAX_MIRRORED_SETS",
     "MAX_NESTING",
+    "MAX_SOURCE_BYTES",
     "MIN_CHARGE_BYTES",
     "RANDOM_PARTITION",
     "REQUEST_VERSIONS",
@@ -135,6 +165,7 @@ __all__ = [
     "BoundaryRequest",
     "BrokerMetadata",
     "Buffer",
+    "ClusterIdRequest",
     "Codec",
     "ConfigChange",
     "CoordinationRequest",
@@ -153,12 +184,16 @@ __all__ = [
     "MessageAndOffset",
     "MessageSet",
     "MetadataRequest",
+    "MirroredEntry",
+    "MirroredProduceRequest",
+    "MirroredSet",
     "MultiFetchRequest",
     "MultiProduceRequest",
     "OffsetsRequest",
     "PartitionDescription",
     "PartitionDescriptions",
     "PartitionMetadata",
+    "PartitionPositions",
     "ProduceRequest",
     "ProduceRun",
     "ProducedEntry",
@@ -169,6 +204,11 @@ __all__ = [
     "ResponseReceiver",
     "SetCheck",
     "SettingDescription",
+    "SourceFlags",
+    "SourcePosition",
+    "SourcePositions",
+    "SourcePositionsRequest",
+    "SourceSpan",
     "TopicMetadata",
     "UnsupportedRequest",
     "WaitingFetchRequest",
@@ -182,11 +222,13 @@ __all__ = [
     "decode_acknowledged_produce_response",
     "decode_append_times_response",
     "decode_boundary_response",
+    "decode_cluster_id_response",
     "decode_coordination_response",
     "decode_error_response",
     "decode_fetch_response",
     "decode_log_lines_response",
     "decode_metadata_response",
+    "decode_mirrored_produce_response",
     "decode_multifetch_response",
     "decode_offsets_response",
     "decode_partitions_response",
@@ -194,11 +236,13 @@ __all__ = [
     "decode_reload_response",
     "decode_request",
     "decode_settings_response",
+    "decode_source_positions_response",
     "decode_waiting_fetch_response",
     "decompress",
     "encode_acknowledged_produce_response",
     "encode_append_times_response",
     "encode_boundary_response",
+    "encode_cluster_id_response",
     "encode_coordination_response",
     "encode_error_response",
     "encode_fitting",
@@ -206,6 +250,8 @@ __all__ = [
     "encode_message",
     "encode_message_set",
     "encode_metadata_response",
+    "encode_mirrored_entries",
+    "encode_mirrored_produce_response",
     "encode_offsets_response",
     "encode_partitions_metadata",
     "encode_partitions_response",
@@ -213,6 +259,7 @@ __all__ = [
     "encode_refusal",
     "encode_reload_response",
     "encode_settings_response",
+    "encode_source_positions_response",
     "encode_topic_metadata",
     "error_for",
     "fetch_response_header",

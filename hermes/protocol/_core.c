@@ -288,6 +288,125 @@ whole_bytes(PyObject *Py_UNUSED(module), PyObject *data)
     return PyLong_FromSsize_t(position);
 }
 
+/* -- tallies ---------------------------------------------------------------------------------- */
+
+/* The stamp's bytes before the host's name; its magic and version: hermes/protocol/stamps.py. */
+#define STAMP_BYTES 26
+static const uint8_t stamp_start[5] = {0xF5, 'H', 'A', 'U', 1};
+
+/* What one window and process have; unused while the count is 0. */
+typedef struct {
+    uint64_t window, process, sum;
+    Py_ssize_t count;
+} Tally;
+
+/* Several producers' messages alternate in a log; of more than this, some are added more often. */
+#define TALLIES 32
+
+static uint64_t
+mixed(uint32_t number, uint32_t crc)
+{
+    uint64_t value = ((uint64_t)number << 32 | crc) + 0x9E3779B97F4A7C15u;
+    value = (value ^ value >> 30) * 0xBF58476D1CE4E5B9u;
+    value = (value ^ value >> 27) * 0x94D049BB133111EBu;
+    return value ^ value >> 31;
+}
+
+static uint64_t
+read_uint64(const uint8_t *data)
+{
+    return (uint64_t)read_uint32(data) << 32 | read_uint32(data + 4);
+}
+
+/* Which window and process a message is of, and its number there; all 0 without a stamp. */
+static void
+read_stamp(const Message *message, uint64_t window_ms, Tally *of, uint32_t *number)
+{
+    const uint8_t *payload = message->payload;
+    of->window = of->process = *number = 0;
+    if (message->payload_bytes < STAMP_BYTES
+        || memcmp(payload, stamp_start, sizeof(stamp_start)) != 0
+        || message->payload_bytes < STAMP_BYTES + (size_t)payload[5]) {
+        return;
+    }
+    uint64_t time_ms = read_uint64(payload + 6);
+    uint64_t process = read_uint64(payload + 14);
+    if (time_ms >> 48 == 0 && process != 0) {
+        of->window = time_ms - time_ms % window_ms;
+        of->process = process;
+        *number = read_uint32(payload + 22);
+    }
+}
+
+/* Add a tally to what the dictionary has of its window and process, and empty it. */
+static int
+add_tally(PyObject *found, Tally *tally)
+{
+    Py_ssize_t count = 0;
+    unsigned long long sum = 0;
+    if (tally->count == 0) {
+        return 0;
+    }
+    PyObject *key = Py_BuildValue("KK", (unsigned long long)tally->window,
+                                  (unsigned long long)tally->process);
+    if (key == NULL) {
+        return -1;
+    }
+    PyObject *held = PyDict_GetItemWithError(found, key); /* borrowed */
+    if (held != NULL ? !PyArg_ParseTuple(held, "nK", &count, &sum) : PyErr_Occurred() != NULL) {
+        Py_DECREF(key);
+        return -1;
+    }
+    PyObject *both = Py_BuildValue("nK", count + tally->count,
+                                   (unsigned long long)(sum + tally->sum));
+    int failed = both == NULL || PyDict_SetItem(found, key, both) < 0;
+    Py_DECREF(key);
+    Py_XDECREF(both);
+    tally->count = 0;
+    tally->sum = 0;
+    return failed ? -1 : 0;
+}
+
+static PyObject *
+tally(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    Py_buffer view;
+    Py_ssize_t position;
+    unsigned long long window_ms;
+    PyObject *found;
+    Message message;
+    Tally tallies[TALLIES] = {{0, 0, 0, 0}};
+    int failed = 0;
+    if (!PyArg_ParseTuple(args, "y*nKO!", &view, &position, &window_ms, &PyDict_Type, &found)) {
+        return NULL;
+    }
+    if (window_ms == 0) {
+        PyBuffer_Release(&view);
+        PyErr_SetString(PyExc_ZeroDivisionError, "a window has no length");
+        return NULL;
+    }
+    while (!failed && find_message(view.buf, position, view.len, 1, &message)
+           && crc32_of(message.payload, message.payload_bytes) == message.crc) {
+        Tally of;
+        uint32_t number;
+        read_stamp(&message, window_ms, &of, &number);
+        Tally *at = &tallies[(of.window / window_ms + (of.process >> 32 ^ of.process)) % TALLIES];
+        if (at->window != of.window || at->process != of.process) {
+            failed = add_tally(found, at) < 0;
+            at->window = of.window;
+            at->process = of.process;
+        }
+        at->count++;
+        at->sum += mixed(number, message.crc);
+        position = message.following;
+    }
+    for (size_t place = 0; !failed && place < TALLIES; place++) {
+        failed = add_tally(found, &tallies[place]) < 0;
+    }
+    PyBuffer_Release(&view);
+    return failed ? NULL : PyLong_FromSsize_t(position);
+}
+
 /* -- produces --------------------------------------------------------------------------------- */
 
 /* Append a part of the data to the buffers: a copy if it is small, otherwise a view. */
@@ -1113,6 +1232,7 @@ static PyMethodDef functions[] = {
     {"count_uncompressed", (PyCFunction)(void (*)(void))count_uncompressed, METH_FASTCALL, NULL},
     {"encode_plain", encode_plain, METH_O, NULL},
     {"iterate", iterate, METH_VARARGS, NULL},
+    {"tally", tally, METH_VARARGS, NULL},
     {"whole_bytes", whole_bytes, METH_O, NULL},
     {NULL, NULL, 0, NULL},
 };

@@ -27,7 +27,8 @@ class SettingDescription(NamedTuple):
         name: its key, as in broker.yaml.
         value: its value, as broker.yaml would have it.
         origin: where the value comes from: "default", "broker.yaml", "broker.yaml, topics" (of a
-            topic: from its own entry), "altered" (by `hermes topics`); perhaps others later.
+            topic: from its own entry), "altered" (by `hermes topics`), "always" (nothing else is
+            possible); perhaps others later.
         is_live: whether it can be changed while the broker runs.
     """
 

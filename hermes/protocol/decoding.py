@@ -20,6 +20,11 @@ from hermes.protocol.admin_requests import (
     RecentLogLinesRequest,
     ReloadConfigRequest,
 )
+from hermes.protocol.mirror_requests import (
+    ClusterIdRequest,
+    MirroredProduceRequest,
+    SourcePositionsRequest,
+)
 from hermes.protocol.own_requests import (
     AcknowledgedProduceRequest,
     AppendTimesRequest,
@@ -80,6 +85,9 @@ Request: TypeAlias = (
     | ReloadConfigRequest
     | DescribePartitionsRequest
     | RecentLogLinesRequest
+    | MirroredProduceRequest
+    | SourcePositionsRequest
+    | ClusterIdRequest
     | UnsupportedRequest
 )
 
@@ -105,6 +113,9 @@ _OWN: Final[dict[int, Callable[[ByteReader], Request]]] = {
     ReloadConfigRequest.TYPE: ReloadConfigRequest.decode,
     DescribePartitionsRequest.TYPE: DescribePartitionsRequest.decode,
     RecentLogLinesRequest.TYPE: RecentLogLinesRequest.decode,
+    MirroredProduceRequest.TYPE: MirroredProduceRequest.decode,
+    SourcePositionsRequest.TYPE: SourcePositionsRequest.decode,
+    ClusterIdRequest.TYPE: ClusterIdRequest.decode,
 }
 
 

@@ -15,6 +15,7 @@ from hermes.errors import (
     InvalidFetchSizeError,
     InvalidMessageBrokerError,
     InvalidMessageError,
+    InvalidSourceError,
     InvalidTopicBrokerError,
     InvalidTopicError,
     MessageTooLargeBrokerError,
@@ -23,6 +24,8 @@ from hermes.errors import (
     OffsetOutOfRangeError,
     OutcomeUnknownError,
     SettingRefusedError,
+    SourceGapError,
+    SourceOverlapError,
     StorageError,
     StorageUnavailableError,
     TooManyTopicsError,
@@ -58,6 +61,9 @@ class ErrorCode(IntEnum):
     ANSWER_TOO_LARGE = 73
     TOPIC_EXISTS = 74
     SETTING_REFUSED = 75
+    SOURCE_OVERLAP = 76
+    SOURCE_GAP = 77
+    INVALID_SOURCE = 78
 
 
 _ERRORS: Final[dict[ErrorCode, tuple[type[BrokerError], str]]] = {
@@ -104,6 +110,19 @@ _ERRORS: Final[dict[ErrorCode, tuple[type[BrokerError], str]]] = {
     ErrorCode.SETTING_REFUSED: (
         SettingRefusedError,
         "the broker refused a setting; nothing was changed",
+    ),
+    ErrorCode.SOURCE_OVERLAP: (
+        SourceOverlapError,
+        "the partition has a part of the source's range already; nothing was written",
+    ),
+    ErrorCode.SOURCE_GAP: (
+        SourceGapError,
+        "the source's range doesn't begin where the partition's position is; nothing was written",
+    ),
+    ErrorCode.INVALID_SOURCE: (
+        InvalidSourceError,
+        "the source's name or range is not valid, or the partition has too many sources; "
+        "nothing was written",
     ),
 }
 

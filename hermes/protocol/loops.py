@@ -15,6 +15,7 @@ from threading import get_ident
 from typing import Any, Final, Generic, Self, TypeAlias, TypeVar
 from zlib import crc32
 
+from hermes.protocol.stamps import STAMP, STAMP_START, TIME_LIMIT_MS, mixed
 from hermes.protocol.wire import Buffer
 
 #: uint32 length | uint16 magic and attributes | uint32 crc. A negative length is too large when
@@ -28,6 +29,7 @@ PLAIN_FLAGS: Final = 0x0100
 _SIZE: Final = struct.Struct(">i")
 # The bits of these flags that make a message of magic 1 an uncompressed one.
 _MAGIC_AND_CODEC: Final = 0xFF03
+_MASK_64: Final = (1 << 64) - 1
 
 _M = TypeVar("_M")
 _I = TypeVar("_I")
@@ -208,6 +210,50 @@ def count_uncompressed(data: Buffer, start: int, end: int) -> tuple[int, int]:
         start = following
         count += 1
     return count, start
+
+
+def tally(
+    data: Buffer, position: int, window_ms: int, found: dict[tuple[int, int], tuple[int, int]]
+) -> int:
+    """Count the plain messages from a position on by the windows that their stamps fall into.
+
+    `stamps` has the layout. A message without a stamp counts in window 0 of process 0.
+
+    Args:
+        data: bytes, or a memoryview of bytes, that hold the messages.
+        position: where the first one starts; within the data.
+        window_ms: how long a window is, 1 or more.
+        found: what is added to: by (start of the window in ms since 1970, process) how many
+            messages, and modulo 2^64 the sum of what `stamps.mixed` makes of each one's number
+            (0 without a stamp) and CRC.
+
+    Returns:
+        The position after the last of them.
+    """
+    unpack, unpack_stamp = PLAIN.unpack_from, STAMP.unpack_from
+    last = len(data) - PLAIN.size
+    while position <= last:
+        size, flags, crc = unpack(data, position)
+        following = position + 4 + size
+        if flags != PLAIN_FLAGS or following > len(data) or size < 6:
+            break
+        if crc32(data[position + 10 : following]) != crc:
+            break
+        window = process = number = 0
+        if size - 6 >= STAMP.size:
+            start, host_bytes, time_ms, its_process, its_number = unpack_stamp(data, position + 10)
+            if (
+                start == STAMP_START
+                and size - 6 >= STAMP.size + host_bytes
+                and 0 <= time_ms < TIME_LIMIT_MS
+                and its_process
+            ):
+                window = time_ms - time_ms % window_ms
+                process, number = its_process, its_number
+        count, total = found.get((window, process), (0, 0))
+        found[window, process] = count + 1, total + mixed(number, crc) & _MASK_64
+        position = following
+    return position
 
 
 def collect_produces(

@@ -174,7 +174,7 @@ def decode_fetch_response(body: Buffer) -> FetchedEntry:
         RemoteProtocolError: the response is truncated.
     """
     reader = ByteReader(body)
-    return FetchedEntry(_code(reader), reader.take(reader.remaining))
+    return FetchedEntry(read_code(reader), reader.take(reader.remaining))
 
 
 def decode_multifetch_response(body: Buffer, *, detail: str = "") -> list[FetchedEntry]:
@@ -188,7 +188,7 @@ def decode_multifetch_response(body: Buffer, *, detail: str = "") -> list[Fetche
         BrokerError: the response as a whole is an error.
         RemoteProtocolError: the response is truncated or contradicts itself.
     """
-    reader = _checked_reader(body, detail)
+    reader = checked_reader(body, detail)
     entries = []
     while reader.remaining:
         entries.append(decode_fetch_response(reader.take(reader.int32())))
@@ -197,7 +197,7 @@ def decode_multifetch_response(body: Buffer, *, detail: str = "") -> list[Fetche
 
 def decode_offsets_response(body: Buffer, *, detail: str = "") -> list[int]:
     """Decode the response to an offsets request: offsets, descending. Raises: as above."""
-    reader = _checked_reader(body, detail)
+    reader = checked_reader(body, detail)
     count = reader.count(reader.int32())
     return [reader.int64() for _ in range(count)]
 
@@ -221,7 +221,7 @@ def decode_error_response(body: Buffer, *, detail: str = "") -> None:
         BrokerError: the code is not 0.
         RemoteProtocolError: the response is truncated.
     """
-    _checked_reader(body, detail)
+    checked_reader(body, detail)
 
 
 def encode_coordination_response(connect: str) -> bytes:
@@ -236,7 +236,7 @@ def decode_coordination_response(body: Buffer) -> str:
         BrokerError: the code is not 0.
         RemoteProtocolError: the response is truncated.
     """
-    return _checked_reader(body, "coordination").string()
+    return checked_reader(body, "coordination").string()
 
 
 def encode_acknowledged_produce_response(entries: Sequence[ProducedEntry]) -> bytes:
@@ -257,9 +257,9 @@ def join_produced_entries(count: int, parts: Iterable[bytes]) -> bytes:
 
 def decode_acknowledged_produce_response(body: Buffer, *, detail: str = "") -> list[ProducedEntry]:
     """Decode the response to an acknowledged produce, entry by entry. Raises: as above."""
-    reader = _checked_reader(body, detail)
+    reader = checked_reader(body, detail)
     count = reader.count(reader.int16())
-    return [ProducedEntry(reader.int32(), _code(reader), reader.int64()) for _ in range(count)]
+    return [ProducedEntry(reader.int32(), read_code(reader), reader.int64()) for _ in range(count)]
 
 
 def waiting_fetch_entry_header(error: int, high_watermark: int, size: int) -> bytes:
@@ -274,10 +274,10 @@ def waiting_fetch_response_header(size: int, count: int) -> bytes:
 
 def decode_waiting_fetch_response(body: Buffer, *, detail: str = "") -> list[WaitingFetchedEntry]:
     """Decode the response to a waiting fetch, in the order of the fetches. Raises: as above."""
-    reader = _checked_reader(body, detail)
+    reader = checked_reader(body, detail)
     count = reader.count(reader.int16())
     return [
-        WaitingFetchedEntry(_code(reader), reader.int64(), reader.take(reader.int32()))
+        WaitingFetchedEntry(read_code(reader), reader.int64(), reader.take(reader.int32()))
         for _ in range(count)
     ]
 
@@ -332,7 +332,7 @@ def encode_partitions_metadata(partitions: Sequence[PartitionMetadata]) -> bytes
 
 def decode_metadata_response(body: Buffer, *, detail: str = "") -> BrokerMetadata:
     """Decode the response to a metadata request. Raises: as above."""
-    reader = _checked_reader(body, detail)
+    reader = checked_reader(body, detail)
     return BrokerMetadata(
         broker_id=reader.int32(),
         version=reader.string(),
@@ -353,7 +353,7 @@ def encode_boundary_response(error: int, offset: int) -> bytes:
 
 def decode_boundary_response(body: Buffer, *, detail: str = "") -> int:
     """Decode the response to a boundary request: the offset. Raises: as above."""
-    return _checked_reader(body, detail).int64()
+    return checked_reader(body, detail).int64()
 
 
 def encode_append_times_response(answer: AppendTimesAnswer) -> bytes:
@@ -372,7 +372,7 @@ def encode_append_times_response(answer: AppendTimesAnswer) -> bytes:
 
 def decode_append_times_response(body: Buffer, *, detail: str = "") -> AppendTimesAnswer:
     """Decode the response to an append times request. Raises: as above."""
-    reader = _checked_reader(body, detail)
+    reader = checked_reader(body, detail)
     end = reader.int64()
     pairs = [(reader.int64(), reader.int64()) for _ in range(reader.count(reader.int32()))]
     return AppendTimesAnswer(
@@ -381,7 +381,8 @@ def decode_append_times_response(body: Buffer, *, detail: str = "") -> AppendTim
     )
 
 
-def _checked_reader(body: Buffer, detail: str) -> ByteReader:
+def checked_reader(body: Buffer, detail: str) -> ByteReader:
+    """Read the error code that a response begins with, and raise it unless it is 0."""
     reader = ByteReader(body)
     error = reader.int16()
     if error != ErrorCode.NONE:
@@ -389,7 +390,8 @@ def _checked_reader(body: Buffer, detail: str) -> ByteReader:
     return reader
 
 
-def _code(reader: ByteReader) -> int:
+def read_code(reader: ByteReader) -> int:
+    """Read an error code, as an `ErrorCode` where it is known."""
     return _known(reader.int16())
 
 

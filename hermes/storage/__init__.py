@@ -15,6 +15,9 @@ A newcomer reads in this order:
     loading      from a directory's files to a log; segment_files: what they are; recovery: what a
                  crash can damage, made whole
     retention    what may go
+    source_positions
+                 what a mirror has appended, so that nothing is stored twice; source_spans: the
+                 value of it
     layout       the names in a data directory; directory: all logs of a broker; lock: only one;
                  topic_entries: what was set for single topics
     inspection   a segment as the tools see it, read-only; verification: a whole data directory
@@ -36,6 +39,7 @@ from hermes.storage.recovery import RecoveryReport, scan
 from hermes.storage.retention import AppendAges, apply_retention
 from hermes.storage.segment import parse_segment_name, segment_name
 from hermes.storage.settings import LogSettings
+from hermes.storage.source_spans import SourceRange
 from hermes.storage.topic_entries import TopicEntries
 
 __all__ = [
@@ -51,6 +55,7 @@ __all__ = [
     "LogSlice",
     "OpenReport",
     "RecoveryReport",
+    "SourceRange",
     "TopicEntries",
     "apply_retention",
     "parse_partition_directory",

@@ -5,6 +5,7 @@
     <log_dir>/.hermes_lock           the lock of the process that runs
     <log_dir>/.hermes_restoring      there while a backup is being restored, or if that has failed
     <log_dir>/.hermes_topics         what was set for single topics: `hermes.storage.topic_entries`
+    <log_dir>/.hermes_registry       the schema registry's snapshot: `hermes.registry.snapshot`
 
 Layout: Kafka 0.7, which ignores other plain files. `hermes.storage.segment` describes the names in
 a partition's directory.
@@ -34,9 +35,9 @@ __all__ = [
 #: Kafka 0.7's name for the sign of a clean stop.
 CLEAN_SHUTDOWN_MARKER = ".kafka_cleanshutdown"
 
-#: Names in log_dir that begin so are the broker's own: the lock, the topics' entries, and what
-#: embedded coordination keeps (SQLite puts further files beside it).
-OWN_FILES = (".hermes_lock", ".hermes_coordination", ".hermes_topics")
+#: Names in log_dir that begin so are the broker's own: the lock, the topics' entries, the schema
+#: registry's snapshot, and what embedded coordination keeps (SQLite puts further files beside it).
+OWN_FILES = (".hermes_lock", ".hermes_coordination", ".hermes_topics", ".hermes_registry")
 
 #: The file that `hermes.storage.lock` locks.
 LOCK_NAME = ".hermes_lock"

@@ -44,7 +44,7 @@ from hermes.errors import (
     UncertainAppendError,
 )
 from hermes.interfaces import SegmentInfo
-from hermes.protocol import AppendRun
+from hermes.protocol import AppendRun, SourcePosition, SourceSpan
 from hermes.storage.append_times import MAX_RUNS
 from hermes.storage.descriptors import DescriptorCache, LogSlice, SegmentRetiredError
 from hermes.storage.files import (
@@ -63,6 +63,8 @@ from hermes.storage.recovery import RecoveryReport, TailRecovery
 from hermes.storage.segment import LogView, Segment
 from hermes.storage.segment_files import find_again
 from hermes.storage.settings import LogSettings
+from hermes.storage.source_positions import SourcePositions
+from hermes.storage.source_spans import SourceRange
 from hermes.storage.tail import Tail
 
 #: How often segments are looked at again when one was renamed or deleted at that moment.
@@ -124,6 +126,7 @@ class Log:
         self._flush_lock = threading.Lock()
         self._view = LogView((), (), 0)
         self._tail = Tail(self._files, self._descriptors, self._directory, log_format)
+        self._sources: SourcePositions | None = None
         self._offline_reason: str | None = "not opened yet"
         self._is_closed = False
 
@@ -243,6 +246,116 @@ class Log:
                 return tail.append(buffers, byte_count, message_count, now_ms)
             except OSError as error:
                 raise self._undo_append(error) from error
+
+    @property
+    def takes_sources(self) -> bool:
+        """Whether ranges of sources can be appended now; if not, `begin_sources` comes first."""
+        return self._sources is not None and self._sources.is_begun
+
+    def begin_sources(self) -> None:
+        """Get ready to append ranges of sources. Blocks; any worker thread. Again is harmless.
+
+        Raises:
+            LogOfflineError: the log is offline.
+            StorageError: the disk refused; nothing has changed.
+        """
+        with self._flush_lock, self._lock:
+            self._check_online()
+            if self._sources is None:
+                self._sources = SourcePositions()
+
+    def source_position(self, source: str) -> int:
+        """Up to where the log has a source, flushed or not; -1 when it has nothing of it."""
+        return -1 if self._sources is None else self._sources.spans.position(source)
+
+    @property
+    def has_sources(self) -> bool:
+        """Whether it has anything of a source."""
+        return self._sources is not None
+
+    def source_positions(self, first: int, limit: int) -> tuple[int, list[SourcePosition]]:
+        """Tell the positions of sources, flushed or not.
+
+        Args:
+            first: the number of the first one.
+            limit: how many at most.
+
+        Returns:
+            (where the log ends, the positions by number): of one moment, so that what follows the
+            end is of none of them.
+        """
+        with self._lock:
+            spans = None if self._sources is None else self._sources.spans
+            if spans is None:
+                return self._tail.end, []
+            last = min(first + limit, len(spans.names))
+            positions = [
+                SourcePosition(number, spans.positions[number], spans.names[number])
+                for number in range(first, last)
+            ]
+            return self._tail.end, positions
+
+    def source_spans(self, first: int, limit: int) -> tuple[int, list[SourceSpan]]:
+        """Tell where ranges of sources lie, flushed or not.
+
+        Args:
+            first: spans that begin before this offset are left out.
+            limit: how many at most.
+
+        Returns:
+            (where the log ends, the spans in their order): of one moment.
+        """
+        with self._lock:
+            if self._sources is None:
+                return self._tail.end, []
+            return self._tail.end, list(self._sources.spans.spans(first, limit))
+
+    def append_range(
+        self,
+        wanted: SourceRange,
+        buffers: Sequence[Buffer],
+        byte_count: int,
+        message_count: int,
+        now_ms: int,
+    ) -> int | None:
+        """Append what stands for a range of a source, unless it is there already.
+
+        Call it as `append`, once `takes_sources` is true.
+
+        Args:
+            wanted: the range.
+            buffers: as for `append`.
+            byte_count: as for `append`; without any bytes only the position moves.
+            message_count: as for `append`.
+            now_ms: as for `append`.
+
+        Returns:
+            The offset of the first byte; None when nothing was appended.
+
+        Raises:
+            InvalidSourceError, SourceOverlapError, SourceGapError: as for `SourceSpans.is_done`;
+                nothing was appended.
+            StorageError: as for `append`.
+        """
+        with self._lock:
+            self._check_online()
+            sources, tail = self._sources, self._tail
+            if sources is None or not sources.is_begun:
+                raise StorageError(f"{self.name} is not ready for ranges of sources yet; try again")
+            if sources.spans.is_done(wanted, byte_count):
+                return None
+            if byte_count:
+                self._prepare(now_ms)
+            counted = message_count if self._format.counts_messages else byte_count
+            span = sources.write(wanted, tail.end, tail.end + counted)
+            if byte_count:
+                self.last_append_ms = now_ms
+                try:
+                    tail.append(buffers, byte_count, message_count, now_ms)
+                except OSError as error:
+                    raise self._undo_append(error) from error
+            sources.spans.note(span, self._view.high_watermark)
+            return span.log_begin if byte_count else None
 
     def _prepare(self, now_ms: int) -> None:
         """Under the lock: let the tail get ready for an append, and show what it has begun."""

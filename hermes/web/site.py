@@ -36,7 +36,8 @@ _HEADERS = {
     b"Cache-Control": b"no-store",
 }
 
-#: Forms are small, and bodies are kept in memory.
+#: Forms are small, and bodies are kept in memory. A resource's own attribute `max_body_bytes` goes
+#: before it.
 MAX_BODY_BYTES = 64 * 1024
 
 _BAD_REQUEST = b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
@@ -75,6 +76,12 @@ class Root(Resource):
         """Whether the `Host` of a request for this path doesn't matter."""
         return path.partition(b"/")[2].partition(b"/")[0] in self._any_host
 
+    def max_body_bytes(self, path: bytes) -> int:
+        """How long a body may be that is sent to this path."""
+        name = path.partition(b"/")[2].partition(b"/")[0]
+        resource = self.children.get(name, self.fallback)
+        return int(getattr(resource, "max_body_bytes", MAX_BODY_BYTES))
+
     def getChild(self, path: bytes, request: Any) -> Any:
         """Pass what no child has to `fallback`, as if it were the top."""
         if self.fallback is None:
@@ -97,7 +104,9 @@ class _Request(server.Request):
     def gotLength(self, length: int | None) -> None:
         """Refuse a body that announces to be too long."""
         self._received_bytes = 0
-        too_long = length is not None and length > MAX_BODY_BYTES
+        # Twisted gives a request its path only when all of it is there.
+        self._max_body_bytes = self.channel.site.max_body_bytes(self.channel._path)
+        too_long = length is not None and length > self._max_body_bytes
         super().gotLength(0 if too_long else length)
         if too_long:
             self._refuse()
@@ -105,7 +114,7 @@ class _Request(server.Request):
     def handleContentChunk(self, data: bytes) -> None:
         """Refuse a body that turns out to be too long."""
         self._received_bytes += len(data)
-        if self._received_bytes <= MAX_BODY_BYTES:
+        if self._received_bytes <= self._max_body_bytes:
             super().handleContentChunk(data)
         elif not self._refused:
             self._refuse()
@@ -222,6 +231,10 @@ class Site(server.Site):
 
     def stopFactory(self) -> None:
         """Nothing was started."""
+
+    def max_body_bytes(self, target: bytes) -> int:
+        """How long the body of a request may be, by what it asks for."""
+        return self._root.max_body_bytes(target.partition(b"?")[0])
 
     def log(self, request: Any) -> None:
         """Leave out Twisted's access log."""

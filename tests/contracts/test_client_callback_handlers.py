@@ -3,6 +3,7 @@
 import pytest
 from zope.interface.verify import verifyClass, verifyObject
 
+from hermes.audit.producers import AuditHandler
 from hermes.client import ProducerData, SendResult
 from hermes.errors import BrokerUnavailableError
 from hermes.interfaces import ICallbackHandler
@@ -11,7 +12,7 @@ from hermes.plugins.callbacks.failures import LogFailures
 ITEM = ProducerData("clicks", b"payload")
 
 
-@pytest.fixture(params=[LogFailures])
+@pytest.fixture(params=[AuditHandler, LogFailures])
 def factory(request):
     return request.param
 

@@ -194,8 +194,8 @@ def test_the_framing_of_the_encoder(spark: Any) -> None:
         {**value, "n": 9},
         {**value, "n": 3},
         "written with schema 7, which was not given",
-        "the value does not start with 0 and a schema id",
-        "the value does not start with 0 and a schema id",
+        "the payload doesn't start with 0 and a schema id",
+        "the payload doesn't start with 0 and a schema id",
         "1 bytes follow the value",
     ]
     assert in_order(spark, lambda df: decode_framed_avro(df, {1: CLICK}), [first]) == [value]

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from hermes.backoff import growing_pause
 from hermes.client.fetching import FetchResult
@@ -50,6 +51,36 @@ class _Setback:
     count: int = 0
     until: float = 0.0
     problem: str = ""
+
+
+class PartitionFetcher(Protocol):
+    """Fetches for the claims on one broker, in a thread of its own that runs when it is made."""
+
+    address: tuple[str, int]
+
+    def wake(self) -> None:
+        """There may be work."""
+
+    def stop(self) -> None:
+        """Fetch nothing more; returns at once, `join` waits."""
+
+    def join(self) -> None:
+        """Wait until the thread has ended."""
+
+
+class MakeFetcher(Protocol):
+    """Makes the fetcher of a broker; the arguments are those of `BrokerFetcher`."""
+
+    def __call__(
+        self,
+        broker_id: int,
+        address: tuple[str, int],
+        config: ConsumerConfig,
+        ownership: Ownership,
+        claims: Callable[[int], tuple[Sequence[Claim], int]],
+        counters: ConsumerCounters,
+    ) -> PartitionFetcher:
+        """Make one, whose thread runs already."""
 
 
 class BrokerFetcher:

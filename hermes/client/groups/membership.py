@@ -31,7 +31,7 @@ from typing import Final, NamedTuple
 from hermes.backoff import growing_pause
 from hermes.client.groups.claims import Claim
 from hermes.client.groups.config import ConsumerConfig
-from hermes.client.groups.fetchers import BrokerFetcher
+from hermes.client.groups.fetchers import BrokerFetcher, MakeFetcher, PartitionFetcher
 from hermes.client.groups.ownership import Ownership
 from hermes.client.groups.streams import MessageStream
 from hermes.client.metrics import ConsumerCounters, GroupMetrics, PartitionPosition
@@ -98,6 +98,8 @@ class Membership:
         session: its session, started; its `on_change` must call `wake`.
         on_release: called before partitions are released, in the membership's thread.
         on_take: called after partitions were taken.
+        make_claim: makes what stands for a partition that is owned.
+        make_fetcher: makes what fetches for the partitions of a broker.
 
     Attributes:
         streams: what the application iterates over.
@@ -110,18 +112,22 @@ class Membership:
         session: Session,
         on_release: RebalanceCallback,
         on_take: RebalanceCallback,
+        make_claim: Callable[..., Claim] = Claim,
+        make_fetcher: MakeFetcher = BrokerFetcher,
     ) -> None:
         self._config = config
         self._consumer_id = consumer_id
         self._session = session
         self._on_release = on_release
         self._on_take = on_take
+        self._make_claim = make_claim
+        self._make_fetcher = make_fetcher
         self._paths = GroupPaths(config.group)
         self._ownership = Ownership(session, self._paths)
         self._subscription = Subscription({})
         self.streams: Sequence[MessageStream] = ()
         self._claims: dict[_TopicPartition, Claim] = {}
-        self._fetchers: dict[int, BrokerFetcher] = {}
+        self._fetchers: dict[int, PartitionFetcher] = {}
         self._session_id: int | None = None
         self._wake = threading.Event()
         self._has_settled = threading.Event()
@@ -388,7 +394,8 @@ class Membership:
     def _take_one(self, place: _TopicPartition, stream_id: str, session_id: int) -> Node | None:
         """Take a partition; returns the owner's node if another member has it."""
         stream = self.stream_of(place[0], stream_id)
-        claim = Claim(*place, stream_id, stream.lock, self._session.lease(session_id))
+        lease = self._session.lease(session_id)
+        claim = self._make_claim(*place, stream_id, stream.lock, lease)
         other = self._ownership.take(claim)
         if other is not None:
             return other
@@ -473,7 +480,7 @@ class Membership:
                 fetcher.stop()
                 fetcher.join()
         for broker_id in needed - self._fetchers.keys():
-            self._fetchers[broker_id] = BrokerFetcher(
+            self._fetchers[broker_id] = self._make_fetcher(
                 broker_id,
                 addresses[broker_id],
                 self._config,

@@ -18,23 +18,21 @@ Avro has no checksums: damaged bytes that happen to be a value of the schema are
 Noticed are bytes that end early or are left over, text that isn't UTF-8, branches and symbols that
 the schema doesn't have, and values that the columns can't hold.
 
-Imports fastavro; knows no DataFrames.
+Imports fastavro, in `hermes.schemas.avro`; knows no DataFrames.
 """
 
 import functools
-import io
-import json
-import struct
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, NamedTuple, SupportsIndex
+from typing import Any, Final, NamedTuple
 
-import fastavro
 import pyarrow as pa
 from pyspark.sql import types as spark
 from pyspark.sql.pandas.types import to_arrow_type
 
-from hermes.errors import ConfigError
-from hermes.plugins.avro_limits import check_items
+from hermes.errors import ConfigError, EncodingError
+from hermes.schemas.avro import AvroSchema
+from hermes.schemas.avro_reading import AvroReading
+from hermes.schemas.framing import HEADER_BYTES, schema_id_of
 
 _PRIMITIVE: Final[Mapping[str, spark.DataType]] = {
     "boolean": spark.BooleanType(),
@@ -57,9 +55,6 @@ _LOGICAL: Final[Mapping[tuple[str, str], spark.DataType]] = {
 }
 _MAX_PRECISION: Final = 38
 
-# The framing of Hermes' Avro encoder: a zero, the id of the writer's schema, the body.
-_FRAME: Final = struct.Struct(">bi")
-
 _MAX_REASON: Final = 300
 
 # What building an array from fastavro's values can raise: an int32 from a longer varint, a decimal
@@ -74,37 +69,18 @@ def schema_text(schema: Any, argument: str) -> str:
         ConfigError: it isn't an Avro schema, or not one of a record, or has a type without a
             counterpart.
     """
-    try:
-        given = json.loads(schema) if isinstance(schema, str) else schema
-        text = json.dumps(given)
-        parsed = _parsed_schema(text)
-    except Exception as error:  # whatever fastavro and json raise for what they can't read
-        raise ConfigError(argument, f"not an Avro schema: {error}") from error
-    if not isinstance(parsed, dict) or parsed.get("type") != "record":
-        raise ConfigError(argument, "expected the schema of a record")
-    to_spark(text, argument)
-    return text
+    found = _parsed(schema, argument)
+    _translated(found, argument)
+    return found.text
 
 
-def _parsed_schema(text: str) -> Any:
-    """Parse a schema's JSON, for reading values; strings stay strings where they are UUIDs."""
-    # A name may come again in another version of the schema, so nothing is shared.
-    return fastavro.parse_schema(_without_uuids(json.loads(text)), named_schemas={})
-
-
-def _without_uuids(schema: Any) -> Any:
-    if isinstance(schema, list):
-        return [_without_uuids(each) for each in schema]
-    if not isinstance(schema, dict):
-        return schema
-    kept = {key: _without_uuids(value) for key, value in schema.items()}
-    if kept.get("type") == "string" and kept.get("logicalType") == "uuid":
-        del kept["logicalType"]
-    return kept
-
-
-def to_spark(text: str, argument: str) -> spark.StructType:
+def to_spark(text: str, argument: str, referenced: tuple[str, ...] = ()) -> spark.StructType:
     """Find Spark's type for a record's schema.
+
+    Args:
+        text: the schema as JSON.
+        argument: what errors name.
+        referenced: the schemas that it stands on, each after those that it needs itself.
 
     Returns:
         The struct. To Spark every field is nullable, since dead letters are null.
@@ -112,13 +88,20 @@ def to_spark(text: str, argument: str) -> spark.StructType:
     Raises:
         ConfigError: a type has no counterpart; the text names the field.
     """
-    named: dict[str, Any] = {}
-    parsed = fastavro.parse_schema(json.loads(text), named_schemas=named)
+    return _translated(_parsed(text, argument, referenced), argument)
+
+
+def _parsed(schema: Any, argument: str, referenced: tuple[str, ...] = ()) -> AvroSchema:
     try:
-        check_items(parsed, named)
+        return AvroSchema(schema, referenced, keep_uuids_as_text=True)
     except ValueError as error:
         raise ConfigError(argument, str(error)) from error
-    found = _Translation(named, argument).of(parsed, "", ())
+
+
+def _translated(schema: AvroSchema, argument: str) -> spark.StructType:
+    if not schema.is_record:
+        raise ConfigError(argument, "expected the schema of a record")
+    found = _Translation(schema.named, argument).of(schema.parsed, "", ())
     assert isinstance(found, spark.StructType)
     return found
 
@@ -207,10 +190,6 @@ class AvroFormat(NamedTuple):
     reader: str | None
 
 
-class _RefusedError(Exception):
-    """A payload is a dead letter; the text is the reason."""
-
-
 def decode_batch(
     payloads: Iterable[bytes | None], rules: AvroFormat, kind: pa.DataType
 ) -> pa.Array:
@@ -224,10 +203,13 @@ def decode_batch(
     reasons: list[str | None] = []
     for payload in payloads:
         value = reason = None
-        try:
-            value = decode(payload)
-        except _RefusedError as refusal:
-            reason = str(refusal)[:_MAX_REASON]
+        if payload:
+            try:
+                value = decode(payload)
+            except EncodingError as refusal:
+                reason = str(refusal)[:_MAX_REASON]
+        else:
+            reason = "the value is null" if payload is None else "the value is empty"
         values.append(value)
         reasons.append(reason)
     column = _fitting(values, reasons, kind)
@@ -237,74 +219,22 @@ def decode_batch(
 
 
 @functools.lru_cache(maxsize=64)
-def _decoder(rules: AvroFormat) -> Callable[[bytes | None], Any]:
-    """Make the function from payload to value; it raises `_RefusedError`."""
-    writers = {number: _strict(_parsed_schema(text)) for number, text in rules.writers}
-    reader = None if rules.reader is None else _strict(_parsed_schema(rules.reader))
-    framed = None not in writers
+def _decoder(rules: AvroFormat) -> Callable[[bytes], Any]:
+    """Make the function from payload to value; it raises `EncodingError`."""
+    reader = None if rules.reader is None else _parsed(rules.reader, "reader_schema")
+    readings = {
+        number: AvroReading(_parsed(text, "schema"), reader) for number, text in rules.writers
+    }
+    if None in readings:
+        return readings[None].read
 
-    def decode(payload: bytes | None) -> Any:
-        if not payload:
-            raise _RefusedError("the value is null" if payload is None else "the value is empty")
-        number = _schema_id(payload) if framed else None
-        if number not in writers:
-            raise _RefusedError(f"written with schema {number}, which was not given")
-        body = io.BytesIO(payload)
-        body.seek(_FRAME.size if framed else 0)
-        try:
-            value = fastavro.schemaless_reader(body, writers[number], reader)
-        except Exception as error:  # EOFError, IndexError, UnicodeDecodeError, MemoryError, ...
-            raise _RefusedError(
-                f"not a value of the schema: {type(error).__name__}: {error}"
-            ) from error
-        if body.tell() != len(payload):
-            raise _RefusedError(f"{len(payload) - body.tell()} bytes follow the value")
-        return value
+    def decode(payload: bytes) -> Any:
+        number = schema_id_of(payload)
+        if number not in readings:
+            raise EncodingError(f"written with schema {number}, which was not given")
+        return readings[number].read(payload, HEADER_BYTES)
 
     return decode
-
-
-def _schema_id(payload: bytes) -> int:
-    if len(payload) < _FRAME.size or payload[0] != 0:
-        raise _RefusedError("the value does not start with 0 and a schema id")
-    number: int = _FRAME.unpack_from(payload)[1]
-    return number
-
-
-class _Branches(list[Any]):
-    """A union's types or an enum's symbols, which can't be indexed from the end.
-
-    In damaged bytes an index may be negative; fastavro would count from the end and return a null,
-    or a symbol, that nobody wrote. Its compiled code adds the length before it asks, so with any
-    length but 0, some negative index would lead to an element.
-    """
-
-    def __len__(self) -> int:
-        return 0
-
-    def __bool__(self) -> bool:
-        return True
-
-    def __getitem__(self, index: SupportsIndex | slice) -> Any:
-        if isinstance(index, int) and index < 0:
-            raise IndexError(f"there is no element {index}")
-        return super().__getitem__(index)
-
-
-def _strict(schema: Any) -> Any:
-    """Replace, in place, each list that fastavro looks up with an index from the bytes."""
-    if isinstance(schema, list):
-        return _Branches(_strict(each) for each in schema)
-    if isinstance(schema, dict):
-        for key, value in schema.items():
-            if key == "symbols":
-                schema[key] = _Branches(value)
-            elif key == "fields":
-                for field in value:
-                    field["type"] = _strict(field["type"])
-            elif key in ("type", "items", "values", "__named_schemas"):
-                schema[key] = _strict(value)
-    return schema
 
 
 def _fitting(values: list[Any], reasons: list[str | None], kind: pa.DataType) -> pa.Array:

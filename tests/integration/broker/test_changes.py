@@ -109,6 +109,7 @@ def test_consumers_learn_of_more_partitions(tmp_path: Path) -> None:
         ("new", {"partitions": 0}, SettingRefusedError, "partitions: expected a whole number"),
         ("new", {"retention_tiem": "1d"}, SettingRefusedError, "did you mean retention_time"),
         ("new", {"retention_policy": "never"}, SettingRefusedError, "retention_policy: "),
+        ("hermes-schemas", {"retention_bytes": 1}, SettingRefusedError, "is never trimmed"),
         ("x" * 254, {"partitions": 101}, InvalidTopicBrokerError, "directory names of 258 bytes"),
     ],
 )

@@ -2,6 +2,7 @@
 
 import json
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -13,6 +14,7 @@ from hermes.client import EARLIEST, FetchRequest, SendResult, SimpleConsumer, Sy
 from hermes.client.groups import Consumer, ConsumerConfig
 from hermes.coordination.group_state import store_offsets
 from hermes.coordination.layout import BrokerPartition
+from hermes.coordination.mirrors import MIRRORS, MirroredPartition, MirrorProcess
 from hermes.coordination.sessions import Session
 from hermes.protocol import Acks, Codec, ProduceRequest, encode_message_set
 from hermes.testing import RunningBroker, running_broker
@@ -75,13 +77,41 @@ def prepared() -> Iterator[Prepared]:
             store_offsets(session, group, {place: 0, ("activity", BrokerPartition(0, 1)): 0})
         store_offsets(session, HOSTILE_GROUP, {("hostile", BrokerPartition(0, 0)): 0})
         store_offsets(session, "beyond", {("hostile", BrokerPartition(0, 0)): 10**9})
-        session.stop()
+        _mirrors(session)
         config = ConsumerConfig(
             group="active", zookeeper_connect=broker.zookeeper_connect, auto_commit=False
         )
         with Consumer.create(config) as member:
             member.create_message_streams({"activity": 1})
             yield Prepared(broker, damaged_offset)
+        session.stop()
+
+
+def _mirrors(session: Session) -> None:
+    """One without a process, and one of which everything is hostile or long."""
+    session.ensure_path(f"{MIRRORS}/gone")
+    rows = [
+        MirroredPartition("far", "activity", f"0-{n}", "activity", 10, 1_034, 2_048.0)
+        for n in range(250)
+    ]
+    hostile = MirroredPartition("<b>", "<i>t", "0-0", HOSTILE_GROUP, 0, None, 0.0, "<script>1")
+    process = MirrorProcess(
+        "west",
+        "<u>p\u202e",
+        pid=7,
+        started_ms=1,
+        time_ms=time.time_ns() // 1_000_000 + 86_400_000,
+        sources={"<s>": "id"},
+        messages=1_234_567,
+        rate_bytes=2_048.0,
+        lag_bytes=256_000,
+        damaged=3,
+        count=3_000,
+        partitions=(*rows, hostile),
+        errors={"<e>": "</pre><script>2"},
+        refused={"<s>/loop": "it would make a loop"},
+    )
+    session.create_ephemeral(process.path, process.format())
 
 
 def _events(partition: int, first: int) -> list[bytes]:

@@ -44,6 +44,7 @@ PAGES = {
     "reset": "/groups/billing/reset?to=latest",
     "brokers": "/brokers",
     "broker": "/brokers/0",
+    "mirrors": "/mirrors",
     "no such page": "/nothing",
 }
 

@@ -83,6 +83,20 @@ def test_the_overview_says_what_needs_attention(pages):
     assert "Group beyond: hostile 0-0: the offset is beyond the end" in seen
 
 
+def test_mirrors_show_what_they_do_and_what_is_wrong(pages):
+    page = pages("mirrors")
+    assert "<b>" not in page
+    assert "<script>" not in page.partition("<main")[2]
+    shown = text(page)
+    assert "2.0 KiB/s, 250.0 KiB behind, 1,234,567 messages" in shown
+    assert "mirror gone: no process runs" in shown
+    assert "mirror west: <e>: </pre><script>2" in shown
+    assert "mirror west: <s>/loop is refused: it would make a loop" in shown
+    assert "200 of 3,000 partitions" in shown
+    assert "<b> <i>t 0-0 <script>1" in shown
+    assert "mirror gone: no process runs" in text(pages())
+
+
 def test_topics_are_searched_sorted_and_paged(pages):
     assert "many-000" in pages("topics")
     assert "Page 2 of 3" in text(pages("topics", page=2))

@@ -26,8 +26,20 @@ from hermes.protocol import (
     frame,
     loops,
 )
+from hermes.protocol.stamps import Stamper
 
 payloads = st.binary(max_size=30) | st.integers(0, 400).map(bytes)
+
+
+@st.composite
+def stamped(draw: st.DrawFn) -> bytes:
+    """Payloads with stamps of some processes and windows, some of which are none."""
+    times = st.sampled_from([0, 999, 1000, 1 << 47, (1 << 48) - 1]) | st.integers(0, 100_000)
+    stamper = Stamper(draw(st.integers(1, 70) | st.just((1 << 64) - 1)), draw(st.text(max_size=4)))
+    return stamper.stamped([draw(st.binary(max_size=9))], draw(times))[0]
+
+
+payloads = payloads | stamped()
 
 
 LENGTHS = ["ffffffff", "7fffffff0100", "00000000000000000000", "0000000501", "0000000601"]

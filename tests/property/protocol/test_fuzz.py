@@ -15,6 +15,7 @@ from hermes.protocol import (
     AlterTopicRequest,
     AppendTimesRequest,
     BoundaryRequest,
+    ClusterIdRequest,
     Codec,
     CreateTopicRequest,
     DeleteTopicRequest,
@@ -23,6 +24,8 @@ from hermes.protocol import (
     FetchRequest,
     MessageSet,
     MetadataRequest,
+    MirroredProduceRequest,
+    MirroredSet,
     MultiFetchRequest,
     MultiProduceRequest,
     OffsetsRequest,
@@ -30,6 +33,7 @@ from hermes.protocol import (
     ProduceRun,
     RecentLogLinesRequest,
     RequestReceiver,
+    SourcePositionsRequest,
     WaitingFetchRequest,
     check_message_set,
     compress,
@@ -83,6 +87,9 @@ REQUESTS = [
     DescribeSettingsRequest("topic").encode(),
     DescribePartitionsRequest("topic", 64).encode(),
     RecentLogLinesRequest(-1, 100).encode(),
+    MirroredProduceRequest(2, 0, (MirroredSet("t", 0, "s/t/0-0", 0, 9, 0, b"123456789"),)).encode(),
+    SourcePositionsRequest("t", -1, False, 0).encode(),
+    ClusterIdRequest().encode(),
 ]
 NUMBERS = [0, 1, 2, 0x7F, 0xFF, 0x7FFF, 0xFFFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 5, 6, 64, 100]
 

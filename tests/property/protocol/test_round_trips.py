@@ -12,6 +12,7 @@ from hermes.protocol import (
     AppendTimesRequest,
     BoundaryRequest,
     BrokerMetadata,
+    ClusterIdRequest,
     Codec,
     CreateTopicRequest,
     DeleteTopicRequest,
@@ -20,14 +21,22 @@ from hermes.protocol import (
     FetchRequest,
     MessageSet,
     MetadataRequest,
+    MirroredEntry,
+    MirroredProduceRequest,
+    MirroredSet,
     MultiFetchRequest,
     MultiProduceRequest,
     OffsetsRequest,
     PartitionMetadata,
+    PartitionPositions,
     ProducedEntry,
     ProduceRequest,
     RecentLogLinesRequest,
     ReloadConfigRequest,
+    SourcePosition,
+    SourcePositions,
+    SourcePositionsRequest,
+    SourceSpan,
     TopicMetadata,
     WaitingFetchRequest,
     check_message_set,
@@ -35,14 +44,18 @@ from hermes.protocol import (
     decode_acknowledged_produce_response,
     decode_append_times_response,
     decode_metadata_response,
+    decode_mirrored_produce_response,
     decode_offsets_response,
     decode_request,
+    decode_source_positions_response,
     decompress,
     encode_acknowledged_produce_response,
     encode_append_times_response,
     encode_message,
     encode_metadata_response,
+    encode_mirrored_produce_response,
     encode_offsets_response,
+    encode_source_positions_response,
     find_valid_message,
 )
 
@@ -57,6 +70,9 @@ produces = st.builds(ProduceRequest, topics, int32, st.binary(max_size=60))
 several = st.lists(fetches, max_size=4).map(tuple)
 names = st.lists(topics, max_size=4).map(tuple)
 settings = st.lists(st.tuples(topics, topics), max_size=4).map(tuple)
+mirrored_sets = st.builds(
+    MirroredSet, topics, int32, topics, int64, int64, int16, st.binary(max_size=60)
+)
 several_produces = st.lists(produces, max_size=4).map(tuple)
 
 requests = st.one_of(
@@ -77,6 +93,9 @@ requests = st.one_of(
     st.builds(DescribeSettingsRequest, topics),
     st.builds(DescribePartitionsRequest, topics, int32),
     st.builds(RecentLogLinesRequest, int64, int16),
+    st.builds(MirroredProduceRequest, int16, int32, st.lists(mirrored_sets, max_size=4).map(tuple)),
+    st.builds(SourcePositionsRequest, topics, int32, st.booleans(), int64),
+    st.builds(ClusterIdRequest),
 )
 
 
@@ -97,6 +116,25 @@ def test_offsets(offsets):
 def test_acknowledgements(entries):
     encoded = encode_acknowledged_produce_response(entries)
     assert decode_acknowledged_produce_response(encoded[4:]) == entries
+
+
+@given(st.lists(st.builds(MirroredEntry, codes, int64, int64), max_size=10))
+def test_mirrored_produces(entries):
+    encoded = encode_mirrored_produce_response(entries)
+    assert decode_mirrored_produce_response(encoded[4:]) == entries
+
+
+sources = st.builds(SourcePosition, int32, int64, topics)
+positions = st.builds(PartitionPositions, int32, int64, int64, st.lists(sources, max_size=4))
+spans = st.builds(SourceSpan, int32, int16, int64, int64, int64, int64)
+
+
+@given(
+    st.builds(SourcePositions, int64, st.lists(positions, max_size=4), st.lists(spans, max_size=4))
+)
+def test_source_positions(answer):
+    encoded = encode_source_positions_response(answer)
+    assert decode_source_positions_response(encoded[4:]) == answer
 
 
 runs = st.builds(AppendRun, int64, st.none() | st.integers(0, (1 << 63) - 1))

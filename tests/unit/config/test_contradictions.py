@@ -38,6 +38,10 @@ TCP, LOOPBACK, IPV6 = "tcp:9092", "tcp:9092:interface=127.0.0.1", r"tcp6:9092:in
             {"max_message_bytes": "2MiB", "max_request_bytes": "1MiB"},
             "max_message_bytes: 2097152 bytes don't fit into a request: max_request_bytes is",
         ),
+        (
+            {"topics": {"hermes-schemas": {"retention_time": "1d"}}},
+            "topics.hermes-schemas.retention_time: hermes-schemas holds the registry's schemas and",
+        ),
     ],
 )
 def test_what_excludes_each_other_is_refused(settings: dict[str, Any], text: str) -> None:
@@ -54,6 +58,7 @@ def test_what_excludes_each_other_is_refused(settings: dict[str, Any], text: str
         {"listen": ["unix:/run/a", "unix:/run/b", TCP]},
         {"listen": TCP, "coordination_listen": TCP, "coordination": "none"},
         {"zookeeper_connect": "a:1", "coordination": "none"},
+        {"topics": {"hermes-schemas": {"segment_bytes": "1MiB"}}},
         {"listen": ["systemd:domain=INET:index=0", "systemd:domain=INET:index=0"]},
     ],
 )

@@ -96,6 +96,7 @@ log_level: warn
 log_levels: {hermes.broker: debug}
 log_rotate_bytes: unlimited
 log_keep_files: 3
+registry: false
 console_actions: true
 console_password_file: /etc/hermes/console-password
 ready_file: /run/hermes.ready
@@ -164,6 +165,7 @@ ready_file: /run/hermes.ready
         log_levels={"hermes.broker": "debug"},
         log_rotate_bytes=None,
         log_keep_files=3,
+        registry=False,
         console_actions=True,
         console_password_file="/etc/hermes/console-password",
         ready_file=Path("/run/hermes.ready"),

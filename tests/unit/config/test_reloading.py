@@ -59,6 +59,7 @@ OTHERS: dict[str, Any] = {
     "zookeeper_sync_time": "9s",
     "http_listen": "tcp:9093:interface=127.0.0.1",
     "http_hosts": ["b.example.org"],
+    "registry": False,
     "console_actions": True,
     "console_password_file": "/password",
     "metrics_per_partition": False,
@@ -128,6 +129,30 @@ def test_what_was_altered_stays() -> None:
     assert origins["retention_time"] == "altered"
     assert origins["flush_messages"] == "broker.yaml, topics"
     assert origins["segment_bytes"] == "default"
+
+
+def test_the_registrys_topic_is_never_trimmed_whatever_is_set() -> None:
+    everywhere = {"retention_policy": "size", "retention_time": "1ms", "retention_bytes": "1"}
+    running = parse_broker_config(
+        {
+            "broker_id": 0,
+            "log_dir": "/data",
+            "topics": {"hermes-schemas": {"segment_bytes": 100}},
+            **everywhere,
+        }
+    )
+    # As an older Hermes let it be set.
+    running = running.with_altered({"hermes-schemas": parse_topic_settings(everywhere)})
+    kept = running.topic("hermes-schemas")
+    assert (kept.retention_policy, kept.retention_time_ms, kept.retention_bytes) == (
+        "time",
+        None,
+        None,
+    )
+    assert kept.segment_bytes == 100
+    found = {each.name: each for each in settings_in_force(running, "hermes-schemas")}
+    assert found["retention_time"][1:3] == ("unlimited", "always")
+    assert found["segment_bytes"].origin == "broker.yaml, topics"
 
 
 def test_settings_of_a_topic_are_read_from_texts() -> None:

@@ -342,6 +342,7 @@ def everything_once(sets, payloads, counting, async_counting):
         core.count_uncompressed(memoryview(each), 0, len(each))
         core.collect_plain(each, 0, [])
         core.whole_bytes(each)
+        core.tally(each, 0, 1000, {})
         list(message_set.rows(Message, ("t", 0, 1), 2))
         assert len(list(counting(2, 3))) == 6
         assert len(run(everything(async_counting(2, 3)))) == 6

@@ -25,6 +25,9 @@ from hermes.protocol import ErrorCode, code_for, error_for
         (73, errors.AnswerTooLargeError),
         (74, errors.TopicExistsError),
         (75, errors.SettingRefusedError),
+        (76, errors.SourceOverlapError),
+        (77, errors.SourceGapError),
+        (78, errors.InvalidSourceError),
     ],
 )
 def test_codes_and_classes_map_both_ways(number, kind):

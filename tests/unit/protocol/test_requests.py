@@ -8,6 +8,7 @@ from hermes.protocol import (
     AlterTopicRequest,
     AppendTimesRequest,
     BoundaryRequest,
+    ClusterIdRequest,
     CoordinationRequest,
     CreateTopicRequest,
     DeleteTopicRequest,
@@ -15,12 +16,16 @@ from hermes.protocol import (
     DescribeSettingsRequest,
     FetchRequest,
     MetadataRequest,
+    MirroredProduceRequest,
+    MirroredSet,
     MultiFetchRequest,
     MultiProduceRequest,
     OffsetsRequest,
     ProduceRequest,
     RecentLogLinesRequest,
     ReloadConfigRequest,
+    SourceFlags,
+    SourcePositionsRequest,
     UnsupportedRequest,
     WaitingFetchRequest,
     decode_request,
@@ -98,6 +103,24 @@ REQUESTS = {
         "0000000c 004b 0000 0002 7431 00000040",
     ),
     "log lines": (RecentLogLinesRequest(-1, 100), "0000000e 004c 0000 ffffffffffffffff 0064"),
+    "mirrored produce": (
+        MirroredProduceRequest(
+            2,
+            1500,
+            (
+                MirroredSet("ab", 3, "s", 4, 6, SourceFlags.VERBATIM | SourceFlags.FOLLOWS, b"xy"),
+                MirroredSet("ab", 0, "s", 6, 9, SourceFlags.NONE, b""),
+            ),
+        ),
+        "00000050 004d 0000 0002 000005dc 0002"
+        " 0002 6162 00000003 0001 73 0000000000000004 0000000000000006 0003 00000002 7879"
+        " 0002 6162 00000000 0001 73 0000000000000006 0000000000000009 0000 00000000",
+    ),
+    "source positions": (
+        SourcePositionsRequest("ab", -1, True, 7),
+        "00000016 004e 0000 0002 6162 ffffffff 0001 0000000000000007",
+    ),
+    "cluster id": (ClusterIdRequest(), "00000004 004f 0000"),
     "a later version": (UnsupportedRequest(66, 1), "00000004 0042 0001"),
 }
 

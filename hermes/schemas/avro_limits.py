@@ -1,9 +1,11 @@
 """Avro that would cost far more than the bytes that arrive: items of no bytes, and recursion.
 
 An array of nulls says in five bytes how many millions of them there are, and readers make a list of
-that length: such schemas are refused. A record that holds records of its own kind is read by C code
-that calls itself for each, until the process runs out of stack: such payloads are walked through
-before they are read. Knows Avro's binary encoding, from its specification, but no library.
+that length; thirty records, each with two fields of the next one, are a billion values, and no byte
+at all if the last is empty: such schemas are refused. A record that holds records of its own kind
+is read by C code that calls itself for each, until the process runs out of stack: such payloads are
+walked through before they are read. So is a schema of thousands of arrays in arrays, which is
+refused. Knows Avro's binary encoding, from its specification, but no library.
 """
 
 from collections.abc import Iterator, Mapping
@@ -12,22 +14,57 @@ from typing import Any, Final
 #: How deep values may be nested in a recursive schema.
 MAX_DEPTH: Final = 200
 
+#: How deep a schema's JSON may be nested; a record in a record takes three levels.
+MAX_SCHEMA_DEPTH: Final = 300
+
+#: How many values may come of no bytes at all.
+MAX_FREE_VALUES: Final = 10_000
+
 _RECORDS: Final = ("record", "error")
 _SIZES: Final = {"null": 0, "boolean": 1, "float": 4, "double": 8}
 _LONGEST_VARINT: Final = 10
 _MESSAGE: Final = f"values are nested more than {MAX_DEPTH} deep"
 
 
+def check_text(schema: Any) -> None:
+    """Check a schema before a library does, which would call itself for each level.
+
+    Args:
+        schema: what `json.load` returns.
+
+    Raises:
+        ValueError: it is nested too deep, or says that it was parsed already.
+    """
+    level, depth = [schema], 0
+    while level:
+        depth += 1
+        if depth > MAX_SCHEMA_DEPTH:
+            raise ValueError(f"it is nested more than {MAX_SCHEMA_DEPTH} deep")
+        following: list[Any] = []
+        for each in level:
+            if isinstance(each, dict):
+                if "__fastavro_parsed" in each or "__named_schemas" in each:
+                    raise ValueError("it has keys that are fastavro's own")
+                following += each.values()
+            elif isinstance(each, list):
+                following += each
+        level = following
+
+
 def check_items(schema: Any, named: Mapping[str, Any]) -> None:
-    """Refuse arrays whose items take no bytes.
+    """Refuse arrays whose items take no bytes, and records of too much that takes none.
 
     Raises:
         ValueError: the schema has one.
     """
+    counts: dict[str, int] = {}
+    known: dict[str, bool] = {}
     for each in _all_types(schema, named, set()):
         is_array = isinstance(each, dict) and each["type"] == "array"
-        if is_array and _takes_no_bytes(each["items"], named, ()):
+        if is_array and _takes_no_bytes(each["items"], named, known):
             raise ValueError("an array's items take no bytes, so that its length has no bound")
+        if _free_values(each, named, counts) > MAX_FREE_VALUES:
+            raise ValueError(f"more than {MAX_FREE_VALUES} values of it take no bytes")
 
 
 def is_recursive(schema: Any, named: Mapping[str, Any]) -> bool:
@@ -145,17 +182,36 @@ class _Walk:
         raise ValueError("a number has no end")
 
 
-def _takes_no_bytes(schema: Any, named: Mapping[str, Any], around: tuple[str, ...]) -> bool:
+def _takes_no_bytes(schema: Any, named: Mapping[str, Any], known: dict[str, bool]) -> bool:
+    """Whether a type's values take none; `known` has what was found out about records."""
     schema = _looked_up(schema, named)
     if isinstance(schema, list):
         return False  # a union begins with its branch
     kind = schema["type"]
     if kind in _RECORDS:
-        if schema["name"] in around:
-            return True
-        within = (*around, schema["name"])
-        return all(_takes_no_bytes(field["type"], named, within) for field in schema["fields"])
+        name = schema["name"]
+        if name not in known:
+            known[name] = True  # within itself
+            fields = schema["fields"]
+            known[name] = all(_takes_no_bytes(field["type"], named, known) for field in fields)
+        return known[name]
     return kind == "null" or (kind == "fixed" and not schema["size"])
+
+
+def _free_values(schema: Any, named: Mapping[str, Any], counts: dict[str, int]) -> int:
+    """How many values of a type take no bytes; `counts` has what is known of records."""
+    schema = _looked_up(schema, named)
+    if isinstance(schema, list):
+        return 0  # its branch takes one
+    kind = schema["type"]
+    if kind not in _RECORDS:
+        return int(kind == "null" or (kind == "fixed" and not schema["size"]))
+    name = schema["name"]
+    if name not in counts:
+        counts[name] = 0  # within itself: its values are counted as they are read
+        found = sum(_free_values(field["type"], named, counts) for field in schema["fields"])
+        counts[name] = min(max(found, int(not schema["fields"])), MAX_FREE_VALUES + 1)
+    return counts[name]
 
 
 def _all_types(schema: Any, named: Mapping[str, Any], seen: set[str]) -> Iterator[Any]:

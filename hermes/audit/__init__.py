@@ -1,0 +1,11 @@
+"""The audit: that nothing is lost, and nothing doubled, from producers to the last consumer.
+
+In the order of a reading:
+
+    events          what the parts of a pipeline report on the topic hermes-audit: values <-> JSON
+    publishing      sends these, so that each counts once whatever fails
+    counting        counts a tier's messages by topic and window
+
+docs/audit.md is the guide, with what the audit can prove and what it can't. The stamp that
+producers put on messages is `hermes.protocol.stamps`.
+"""

@@ -1,0 +1,329 @@
+"""Counts a tier's messages by topic and window, and reports them.
+
+A `TierCounter` is given what a tier has, as message sets or payloads, and publishes what it counted
+as events (`events`). Ranges of logs make it exact: a tier that names the range of offsets behind
+each set may be killed between two reports and count the same again, since readers of the events
+join ranges where they meet and use each offset once. So whoever names ranges publishes before it
+stores how far it has come.
+
+Threads may share a counter.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import Final
+
+from hermes.audit.events import Alive, Counts, Gap, Tallies
+from hermes.audit.publishing import Outbox, SendsEvents
+from hermes.errors import InvalidMessageError
+from hermes.protocol import (
+    DEFAULT_MAX_EXPANDED_BYTES,
+    MAX_NESTING,
+    Codec,
+    core,
+    encode_message_set,
+)
+from hermes.protocol.compression import Budget, expand
+from hermes.protocol.damage import resume_after, resume_beyond
+from hermes.protocol.messages import SIZE, decode_message
+
+#: How long a window is unless somebody says otherwise. All tiers of a pipeline use the same.
+DEFAULT_WINDOW_MS: Final = 60_000
+
+#: Topics of Hermes' own, which are not audited.
+OWN_TOPICS: Final = "hermes-"
+
+# An event with so many tallies takes a hundred kilobytes.
+_MOST_TALLIES: Final = 2000
+_MOST_REACHED: Final = 2000
+
+
+def count_set(data: bytes, window_ms: int, found: Tallies) -> int:
+    """Count the messages of a set, those in compressed ones included.
+
+    Args:
+        data: whole messages; an incomplete one at the end is not counted.
+        window_ms: how long windows are.
+        found: what is added to.
+
+    Returns:
+        How many damaged messages, or stretches whose lengths are damaged, were skipped.
+    """
+    return _count(data, window_ms, found, Budget(DEFAULT_MAX_EXPANDED_BYTES), 0)
+
+
+def _count(data: bytes, window_ms: int, found: Tallies, budget: Budget, depth: int) -> int:
+    damaged = 0
+    position = core.tally(data, 0, window_ms, found)
+    while len(data) - position >= SIZE.size:
+        following = position + SIZE.size + SIZE.unpack_from(data, position)[0]
+        after: int | None = following
+        if not position < following <= len(data):
+            is_damaged, after = resume_beyond(data, position)
+            if not is_damaged:
+                break
+            damaged += 1
+        else:
+            try:
+                damaged += _count_one(data, position, following, window_ms, found, budget, depth)
+            except InvalidMessageError:
+                damaged += 1
+                after = resume_after(data, position, following)
+        if after is None:
+            break
+        position = core.tally(data, after, window_ms, found)
+        if not depth:
+            budget = Budget(DEFAULT_MAX_EXPANDED_BYTES)  # each message of a log has its own
+    return damaged
+
+
+def _count_one(
+    data: bytes,
+    start: int,
+    end: int,
+    window_ms: int,
+    found: Tallies,
+    budget: Budget,
+    depth: int,
+) -> int:
+    """Count a message that is not plain.
+
+    Raises:
+        InvalidMessageError: it is damaged, nested too deep or expands to too much.
+    """
+    message = decode_message(data, start, end)
+    if message.codec is Codec.NONE:
+        core.tally(encode_message_set([message.payload]), 0, window_ms, found)
+        return 0
+    if depth == MAX_NESTING:
+        raise InvalidMessageError(f"compressed sets are nested more than {MAX_NESTING} deep")
+    inner = bytes(expand(message.codec, message.payload, budget))
+    return _count(inner, window_ms, found, budget, depth + 1)
+
+
+@dataclass(slots=True)
+class _Open:
+    """What was counted of a topic, or of a range of a log, and is not yet reported."""
+
+    topic: str
+    target_topic: str
+    log: str
+    start: int
+    end: int
+    since_ms: int | None
+    damaged: int = 0
+    found: Tallies = field(default_factory=dict)
+
+    def bodies(self) -> list[Counts]:
+        """The events that report it."""
+        whole = Counts(
+            self.topic,
+            self.target_topic,
+            self.log,
+            self.start,
+            self.end,
+            self.since_ms,
+            damaged=self.damaged,
+        )
+        items = iter(self.found.items())
+        parts: list[Tallies] = []
+        while (some := dict(islice(items, _MOST_TALLIES))) or not parts:
+            parts.append(some)
+        # Without a range each part stands for itself.
+        count = len(parts) if self.log else 1
+        return [
+            replace(
+                whole,
+                windows=some,
+                damaged=0 if place else self.damaged,
+                part=(place if self.log else 0, count),
+            )
+            for place, some in enumerate(parts)
+        ]
+
+
+class TierCounter:
+    """Counts what one process of a tier has, and reports it. Threads may share it.
+
+    Example:
+        publisher = Publisher(ProducerConfig(zookeeper_connect="localhost:2181"))
+        counter = TierCounter("mirror:east-to-west", publisher)
+        counter.add_set("clicks", data, log="east/0-3", start=4096, end=4096 + len(data))
+        if counter.publish():
+            ...  # commit offsets
+        counter.close()
+        publisher.close()
+
+    Args:
+        tier: who counts: `mirror:NAME` and the like, see `events`.
+        publisher: sends the events; the caller closes it.
+        window_ms: how long windows are, 1 or more; the same in all tiers.
+        clock: seconds since 1970.
+    """
+
+    def __init__(
+        self,
+        tier: str,
+        publisher: SendsEvents,
+        *,
+        window_ms: int = DEFAULT_WINDOW_MS,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._outbox = Outbox(tier, publisher, window_ms=window_ms, clock=clock)
+        self._window_ms = window_ms
+        # Guards what is counted, and is never held while anything is sent.
+        self._lock = threading.Lock()
+        self._publishing = threading.Lock()
+        self._open: dict[tuple[str, str], _Open] = {}
+        self._done: list[Counts | Gap] = []
+        # Of each log how far it was counted; and since the last report, when it ended there.
+        self._ends: dict[tuple[str, str], int] = {}
+        self._reached: dict[tuple[str, str], tuple[int, int]] = {}
+        self._last_alive_ms = 0
+
+    @property
+    def events(self) -> tuple[int, int]:
+        """How many events were stored, and how often storing them failed."""
+        return self._outbox.published, self._outbox.failures
+
+    def add_set(
+        self,
+        topic: str,
+        data: bytes,
+        *,
+        log: str = "",
+        start: int = 0,
+        end: int = 0,
+        target_topic: str = "",
+        since_ms: int | None = None,
+    ) -> None:
+        """Count a message set; of Hermes' own topics nothing is.
+
+        A compiled loop counts plain messages, in less than 0.1 us for one of 200 bytes; compressed
+        ones are opened.
+
+        Args:
+            topic: where the messages come from.
+            data: whole messages. Damaged ones are skipped, and reported as such.
+            log: which log they come from, any text that names it for all time; empty without a
+                range. Ranges of a log follow one another without gaps, but may start anew.
+            start: the offset of the first one.
+            end: the offset after the last one.
+            target_topic: the topic's name further on, if it is another.
+            since_ms: see `events`; what is said with the first range of a log counts.
+        """
+        if topic.startswith(OWN_TOPICS):
+            return
+        with self._lock:
+            held = self._opened(topic, log, start, end, target_topic, since_ms)
+            held.damaged += count_set(data, self._window_ms, held.found)
+            if len(held.found) >= _MOST_TALLIES:
+                self._finish(topic, log)
+
+    def add_payloads(self, topic: str, payloads: Sequence[bytes]) -> None:
+        """Count payloads, without a range; see `add_set`."""
+        self.add_set(topic, encode_message_set(payloads))
+
+    def add_lost(self, topic: str, log: str, start: int, end: int, target_topic: str = "") -> None:
+        """Report a range of a log that retention has deleted before it was counted."""
+        self._add_gap(Gap(topic, log, start, end, "lost", target_topic))
+
+    def add_damaged(
+        self, topic: str, log: str, start: int, end: int, target_topic: str = ""
+    ) -> None:
+        """Report a range of a log that is damaged, and was skipped."""
+        self._add_gap(Gap(topic, log, start, end, "damaged", target_topic))
+
+    def reached(self, topic: str, log: str, offset: int | None = None) -> None:
+        """Report that the log ends, at this moment, where it was counted up to.
+
+        Args:
+            topic: as for `add_set`.
+            log: as for `add_set`.
+            offset: where that is; None for the end of the last range that was added. Without one
+                this does nothing.
+        """
+        if topic.startswith(OWN_TOPICS):
+            return
+        with self._lock:
+            if offset is None:
+                offset = self._ends.get((topic, log))
+            if offset is not None:
+                self._reached[topic, log] = offset, self._outbox.now_ms()
+
+    def publish(self) -> bool:
+        """Report everything that was counted so far. Blocks; some seconds at most if it fails.
+
+        Returns:
+            Whether it is stored. If not, that is logged, nothing is forgotten, and the next call
+            tries again.
+        """
+        return self._publish(closing=False)
+
+    def close(self) -> bool:
+        """Report the rest, and that the process ends properly; as `publish` otherwise."""
+        return self._publish(closing=True)
+
+    # -- inside ---------------------------------------------------------------------------------
+
+    def _opened(
+        self, topic: str, log: str, start: int, end: int, target_topic: str, since_ms: int | None
+    ) -> _Open:
+        held = self._open.get((topic, log))
+        if held is not None and (held.end != start or held.target_topic != target_topic):
+            self._finish(topic, log)
+            held = None
+        if held is None:
+            held = _Open(topic, target_topic, log, start, start, since_ms)
+            self._open[topic, log] = held
+        held.end = end
+        if log:
+            self._ends[topic, log] = end
+        return held
+
+    def _finish(self, topic: str, log: str) -> None:
+        held = self._open.pop((topic, log), None)
+        if held is not None:
+            self._done += held.bodies()
+
+    def _add_gap(self, gap: Gap) -> None:
+        with self._lock:
+            self._finish(gap.topic, gap.log)
+            self._done.append(gap)
+            self._ends[gap.topic, gap.log] = gap.end
+
+    def _publish(self, *, closing: bool) -> bool:
+        with self._publishing:
+            if not self._outbox.send([]):
+                return False
+            return self._outbox.send(self._take(closing))
+
+    def _take(self, closing: bool) -> list[Counts | Gap | Alive]:
+        with self._lock:
+            for key in list(self._open):
+                self._finish(*key)
+            bodies: list[Counts | Gap | Alive] = [*self._done]
+            self._done = []
+            reached, self._reached = self._reached, {}
+        now = self._outbox.now_ms()
+        if closing or bodies or now - self._last_alive_ms >= self._window_ms:
+            self._last_alive_ms = now
+            bodies += _alive(reached, closing)
+        return bodies
+
+
+def _alive(reached: dict[tuple[str, str], tuple[int, int]], closing: bool) -> list[Alive]:
+    """The last events of a report; several if many logs are at their end."""
+    items = iter(reached.items())
+    events = []
+    while some := dict(islice(items, _MOST_REACHED)):
+        by_topic: dict[str, dict[str, tuple[int, int]]] = {}
+        for (topic, log), place in some.items():
+            by_topic.setdefault(topic, {})[log] = place
+        events.append(Alive(False, reached=by_topic))
+    if closing or not events:
+        events.append(Alive(closing))
+    return events

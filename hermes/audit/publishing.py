@@ -1,0 +1,178 @@
+"""Sends events so that each counts once, whatever fails.
+
+A publisher that doesn't learn whether its events were stored sends the same ones again, under the
+same numbers, by which readers recognise them. So what was tried once is kept as it is; what is
+counted meanwhile waits in memory, added up.
+"""
+
+import logging
+import secrets
+import socket
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Final, Protocol
+
+from hermes.audit.events import AUDIT_TOPIC, Alive, Counts, Event, Gap, encode_event
+from hermes.client import Producer, ProducerConfig
+from hermes.errors import HermesError
+
+_log = logging.getLogger(__name__)
+
+# A monitoring event must not hold up those that wait for it for longer.
+_DELIVERY_TIMEOUT: Final = "10s"
+
+
+class SendsEvents(Protocol):
+    """What an outbox needs of a publisher."""
+
+    def publish(self, payloads: Sequence[bytes]) -> None:
+        """Store messages; see `Publisher.publish`."""
+
+
+class Publisher:
+    """Stores events in the topic hermes-audit of a cluster. One thread at a time.
+
+    Args:
+        config: how to reach the cluster: what a producer takes. Its own encoder, handlers and
+            acknowledgements don't matter here: events are acknowledged as flushed (by a broker of
+            Kafka 0.7 not at all).
+    """
+
+    def __init__(self, config: ProducerConfig) -> None:
+        self._config = replace(
+            config,
+            producer_type="sync",
+            acks=None,
+            delivery_timeout=_DELIVERY_TIMEOUT,
+            encoder="bytes",
+            encoder_options={},
+            partitioner="java-hash",
+            partitioner_options={},
+            callback_handler=None,
+            callback_handler_options={},
+            event_handler=None,
+            event_handler_options={},
+            compression="none",
+            compressed_topics=(),
+        )
+        self._producer: Producer | None = None
+
+    def open(self) -> None:
+        """Connect now, not when there is something to publish; a failure is only logged.
+
+        What is made before the application's own producer is closed after it, also at exit.
+        """
+        try:
+            self._producer = Producer(self._config)
+        except HermesError as error:
+            _log.warning("audit: connecting is tried again later: %s", error)
+
+    def publish(self, payloads: Sequence[bytes]) -> None:
+        """Store messages; blocks for some seconds at most.
+
+        Raises:
+            HermesError: some are not stored, or nobody knows. Send all of them again later.
+        """
+        if self._producer is None:
+            self._producer = Producer(self._config)
+        self._producer.send(AUDIT_TOPIC, list(payloads))
+
+    def close(self) -> None:
+        """Close the connections. Idempotent."""
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            try:
+                producer.close()
+            except HermesError as error:
+                _log.warning("closing the audit's connections: %s", error)
+
+
+class Outbox:
+    """The events of one process: numbered, and sent until they are stored. One thread at a time.
+
+    Args:
+        tier: who counts, see `events`.
+        publisher: sends them.
+        window_ms: how long windows are, 1 or more.
+        clock: seconds since 1970.
+        process: the process's number; a random one unless given.
+
+    Attributes:
+        process: as given or made.
+        published: how many events were stored.
+        failures: how often storing them failed.
+    """
+
+    def __init__(
+        self,
+        tier: str,
+        publisher: SendsEvents,
+        *,
+        window_ms: int,
+        clock: Callable[[], float] = time.time,
+        process: int | None = None,
+    ) -> None:
+        self.tier = tier
+        self.window_ms = window_ms
+        self.process = new_process() if process is None else process
+        self.published = self.failures = 0
+        self._publisher = publisher
+        self._clock = clock
+        self._host = socket.gethostname()
+        self._sequence = 0
+        self._tried: list[bytes] = []
+        self._has_failed = False
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether everything that was given to `send` is stored."""
+        return not self._tried
+
+    def now_ms(self) -> int:
+        """The time that events have."""
+        return max(0, int(self._clock() * 1000))
+
+    def send(self, bodies: Sequence[Counts | Gap | Alive]) -> bool:
+        """Send events, and first those that failed before; for none only these.
+
+        Args:
+            bodies: what to report. After False, before `is_clear`, there must be none.
+
+        Returns:
+            Whether all are stored. If not, that was logged once.
+        """
+        assert not (bodies and self._tried), "what was tried goes first"
+        for body in bodies:
+            event = Event(
+                self.tier,
+                self.process,
+                self._sequence,
+                self.now_ms(),
+                self.window_ms,
+                self._host,
+                body,
+            )
+            self._tried.append(encode_event(event))
+            self._sequence += 1
+        if not self._tried:
+            return True
+        try:
+            self._publisher.publish(self._tried)
+        except HermesError as error:
+            self.failures += 1
+            if not self._has_failed:
+                _log.warning("audit of %s: its events are sent again later: %s", self.tier, error)
+            self._has_failed = True
+            return False
+        if self._has_failed:
+            _log.info("audit of %s: its events are stored again", self.tier)
+        self._has_failed = False
+        self.published += len(self._tried)
+        self._tried = []
+        return True
+
+
+def new_process() -> int:
+    """A random number for a process: 1 to 2^64 - 1."""
+    return secrets.randbelow((1 << 64) - 1) + 1

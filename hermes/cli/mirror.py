@@ -1,0 +1,169 @@
+"""`hermes mirror`: run one, see what it does, and where topics come from."""
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from http.client import HTTPException
+from typing import Any, Final
+from urllib.request import ProxyHandler, build_opener
+
+import click
+
+from hermes.cli.exits import fail_for
+from hermes.cli.options import JSON_OPTION, TOPIC
+from hermes.cli.terminal import (
+    format_bytes,
+    format_time_ms,
+    write_done,
+    write_json,
+    write_line,
+    write_rows,
+)
+from hermes.cli.zookeeper import Cluster, cluster_options
+from hermes.coordination.mirrors import (
+    MOST_BYTES,
+    MirroredPartition,
+    MirrorProcess,
+    read_mirrors,
+    troubles,
+)
+from hermes.coordination.origins import forget_origins, list_origins
+from hermes.errors import HermesError, InvalidNodeError
+
+_COLUMNS: Final = (
+    *("source", "topic", "partition", "target_topic", "position", "end", "lag_bytes"),
+    *("rate_bytes", "error"),
+)
+_HTTP_SECONDS: Final = 10.0
+
+
+@click.group("mirror", short_help="Mirror topics of other clusters into this one.")
+def command() -> None:
+    """Mirror topics of other clusters into this one."""
+
+
+# -- status -------------------------------------------------------------------------------------
+
+
+@command.command("status", short_help="Show what mirrors do: processes, lag, rates, errors.")
+@cluster_options
+@JSON_OPTION
+@click.argument("name", required=False)
+def status(cluster: Cluster, as_json: bool, name: str | None) -> None:
+    """Show the mirrors that write to a cluster, or the one called NAME.
+
+    -b and -Z are the target's: there each process of a mirror tells every few seconds what it
+    does. With --json a line is a process, with all its partitions.
+
+    The status is 1 when something is wrong: with a source or the target, with a partition, a topic
+    that is refused, a mirror without a process. What it is stands on stderr.
+    """
+    mirrors, faults = read_mirrors(cluster.session)
+    if name is not None and name not in mirrors:
+        raise HermesError(f"there is no mirror {name!r} ({', '.join(mirrors) or 'nor any other'})")
+    now_ms = time.time_ns() // 1_000_000
+    wrong = [str(fault) for fault in faults]
+    for mirror, processes in mirrors.items():
+        if name in (None, mirror):
+            _show(processes, as_json, now_ms)
+            wrong += troubles(mirror, processes, now_ms)
+    if not mirrors and not as_json:
+        write_line("no mirror writes to this cluster")
+    fail_for(wrong)
+
+
+@command.command("ask", short_help="The same of a single process, over HTTP.")
+@JSON_OPTION
+@click.argument("address", metavar="HOST:PORT")
+def ask(as_json: bool, address: str) -> None:
+    """Show what the mirror process does whose `http_listen` is at an address.
+
+    For a target without coordination, where `hermes mirror status` finds nothing.
+    """
+    url = f"http://{address}/status"
+    try:
+        with build_opener(ProxyHandler({})).open(url, timeout=_HTTP_SECONDS) as answer:
+            content = answer.read(MOST_BYTES + 1)
+        shown = json.loads(content)
+        process = MirrorProcess.parse(f"/mirrors/{shown['mirror']}/{shown['process']}", content)
+    except (OSError, HTTPException, ValueError, LookupError, TypeError) as error:
+        raise HermesError(f"{url} does not tell what a mirror does: {error}") from error
+    except InvalidNodeError as error:
+        raise HermesError(f"{url}: {error}") from error
+    now_ms = time.time_ns() // 1_000_000
+    _show([process], as_json, now_ms)
+    fail_for(list(troubles(process.mirror, [process], now_ms)))
+
+
+def _show(processes: Sequence[MirrorProcess], as_json: bool, now_ms: int) -> None:
+    for each in processes:
+        if as_json:
+            write_json(asdict(each))
+            continue
+        write_line(_headline(each, now_ms))
+        if each.partitions:
+            write_rows(_COLUMNS, [_row(row) for row in each.partitions], as_json=False)
+        if each.count > len(each.partitions):
+            write_line(f"and {each.count - len(each.partitions)} more partitions")
+
+
+def _headline(process: MirrorProcess, now_ms: int) -> str:
+    sources = ", ".join(process.sources) or "no source yet"
+    told = [
+        f"{process.messages} messages",
+        format_bytes(process.mirrored_bytes),
+        f"{format_bytes(round(process.rate_bytes))}/s",
+        f"{format_bytes(process.lag_bytes)} behind",
+    ]
+    if process.duplicates:
+        told.append(f"{process.duplicates} sent twice and kept once")
+    if process.damaged:
+        told.append(f"{process.damaged} damaged messages skipped")
+    if process.lost_bytes:
+        told.append(f"{format_bytes(process.lost_bytes)} lost at the source")
+    return (
+        f"mirror {process.mirror} from {sources}: {process.process}, pid {process.pid}, since "
+        f"{format_time_ms(process.started_ms)}, {max(now_ms - process.time_ms, 0) // 1000} s ago: "
+        + ", ".join(told)
+    )
+
+
+def _row(row: MirroredPartition) -> dict[str, Any]:
+    shown = asdict(row) | {"lag_bytes": row.lag_bytes, "rate_bytes": round(row.rate_bytes)}
+    return {**shown, "error": row.error or None}
+
+
+# -- origins ------------------------------------------------------------------------------------
+
+
+@command.command("origins", short_help="Show from which clusters topics were mirrored.")
+@cluster_options
+@JSON_OPTION
+@click.option(
+    "--forget",
+    "topic",
+    type=TOPIC,
+    metavar="TOPIC",
+    help="Forget where this topic comes from: it may be mirrored back from then on.",
+)
+def origins(cluster: Cluster, as_json: bool, topic: str | None) -> None:
+    """Show of each topic that mirrors have written which clusters it comes from, by their ids.
+
+    No mirror sends a topic back to one of these. To turn a mirror round, stop it, and forget the
+    topic where it was written to.
+    """
+    if topic is not None:
+        if not forget_origins(cluster.session, topic):
+            raise HermesError(f"topic {topic!r} comes from nowhere else")
+        write_done("forgotten", topic, as_json)
+        return
+    found = list_origins(cluster.session)
+    rows = [
+        {"topic": each, "cluster": cluster_id, "mirror": mirror}
+        for each, known in found.items()
+        if not isinstance(known, InvalidNodeError)
+        for cluster_id, mirror in known.items()
+    ]
+    write_rows(("topic", "cluster", "mirror"), rows, as_json)
+    fail_for([each for each in found.values() if isinstance(each, InvalidNodeError)])

@@ -1,0 +1,70 @@
+"""A connection with several requests on their way: for those that nothing depends on in between."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from hermes.client.connection import BrokerConnection
+from hermes.errors import ClientError
+
+_R = TypeVar("_R")
+
+
+class PipelinedConnection(BrokerConnection):
+    """A `BrokerConnection` that can send a request before the last one was answered.
+
+    For requests that may be repeated, however late the first ones are carried out. Any failure
+    costs the connection and whatever is on its way, of which nobody knows what has become.
+
+    Attributes:
+        in_flight: how many requests wait for their answers.
+    """
+
+    in_flight = 0
+
+    def begin(self, request: bytes) -> None:
+        """Send a request, and don't wait; `finish` gets its answer.
+
+        Raises:
+            BrokerUnavailableError, BrokerTimeoutError: all in flight are lost.
+        """
+        with self._turn(None) as deadline:
+            if self.in_flight:
+                self._send_all(request, deadline)
+            else:
+                self._transmit(request, deadline)
+            self.in_flight += 1
+
+    def finish(self, decode: Callable[[memoryview], _R]) -> _R:
+        """Wait for the answer to the oldest request in flight.
+
+        Args:
+            decode: as for `call`.
+
+        Raises:
+            BrokerUnavailableError, BrokerTimeoutError, RemoteProtocolError: all in flight are lost.
+            ClientError: nothing is in flight.
+            Exception: what `decode` raises.
+        """
+        if not self.in_flight:
+            raise ClientError(f"no request to {self.address} waits for its answer")
+        with self._turn(None) as deadline:
+            answer, refused = self._receive(decode, deadline)
+            self.in_flight -= 1
+        if refused is not None:
+            raise refused
+        result: _R = answer
+        return result
+
+    def call(self, *args: Any, **options: Any) -> Any:
+        """See `BrokerConnection.call`; it takes no part in pipelining.
+
+        Raises:
+            ClientError: requests are in flight; nothing was done.
+        """
+        if self.in_flight:
+            raise ClientError(f"{self.in_flight} requests to {self.address} wait for answers")
+        return super().call(*args, **options)
+
+    def _drop(self) -> None:
+        self.in_flight = 0
+        super()._drop()

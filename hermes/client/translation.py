@@ -1,0 +1,124 @@
+"""Translating offsets between a cluster and one that mirrors it, by the spans that a broker keeps.
+
+Offsets are bytes of a partition, so a message's differ from cluster to cluster. Where a mirror has
+copied byte for byte they translate exactly; where it has filtered or split partitions, to the batch
+that it sent: a reader that continues there may see some messages again, and misses none.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from hermes.protocol import SourceFlags, SourceSpan
+
+
+class SourceMap:
+    """Where a partition has its sources.
+
+    Args:
+        partition: its number.
+        earliest: its earliest offset.
+        end: where it ended when it was asked.
+        positions: by source, up to which of its offsets it is here.
+        spans: by source, where its ranges lie, in order.
+
+    Attributes:
+        partition, earliest, end, positions: as given.
+    """
+
+    def __init__(
+        self,
+        partition: int,
+        earliest: int,
+        end: int,
+        positions: Mapping[str, int],
+        spans: Iterable[tuple[str, Sequence[SourceSpan]]],
+    ) -> None:
+        self.partition = partition
+        self.earliest = earliest
+        self.end = end
+        self.positions = dict(positions)
+        self._spans = {source: tuple(some) for source, some in spans}
+
+    def spans(self, source: str) -> tuple[SourceSpan, ...]:
+        """Where a source's ranges lie, in order; none for one that isn't here."""
+        return self._spans.get(source, ())
+
+    def to_target(self, source: str, offset: int) -> int:
+        """Translate a place in a source to one in the partition.
+
+        Args:
+            source: the source's name.
+            offset: an offset of it: the next message to be read, say.
+
+        Returns:
+            The first offset at which the partition may have something of the source from that
+            offset on; its end when it has nothing of that kind (yet).
+        """
+        spans = self.spans(source)
+        index = bisect_right(spans, offset, key=lambda span: span.source_end)
+        if index == len(spans) or offset >= self.positions.get(source, 0):
+            return self.end
+        span = spans[index]
+        inside = offset - span.source_begin if span.flags & SourceFlags.VERBATIM else 0
+        return min(max(span.log_begin + max(inside, 0), self.earliest), self.end)
+
+    def to_source(self, source: str, offset: int) -> int:
+        """Translate a place in the partition to one in a source.
+
+        Args:
+            source: the source's name.
+            offset: an offset of the partition.
+
+        Returns:
+            The first offset of the source that may be in the partition from that offset on; the
+            source's position when none is; -1 when the partition has nothing of it.
+        """
+        spans = self.spans(source)
+        index = bisect_right(spans, offset, key=lambda span: span.log_end)
+        if index == len(spans):
+            return self.positions.get(source, -1)
+        span = spans[index]
+        inside = offset - span.log_begin if span.flags & SourceFlags.VERBATIM else 0
+        return span.source_begin + max(inside, 0)
+
+
+class TranslatedPlace(NamedTuple):
+    """Where a reader continues in a partition of the target.
+
+    Attributes:
+        offset: the place.
+        unread: sources of the same clusters that the reader has no place in: they count from their
+            beginning.
+        ahead: sources that the reader has read further than they are here: it will see some
+            messages again once they arrive.
+    """
+
+    offset: int
+    unread: tuple[str, ...]
+    ahead: tuple[str, ...]
+
+
+def translate(source_map: SourceMap, places: Mapping[str, int]) -> TranslatedPlace | None:
+    """Translate a reader's places in a source cluster to one in a partition of the target.
+
+    Several sources may be mixed in the partition. The place is the first that one of them asks for,
+    so that nothing is missed; of the others some messages may be read again.
+
+    Args:
+        source_map: the partition's.
+        places: the reader's next offset by source, as `source_name` names it: for a consumer group
+            what it has stored.
+
+    Returns:
+        The place; None when nothing of the clusters that `places` is about is in the partition.
+    """
+    clusters = {source.partition("/")[0] for source in places}
+    sources = [name for name in source_map.positions if name.partition("/")[0] in clusters]
+    if not sources:
+        return None
+    return TranslatedPlace(
+        min(source_map.to_target(name, places.get(name, 0)) for name in sources),
+        tuple(sorted(name for name in sources if name not in places)),
+        tuple(sorted(name for name in sources if places.get(name, 0) > source_map.positions[name])),
+    )

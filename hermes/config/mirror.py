@@ -1,0 +1,320 @@
+"""The settings of a mirror, in one table, and how mirror.yaml is read into them.
+
+broker.yaml takes the same keys under `mirror:`. Topics are checked where their names are known: in
+`hermes.mirror`.
+"""
+
+import difflib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+from hermes.config import kinds
+from hermes.config.kinds import Kind
+from hermes.config.loading import read_regular_file
+from hermes.config.setting import Setting, table_of
+from hermes.config.yaml_text import read_yaml
+from hermes.errors import ConfigError
+from hermes.quoting import quoted
+
+_MAX_FILE_BYTES: Final = 1 << 20
+_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,100}")
+_RANGE: Final = re.compile(r"(-?[0-9]{1,9})?:(-?[0-9]{1,9})?")
+_BROKER: Final = re.compile(r"(?:[\w.-]+|\[[0-9A-Fa-f:.]+\]):([0-9]{1,5})")
+
+
+@dataclass(frozen=True)
+class ClusterAddress:
+    """Where a cluster is; one of the two is given.
+
+    Attributes:
+        name: what the mirror calls it.
+        zookeeper: `HOST:PORT,HOST:PORT/CHROOT` of its coordination; empty without.
+        brokers: host and port of some of its brokers; empty without.
+    """
+
+    name: str
+    zookeeper: str = ""
+    brokers: tuple[tuple[str, int], ...] = ()
+
+    def __str__(self) -> str:
+        places = self.zookeeper or ",".join(f"{host}:{port}" for host, port in self.brokers)
+        return f"{self.name} ({places})"
+
+
+@dataclass(frozen=True)
+class TopicNames:
+    """What the topics of the sources are called in the target.
+
+    Attributes:
+        prefix: stands before each name that is not mapped.
+        map: names by name in the source.
+    """
+
+    prefix: str = ""
+    map: Mapping[str, str] = field(default_factory=dict)
+
+    def target_of(self, topic: str) -> str:
+        """The name in the target of a topic of a source."""
+        return self.map.get(topic, self.prefix + topic)
+
+
+@dataclass(frozen=True)
+class Partitioning:
+    """Which partition of the target a message goes to.
+
+    Attributes:
+        rule: `index`, `random` or `key`.
+        key: under `key`, where the key stands: `json` or `bytes`.
+        where: names of nested fields, outermost first, for `json`; for `bytes`, begin and end of a
+            slice as Python has them.
+    """
+
+    rule: str = "index"
+    key: str = ""
+    where: tuple[Any, ...] = ()
+
+
+def _parse_name(value: object) -> str:
+    if isinstance(value, str) and _NAME.fullmatch(value) and value not in (".", ".."):
+        return value
+    raise ValueError(f"expected up to 100 letters, digits, '.', '_' and '-', got {quoted(value)}")
+
+
+def _parse_brokers(value: object) -> tuple[tuple[str, int], ...]:
+    texts = value.split(",") if isinstance(value, str) else value
+    if not isinstance(texts, list) or not texts:
+        raise ValueError(f"expected HOST:PORT, or a list of them, got {quoted(value)}")
+    brokers = []
+    for text in texts:
+        match = _BROKER.fullmatch(text.strip()) if isinstance(text, str) else None
+        if match is None or not 0 < int(match[1]) < 65536:
+            raise ValueError(f"expected HOST:PORT, got {quoted(text)}")
+        host = text.strip()[: match.start(1) - 1]
+        brokers.append((host.strip("[]"), int(match[1])))
+    return tuple(brokers)
+
+
+def _parse_cluster(value: object, name: str | None = None) -> ClusterAddress:
+    known = ("zookeeper", "brokers") if name else ("name", "zookeeper", "brokers")
+    if not isinstance(value, Mapping):
+        raise ValueError(f"expected a mapping of {' and '.join(known)}, got {quoted(value)}")
+    for key in value:
+        if key not in known:
+            raise ValueError(f"unknown key {quoted(key)}: expected {', '.join(known)}")
+    if ("zookeeper" in value) == ("brokers" in value):
+        raise ValueError("expected either zookeeper (HOST:PORT/CHROOT) or brokers (HOST:PORT)")
+    if name is None:
+        if "name" not in value:
+            raise ValueError("a source needs a name")
+        name = _parse_name(value["name"])
+    if "zookeeper" in value:
+        return ClusterAddress(name, zookeeper=kinds.ENSEMBLE.parse(value["zookeeper"]))
+    return ClusterAddress(name, brokers=_parse_brokers(value["brokers"]))
+
+
+def _parse_sources(value: object) -> tuple[ClusterAddress, ...]:
+    if not isinstance(value, list) or not value:
+        raise ValueError(f"expected a list of sources, each with a name, got {quoted(value)}")
+    sources = tuple(map(_parse_cluster, value))
+    names = [each.name for each in sources]
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"two sources are called {name}")
+    return sources
+
+
+def _parse_target(value: object) -> ClusterAddress:
+    return _parse_cluster(value, "target")
+
+
+def _parse_topics(value: object) -> TopicNames:
+    if not isinstance(value, Mapping):
+        raise ValueError(f"expected a mapping of prefix and map, got {quoted(value)}")
+    for key in value:
+        if key not in ("prefix", "map"):
+            raise ValueError(f"unknown key {quoted(key)}: expected prefix or map")
+    prefix, names = value.get("prefix", ""), value.get("map", {})
+    if not isinstance(prefix, str):
+        raise ValueError(f"expected a prefix such as 'east.', got {quoted(prefix)}")
+    if not isinstance(names, Mapping) or not all(
+        isinstance(each, str) and each for pair in names.items() for each in pair
+    ):
+        raise ValueError(f"expected map to have names of topics by name, got {quoted(names)}")
+    return TopicNames(prefix, dict(names))
+
+
+def _parse_partitioning(value: object) -> Partitioning:
+    if value in ("index", "random"):
+        return Partitioning(str(value))
+    expected = "expected index, random, {key: {json: FIELD}} or {key: {bytes: 'BEGIN:END'}}"
+    rule = value.get("key") if isinstance(value, Mapping) and len(value) == 1 else None
+    if not isinstance(rule, Mapping) or len(rule) != 1:
+        raise ValueError(f"{expected}, got {quoted(value)}")
+    kind, where = next(iter(rule.items()))
+    if kind == "json" and isinstance(where, str) and all(where.split(".")):
+        return Partitioning("key", "json", tuple(where.split(".")))
+    match = _RANGE.fullmatch(where) if kind == "bytes" and isinstance(where, str) else None
+    if match is None:
+        raise ValueError(f"{expected}, got {quoted(value)}")
+    return Partitioning("key", "bytes", tuple(int(n) if n else None for n in match.groups()))
+
+
+NAME: Final = Kind("name", _parse_name)
+SOURCES: Final = Kind("list of `name` and `zookeeper` or `brokers`", _parse_sources)
+TARGET: Final = Kind("`zookeeper` or `brokers`", _parse_target)
+TOPIC_NAMES: Final = Kind("mapping of `prefix` and `map`", _parse_topics, lambda _: "their own")
+PARTITIONING: Final = Kind(
+    "`index`, `random` or `key`", _parse_partitioning, lambda value: str(value.rule)
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MirrorConfig:
+    """What a mirror does: a value for every setting. docs/configuration.md lists them."""
+
+    name: Annotated[
+        str,
+        Setting(
+            NAME,
+            "The mirror's name. Processes of one name share the work as the group "
+            "`hermes-mirror-NAME` in each source.",
+        ),
+    ]
+    sources: Annotated[
+        tuple[ClusterAddress, ...],
+        Setting(
+            SOURCES,
+            "The clusters to read, of Hermes or Kafka 0.7: `{name: east, zookeeper: HOST:PORT}` "
+            "or `{name: east, brokers: [HOST:PORT]}`.",
+        ),
+    ]
+    target: Annotated[
+        ClusterAddress,
+        Setting(TARGET, "The cluster to write to. In broker.yaml it may be left out: this one."),
+    ]
+    whitelist: Annotated[
+        str | None,
+        Setting(
+            kinds.optional(kinds.TEXT, "all"),
+            "The topics to mirror: names with commas between, or a regular expression of Java's. "
+            "Not together with `blacklist`.",
+        ),
+    ] = None
+    blacklist: Annotated[
+        str | None,
+        Setting(kinds.optional(kinds.TEXT, "none"), "The topics not to mirror, written likewise."),
+    ] = None
+    topics: Annotated[
+        TopicNames,
+        Setting(
+            TOPIC_NAMES,
+            "The names in the target: `{prefix: east., map: {clicks: all-clicks}}`. What is mapped "
+            "gets no prefix.",
+        ),
+    ] = field(default_factory=TopicNames)
+    partitioning: Annotated[
+        Partitioning,
+        Setting(
+            PARTITIONING,
+            "`index`: the n-th partition of a topic goes to the n-th of the target, modulo their "
+            "number. `random`: a MiB here, a MiB there. `{key: {json: user.id}}` or `{key: {bytes: "
+            "'0:8'}}`: by the hash of a key in the message, as Java's producers have it.",
+        ),
+    ] = field(default_factory=Partitioning)
+    damaged: Annotated[
+        str,
+        Setting(
+            kinds.choice("skip", "stop"),
+            "What to do at a damaged message: skip and count it, or stop reading its partition.",
+        ),
+    ] = "skip"
+    throttle_bytes: Annotated[
+        int | None,
+        Setting(
+            kinds.unlimited_or(kinds.size(1024)),
+            "How much a process reads in a second at most.",
+            key="throttle",
+        ),
+    ] = None
+    start: Annotated[
+        str,
+        Setting(
+            kinds.choice("smallest", "largest"),
+            "Where to begin in a partition that has never been mirrored.",
+        ),
+    ] = "smallest"
+    buffer_bytes: Annotated[
+        int,
+        Setting(
+            kinds.size(1 << 20),
+            "How much a process holds in memory: read from a source, not yet acknowledged by the "
+            "target.",
+            key="buffer",
+        ),
+    ] = 64 << 20
+    http_listen: Annotated[
+        tuple[str, ...] | None,
+        Setting(
+            kinds.optional(kinds.ENDPOINTS, "none"),
+            "Where the process serves metrics and its state over HTTP. Not in broker.yaml.",
+        ),
+    ] = None
+
+
+MIRROR_SETTINGS: Final[Mapping[str, Setting]] = table_of(MirrorConfig)
+
+
+def load_mirror_config(path: str | Path) -> MirrorConfig:
+    """Read and check a mirror.yaml.
+
+    Raises:
+        ConfigError: the file can't be read or isn't YAML, or a setting is unknown, wrong or
+            missing; one line that names the file, the key and what was expected.
+    """
+    source = str(path)
+    try:
+        content = read_regular_file(path, _MAX_FILE_BYTES)
+    except OSError as error:
+        raise ConfigError("", f"can't be read: {error.strerror}", source=source) from None
+    return parse_mirror_config(read_yaml(content, source), source)
+
+
+def parse_mirror_config(
+    values: object, source: str = "", *, default_target: Mapping[str, Any] | None = None
+) -> MirrorConfig:
+    """Check settings that have been read already.
+
+    Args:
+        values: the contents of a mirror.yaml, as Python values; must be a mapping.
+        source: the file's name for messages; empty when there is none.
+        default_target: what `target` is where it is not given; None: it must be.
+
+    Raises:
+        ConfigError: a setting is unknown, wrong or missing.
+    """
+    if not isinstance(values, Mapping):
+        found = "nothing" if values is None else quoted(values)
+        raise ConfigError("", f"expected a mapping of settings, got {found}", source=source)
+    given = dict(values)
+    if default_target is not None:
+        given.setdefault("target", default_target)
+    parsed = {}
+    for key, value in given.items():
+        setting = MIRROR_SETTINGS.get(key)
+        if setting is None:
+            close = difflib.get_close_matches(str(key).lower(), MIRROR_SETTINGS, n=1)
+            hint = f", did you mean {close[0]}?" if close else " (docs/mirror.md lists them all)"
+            raise ConfigError(str(key), f"unknown setting{hint}", source=source)
+        try:
+            parsed[setting.attribute] = setting.kind.parse(value)
+        except ValueError as error:
+            raise ConfigError(str(key), " ".join(str(error).split()), source=source) from None
+    for key, setting in MIRROR_SETTINGS.items():
+        if setting.required and setting.attribute not in parsed:
+            raise ConfigError(key, f"missing: {setting.kind.name} ({setting.doc})", source=source)
+    if parsed.get("whitelist") and parsed.get("blacklist"):
+        raise ConfigError("blacklist", "give it or whitelist, not both", source=source)
+    return MirrorConfig(**parsed)

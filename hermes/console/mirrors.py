@@ -1,0 +1,104 @@
+"""What the page about mirrors shows: those that write to this cluster, as they tell themselves."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from hermes.console.cluster import Cluster
+from hermes.console.recent import Recent
+from hermes.coordination.mirrors import MirroredPartition, MirrorProcess, read_mirrors, troubles
+
+#: How many partitions of a mirror are shown, those furthest behind first.
+MOST_ROWS: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorView:
+    """A mirror.
+
+    Attributes:
+        name: its name.
+        processes: its processes, each with how many seconds ago it has told this.
+        rows: partitions, those in trouble and those furthest behind first.
+        count: how many there are.
+        troubles: what is wrong.
+    """
+
+    name: str
+    processes: tuple[tuple[MirrorProcess, float], ...]
+    rows: tuple[MirroredPartition, ...]
+    count: int
+    troubles: tuple[str, ...]
+
+    @property
+    def lag_bytes(self) -> int:
+        """What is yet to be mirrored, as far as that is known."""
+        return sum(each.lag_bytes for each, _ in self.processes)
+
+    @property
+    def rate_bytes(self) -> float:
+        """What is mirrored, in bytes per second."""
+        return sum(each.rate_bytes for each, _ in self.processes)
+
+    @property
+    def messages(self) -> int:
+        """What was mirrored since its processes started."""
+        return sum(each.messages for each, _ in self.processes)
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorsView:
+    """All mirrors.
+
+    Attributes:
+        mirrors: each of them.
+        faults: what can't be understood.
+    """
+
+    mirrors: tuple[MirrorView, ...]
+    faults: tuple[str, ...]
+
+
+class MirrorReader:
+    """Reads what mirrors tell. Every method may block, and may be called in any thread.
+
+    Args:
+        cluster: has the coordination.
+        recent: remembers what was read.
+        now_ms: the wall clock, in ms since 1970.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        recent: Recent,
+        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+    ) -> None:
+        self._cluster = cluster
+        self._recent = recent
+        self._now_ms = now_ms
+
+    def view(self) -> MirrorsView:
+        """Read all mirrors. Raises HermesError without coordination."""
+        return self._recent.get("mirrors", self._read)
+
+    def _read(self) -> MirrorsView:
+        mirrors, faults = read_mirrors(self._cluster.session())
+        now_ms = self._now_ms()
+        return MirrorsView(
+            tuple(_view(name, processes, now_ms) for name, processes in mirrors.items()),
+            tuple(map(str, faults)),
+        )
+
+
+def _view(name: str, processes: list[MirrorProcess], now_ms: int) -> MirrorView:
+    rows = [row for each in processes for row in each.partitions]
+    rows.sort(key=lambda row: (not row.error, -(row.lag_bytes or 0), row.topic, row.partition))
+    return MirrorView(
+        name,
+        tuple((each, max(0.0, (now_ms - each.time_ms) / 1000)) for each in processes),
+        tuple(rows[:MOST_ROWS]),
+        sum(each.count for each in processes),
+        tuple(troubles(name, processes, now_ms)),
+    )

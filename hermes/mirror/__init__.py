@@ -1,0 +1,22 @@
+"""The mirror: reads topics of other clusters as a group of consumers does, and writes them here.
+
+In the order of a reading:
+
+    pipeline        a mirror, and the planning of what goes where
+    sources, fetchers
+                    who of the group reads what, and a thread for each broker that is read
+    claims          one partition of a source, from the fetch to the commit
+    batches, routing
+                    fetched bytes as stretches, and which partition gets what; pure
+    targets, senders, links
+                    the target's brokers, a thread for each, and how each kind of broker is written
+    loops           refuses what would make messages go round
+    state, throttle what is told, and how fast it may go
+
+docs/mirror.md is the guide.
+"""
+
+from hermes.mirror.pipeline import Mirror
+from hermes.mirror.state import PartitionFigures
+
+__all__ = ["Mirror", "PartitionFigures"]

@@ -1,0 +1,445 @@
+"""One partition of a source while this process has it: fetched, sent, acknowledged, committed.
+
+    committed <= acknowledged <= fetch_offset
+
+What is fetched becomes pieces, in the order of the partition, each with the entries that go to the
+target. A piece is settled when the target has all of it on disk and all before it is settled: that
+is where the audit hears of it, and how far offsets may be committed. Nothing is done twice to be on
+the safe side: after any failure the claim starts anew from what is acknowledged, and the target's
+own positions say what of it is there already.
+
+The lock is the stream's, as for every claim of a group.
+"""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from hermes.client.groups.claims import Claim
+from hermes.client.groups.streams import MessageStream
+from hermes.coordination.layout import BrokerPartition
+from hermes.coordination.sessions import Lease
+from hermes.errors import HermesError, InvalidMessageError
+from hermes.mirror.batches import Stretch, boundaries, stretches
+from hermes.mirror.routing import Route
+from hermes.mirror.state import PartitionFigures
+from hermes.protocol import Buffer, MessageSet
+
+#: How long a partition rests when only somebody's help, or new data, can get it further.
+LONG_REST_SECONDS: Final = 15.0
+
+
+@dataclass(slots=True, eq=False)
+class Plan:
+    """How a claim's messages get to the target.
+
+    Attributes:
+        source: what the target calls the partition of the source; empty where it keeps no
+            positions.
+        topic: the target's topic.
+        targets: its partitions.
+        route: divides the messages among these.
+        reached: for each of them, up to where it was told of the source.
+    """
+
+    source: str
+    topic: str
+    targets: tuple[BrokerPartition, ...]
+    route: Route
+    reached: list[int]
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the target knows what it has, so that nothing is stored twice."""
+        return bool(self.source)
+
+
+class Piece:
+    """A stretch that is on its way."""
+
+    __slots__ = ("duplicates", "left", "stretch")
+
+    def __init__(self, stretch: Stretch, left: int) -> None:
+        self.stretch = stretch
+        self.left = left
+        self.duplicates = 0
+
+
+@dataclass(slots=True, eq=False)
+class Entry:
+    """What one partition of the target is to append, or only to know.
+
+    Attributes:
+        claim: whose it is.
+        epoch: the claim's epoch when it was made; of a former one it means nothing any more.
+        piece: what it is part of.
+        topic: the target's topic.
+        target: the target's partition.
+        source, begin, end: the range of the source that it tells of.
+        data: whole messages, or nothing.
+        messages: how many.
+        is_verbatim: whether the data are the source's own bytes from begin to end.
+    """
+
+    claim: "SourceClaim"
+    epoch: int
+    piece: Piece
+    topic: str
+    target: BrokerPartition
+    source: str
+    begin: int
+    end: int
+    data: Buffer
+    messages: int
+    is_verbatim: bool
+
+    def is_wanted(self) -> bool:
+        """Whether its claim still waits for it."""
+        return self.epoch == self.claim.epoch
+
+
+class Surroundings(Protocol):
+    """What a claim reports to. Its methods return at once."""
+
+    skips_damage: bool
+    counter: Any  # hermes.audit's TierCounter, or None
+
+    def send(self, entries: Iterable[Entry]) -> None:
+        """Have entries sent, in this order."""
+
+    def plan(self, claim: "SourceClaim", pause_seconds: float) -> None:
+        """Have `begin` called, after a pause at the earliest."""
+
+    def has_room(self) -> None:
+        """A claim may fetch again."""
+
+    def trouble(self, claim: "SourceClaim", text: str) -> None:
+        """Say what keeps a claim from going on; empty when it goes on."""
+
+    def note(self, text: str) -> None:
+        """Log one line."""
+
+
+class SourceClaim(Claim):
+    """See the module.
+
+    Args:
+        source: the source's name.
+        figures: where it counts.
+        surroundings: what it reports to.
+        topic, partition, stream_id, lock, lease: see `Claim`.
+
+    Attributes:
+        plan: how messages get to the target; None while that is being found out.
+        acknowledged: up to where the target has everything on disk; None until it is known.
+        covered: up to where offsets may be committed.
+        anew: where to start over, as if for the first time, since the source's log has; or None.
+    """
+
+    def __init__(
+        self,
+        source: str,
+        figures: PartitionFigures,
+        surroundings: Surroundings,
+        topic: str,
+        partition: BrokerPartition,
+        stream_id: str,
+        lock: threading.Condition,
+        lease: Lease,
+    ) -> None:
+        super().__init__(topic, partition, stream_id, lock, lease)
+        self.source = source
+        self.figures = figures
+        self.plan: Plan | None = None
+        self.acknowledged: int | None = None
+        self.covered: int | None = None
+        self.anew: int | None = None
+        self.is_draining = False
+        self.failures = 0
+        self._surroundings = surroundings
+        self._pieces: deque[Piece] = deque()
+        self._in_flight_bytes = 0
+        self._rest_until = 0.0
+        # Where the target refused a set: there messages go one by one; and the refused ones.
+        self._singly = (0, 0)
+        self._refused: set[int] = set()
+
+    def __str__(self) -> str:
+        return f"{self.source}: topic {self.topic!r} partition {self.partition}"
+
+    # -- for the membership ---------------------------------------------------------------------
+
+    @property
+    def position(self) -> int:
+        """See `Claim`."""
+        return self.acknowledged or 0
+
+    @property
+    def finished(self) -> int:
+        """Up to where offsets may be committed."""
+        return self.covered or 0
+
+    def start_at(self, offset: int) -> None:
+        """Note what is committed; `begin` starts."""
+        with self.lock:
+            self.fetch_offset = self.acknowledged = self.covered = offset
+
+    def fail(self, error: Exception) -> None:
+        """See `Claim`."""
+        self._surroundings.trouble(self, str(error))
+
+    def revoke(self, *, lost: bool) -> None:
+        """Fetch nothing more; if the claim is lost, what is on its way is nobody's."""
+        with self.lock:
+            self.is_revoked = True
+            if lost:
+                self.is_lost = True
+                self._forget()
+                self.figures.is_held = False
+            self.lock.notify_all()
+
+    def is_idle(self) -> bool:
+        """Whether nothing is on its way; with the lock held."""
+        return not self._pieces
+
+    def cover(self, offset: int) -> None:
+        """Let offsets be committed up to there, as far as that is acknowledged."""
+        with self.lock:
+            if self.acknowledged is not None and self.covered is not None:
+                self.covered = max(self.covered, min(offset, self.acknowledged))
+
+    # -- planning -------------------------------------------------------------------------------
+
+    def begin(self, plan: Plan, offset: int) -> None:
+        """Fetch from an offset on, up to which the target has everything."""
+        with self.lock:
+            if self.is_revoked:
+                return
+            self._forget()
+            self.plan = plan
+            self.anew = None
+            self.fetch_offset = self.acknowledged = self.covered = offset
+            self.figures.position = offset
+            self.figures.is_held = True
+        self._surroundings.has_room()
+
+    def restart(self, epoch: int, error: HermesError | None) -> None:
+        """Give up what is on its way, and plan again after a pause that grows."""
+        with self.lock:
+            if epoch != self.epoch or self.is_revoked:
+                return
+            self._forget()
+            pause = min(0.1 * 2 ** min(self.failures, 6), 5.0) if error else 0.0
+            self.failures += 1
+        if error is not None:
+            self._surroundings.trouble(self, str(error))
+        self._surroundings.plan(self, pause)
+
+    def refused(self, entries: Sequence[Entry], error: HermesError) -> None:
+        """The target refused a set whose messages look intact: find out which one is meant."""
+        first, last = entries[0].piece.stretch, entries[-1].piece.stretch
+        with self.lock:
+            if not entries[0].is_wanted():
+                return
+            if first is last and first.messages == 1:
+                self._refused.add(first.end)
+            else:
+                self._singly = (first.begin, last.end)
+        self.restart(entries[0].epoch, None if self._surroundings.skips_damage else error)
+
+    # -- fetching -------------------------------------------------------------------------------
+
+    def wants_bytes(self, share_bytes: int, fetch_bytes: int) -> int:
+        """How much to fetch; 0 for nothing now."""
+        if self.is_revoked or self.plan is None or self.is_draining:
+            return 0
+        if self._rest_until and time.monotonic() < self._rest_until:
+            return 0
+        most = min(fetch_bytes, share_bytes)
+        room = share_bytes - self._in_flight_bytes
+        return min(room, most) if 2 * room >= most or not self._pieces else 0
+
+    def add(self, messages: MessageSet, epoch: int) -> None:
+        """Take what was fetched at `fetch_offset`, and have it sent."""
+        if not len(messages) or epoch != self.epoch:
+            return
+        try:
+            for stretch in self._careful(stretches(messages.data, messages.base_offset)):
+                if stretch.fault and not self._surroundings.skips_damage:
+                    self.rest(
+                        f"{stretch.fault} message at offset {stretch.begin}, and damaged: stop"
+                    )
+                    return
+                self._take(stretch, epoch)
+        except InvalidMessageError as error:
+            self.rest(str(error))
+            return
+        if self._rest_until:
+            self._rest_until = 0.0
+            self._surroundings.trouble(self, "")
+
+    def skip(self, begin: int, end: int, fault: str, epoch: int) -> None:
+        """Go on behind a range that can't be read.
+
+        Args:
+            begin: where it starts, at `fetch_offset`.
+            end: the offset after it.
+            fault: "damaged" or "lost".
+            epoch: as for `add`.
+        """
+        if fault == "lost" or self._surroundings.skips_damage:
+            self._take(Stretch(begin, end, b"", 0, fault), epoch)
+        else:
+            self.rest(f"{fault} message at offset {begin}, and damaged: stop")
+
+    def rest(self, text: str, seconds: float = LONG_REST_SECONDS) -> None:
+        """Fetch nothing for a while; what is on its way goes on."""
+        self._rest_until = time.monotonic() + seconds
+        self._surroundings.trouble(self, text)
+
+    # -- sending --------------------------------------------------------------------------------
+
+    def done(self, entry: Entry, *, was_there: bool) -> None:
+        """The target has an entry on disk."""
+        with self.lock:
+            if not entry.is_wanted():
+                return
+            piece = entry.piece
+            piece.left -= 1
+            piece.duplicates += entry.messages if was_there else 0
+            while self._pieces and not self._pieces[0].left:
+                self._settle(self._pieces.popleft())
+            if not self._pieces:
+                self.lock.notify_all()
+        if self.failures:
+            self.failures = 0
+            self._surroundings.trouble(self, "")
+        self._surroundings.has_room()
+
+    # -- inside ---------------------------------------------------------------------------------
+
+    def _careful(self, found: Iterable[Stretch]) -> Iterator[Stretch]:
+        """Divide into single messages where the target has refused a set."""
+        begin, end = self._singly
+        for stretch in found:
+            if stretch.end <= begin or stretch.begin >= end or stretch.fault:
+                yield stretch
+                continue
+            for start, stop in boundaries(stretch.data):
+                data, base = stretch.data[start:stop], stretch.begin
+                if base + stop in self._refused:
+                    yield Stretch(base + start, base + stop, b"", 0, "refused")
+                else:
+                    yield Stretch(base + start, base + stop, data, 1)
+
+    def _take(self, stretch: Stretch, epoch: int) -> None:
+        plan = self.plan
+        if plan is None or epoch != self.epoch:
+            return
+        piece = Piece(stretch, 0)
+        entries = list(self._entries(plan, piece, epoch))
+        piece.left = len(entries)
+        with self.lock:
+            if epoch != self.epoch or self.is_revoked:
+                return
+            self.fetch_offset = stretch.end
+            self._pieces.append(piece)
+            self._in_flight_bytes += len(stretch.data)
+            if self._pieces[0] is piece and not entries:
+                self._settle(self._pieces.popleft())
+        self._surroundings.send(entries)
+
+    def _entries(self, plan: Plan, piece: Piece, epoch: int) -> Iterator[Entry]:
+        stretch, reached = piece.stretch, plan.reached
+        if stretch.fault:
+            home = plan.route.home(len(reached))
+            begin, reached[home] = reached[home], max(reached[home], stretch.end)
+            if plan.is_exact and begin < stretch.end:
+                where = (plan.topic, plan.targets[home], plan.source, begin, stretch.end)
+                yield Entry(self, epoch, piece, *where, b"", 0, False)
+            return
+        for part in plan.route.parts(stretch, reached):
+            if plan.is_exact or part.messages:
+                target = plan.targets[part.target]
+                yield Entry(self, epoch, piece, plan.topic, target, plan.source, *part[1:])
+
+    def _settle(self, piece: Piece) -> None:
+        """Count a piece that is done, with the lock held: the one place where all ranges pass."""
+        stretch, figures = piece.stretch, self.figures
+        self._in_flight_bytes -= len(stretch.data)
+        self.acknowledged = figures.position = stretch.end
+        counter, log = self._surroundings.counter, f"{self.source}/{self.partition}"
+        if not stretch.fault:
+            figures.messages += stretch.messages
+            figures.bytes += len(stretch.data)
+            figures.duplicates += piece.duplicates
+        elif stretch.fault == "lost":
+            figures.lost_bytes += stretch.end - stretch.begin
+        else:
+            figures.damaged += 1
+            self._surroundings.note(
+                f"{self}: skipped what is {stretch.fault} from {stretch.begin} to {stretch.end}"
+            )
+        if counter is None:
+            self.covered = stretch.end
+        elif not stretch.fault:
+            counter.add_set(
+                self.topic,
+                stretch.data,
+                log=log,
+                start=stretch.begin,
+                end=stretch.end,
+                target_topic=figures.target_topic,
+            )
+        elif stretch.fault == "lost":
+            counter.add_lost(self.topic, log, stretch.begin, stretch.end)
+        else:
+            counter.add_damaged(self.topic, log, stretch.begin, stretch.end)
+
+    def _forget(self) -> None:
+        """Let what is on its way mean nothing, with the lock held."""
+        self.epoch += 1
+        self.plan = None
+        self._pieces.clear()
+        self._in_flight_bytes = 0
+        self._rest_until = 0.0
+        self.lock.notify_all()
+
+
+class SourceStream(MessageStream):
+    """Holds the claims of a mirror in one source; nobody iterates over it.
+
+    Args:
+        name: the source's name.
+        surroundings: what its claims report to.
+    """
+
+    def __init__(self, name: str, surroundings: Surroundings) -> None:
+        super().__init__(name, None, None, surroundings.has_room)
+        self._surroundings = surroundings
+
+    def replace_claims(self, add: Iterable[Claim] = (), remove: Iterable[Claim] = ()) -> None:
+        """See `MessageStream`; new claims are planned."""
+        added = list(add)
+        super().replace_claims(added, remove)
+        for claim in added:
+            assert isinstance(claim, SourceClaim)
+            self._surroundings.plan(claim, 0.0)
+
+    def claims(self) -> list[SourceClaim]:
+        """The partitions that are owned now."""
+        with self.lock:
+            return [each for each in self._claims if isinstance(each, SourceClaim)]
+
+    def wait_until_finished(self, claim: Claim, deadline: float) -> bool:
+        """Wait until nothing of a revoked claim is on its way."""
+        assert isinstance(claim, SourceClaim)
+        with self.lock:
+            return self.lock.wait_for(claim.is_idle, max(0.0, deadline - time.monotonic()))
+
+    def fail(self, error: HermesError) -> None:
+        """Say what keeps the group from sharing out the partitions."""
+        self._surroundings.note(f"{self.name}: {error}")

@@ -1,0 +1,198 @@
+"""How sets get to one broker of the target, and how one learns that they are on its disk.
+
+A link carries requests in order, several at a time, and is given up at the first failure of its
+connection. There is one for every kind of broker: Hermes with positions of sources, an older Hermes
+that only acknowledges, and Kafka 0.7, which answers no produce at all: there the end of the log has
+to have moved by what was sent.
+"""
+
+import time
+from collections import deque
+from collections.abc import Sequence
+from typing import Final, NamedTuple, Protocol
+
+from hermes.client import conversations
+from hermes.client.mirrored import MirroredPartitions
+from hermes.client.sync_producer import SyncProducer
+from hermes.errors import BrokerError, BrokerTimeoutError
+from hermes.mirror.claims import Entry
+from hermes.protocol import LATEST, Acks, MirroredSet, ProduceRequest, SourceFlags
+
+_TIMEOUT_SECONDS: Final = 30.0
+# Kafka 0.7 flushes every few seconds, or after some hundred messages.
+_POLL_SECONDS: Final = 0.02
+
+
+class Bunch(NamedTuple):
+    """Entries that follow one another, as one.
+
+    Attributes:
+        entries: of one claim, for one partition; at least one.
+        begin, end: the range of the source.
+        data: all their messages.
+        is_verbatim: whether these are the source's own bytes from begin to end.
+    """
+
+    entries: Sequence[Entry]
+    begin: int
+    end: int
+    data: bytes
+    is_verbatim: bool
+
+    @property
+    def place(self) -> tuple[str, int]:
+        """Topic and number of the target's partition."""
+        return self.entries[0].topic, self.entries[0].target.partition
+
+
+class Outcome(NamedTuple):
+    """What became of a bunch.
+
+    Attributes:
+        error: why it is not stored; None when it is, on disk.
+        was_there: whether the target had it already.
+    """
+
+    error: BrokerError | None
+    was_there: bool = False
+
+
+class Link(Protocol):
+    """A connection to a broker, for one thread.
+
+    Attributes:
+        most_in_flight: how many requests may be unanswered.
+    """
+
+    most_in_flight: int
+
+    def begin(self, bunches: Sequence[Bunch]) -> None:
+        """Send a request."""
+
+    def finish(self) -> Sequence[Outcome]:
+        """Wait for the outcomes of the oldest request in flight."""
+
+    def close(self) -> None:
+        """End it; a call under way in another thread fails."""
+
+
+class MirroredLink:
+    """To a Hermes that keeps positions of sources: each set is stored once."""
+
+    most_in_flight = 4
+
+    def __init__(self, partitions: MirroredPartitions) -> None:
+        self._partitions = partitions
+
+    def begin(self, bunches: Sequence[Bunch]) -> None:
+        """See `Link`. Nothing is taken that doesn't follow, so that a failure leaves no hole."""
+        self._partitions.begin([_mirrored(each) for each in bunches])
+
+    def finish(self) -> Sequence[Outcome]:
+        """See `Link`."""
+        return [
+            Outcome(each.error, each.error is None and each.offset is None)
+            for each in self._partitions.finish()
+        ]
+
+    def close(self) -> None:
+        """See `Link`."""
+        self._partitions.close()
+
+
+class AcknowledgedLink:
+    """To a Hermes that acknowledges but keeps no positions: each set is stored at least once."""
+
+    most_in_flight = 1
+
+    def __init__(self, producer: SyncProducer) -> None:
+        self._producer = producer
+        self._waiting: deque[list[ProduceRequest]] = deque()
+
+    def begin(self, bunches: Sequence[Bunch]) -> None:
+        """See `Link`."""
+        self._waiting.append([ProduceRequest(*each.place, each.data) for each in bunches])
+
+    def finish(self) -> Sequence[Outcome]:
+        """See `Link`."""
+        results = self._producer.send_acknowledged(self._waiting.popleft(), Acks.FLUSHED)
+        return [Outcome(each if isinstance(each, BrokerError) else None) for each in results]
+
+    def close(self) -> None:
+        """See `Link`."""
+        self._producer.close()
+
+
+class PlainLink:
+    """To a Kafka 0.7: at least once, and sure only while nobody else writes to the partition."""
+
+    most_in_flight = 32
+
+    def __init__(self, producer: SyncProducer) -> None:
+        self._producer = producer
+        self._ends: dict[tuple[str, int], int] = {}
+        self._waiting: deque[list[tuple[tuple[str, int], int]]] = deque()
+
+    def begin(self, bunches: Sequence[Bunch]) -> None:
+        """See `Link`."""
+        expected = []
+        for each in bunches:
+            if each.place not in self._ends:
+                self._ends[each.place] = self._end(each.place)
+            self._ends[each.place] += len(each.data)
+            expected.append((each.place, self._ends[each.place]))
+        self._producer.multi_send([ProduceRequest(*each.place, each.data) for each in bunches])
+        self._waiting.append(expected)
+
+    def finish(self) -> Sequence[Outcome]:
+        """See `Link`."""
+        deadline = time.monotonic() + _TIMEOUT_SECONDS
+        expected = self._waiting.popleft()
+        for place, end in expected:
+            while (reached := self._end(place)) < end:
+                if time.monotonic() > deadline:
+                    raise BrokerTimeoutError(
+                        f"{self._producer.address}: topic {place[0]!r} partition {place[1]} ends "
+                        f"at {reached} and should at {end}: was a message too large for it?"
+                    )
+                time.sleep(_POLL_SECONDS)
+        return [Outcome(None)] * len(expected)
+
+    def close(self) -> None:
+        """See `Link`."""
+        self._producer.close()
+
+    def _end(self, place: tuple[str, int]) -> int:
+        channel = self._producer.channel
+        offsets = channel.run(conversations.offsets_before(*place, LATEST, 1))
+        return offsets[0] if offsets else 0
+
+
+def open_link(host: str, port: int) -> Link:
+    """Connect to a broker, in the best way that it supports.
+
+    Raises:
+        ClientError: it can't be reached or understood.
+    """
+    partitions = MirroredPartitions(host, port, timeout_seconds=_TIMEOUT_SECONDS)
+    try:
+        is_exact = partitions.is_supported()
+    except BaseException:
+        partitions.close()
+        raise
+    if is_exact:
+        return MirroredLink(partitions)
+    partitions.close()
+    producer = SyncProducer(host, port, timeout_seconds=_TIMEOUT_SECONDS)
+    try:
+        acknowledges = producer.can_acknowledge()
+    except BaseException:
+        producer.close()
+        raise
+    return AcknowledgedLink(producer) if acknowledges else PlainLink(producer)
+
+
+def _mirrored(bunch: Bunch) -> MirroredSet:
+    flags = SourceFlags.FOLLOWS | (SourceFlags.VERBATIM if bunch.is_verbatim else 0)
+    source = bunch.entries[0].source
+    return MirroredSet(*bunch.place, source, bunch.begin, bunch.end, flags, bunch.data)

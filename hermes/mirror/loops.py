@@ -1,0 +1,105 @@
+"""Refuses what would make messages go round: A to B and back to A, through however many clusters.
+
+Each cluster keeps, for each topic, the clusters that its messages came from (`/cluster/origins`,
+see `hermes.coordination.origins`). A mirror that would write a topic into one of these is refused;
+one that may write adds its source, and all that the topic came from before, to the target's.
+"""
+
+import random
+import time
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from hermes.coordination.origins import add_origins, read_origins, remove_origins
+from hermes.coordination.sessions import Session
+from hermes.errors import CoordinationUnavailableError, InvalidNodeError
+from hermes.quoting import quoted
+
+#: How old an answer may be. Not the same for all, or two mirrors that refuse each other go on so.
+_LOOK_SECONDS: Final = (4.0, 6.0)
+
+
+class LoopGuard:
+    """Says which topics of a source may go to the target. For one thread.
+
+    Args:
+        mirror: the mirror's name, which the target's coordination is told.
+        source_id: the source cluster's id.
+        target_id: the target cluster's id.
+        source: a session with the source's coordination; None where it has none: then its topics
+            are taken for its own.
+        target: the same of the target; None where it has none: then nobody learns where its
+            topics come from.
+        clock: monotonic, in seconds.
+    """
+
+    def __init__(
+        self,
+        mirror: str,
+        source_id: str,
+        target_id: str,
+        source: Session | None,
+        target: Session | None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._mirror = mirror
+        self._source_id, self._target_id = source_id, target_id
+        self._source, self._target = source, target
+        self._clock = clock
+        self._known: dict[tuple[str, str], tuple[float, str]] = {}
+
+    def admit(self, topic: str, target_topic: str) -> str:
+        """Ask whether a topic may be mirrored; some seconds later the answer may be another.
+
+        Args:
+            topic: its name in the source.
+            target_topic: its name in the target.
+
+        Returns:
+            Why not; empty when it may.
+
+        Raises:
+            CoordinationUnavailableError: one of the two doesn't answer, and nothing is known from
+                before.
+        """
+        if self._source_id == self._target_id:
+            return f"the source is the target itself: both are the cluster {self._target_id}"
+        until, reason = self._known.get((topic, target_topic), (0.0, None))
+        if reason is not None and self._clock() < until:
+            return reason
+        try:
+            found = self._look(topic, target_topic)
+        except InvalidNodeError as error:
+            found = f"nobody can say whether it would make a loop: {error}"
+        except CoordinationUnavailableError:
+            if reason is None:
+                raise
+            found = reason
+        pause = random.uniform(*_LOOK_SECONDS)
+        self._known[topic, target_topic] = self._clock() + pause, found
+        return found
+
+    def _look(self, topic: str, target_topic: str) -> str:
+        origins = self._origins(topic)
+        if self._target_id in origins:
+            return self._refusal(topic, origins)
+        if self._target is None:
+            return ""
+        added = add_origins(self._target, target_topic, {**origins, self._source_id: self._mirror})
+        if added:  # somebody may have done the same the other way round at this very moment
+            origins = self._origins(topic)
+            if self._target_id in origins:
+                remove_origins(self._target, target_topic, added)
+                return self._refusal(topic, origins)
+        return ""
+
+    def _origins(self, topic: str) -> Mapping[str, str]:
+        return {} if self._source is None else read_origins(self._source, topic)
+
+    def _refusal(self, topic: str, origins: Mapping[str, str]) -> str:
+        by = origins[self._target_id]
+        return (
+            f"it would make a loop: {topic} comes from the target cluster {self._target_id} "
+            f"already, by the mirror {quoted(by)}; leave it out here or there, or, once no mirror "
+            f"brings it any more, `hermes mirror origins --forget {topic}` at the source"
+        )

@@ -1,0 +1,198 @@
+"""A mirror: sources on one side, the target on the other, and what their parts report."""
+
+import logging
+import threading
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any, Final
+
+from hermes.config.mirror import MirrorConfig
+from hermes.coordination.filters import Blacklist, TopicFilter, Whitelist
+from hermes.coordination.layout import BrokerPartition
+from hermes.coordination.sessions import Session
+from hermes.errors import ConfigError, HermesError, InvalidTopicError
+from hermes.mirror.claims import Entry, SourceClaim
+from hermes.mirror.planning import Guard, Planner
+from hermes.mirror.sources import Source
+from hermes.mirror.state import PartitionFigures, Troubles
+from hermes.mirror.targets import TargetCluster
+from hermes.mirror.throttle import Throttle
+from hermes.protocol import check_topic_name
+
+_log = logging.getLogger(__name__)
+
+_COVER_SECONDS: Final = 1.0
+
+
+class Mirror:
+    """One process of a mirror.
+
+    Example:
+        mirror = Mirror(load_mirror_config("mirror.yaml"))
+        mirror.start()
+        ...
+        mirror.stop()
+
+    What can go wrong while it runs resumes by itself, and stands in `errors` meanwhile.
+
+    Args:
+        config: what it does.
+        make_guard: makes what refuses loops in a source, once that is connected; None: nothing
+            does.
+        counter: the audit's `TierCounter`, or None.
+
+    Attributes:
+        failed: what ended it by itself; None so far.
+
+    Raises:
+        ConfigError: a topic can't have the name that it would get, or the list of topics can't be
+            used.
+    """
+
+    def __init__(
+        self,
+        config: MirrorConfig,
+        *,
+        make_guard: Callable[[Source, TargetCluster], Guard] | None = None,
+        counter: Any = None,
+    ) -> None:
+        self.config = config
+        self.counter = counter
+        self.skips_damage = config.damaged == "skip"
+        self.failed: HermesError | None = None
+        self._troubles = Troubles(_log)
+        self._target = TargetCluster(config.target, self._troubles)
+        self._figures: dict[tuple[str, str, BrokerPartition], PartitionFigures] = {}
+        self._is_stopping = False
+        self._stopped = threading.Event()
+        self._covering = threading.Thread(target=self._cover, name="hermes-covering", daemon=True)
+        topics, throttle = _check_topics(config), Throttle(config.throttle_bytes)
+        self._sources = {
+            each.name: Source(
+                each,
+                f"hermes-mirror-{config.name}",
+                topics,
+                max(config.buffer_bytes // len(config.sources), 1),
+                self,
+                partial(self._make_claim, each.name),
+                self._troubles,
+                throttle,
+            )
+            for each in config.sources
+        }
+        self._planner = Planner(
+            config, self._target, self._sources, self._troubles, self.trouble, make_guard
+        )
+
+    def start(self) -> None:
+        """Begin; returns at once."""
+        self._planner.start()
+        if self.counter is not None:
+            self._covering.start()
+        for source in self._sources.values():
+            source.start()
+
+    def stop(self) -> None:
+        """Let what is on its way arrive, commit, leave all to others. Bounded, idempotent."""
+        if self._is_stopping:
+            return
+        self._is_stopping = True
+        for source in self._sources.values():
+            source.drain()
+        self._stopped.set()
+        self._cover_once()
+        for source in self._sources.values():
+            source.stop()
+        self._planner.stop()
+        if self._covering.is_alive():
+            self._covering.join()
+        self._target.close()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait; returns early, with True, when it has ended by itself."""
+        return self._stopped.wait(seconds) and self.failed is not None
+
+    def figures(self) -> list[PartitionFigures]:
+        """What it counts, by partition; of those that others read now as well."""
+        return list(self._figures.values())
+
+    @property
+    def errors(self) -> dict[str, str]:
+        """What is wrong now with sources, the target and their brokers."""
+        return self._troubles.now()
+
+    @property
+    def refused(self) -> dict[str, str]:
+        """Why topics are not mirrored, by `SOURCE: TOPIC`."""
+        return dict(self._planner.refused)
+
+    @property
+    def target_session(self) -> Session | None:
+        """With the target's coordination; None without, and before it is reached."""
+        return self._target.session
+
+    # -- what claims report ---------------------------------------------------------------------
+
+    def send(self, entries: Iterable[Entry]) -> None:
+        """See `Surroundings`."""
+        self._target.send(entries)
+
+    def plan(self, claim: SourceClaim, pause_seconds: float) -> None:
+        """See `Surroundings`."""
+        self._planner.add(claim, pause_seconds)
+
+    def has_room(self) -> None:
+        """See `Surroundings`."""
+        for source in self._sources.values():
+            source.wake_fetchers()
+
+    def trouble(self, claim: SourceClaim, text: str) -> None:
+        """See `Surroundings`."""
+        claim.figures.error = text
+        if text:
+            self._troubles.begin(str(claim), text)
+        else:
+            self._troubles.end(str(claim))
+
+    def note(self, text: str) -> None:
+        """See `Surroundings`."""
+        self._troubles.note(text)
+
+    # -- inside ---------------------------------------------------------------------------------
+
+    def _make_claim(
+        self, source: str, topic: str, partition: BrokerPartition, *rest: Any
+    ) -> SourceClaim:
+        place = (source, topic, partition)
+        figures = self._figures.get(place)
+        if figures is None:
+            target_topic = self.config.topics.target_of(topic)
+            figures = PartitionFigures(source, topic, str(partition), target_topic)
+            self._figures[place] = figures
+        return SourceClaim(source, figures, self, topic, partition, *rest)
+
+    def _cover(self) -> None:
+        """Have the audit's counts published, so that offsets may be committed up to there."""
+        while not self._stopped.wait(_COVER_SECONDS):
+            self._cover_once()
+
+    def _cover_once(self) -> None:
+        claims = [claim for source in self._sources.values() for claim in source.stream.claims()]
+        reached = [(claim, claim.acknowledged) for claim in claims]
+        if self.counter is not None and self.counter.publish():
+            for claim, offset in reached:
+                if offset is not None:
+                    claim.cover(offset)
+
+
+def _check_topics(config: MirrorConfig) -> TopicFilter:
+    """What chooses the topics, once all names that can be checked by now are."""
+    try:
+        for name in config.topics.map.values():
+            check_topic_name(name)
+        check_topic_name(config.topics.prefix + "x")
+    except InvalidTopicError as error:
+        raise ConfigError("topics", str(error)) from error
+    if config.blacklist:
+        return Blacklist(config.blacklist)
+    return Whitelist(config.whitelist or ".*")

@@ -1,0 +1,162 @@
+"""A thread per broker of the target: entries in, requests out, several at a time.
+
+Entries of one claim for one partition stay in order. Any failure of one has its claim start anew,
+and what is behind it in the queue or on its way means nothing from then on.
+"""
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from hermes.errors import (
+    BrokerError,
+    HermesError,
+    InvalidMessageBrokerError,
+)
+from hermes.mirror.claims import Entry
+from hermes.mirror.links import Bunch, Link, Outcome
+from hermes.mirror.state import Troubles
+
+# Of one request: enough for the price of a flush, little enough for the memory of both sides.
+_REQUEST_BYTES: Final = 2 << 20
+_REQUEST_BUNCHES: Final = 64
+# Small entries are joined: each bunch is a record of the target's positions.
+_BUNCH_BYTES: Final = 256 << 10
+
+
+class Sender:
+    """Sends to one broker.
+
+    Args:
+        what: what the broker is called in the log.
+        open_link: connects to it; called in the sender's thread, again after failures.
+        troubles: hears of failures of the broker.
+    """
+
+    def __init__(self, what: str, open_link: Callable[[], Link], troubles: Troubles) -> None:
+        self._what = what
+        self._open_link = open_link
+        self._troubles = troubles
+        self._changed = threading.Condition()
+        self._queue: deque[Entry] = deque()
+        self._in_flight: deque[list[Bunch]] = deque()
+        self._link: Link | None = None
+        self._is_stopped = False
+        self._thread = threading.Thread(target=self._run, name=f"hermes-{what}", daemon=True)
+        self._thread.start()
+
+    def put(self, entries: Iterable[Entry]) -> None:
+        """Have entries sent; returns at once."""
+        with self._changed:
+            self._queue.extend(entries)
+            self._changed.notify()
+
+    def stop(self) -> None:
+        """Send nothing more, and wait until the thread has ended."""
+        with self._changed:
+            self._is_stopped = True
+            self._changed.notify()
+            link = self._link
+        if link is not None:
+            link.close()
+        self._thread.join()
+        self._troubles.end(self._what)
+        unsent = [
+            each for bunches in self._in_flight for bunch in bunches for each in bunch.entries
+        ]
+        for entry in (*unsent, *self._queue):
+            entry.claim.restart(entry.epoch, None)
+
+    # -- inside ---------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while not self._is_stopped:
+            try:
+                self._step()
+            except Exception as error:
+                if not self._is_stopped:
+                    self._give_up(error)
+        if self._link is not None:
+            self._link.close()
+
+    def _step(self) -> None:
+        """Send a request if there is one and room for it; otherwise wait for an answer."""
+        most = 1 if self._link is None else self._link.most_in_flight
+        with self._changed:
+            if not self._in_flight and not self._queue:
+                self._changed.wait_for(lambda: self._queue or self._is_stopped)
+            bunches = self._next_request() if len(self._in_flight) < most else []
+        if bunches:
+            self._in_flight.append(bunches)
+            if self._link is None:
+                link = self._open_link()
+                with self._changed:
+                    self._link = link
+            self._link.begin(bunches)
+        elif self._in_flight and self._link is not None:
+            outcomes = self._link.finish()
+            self._settle(self._in_flight.popleft(), outcomes)
+            self._troubles.end(self._what)
+
+    def _next_request(self) -> list[Bunch]:
+        """Take entries from the queue, with its lock held."""
+        collected: list[list[Entry]] = []
+        last: dict[tuple[str, int], list[Entry]] = {}
+        total = 0
+        while self._queue and len(collected) < _REQUEST_BUNCHES and total < _REQUEST_BYTES:
+            entry = self._queue.popleft()
+            if not entry.is_wanted():
+                continue
+            total += len(entry.data)
+            place = (entry.topic, entry.target.partition)
+            before = last.get(place)
+            if before is not None and _is_joined(before, entry):
+                before.append(entry)
+            else:
+                last[place] = [entry]
+                collected.append(last[place])
+        return [_bunch(each) for each in collected]
+
+    def _settle(self, bunches: Sequence[Bunch], outcomes: Sequence[Outcome]) -> None:
+        for bunch, (error, was_there) in zip(bunches, outcomes, strict=True):
+            claim, epoch = bunch.entries[0].claim, bunch.entries[0].epoch
+            if error is None:
+                for entry in bunch.entries:
+                    claim.done(entry, was_there=was_there)
+            elif isinstance(error, InvalidMessageBrokerError):
+                claim.refused(bunch.entries, error)
+            else:
+                claim.restart(epoch, error)
+
+    def _give_up(self, error: Exception) -> None:
+        """The connection failed: nobody knows what of what was sent is stored."""
+        known = error if isinstance(error, HermesError) else BrokerError(repr(error))
+        self._troubles.begin(self._what, str(known))
+        with self._changed:
+            link, self._link = self._link, None
+        if link is not None:
+            link.close()
+        lost, self._in_flight = self._in_flight, deque()
+        for bunches in lost:
+            for bunch in bunches:
+                bunch.entries[0].claim.restart(bunch.entries[0].epoch, known)
+
+
+def _is_joined(before: Sequence[Entry], entry: Entry) -> bool:
+    """Whether an entry can be sent as one with those before it."""
+    last = before[-1]
+    return (
+        last.claim is entry.claim
+        and last.epoch == entry.epoch
+        and last.is_verbatim
+        and entry.is_verbatim
+        and last.end == entry.begin
+        and entry.end - before[0].begin <= _BUNCH_BYTES
+    )
+
+
+def _bunch(entries: Sequence[Entry]) -> Bunch:
+    first, last = entries[0], entries[-1]
+    data = bytes(first.data) if first is last else b"".join([each.data for each in entries])
+    return Bunch(entries, first.begin, last.end, data, first.is_verbatim)

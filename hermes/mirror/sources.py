@@ -1,0 +1,233 @@
+"""One source: who of the group reads what, where its brokers are, what its topics are.
+
+A source with coordination is shared out among all processes of a mirror, as topics are among the
+members of a group. One without has nobody to share it out, so that a single process reads it all.
+"""
+
+import logging
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final, Protocol
+
+from hermes.client.groups.config import ConsumerConfig
+from hermes.client.groups.membership import Membership
+from hermes.client.simple_consumer import SimpleConsumer
+from hermes.config.mirror import ClusterAddress
+from hermes.coordination.cluster import read_brokers, read_partition_counts
+from hermes.coordination.cluster_id import cluster_id
+from hermes.coordination.filters import TopicFilter
+from hermes.coordination.layout import (
+    BrokerPartition,
+    GroupPaths,
+    Subscription,
+    make_consumer_id,
+    parse_partition,
+)
+from hermes.coordination.sessions import Session
+from hermes.errors import BrokerUnavailableError, HermesError, InvalidNodeError
+from hermes.mirror.claims import SourceClaim, SourceStream, Surroundings
+from hermes.mirror.fetchers import SourceFetcher
+from hermes.mirror.state import Troubles
+from hermes.mirror.targets import coordination_of
+from hermes.mirror.throttle import Throttle
+
+_log = logging.getLogger(__name__)
+
+_TIMEOUT_SECONDS: Final = 10.0
+_RETRY_SECONDS: Final = 1.0
+_DRAIN_SECONDS: Final = 5.0
+_FETCH_BYTES: Final = 1 << 20
+
+
+class Sharing(Protocol):
+    """Decides which partitions this process reads, and lets them be fetched."""
+
+    def commit(self) -> None:
+        """Store how far the partitions are covered."""
+
+    def wake_fetchers(self) -> None:
+        """There may be room."""
+
+    def stop(self) -> None:
+        """Commit, and leave all to others."""
+
+
+class Source:
+    """One source of a mirror.
+
+    Args:
+        address: where it is.
+        group: the group's name.
+        topics: which to read.
+        buffer_bytes: how much may be in memory.
+        surroundings: what claims report to.
+        make_claim: makes a claim: called as `SourceClaim` without its first three arguments.
+        troubles: hears of failures.
+        throttle: how fast it may be read.
+
+    Attributes:
+        stream: holds the claims.
+        session: with its coordination; None without, and before it is connected.
+    """
+
+    def __init__(
+        self,
+        address: ClusterAddress,
+        group: str,
+        topics: TopicFilter,
+        buffer_bytes: int,
+        surroundings: Surroundings,
+        make_claim: Callable[..., SourceClaim],
+        troubles: Troubles,
+        throttle: Throttle,
+    ) -> None:
+        self.address = address
+        self.name = address.name
+        self.stream = SourceStream(address.name, surroundings)
+        self.session: Session | None = None
+        self.is_connected = threading.Event()
+        self._group = group
+        self._topics = topics
+        self._buffer_bytes = buffer_bytes
+        self._make_claim = make_claim
+        self._troubles = troubles
+        self._throttle = throttle
+        self._sharing: Sharing | None = None
+        self._cluster_id = ""
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(
+            target=self._run, name=f"hermes-source-{self.name}", daemon=True
+        )
+
+    def start(self) -> None:
+        """Begin to read, as soon as the source can be reached."""
+        self._thread.start()
+
+    def drain(self) -> None:
+        """Fetch nothing more, and let what is on its way arrive, for a while."""
+        self._stopped.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        deadline = time.monotonic() + _DRAIN_SECONDS
+        claims = self.stream.claims()
+        for claim in claims:
+            claim.is_draining = True
+        for claim in claims:
+            if claim.plan is not None:
+                self.stream.wait_until_finished(claim, deadline)
+
+    def stop(self) -> None:
+        """Commit, and leave everything to others."""
+        if self._sharing is not None:
+            self._sharing.stop()
+        if self.session is not None:
+            self.session.stop()
+        self._troubles.end(f"source {self.name}")
+
+    def wake_fetchers(self) -> None:
+        """There may be room."""
+        sharing = self._sharing
+        if sharing is not None:
+            sharing.wake_fetchers()
+
+    def cluster_id(self) -> str:
+        """The cluster's UUID.
+
+        Raises:
+            HermesError: it can't be found out now.
+        """
+        if not self._cluster_id:
+            assert self.session is not None
+            self._cluster_id = cluster_id(self.session)
+        return self._cluster_id
+
+    def index(self, claim: SourceClaim) -> int:
+        """The place of a partition among those of its topic, of brokers that are away as well.
+
+        Raises:
+            HermesError: that can't be found out now.
+        """
+        assert self.session is not None
+        counts = read_partition_counts(self.session, claim.topic, _ignore)
+        known = {BrokerPartition(b, n) for b, count in counts.items() for n in range(count)}
+        known.add(claim.partition)
+        parent = GroupPaths(self._group).offsets(claim.topic)
+        for name in self.session.children(parent):
+            try:
+                known.add(parse_partition(f"{parent}/{name}", name))
+            except InvalidNodeError as fault:
+                _ignore(fault)
+        return sorted(known).index(claim.partition)
+
+    def offset(self, claim: SourceClaim, time_ms: int) -> int:
+        """The earliest or the latest offset of a partition.
+
+        Raises:
+            HermesError: that can't be found out now.
+        """
+        assert self.session is not None
+        node = read_brokers(self.session, _ignore).get(claim.partition.broker_id)
+        if node is None:
+            raise BrokerUnavailableError(
+                f"broker {claim.partition.broker_id} of source {self.name} is not registered"
+            )
+        with SimpleConsumer(node.host, node.port, timeout_seconds=_TIMEOUT_SECONDS) as consumer:
+            found = consumer.get_offsets_before(claim.topic, claim.partition.partition, time_ms)
+        return found[0] if found else 0
+
+    # -- inside ---------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while not self._stopped.is_set():
+            try:
+                self._join()
+            except HermesError as error:
+                self._troubles.begin(f"source {self.name}", str(error))
+                self._stopped.wait(_RETRY_SECONDS)
+            else:
+                self._troubles.end(f"source {self.name}")
+                return
+
+    def _join(self) -> None:
+        connect = self.address.zookeeper or coordination_of(self.address.brokers)
+        config = ConsumerConfig(
+            group=self._group,
+            zookeeper_connect=connect,
+            prefetch_bytes=self._buffer_bytes,
+            fetch_bytes=_FETCH_BYTES,
+            fetch_wait="500ms",
+            release_wait=f"{_DRAIN_SECONDS:g}s",
+        )
+        session = Session(connect, on_change=self._changed)
+        session.start()
+        self.session = session
+        now_ms, token = time.time_ns() // 1_000_000, uuid.uuid4().hex[:8]
+        membership = Membership(
+            config,
+            make_consumer_id(self._group, socket.gethostname(), now_ms, token),
+            session,
+            _nothing,
+            _nothing,
+            make_claim=self._make_claim,
+            make_fetcher=partial(SourceFetcher, self.name, self._troubles, self._throttle),
+        )
+        self._sharing = membership
+        self.is_connected.set()
+        membership.start(Subscription({}, self._topics, 1), [self.stream])
+
+    def _changed(self) -> None:
+        sharing = self._sharing
+        if isinstance(sharing, Membership):
+            sharing.wake()
+
+
+def _nothing(_partitions: Sequence[tuple[str, BrokerPartition]]) -> None:
+    pass
+
+
+def _ignore(fault: InvalidNodeError) -> None:
+    _log.debug("%s", fault)

@@ -1,0 +1,81 @@
+"""What a mirror tells of itself: plain figures, and what is wrong, each said once."""
+
+import logging
+import threading
+from dataclasses import dataclass
+
+
+@dataclass(slots=True, eq=False)
+class PartitionFigures:
+    """One partition of a source. The totals are this process's, and only grow.
+
+    Attributes:
+        source: the source's name.
+        topic: its topic.
+        partition: `<broker>-<number>`.
+        target_topic: the topic's name in the target.
+        position: up to where the target has acknowledged it on disk.
+        end: the source's end when it was last told; None before.
+        messages: how many the target has acknowledged; compressed ones count once.
+        bytes: how many bytes these have.
+        duplicates: of these, messages that the target had already.
+        damaged: stretches of damaged messages that were skipped.
+        lost_bytes: what the source's retention took before it was read.
+        error: why it doesn't go on at the moment; empty when it does.
+        is_held: whether this process has the partition now.
+    """
+
+    source: str
+    topic: str
+    partition: str
+    target_topic: str
+    position: int = 0
+    end: int | None = None
+    messages: int = 0
+    bytes: int = 0
+    duplicates: int = 0
+    damaged: int = 0
+    lost_bytes: int = 0
+    error: str = ""
+    is_held: bool = False
+
+
+class Troubles:
+    """What is wrong now, by what it is about; each is logged when it begins and when it ends.
+
+    Threads may share it.
+
+    Args:
+        log: where it is logged.
+    """
+
+    def __init__(self, log: logging.Logger) -> None:
+        self._log = log
+        self._lock = threading.Lock()
+        self._now: dict[str, str] = {}
+
+    def begin(self, what: str, text: str) -> None:
+        """Say what is wrong, unless that is what was said last."""
+        with self._lock:
+            is_new = self._now.get(what) != text
+            self._now[what] = text
+        if is_new:
+            self._log.warning("%s: %s; it is tried again", what, text)
+
+    def end(self, what: str) -> None:
+        """It works again, if it didn't."""
+        if what not in self._now:
+            return
+        with self._lock:
+            was_wrong = self._now.pop(what, "")
+        if was_wrong:
+            self._log.warning("%s: works again", what)
+
+    def note(self, text: str) -> None:
+        """Log what happened, and is over."""
+        self._log.warning("%s", text)
+
+    def now(self) -> dict[str, str]:
+        """A copy of what is wrong now."""
+        with self._lock:
+            return dict(self._now)

@@ -1,0 +1,228 @@
+"""The target cluster: its brokers, the partitions of its topics, and what each has of the sources.
+
+What is asked here may take its time: it is the planner's thread that asks. `send` returns at once.
+"""
+
+import logging
+from collections.abc import Iterable
+from functools import partial
+from typing import Final
+
+from hermes.client.mirrored import MirroredPartitions
+from hermes.client.simple_consumer import SimpleConsumer
+from hermes.config.mirror import ClusterAddress
+from hermes.coordination.cluster import NodeFaults, read_brokers, read_partition_counts
+from hermes.coordination.layout import BrokerPartition
+from hermes.coordination.sessions import Session
+from hermes.errors import (
+    BrokerUnavailableError,
+    ClientError,
+    ConfigError,
+    HermesError,
+    UnknownTopicError,
+)
+from hermes.mirror.claims import Entry
+from hermes.mirror.links import open_link
+from hermes.mirror.senders import Sender
+from hermes.mirror.state import Troubles
+from hermes.protocol import MetadataRequest, MirroredSet, SourceFlags
+
+_log = logging.getLogger(__name__)
+
+_TIMEOUT_SECONDS: Final = 10.0
+
+_Address = tuple[str, int]
+
+
+class TargetCluster:
+    """Where a mirror writes to. The planner's thread calls all but `send`.
+
+    Args:
+        address: where it is.
+        troubles: hears of failures of its brokers.
+
+    Attributes:
+        session: with its coordination; None without, and before `connect`.
+    """
+
+    def __init__(self, address: ClusterAddress, troubles: Troubles) -> None:
+        self.address = address
+        self.session: Session | None = None
+        self._troubles = troubles
+        self._faults = NodeFaults(_log, "the mirror's target")
+        self._known: dict[int, _Broker] = {}
+        # Partitions stay known while their broker is away, so that what goes to them waits.
+        self._partitions: dict[str, tuple[BrokerPartition, ...]] = {}
+        self._is_connected = False
+
+    def connect(self) -> None:
+        """Find the brokers, if that isn't done.
+
+        Raises:
+            HermesError: none can be found; try again.
+        """
+        if self._is_connected:
+            return
+        connect = self.address.zookeeper or coordination_of(self.address.brokers)
+        if connect:
+            session = Session(connect)
+            session.start()
+            self.session = session
+        self._is_connected = True
+
+    def partitions(self, topic: str) -> tuple[BrokerPartition, ...]:
+        """The partitions that a topic has, or will have, on all brokers, in order.
+
+        Raises:
+            HermesError: they can't be found out now.
+        """
+        counts = dict[int, int]()
+        described: dict[int, int] = {}
+        brokers = self._brokers()
+        if self.session is not None:
+            described = read_partition_counts(self.session, topic, self._faults.note)
+        for broker_id in brokers:
+            consumer = self._known[broker_id].consumer
+            if consumer.supports(MetadataRequest.TYPE):
+                (answer,) = consumer.metadata([topic]).topics
+                if answer.partition_count:
+                    counts[broker_id] = answer.partition_count
+            elif self.session is None:
+                raise ConfigError(
+                    "target",
+                    f"{consumer.address} is a Kafka 0.7, which doesn't tell its partitions: give "
+                    "zookeeper instead of brokers",
+                )
+            else:
+                counts[broker_id] = described.get(broker_id, 1)
+        found = {BrokerPartition(b, n) for b, count in counts.items() for n in range(count)}
+        found |= set(self._partitions.get(topic, ()))
+        if not found:
+            raise BrokerUnavailableError(f"no broker of the target can take topic {topic!r}")
+        self._partitions[topic] = tuple(sorted(found))
+        return self._partitions[topic]
+
+    def is_exact(self, targets: Iterable[BrokerPartition]) -> bool:
+        """Whether all brokers of these partitions keep positions of sources.
+
+        Raises:
+            HermesError: one of them can't be asked now.
+        """
+        return all(
+            self._known[number].mirrored.is_supported()
+            for number in {each.broker_id for each in targets}
+        )
+
+    def positions(self, topic: str) -> dict[BrokerPartition, dict[str, int]]:
+        """Up to where each partition of a topic has each source, on disk.
+
+        Raises:
+            HermesError: a broker can't be asked now.
+        """
+        found: dict[BrokerPartition, dict[str, int]] = {}
+        for number in {each.broker_id for each in self._partitions.get(topic, ())}:
+            try:
+                told = self._known[number].mirrored.positions(topic)
+            except UnknownTopicError:
+                continue
+            for each in told:
+                found[BrokerPartition(number, each.partition)] = each.positions
+        return found
+
+    def open(self, topic: str, target: BrokerPartition, source: str, begin: int, end: int) -> None:
+        """Have a partition know a source, without a message of it.
+
+        Args:
+            topic: the topic's name.
+            target: the partition.
+            source: the source's name.
+            begin: up to where it knows the source; `end` where it doesn't.
+            end: up to where it is to know it.
+
+        Raises:
+            HermesError: it can't be done now.
+        """
+        empty = MirroredSet(topic, target.partition, source, begin, end, SourceFlags.NONE, b"")
+        (outcome,) = self._known[target.broker_id].mirrored.send([empty])
+        if outcome.error is not None:
+            raise outcome.error
+
+    def send(self, entries: Iterable[Entry]) -> None:
+        """Have entries sent, in this order; their claims hear of the outcomes."""
+        for entry in entries:
+            self._known[entry.target.broker_id].sender.put((entry,))
+
+    def close(self) -> None:
+        """End all connections. Idempotent."""
+        for broker in self._known.values():
+            broker.close()
+        if self.session is not None:
+            self.session.stop()
+
+    # -- inside ---------------------------------------------------------------------------------
+
+    def _brokers(self) -> dict[int, _Address]:
+        """The brokers that live, by id, each with what it takes to talk to it."""
+        if self.session is not None:
+            nodes = read_brokers(self.session, self._faults.note)
+            self._faults.looked()
+            found = {number: (node.host, node.port) for number, node in nodes.items()}
+        else:
+            found = dict(map(_identified, self.address.brokers))
+        if not found:
+            raise BrokerUnavailableError(f"no broker of {self.address} is registered")
+        for broker_id, address in found.items():
+            self._place(broker_id, address)
+        return found
+
+    def _place(self, broker_id: int, address: _Address) -> None:
+        former = self._known.get(broker_id)
+        if former is None or former.address != address:
+            self._known[broker_id] = _Broker(broker_id, address, self._troubles)
+            if former is not None:
+                former.close()
+
+
+class _Broker:
+    """What it takes to talk to one broker."""
+
+    def __init__(self, broker_id: int, address: _Address, troubles: Troubles) -> None:
+        self.address = address
+        self.consumer = SimpleConsumer(*address, timeout_seconds=_TIMEOUT_SECONDS)
+        self.mirrored = MirroredPartitions(*address, timeout_seconds=_TIMEOUT_SECONDS)
+        self.sender = Sender(f"target broker {broker_id}", partial(open_link, *address), troubles)
+
+    def close(self) -> None:
+        """End all connections. Idempotent."""
+        self.sender.stop()
+        self.mirrored.close()
+        self.consumer.close()
+
+
+def coordination_of(brokers: Iterable[_Address]) -> str:
+    """Ask brokers where their coordination is; empty where they have none.
+
+    Raises:
+        HermesError: none of them answers.
+    """
+    failure: HermesError | None = None
+    for address in brokers:
+        try:
+            with SimpleConsumer(*address, timeout_seconds=_TIMEOUT_SECONDS) as consumer:
+                try:
+                    return consumer.coordination()
+                except (BrokerUnavailableError, TimeoutError):
+                    raise
+                except HermesError:
+                    return ""  # it takes no part in any, or is a Kafka 0.7
+        except HermesError as error:
+            failure = error
+    raise failure or ClientError("no brokers are given")
+
+
+def _identified(address: _Address) -> tuple[int, _Address]:
+    """The id of a broker; of one of Kafka 0.7, which doesn't tell, there is none."""
+    with SimpleConsumer(*address, timeout_seconds=_TIMEOUT_SECONDS) as consumer:
+        if not consumer.supports(MetadataRequest.TYPE):
+            return 0, address
+        return consumer.metadata([]).broker_id, address

@@ -1,0 +1,31 @@
+"""The schema registry: schemas have ids, are immutable, and follow rules of compatibility.
+
+A state machine fed by events, and what asks it over HTTP in the shape of Confluent's registry.
+
+    errors          what is answered instead of a result: Confluent's codes
+    limits          how much one call may ask
+    documents       JSON from anybody, read within limits
+    values          schemas, versions of subjects, associations
+    events          what has happened, as the log keeps it
+    state           what all events come to
+    avro_types      what an Avro schema says
+    avro_defaults   whether a default is a value of its type
+    avro_text       the normal form of an Avro schema
+    avro_reading    Avro schemas from JSON
+    avro_rules      whether what one Avro schema wrote can be read with another
+    schemas         schemas of either type, with what they refer to
+    lookups         what is told about a state
+    writer          decides changes ahead of what is durable
+    registering     the call that registers a schema
+    trying          the calls that look for a schema, or compare it
+    changes         the calls that delete, and that change settings and modes
+    associating     which subject a topic has
+    asking          one call and its answer, without HTTP
+    store           what answers stand on, and one in memory
+    calls           what a call's path, query and body say
+    routes          every call that is understood
+    service         from a call to its answer
+    rest            calls over HTTP, on twisted.web
+
+What is above `rest` knows no Twisted, no clock and no file.
+"""

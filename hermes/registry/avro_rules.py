@@ -1,0 +1,249 @@
+"""Whether what one Avro schema wrote can be read with another; source: "Schema Resolution".
+
+Of the packages: `fastavro` has no such check. `avro` has one, which these rules agree with
+(tests/unit/registry/test_avro_packages.py) but for its faults: it names no path that people can
+follow, recurses as deep as a hostile pair of schemas goes, and keeps what it assumed of a recursive
+type while it tried one branch of a union when that branch has turned out not to fit.
+
+Pairs of a reader's and a writer's type make a graph, since types contain themselves. It is built
+without recursion; then what is incompatible by itself makes incompatible what depends on it, until
+nothing changes. What is left is compatible: recursive types are compatible unless something says
+otherwise.
+"""
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from hermes.quoting import quoted
+from hermes.registry.avro_types import AvroField, AvroSchema, AvroType, decimal_of
+from hermes.registry.limits import MAX_PAIRS, MAX_REASONS
+
+_PROMOTIONS: Final = {
+    "long": ("int",),
+    "float": ("int", "long"),
+    "double": ("int", "long", "float"),
+    "bytes": ("string",),
+    "string": ("bytes",),
+}
+_RECORDS: Final = ("record", "error")
+_MOST_SYMBOLS: Final = 5
+
+
+def reasons_not_to_read(reader: AvroSchema, writer: AvroSchema) -> list[str]:
+    """Compare two schemas.
+
+    Args:
+        reader: the schema that is read with.
+        writer: the schema that was written with.
+
+    Returns:
+        Empty if the reader can read whatever the writer may write; else reasons, each with the
+        path of the field in the reader's schema: `Order.lines[].price`.
+    """
+    if reader.text == writer.text and reader.root is writer.root:
+        return []
+    graph = _Graph()
+    try:
+        root = graph.build(reader.root, writer.root)
+    except _TooLargeError:
+        return [f"the schemas are too large to be compared: more than {MAX_PAIRS} pairs of types"]
+    graph.spread()
+    return list(graph.reasons(root)) if root.is_bad else []
+
+
+class _TooLargeError(Exception):
+    """There are too many pairs."""
+
+
+@dataclass(eq=False, slots=True)
+class _Pair:
+    """A reader's and a writer's type.
+
+    Attributes:
+        faults: reasons why they are incompatible whatever their parts are: (path, reason).
+        parts: pairs that must be compatible, with where they are in this one.
+        is_choice: whether one compatible part is enough: a reader's union.
+        users: pairs that this is a part of.
+        good_parts: how many parts may still be compatible.
+    """
+
+    reader: AvroType
+    writer: AvroType
+    faults: list[tuple[str, str]] = field(default_factory=list)
+    parts: "list[tuple[str, _Pair]]" = field(default_factory=list)
+    is_choice: bool = False
+    users: "list[_Pair]" = field(default_factory=list)
+    good_parts: int = 0
+    is_bad: bool = False
+
+
+class _Graph:
+    """All pairs that the comparison of two schemas comes to."""
+
+    def __init__(self) -> None:
+        self._pairs: dict[tuple[int, int], _Pair] = {}
+        self._to_do: deque[_Pair] = deque()
+        self._looks = 0
+
+    def build(self, reader: AvroType, writer: AvroType) -> _Pair:
+        root = self._pair(reader, writer)
+        while self._to_do:
+            pair = self._to_do.popleft()
+            self._compare(pair)
+            pair.good_parts = len(pair.parts)
+            for _, part in pair.parts:
+                part.users.append(pair)
+        return root
+
+    def spread(self) -> None:
+        """Let what is incompatible make incompatible what depends on it."""
+        bad = [each for each in self._pairs.values() if _is_bad(each)]
+        for each in bad:
+            each.is_bad = True
+        while bad:
+            for user in bad.pop().users:
+                user.good_parts -= 1
+                if not user.is_bad and (not user.is_choice or user.good_parts == 0):
+                    user.is_bad = True
+                    bad.append(user)
+
+    def reasons(self, root: _Pair) -> Iterator[str]:
+        """Why a pair is incompatible: the first reasons on the way from it, each path once."""
+        to_do, seen, count = deque([(_root_path(root), root)]), {id(root)}, 0
+        while to_do:
+            path, pair = to_do.popleft()
+            faults = list(pair.faults)
+            if pair.is_choice:
+                faults.append(("", _no_branch(pair)))
+            for end, fault in faults:
+                count += 1
+                if count > MAX_REASONS:
+                    yield "and more"
+                    return
+                yield f"{path}{end}: {fault}"
+            if pair.is_choice and not _same_shape(pair):
+                continue  # what is wrong with each branch says nothing
+            for end, part in pair.parts:
+                if part.is_bad and id(part) not in seen:
+                    seen.add(id(part))
+                    to_do.append((path + end, part))
+
+    def _pair(self, reader: AvroType, writer: AvroType) -> _Pair:
+        self._look()
+        key = id(reader), id(writer)
+        if key not in self._pairs:
+            self._pairs[key] = _Pair(reader, writer)
+            self._to_do.append(self._pairs[key])
+        return self._pairs[key]
+
+    def _look(self) -> None:
+        self._looks += 1
+        if self._looks > MAX_PAIRS:
+            raise _TooLargeError
+
+    def _compare(self, pair: _Pair) -> None:
+        reader, writer = pair.reader, pair.writer
+        if writer.kind == "union":
+            pair.parts = [("", self._pair(reader, each)) for each in writer.branches]
+        elif reader.kind == "union":
+            pair.is_choice = True
+            for each in reader.branches:
+                self._look()
+                if _may_fit(each, writer):
+                    pair.parts.append(("", self._pair(each, writer)))
+        elif not _may_fit(reader, writer):
+            pair.faults.append(("", _mismatch(reader, writer)))
+        elif reader.items is not None and writer.items is not None:
+            end = "[]" if reader.kind == "array" else "{}"
+            pair.parts.append((end, self._pair(reader.items, writer.items)))
+        elif reader.kind == "fixed":
+            if reader.size != writer.size:
+                pair.faults.append(("", f"{reader.size} bytes can't be read from {writer.size}"))
+        elif reader.kind == "enum":
+            self._compare_symbols(pair)
+        elif reader.kind in _RECORDS:
+            self._compare_fields(pair)
+        if not pair.faults and writer.kind != "union" and reader.kind != "union":
+            self._compare_decimals(pair)
+
+    def _compare_symbols(self, pair: _Pair) -> None:
+        known = set(pair.reader.symbols)
+        missing = [each for each in pair.writer.symbols if each not in known]
+        if missing and pair.reader.default is None:
+            shown = ", ".join(quoted(each, 40) for each in missing[:_MOST_SYMBOLS])
+            more = "" if len(missing) <= _MOST_SYMBOLS else f" and {len(missing) - _MOST_SYMBOLS}"
+            pair.faults.append(
+                ("", f"the symbols {shown}{more} are not known, and there is no default")
+            )
+
+    def _compare_fields(self, pair: _Pair) -> None:
+        written = {each.name: each for each in pair.writer.fields}
+        for each in pair.reader.fields:
+            self._look()
+            source = _source(each, written)
+            if source is not None:
+                pair.parts.append((f".{each.name}", self._pair(each.type, source.type)))
+            elif not each.has_default:
+                pair.faults.append(
+                    (f".{each.name}", "the field is not in what was written, and has no default")
+                )
+
+    def _compare_decimals(self, pair: _Pair) -> None:
+        ours, theirs = decimal_of(pair.reader), decimal_of(pair.writer)
+        if ours and theirs and ours != theirs:
+            pair.faults.append(
+                (
+                    "",
+                    f"decimal{ours} can't be read from decimal{theirs}: precision and scale must "
+                    "be the same",
+                )
+            )
+
+
+def _is_bad(pair: _Pair) -> bool:
+    return bool(pair.faults) or (pair.is_choice and not pair.parts)
+
+
+def _may_fit(reader: AvroType, writer: AvroType) -> bool:
+    """Whether two types, neither a union, match as "Schema Resolution" says, parts aside."""
+    if reader.kind == writer.kind or (reader.kind in _RECORDS and writer.kind in _RECORDS):
+        if not reader.name:
+            return True
+        return reader.simple_name == writer.simple_name or writer.name in reader.aliases
+    return writer.kind in _PROMOTIONS.get(reader.kind, ())
+
+
+def _source(field: AvroField, written: dict[str, AvroField]) -> AvroField | None:
+    """The writer's field that a reader's field takes its value from."""
+    for name in (field.name, *field.aliases):
+        if name in written:
+            return written[name]
+    return None
+
+
+def _mismatch(reader: AvroType, writer: AvroType) -> str:
+    if reader.kind == writer.kind:
+        return (
+            f"{reader.kind} {quoted(reader.name)} can't be read from {quoted(writer.name)}: the "
+            "names differ, and no alias says that they are the same"
+        )
+    return f"{_told(reader)} can't be read from {_told(writer)}"
+
+
+def _no_branch(pair: _Pair) -> str:
+    return f"no branch of the union can be read from {_told(pair.writer)}"
+
+
+def _told(kind: AvroType) -> str:
+    return f"{kind.kind} {quoted(kind.name)}" if kind.name else kind.kind
+
+
+def _same_shape(pair: _Pair) -> bool:
+    """Whether a union has one branch that was surely meant: of the same kind and name."""
+    return len(pair.parts) == 1 and pair.parts[0][1].reader.kind == pair.writer.kind
+
+
+def _root_path(root: _Pair) -> str:
+    return root.reader.simple_name or root.reader.kind

@@ -1,0 +1,168 @@
+"""What a call's path, query and body say, read with clear errors."""
+
+from typing import Any
+
+from hermes.quoting import quoted
+from hermes.registry.asking import Ask
+from hermes.registry.documents import read_document
+from hermes.registry.errors import INVALID_REQUEST, RegistryError, invalid_schema
+from hermes.registry.lookups import check_subject
+from hermes.registry.schemas import Draft
+from hermes.registry.values import AVRO, Reference, document_text
+
+_LAST = 2**31 - 1
+
+
+class Call:
+    """One call.
+
+    Args:
+        ask: as it came.
+        parts: the segments of its path that its route leaves open.
+    """
+
+    def __init__(self, ask: Ask, parts: tuple[str, ...]) -> None:
+        self.parts = parts
+        self._query = ask.query
+        self._body = ask.body
+
+    @property
+    def subject(self) -> str:
+        """The first open segment.
+
+        Raises:
+            RegistryError: 42208, it is no subject's name.
+        """
+        check_subject(self.parts[0])
+        return self.parts[0]
+
+    def text(self, *names: str) -> str | None:
+        """The parameter that has one of these names; None if none is given."""
+        for name in names:
+            if name in self._query:
+                return self._query[name][-1]
+        return None
+
+    def texts(self, name: str) -> list[str]:
+        """All values of a parameter."""
+        return self._query.get(name, [])
+
+    def flag(self, *names: str) -> bool:
+        """A parameter that is true or false; false if it isn't given.
+
+        Raises:
+            RegistryError: 422, it is neither.
+        """
+        text = (self.text(*names) or "false").lower()
+        if text not in ("true", "false"):
+            raise _invalid(f"{names[0]} must be true or false, not {quoted(text, 40)}")
+        return text == "true"
+
+    def page(self, found: list[Any]) -> list[Any]:
+        """The part of a list that `offset` and `limit` want; a limit below zero is none."""
+        offset, limit = self._number("offset", 0), self._number("limit", -1)
+        end = None if limit < 0 else max(offset, 0) + limit
+        return found[max(offset, 0) : end]
+
+    def number(self) -> int:
+        """The first open segment as an id.
+
+        Raises:
+            RegistryError: 422, it is none.
+        """
+        text = self.parts[0]
+        if not (text.isascii() and text.isdigit() and len(text) <= 10):
+            raise _invalid(f"an id is a number, not {quoted(text, 40)}")
+        return int(text)
+
+    def body(self) -> dict[str, Any]:
+        """The body: a JSON object.
+
+        Raises:
+            RegistryError: 422, it is none.
+        """
+        try:
+            found = read_document(self._body)
+        except ValueError as error:
+            raise _invalid(f"the body can't be read: {error}") from None
+        if not isinstance(found, dict):
+            raise _invalid("the body must be a JSON object")
+        return found
+
+    def _number(self, name: str, default: int) -> int:
+        text = self.text(name)
+        if text is None:
+            return default
+        digits = text.removeprefix("-")
+        if not (digits.isascii() and digits.isdigit() and len(digits) <= 10):
+            raise _invalid(f"{name} must be a number, not {quoted(text, 40)}")
+        return int(text)
+
+
+def read_body_draft(body: dict[str, Any]) -> Draft:
+    """The schema that a body has.
+
+    Raises:
+        RegistryError: 42201, something is missing or of the wrong type.
+    """
+    text = body.get("schema")
+    if not isinstance(text, str) or not text.strip():
+        raise invalid_schema('the body needs a "schema": the text of a schema')
+    kind = body.get("schemaType")
+    if kind is not None and not isinstance(kind, str):
+        raise invalid_schema('"schemaType" must be text')
+    return Draft(
+        (kind or AVRO).upper(),
+        text,
+        _references(body.get("references")),
+        _document(body, "metadata"),
+        _document(body, "ruleSet"),
+    )
+
+
+def optional_number(body: dict[str, Any], name: str) -> int | None:
+    """An id or a version that a body has; None for none, or for -1 as some clients write it.
+
+    Raises:
+        RegistryError: 422, it is no such number.
+    """
+    value = body.get(name)
+    if value is None or value == -1 or (name == "version" and value == 0):
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 < value <= _LAST:
+        raise _invalid(f'"{name}" must be a number from 1 to {_LAST}, not {quoted(value, 40)}')
+    return value
+
+
+def _references(given: Any) -> tuple[Reference, ...]:
+    if given is None:
+        return ()
+    if not isinstance(given, list):
+        raise invalid_schema('"references" must be a list')
+    return tuple(map(_reference, given))
+
+
+def _reference(given: Any) -> Reference:
+    if not isinstance(given, dict):
+        raise invalid_schema("a reference must be an object")
+    name, subject, version = (given.get(key) for key in ("name", "subject", "version"))
+    if not isinstance(name, str) or not isinstance(subject, str):
+        raise invalid_schema('a reference needs a "name" and a "subject"')
+    if isinstance(version, bool) or not isinstance(version, int) or version not in range(-1, _LAST):
+        raise invalid_schema('a reference needs a "version": a number, -1 for the latest')
+    return Reference(name, subject, version)
+
+
+def _document(body: dict[str, Any], name: str) -> str:
+    value = body.get(name)
+    if value is not None and not isinstance(value, dict):
+        raise invalid_schema(f'"{name}" must be an object')
+    if name == "metadata" and value is not None:
+        properties = value.get("properties")
+        if properties is not None and not isinstance(properties, dict):
+            raise invalid_schema('the "properties" of "metadata" must be an object')
+    return document_text(value)
+
+
+def _invalid(reason: str) -> RegistryError:
+    return RegistryError(INVALID_REQUEST, reason)

@@ -1,0 +1,263 @@
+"""The calls that delete, set and associate; each says what it comes to, see `Change`."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from hermes.quoting import quoted
+from hermes.registry.documents import write_document
+from hermes.registry.errors import (
+    INVALID_LEVEL,
+    INVALID_MODE,
+    INVALID_REQUEST,
+    REFERENCE_EXISTS,
+    SUBJECT_NOT_SOFT_DELETED,
+    SUBJECT_SOFT_DELETED,
+    VERSION_NOT_SOFT_DELETED,
+    VERSION_SOFT_DELETED,
+    RegistryError,
+    subject_not_found,
+    version_not_found,
+)
+from hermes.registry.events import (
+    ConfigChanged,
+    ModeChanged,
+    SubjectDeleted,
+    VersionDeleted,
+)
+from hermes.registry.lookups import check_subject, config, mode
+from hermes.registry.registering import (
+    IMPORT,
+    LEVELS,
+    MODES,
+    check_writable,
+    not_permitted,
+)
+from hermes.registry.state import DEFAULT_LEVEL, RegistryState
+from hermes.registry.writer import Decision
+
+_SETTINGS = ("compatibilityLevel", "compatibilityGroup", "normalize")
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteVersion:
+    """Delete a version: softly, or for good what has been deleted softly.
+
+    Attributes:
+        subject: the subject.
+        version: the version's number; -1 for the latest.
+        permanent: whether for good.
+    """
+
+    subject: str
+    version: int
+    permanent: bool = False
+
+    def decide(self, state: RegistryState) -> Decision:
+        """Delete it, unless another schema refers to it."""
+        check_writable(state, self.subject)
+        versions = state.versions(self.subject)
+        if not versions:
+            raise subject_not_found(self.subject)
+        if self.version == -1:
+            live = [each for each in versions if not each.is_deleted]
+            if not live and not self.permanent:
+                raise subject_not_found(self.subject)
+            number = (live or versions)[-1].number
+        else:
+            number = self.version
+        found = state.version(self.subject, number)
+        if found is None:
+            raise version_not_found(number)
+        what = f"Subject {quoted(self.subject)} Version {number} was"
+        if found.is_deleted and not self.permanent:
+            raise RegistryError(
+                VERSION_SOFT_DELETED,
+                f"{what} soft deleted. Set permanent=true to delete permanently",
+            )
+        if not found.is_deleted and self.permanent:
+            raise RegistryError(
+                VERSION_NOT_SOFT_DELETED,
+                f"{what} not deleted first before being permanently deleted",
+            )
+        _check_unused(state, self.subject, number, self.permanent)
+        return Decision(VersionDeleted(self.subject, number, self.permanent), number)
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteSubject:
+    """Delete all versions of a subject: softly, or for good what has been deleted softly.
+
+    Attributes:
+        subject: the subject.
+        permanent: whether for good.
+    """
+
+    subject: str
+    permanent: bool = False
+
+    def decide(self, state: RegistryState) -> Decision:
+        """Delete them, unless another schema refers to one."""
+        check_writable(state, self.subject)
+        versions = state.versions(self.subject)
+        live = [each for each in versions if not each.is_deleted]
+        if not versions:
+            raise subject_not_found(self.subject)
+        what = f"Subject {quoted(self.subject)} was"
+        if not live and not self.permanent:
+            raise RegistryError(
+                SUBJECT_SOFT_DELETED,
+                f"{what} soft deleted. Set permanent=true to delete permanently",
+            )
+        if live and self.permanent:
+            raise RegistryError(
+                SUBJECT_NOT_SOFT_DELETED,
+                f"{what} not deleted first before being permanently deleted",
+            )
+        deleted = [each.number for each in (versions if self.permanent else live)]
+        for number in deleted:
+            _check_unused(state, self.subject, number, self.permanent, besides=self.subject)
+        return Decision(SubjectDeleted(self.subject, self.permanent), deleted)
+
+
+@dataclass(frozen=True, slots=True)
+class SetConfig:
+    """Change settings of a subject, or of all.
+
+    Attributes:
+        subject: None for all that have none of their own.
+        settings: what is said; what isn't stays as it is, and null removes it.
+    """
+
+    subject: str | None
+    settings: Mapping[str, Any]
+
+    def decide(self, state: RegistryState) -> Decision:
+        """Set them."""
+        if self.subject is not None:
+            check_subject(self.subject)
+        given = dict(self.settings)
+        levels = [given.pop(key) for key in ("compatibility", "compatibilityLevel") if key in given]
+        if levels:
+            given["compatibilityLevel"] = _level(next(filter(None, levels), None))
+        _check_settings(given)
+        kept = config(state, self.subject, or_global=False) if _has(state, self.subject) else {}
+        kept = {key: value for key, value in {**kept, **given}.items() if value is not None}
+        told = {**given}
+        if "compatibilityLevel" in told:
+            told = {"compatibility": told.pop("compatibilityLevel"), **told}
+        text = write_document(kept, sort_keys=True)
+        if state.configs.get(self.subject) == text:
+            return Decision(None, told)
+        return Decision(ConfigChanged(self.subject, text), told)
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteConfig:
+    """Remove the settings of a subject, or set those of all to what they were at first."""
+
+    subject: str | None
+
+    def decide(self, state: RegistryState) -> Decision:
+        """Remove them, and tell what they were."""
+        if self.subject is None:
+            event = ConfigChanged(None, None) if None in state.configs else None
+            return Decision(event, {"compatibilityLevel": DEFAULT_LEVEL})
+        if self.subject not in state.configs:
+            raise subject_not_found(self.subject)
+        return Decision(
+            ConfigChanged(self.subject, None), config(state, self.subject, or_global=False)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SetMode:
+    """Set the mode of a subject, or of all.
+
+    Attributes:
+        subject: None for all that have none of their own.
+        mode: READWRITE, READONLY, READONLY_OVERRIDE or IMPORT.
+        force: whether IMPORT may be set where schemas are.
+    """
+
+    subject: str | None
+    mode: Any
+    force: bool = False
+
+    def decide(self, state: RegistryState) -> Decision:
+        """Set it; IMPORT only where no schema's id could be in the way."""
+        if self.subject is not None:
+            check_subject(self.subject)
+        wanted = self.mode.upper() if isinstance(self.mode, str) else self.mode
+        if wanted not in MODES:
+            raise RegistryError(INVALID_MODE, f"Invalid mode. Valid values are {', '.join(MODES)}")
+        if wanted == IMPORT and not self.force:
+            names = state.subjects() if self.subject is None else [self.subject]
+            if any(state.live_versions(each) for each in names):
+                raise not_permitted(
+                    "Cannot import since found existing subjects: set force=true to import anyway"
+                )
+        if state.modes.get(self.subject) == wanted:
+            return Decision(None, {"mode": wanted})
+        return Decision(ModeChanged(self.subject, wanted), {"mode": wanted})
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteMode:
+    """Remove the mode of a subject, or set that of all to what it was at first."""
+
+    subject: str | None
+
+    def decide(self, state: RegistryState) -> Decision:
+        """Remove it, and tell what it was."""
+        if self.subject is None:
+            event = ModeChanged(None, None) if None in state.modes else None
+            return Decision(event, {"mode": mode(state, None, or_global=True)})
+        if self.subject not in state.modes:
+            raise subject_not_found(self.subject)
+        return Decision(ModeChanged(self.subject, None), {"mode": state.modes[self.subject]})
+
+
+def _check_unused(
+    state: RegistryState, subject: str, number: int, permanent: bool, besides: str = ""
+) -> None:
+    """Refuse to delete what another schema needs: for good, also one that is deleted softly."""
+    for name, version in state.referrers(subject, number):
+        found = state.version(name, version)
+        if found is not None and name != besides and (permanent or not found.is_deleted):
+            raise RegistryError(
+                REFERENCE_EXISTS,
+                f"One or more references exist to version {number} of {quoted(subject)}: version "
+                f"{version} of {quoted(name)}{' (soft deleted)' if found.is_deleted else ''} "
+                "refers to it",
+            )
+
+
+def _level(given: Any) -> str | None:
+    level = given.upper() if isinstance(given, str) else given
+    if level is not None and level not in LEVELS:
+        raise RegistryError(
+            INVALID_LEVEL,
+            "Invalid compatibility level. Valid values are none, backward, forward, full, "
+            "backward_transitive, forward_transitive, and full_transitive",
+        )
+    return level
+
+
+def _has(state: RegistryState, subject: str | None) -> bool:
+    return subject is None or subject in state.configs
+
+
+def _check_settings(given: Mapping[str, Any]) -> None:
+    unknown = [key for key, value in given.items() if key not in _SETTINGS and value is not None]
+    if unknown:
+        raise RegistryError(
+            INVALID_REQUEST,
+            f"the setting {quoted(unknown[0])} is not served here, but compatibility, "
+            "compatibilityGroup and normalize",
+        )
+    group, normalize = given.get("compatibilityGroup"), given.get("normalize")
+    if group is not None and not isinstance(group, str):
+        raise RegistryError(INVALID_REQUEST, "compatibilityGroup must be text")
+    if normalize is not None and not isinstance(normalize, bool):
+        raise RegistryError(INVALID_REQUEST, "normalize must be true or false")

@@ -1,0 +1,203 @@
+"""The registry as a resource of a web site: requests in, answers out, the work in threads."""
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from time import perf_counter
+from typing import Any, Final
+from urllib.parse import parse_qs
+
+from twisted.internet.defer import Deferred
+from twisted.internet.threads import deferToThreadPool
+from twisted.python.failure import Failure
+from twisted.python.threadpool import ThreadPool
+from twisted.web.resource import Resource
+from twisted.web.server import NOT_DONE_YET
+
+from hermes.limited_log import LimitedLog
+from hermes.logs import ModuleLogger
+from hermes.registry.asking import Answer, Ask, answer_of_error
+from hermes.registry.errors import FAILED, INVALID_REQUEST, RegistryError, unavailable
+from hermes.registry.limits import MAX_BODY_BYTES
+from hermes.registry.service import RegistryService, kind_of
+from hermes.registry.store import Store
+from hermes.web import AcceptedHosts
+
+#: The header that says that a registry has sent a call on.
+FORWARDED: Final = b"X-Hermes-Forwarded"
+
+_CONTENT_TYPE: Final = b"application/vnd.schemaregistry.v1+json"
+_METHODS: Final = (b"GET", b"HEAD", b"POST", b"PUT", b"DELETE")
+_THREADS: Final = 4
+_MOST_FIELDS: Final = 100
+
+
+class RegistryResource(Resource):
+    """Serves every path below it. Lives in the reactor's thread.
+
+    Args:
+        reactor: serves the requests.
+        store: what the answers stand on.
+        hosts: the names by which browsers may ask; programs may use any.
+        prefix: a first segment that may be left out of paths, where it is mounted at the top.
+        on_answered: called in the reactor's thread with a call's kind, its answer's status and
+            the seconds that it took.
+
+    Attributes:
+        max_body_bytes: how much `hermes.web` lets through.
+    """
+
+    isLeaf = True
+    max_body_bytes = MAX_BODY_BYTES
+
+    def __init__(
+        self,
+        reactor: Any,
+        store: Store,
+        hosts: AcceptedHosts,
+        *,
+        prefix: str = "",
+        on_answered: Callable[[str, int, float], None] = lambda kind, status, seconds: None,
+    ) -> None:
+        super().__init__()
+        self._reactor = reactor
+        self._service = RegistryService(store)
+        self._hosts = hosts
+        self._prefix = prefix
+        self._on_answered = on_answered
+        self._lines = LimitedLog(ModuleLogger(), reactor.seconds)
+        self._pool = ThreadPool(0, _THREADS, "hermes-registry")
+        self._pool.start()
+        self._is_stopping = False
+
+    def stop(self) -> "Deferred[None]":
+        """Let the threads end; calls from now on are refused.
+
+        Returns:
+            Fires when no thread is left.
+        """
+        self._is_stopping = True
+        done: Deferred[None] = Deferred()
+
+        def end() -> None:
+            self._pool.stop()
+            self._reactor.callFromThread(done.callback, None)
+
+        self._reactor.callInThread(end)  # not in the pool, which couldn't wait for itself
+        return done
+
+    def render(self, request: Any) -> int:
+        """Answer a request, later."""
+        request.notifyFinish().addErrback(lambda _: None)
+        began = perf_counter()
+        try:
+            ask = self._ask(request)
+        except RegistryError as error:
+            self._respond(request, answer_of_error(error))
+            return int(NOT_DONE_YET)
+
+        def answered(answer: Answer) -> None:
+            self._on_answered(kind_of(ask), answer.status, perf_counter() - began)
+            self._respond(request, answer)
+
+        found: Deferred[Any] = deferToThreadPool(
+            self._reactor, self._pool, self._service.answer, ask
+        )
+        found.addCallback(self._result_of)
+        found.addErrback(self._fault, ask)
+        found.addCallback(answered)
+        return int(NOT_DONE_YET)
+
+    def _ask(self, request: Any) -> Ask:
+        """A request as the service understands it.
+
+        Raises:
+            RegistryError: it can't be, or a browser sends it for another site's page.
+        """
+        if self._is_stopping:
+            raise unavailable("the registry is being stopped: ask another")
+        if request.method not in _METHODS:
+            raise RegistryError(405, "HTTP 405 Method Not Allowed")
+        if not self._may_ask(request):
+            raise RegistryError(
+                403,
+                "browsers may ask only for pages of this server, by a name that its setting "
+                "http_hosts lists",
+            )
+        mounted_at = len(request.prepath)
+        raw_path, _, raw_query = request.uri.partition(b"?")
+        raw = raw_path.strip(b"/").split(b"/")[mounted_at:]
+        try:
+            path = [each.decode() for each in request.postpath]
+            if path and not path[-1]:
+                path.pop()
+            if self._prefix and path[:1] == [self._prefix]:
+                del path[0], raw[0]
+            query = parse_qs(
+                raw_query.decode("ascii"),
+                keep_blank_values=True,
+                errors="strict",
+                max_num_fields=_MOST_FIELDS,
+            )
+            target = b"/".join(raw) + (b"?" + raw_query if raw_query else b"")
+            return Ask(
+                "GET" if request.method == b"HEAD" else request.method.decode(),
+                tuple(path),
+                query,
+                request.content.read(),
+                target.decode("ascii"),
+                request.getHeader(FORWARDED) is not None,
+            )
+        except ValueError:
+            raise RegistryError(
+                INVALID_REQUEST, "the address is not UTF-8, or has too many parameters"
+            ) from None
+
+    def _may_ask(self, request: Any) -> bool:
+        """Whether a request is a program's, or a browser's for a page of this server.
+
+        Any web page can make its visitor's browser send requests, and by a name of its own that
+        leads here, even look at the answers.
+        """
+        origin = request.getHeader(b"Origin")
+        site = request.getHeader(b"Sec-Fetch-Site")
+        agent = request.getHeader(b"User-Agent") or b""
+        if origin is None and site is None and not agent.startswith(b"Mozilla/"):
+            return True
+        hosts = request.requestHeaders.getRawHeaders(b"Host") or []
+        if site not in (None, b"none", b"same-origin") or not self._hosts.accepts(hosts):
+            return False
+        return origin is None or origin.partition(b"://")[2].lower() == hosts[0].lower()
+
+    def _result_of(self, future: "Future[Answer]") -> "Answer | Deferred[Answer]":
+        """What a future has, once it has it, in the reactor's thread."""
+        if future.done():
+            return future.result()
+        found: Deferred[Answer] = Deferred()
+
+        def pass_on() -> None:
+            error = future.exception()
+            if error is None:
+                found.callback(future.result())
+            else:
+                found.errback(Failure(error))
+
+        future.add_done_callback(lambda _: self._reactor.callFromThread(pass_on))
+        return found
+
+    def _fault(self, failure: Failure, ask: Ask) -> Answer:
+        self._lines.failure(
+            "failed", "a call of the registry failed: {path}", failure, path=ask.target
+        )
+        return answer_of_error(RegistryError(FAILED, "a fault: the registry's log says more"))
+
+    def _respond(self, request: Any, answer: Answer) -> None:
+        if request._disconnected or request.finished:
+            return
+        request.setResponseCode(answer.status)
+        if answer.body:
+            request.setHeader(b"Content-Type", _CONTENT_TYPE)
+        if answer.status != 204:
+            request.setHeader(b"Content-Length", b"%d" % len(answer.body))
+        if request.method != b"HEAD":
+            request.write(answer.body)
+        request.finish()

@@ -1,0 +1,351 @@
+"""Every call that a registry understands: its method, its path, and what answers it.
+
+The paths, parameters and bodies are those of Confluent's registry; docs/registry.md has them as a
+table.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote
+
+from hermes._version import __version__
+from hermes.registry import lookups
+from hermes.registry.associating import (
+    Associate,
+    Dissociate,
+    associated,
+    only_if_any,
+    read_associations,
+)
+from hermes.registry.calls import Call, optional_number, read_body_draft
+from hermes.registry.changes import (
+    DeleteConfig,
+    DeleteMode,
+    DeleteSubject,
+    DeleteVersion,
+    SetConfig,
+    SetMode,
+)
+from hermes.registry.registering import RegisterSchema
+from hermes.registry.state import RegistryState
+from hermes.registry.trying import Comparison, Lookup
+from hermes.registry.values import SCHEMA_TYPES
+from hermes.registry.writer import Change
+
+
+@dataclass(frozen=True, slots=True)
+class Raw:
+    """An answer that is sent as it is: a schema's text."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One kind of call.
+
+    Attributes:
+        method: of HTTP.
+        pattern: the segments of the path; `*` stands for any.
+        kind: what metrics count it as.
+        read: answers from the state, in no time: the state doesn't change meanwhile.
+        change: makes the change that the call wants.
+        study: makes what takes longer, on an excerpt of the state.
+    """
+
+    method: str
+    pattern: tuple[str, ...]
+    kind: str
+    read: Callable[[RegistryState, Call], Any] | None = None
+    change: Callable[[Call], Change] | None = None
+    study: Callable[[Call], "Lookup | Comparison"] | None = None
+
+    def parts(self, path: tuple[str, ...]) -> tuple[str, ...] | None:
+        """The open segments, if a path is of this pattern; None if it isn't."""
+        if len(path) != len(self.pattern):
+            return None
+        pairs = list(zip(self.pattern, path, strict=True))
+        if any(each not in ("*", given) for each, given in pairs):
+            return None
+        return tuple(given for each, given in pairs if each == "*")
+
+
+# -- schemas and subjects -----------------------------------------------------------------------
+
+
+def _schema(state: RegistryState, call: Call) -> Any:
+    schema_id, subject = call.number(), call.text("subject")
+    schema = lookups.schema_of_id(state, schema_id)
+    found = {"guid": schema.guid, **schema.to_json()}
+    if subject:
+        places = lookups.uses(state, schema_id, subject, deleted=True)
+        if places:
+            found["subject"], found["version"] = places[-1]
+    if call.flag("fetchMaxId"):
+        found["maxId"] = state.last_id
+    return found
+
+
+def _schema_by_guid(state: RegistryState, call: Call) -> Any:
+    schema_id = lookups.id_of_guid(state, call.parts[0])
+    return {"id": schema_id, "guid": call.parts[0].lower(), **state.schemas[schema_id].to_json()}
+
+
+def _uses(state: RegistryState, call: Call) -> list[tuple[str, int]]:
+    return lookups.uses(
+        state, call.number(), call.text("subject") or None, deleted=call.flag("deleted")
+    )
+
+
+def _schemas(state: RegistryState, call: Call) -> Any:
+    deleted, latest = call.flag("deleted"), call.flag("latestOnly")
+    names = lookups.subjects(state, call.text("subjectPrefix") or "", deleted=deleted)
+    places = []
+    for name in names:
+        found = lookups.listed(state, name, deleted=deleted)
+        places += [(name, each) for each in (found[-1:] if latest else found)]
+    return [lookups.version_to_json(state, name, each) for name, each in call.page(places)]
+
+
+def _subjects(state: RegistryState, call: Call) -> Any:
+    return call.page(
+        lookups.subjects(
+            state,
+            call.text("subjectPrefix") or "",
+            deleted=call.flag("deleted"),
+            deleted_only=call.flag("deletedOnly", "deleted_only"),
+        )
+    )
+
+
+def _versions(state: RegistryState, call: Call) -> Any:
+    return call.page(
+        lookups.versions(
+            state,
+            call.subject,
+            deleted=call.flag("deleted"),
+            deleted_only=call.flag("deletedOnly", "deleted_only"),
+        )
+    )
+
+
+def _version(state: RegistryState, call: Call) -> Any:
+    number = lookups.version_number(call.parts[1])
+    found = lookups.version(state, call.subject, number, deleted=call.flag("deleted"))
+    return lookups.version_to_json(state, call.subject, found)
+
+
+def _referrers(state: RegistryState, call: Call) -> Any:
+    number = lookups.version_number(call.parts[1])
+    return call.page(lookups.referrer_ids(state, call.subject, number))
+
+
+def _with_metadata(state: RegistryState, call: Call) -> Any:
+    # confluent-kafka escapes them twice.
+    wanted = {
+        (key, value) for key, value in zip(call.texts("key"), call.texts("value"), strict=False)
+    }
+
+    def has(properties: dict[str, str]) -> bool:
+        return all(
+            properties.get(key) == value or properties.get(unquote(key)) == unquote(value)
+            for key, value in wanted
+        )
+
+    return lookups.with_metadata(state, call.subject, has, deleted=call.flag("deleted"))
+
+
+def _register(call: Call) -> Change:
+    body = call.body()
+    return RegisterSchema(
+        call.subject,
+        read_body_draft(body),
+        call.flag("normalize"),
+        optional_number(body, "id"),
+        optional_number(body, "version"),
+    )
+
+
+def _lookup(call: Call) -> Lookup:
+    draft = read_body_draft(call.body())
+    return Lookup(call.subject, draft, call.flag("normalize"), call.flag("deleted"))
+
+
+def _compare(call: Call) -> Comparison:
+    number = lookups.version_number(call.parts[1]) if len(call.parts) > 1 else None
+    draft = read_body_draft(call.body())
+    normalize, verbose = call.flag("normalize"), call.flag("verbose")
+    return Comparison(call.subject, draft, normalize, number, verbose)
+
+
+# -- settings, modes, associations --------------------------------------------------------------
+
+
+def _subject_or_all(call: Call) -> str | None:
+    return call.subject if call.parts else None
+
+
+def _config(state: RegistryState, call: Call) -> Any:
+    subject = _subject_or_all(call)
+    return lookups.config(state, subject, or_global=call.flag("defaultToGlobal"))
+
+
+def _mode(state: RegistryState, call: Call) -> Any:
+    subject = _subject_or_all(call)
+    return {"mode": lookups.mode(state, subject, or_global=call.flag("defaultToGlobal"))}
+
+
+def _set_mode(call: Call) -> Change:
+    return SetMode(_subject_or_all(call), call.body().get("mode"), call.flag("force"))
+
+
+def _associations(state: RegistryState, call: Call, **wanted: str) -> Any:
+    return call.page(
+        associated(
+            state,
+            **wanted,
+            resource_type=call.text("resourceType"),
+            kinds=call.texts("associationType"),
+        )
+    )
+
+
+def _dissociate(call: Call) -> Change:
+    return Dissociate(
+        call.parts[0],
+        call.text("resourceType"),
+        tuple(call.texts("associationType")),
+        call.flag("cascadeLifecycle"),
+    )
+
+
+_SUBJECT = ("subjects", "*")
+_VERSIONS = (*_SUBJECT, "versions")
+_VERSION = (*_VERSIONS, "*")
+_ID = ("schemas", "ids", "*")
+_RESOURCES = ("associations", "resources")
+
+ROUTES = (
+    Route("GET", (), "other", read=lambda state, call: {}),
+    Route("GET", ("contexts",), "other", read=lambda state, call: call.page(["."])),
+    Route(
+        "GET",
+        ("v1", "metadata", "version"),
+        "other",
+        read=lambda state, call: {"version": __version__, "commitId": ""},
+    ),
+    Route("GET", ("schemas",), "subjects", read=_schemas),
+    Route("GET", ("schemas", "types"), "other", read=lambda state, call: list(SCHEMA_TYPES)),
+    Route("GET", _ID, "schema", read=_schema),
+    Route(
+        "GET",
+        (*_ID, "schema"),
+        "schema",
+        read=lambda state, call: Raw(lookups.schema_of_id(state, call.number()).text),
+    ),
+    Route(
+        "GET",
+        (*_ID, "subjects"),
+        "schema",
+        read=lambda state, call: call.page(sorted({name for name, _ in _uses(state, call)})),
+    ),
+    Route(
+        "GET",
+        (*_ID, "versions"),
+        "schema",
+        read=lambda state, call: call.page(
+            [{"subject": name, "version": number} for name, number in _uses(state, call)]
+        ),
+    ),
+    Route("GET", ("schemas", "guids", "*"), "schema", read=_schema_by_guid),
+    Route("GET", ("subjects",), "subjects", read=_subjects),
+    Route("POST", _SUBJECT, "lookup", study=_lookup),
+    Route(
+        "DELETE",
+        _SUBJECT,
+        "delete",
+        change=lambda call: DeleteSubject(call.subject, call.flag("permanent")),
+    ),
+    Route("GET", (*_SUBJECT, "metadata"), "versions", read=_with_metadata),
+    Route("GET", _VERSIONS, "versions", read=_versions),
+    Route("POST", _VERSIONS, "register", change=_register),
+    Route("GET", _VERSION, "versions", read=_version),
+    Route(
+        "GET",
+        (*_VERSION, "schema"),
+        "versions",
+        read=lambda state, call: Raw(_version(state, call)["schema"]),
+    ),
+    Route("GET", (*_VERSION, "referencedby"), "versions", read=_referrers),
+    Route(
+        "DELETE",
+        _VERSION,
+        "delete",
+        change=lambda call: DeleteVersion(
+            call.subject, lookups.version_number(call.parts[1]), call.flag("permanent")
+        ),
+    ),
+    Route("POST", ("compatibility", *_VERSIONS), "compatibility", study=_compare),
+    Route("POST", ("compatibility", *_VERSION), "compatibility", study=_compare),
+    *(
+        route
+        for path in (("config",), ("config", "*"))
+        for route in (
+            Route("GET", path, "config", read=_config),
+            Route(
+                "PUT",
+                path,
+                "config",
+                change=lambda call: SetConfig(_subject_or_all(call), call.body()),
+            ),
+            Route(
+                "DELETE", path, "config", change=lambda call: DeleteConfig(_subject_or_all(call))
+            ),
+        )
+    ),
+    *(
+        route
+        for path in (("mode",), ("mode", "*"))
+        for route in (
+            Route("GET", path, "mode", read=_mode),
+            Route("PUT", path, "mode", change=_set_mode),
+            Route("DELETE", path, "mode", change=lambda call: DeleteMode(_subject_or_all(call))),
+        )
+    ),
+    Route(
+        "POST",
+        ("associations",),
+        "associations",
+        change=lambda call: Associate(read_associations(call.body()), False),
+    ),
+    Route(
+        "PUT",
+        ("associations",),
+        "associations",
+        change=lambda call: Associate(read_associations(call.body()), True),
+    ),
+    Route(
+        "GET",
+        (*_RESOURCES, "*"),
+        "associations",
+        read=lambda state, call: only_if_any(
+            _associations(state, call, resource_id=call.parts[0]), call.parts[0]
+        ),
+    ),
+    Route(
+        "GET",
+        (*_RESOURCES, "*", "*"),
+        "associations",
+        read=lambda state, call: _associations(
+            state, call, namespace=call.parts[0], name=call.parts[1]
+        ),
+    ),
+    Route(
+        "GET",
+        ("associations", "subjects", "*"),
+        "associations",
+        read=lambda state, call: _associations(state, call, subject=call.subject),
+    ),
+    Route("DELETE", (*_RESOURCES, "*"), "associations", change=_dissociate),
+)

@@ -1,0 +1,208 @@
+"""Schemas of either type: read with what they refer to, and compared."""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from hermes.quoting import quoted
+from hermes.registry.avro_reading import read_avro
+from hermes.registry.avro_rules import reasons_not_to_read
+from hermes.registry.avro_types import AvroSchema, AvroType
+from hermes.registry.documents import read_document, write_document
+from hermes.registry.errors import invalid_schema
+from hermes.registry.limits import MAX_REFERENCES
+from hermes.registry.state import RegistryState
+from hermes.registry.values import AVRO, JSON, SCHEMA_TYPES, Reference, Schema
+
+_T = TypeVar("_T")
+
+# Together some hundred megabytes at the very worst, a few mostly.
+_MOST_KEPT_CHARACTERS: Final = 8_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A schema as a call brings it.
+
+    Attributes:
+        type: as it was named.
+        text: as it came.
+        references: as they came; a version of -1 means the latest.
+        metadata: as `Schema` has it.
+        rule_set: likewise.
+    """
+
+    type: str
+    text: str
+    references: tuple[Reference, ...] = ()
+    metadata: str = ""
+    rule_set: str = ""
+
+
+def read_draft(draft: Draft, state: RegistryState, *, normalize: bool = False) -> Schema:
+    """Read a schema with the schemas that it refers to.
+
+    Args:
+        draft: what came.
+        state: has the references.
+        normalize: whether a JSON Schema's keys are sorted; Avro's normal form is always made.
+
+    Raises:
+        RegistryError: 42201, it isn't a schema, or a reference leads nowhere.
+    """
+    references = tuple(_found(each, state) for each in draft.references)
+    if draft.type == JSON:
+        return _read_json(draft, references, normalize)
+    if draft.type != AVRO:
+        known = " and ".join(SCHEMA_TYPES)
+        raise invalid_schema(f"the type {quoted(draft.type, 40)} is not served here, but {known}")
+    read = _read_avro_text(draft.text, references, state)
+    return Schema(AVRO, read.text, references, draft.metadata, draft.rule_set)
+
+
+def reasons_against(
+    new: Schema, old: Schema, state: RegistryState, *, new_reads: bool, old_reads: bool
+) -> list[str]:
+    """Why a new schema isn't compatible with an older one.
+
+    Args:
+        new: the new one.
+        old: a version that is registered.
+        state: has the references of both.
+        new_reads: whether the new one must read what was written with the older one.
+        old_reads: whether the older one must read what will be written with the new one.
+
+    Returns:
+        Empty if it is compatible.
+    """
+    if new.identity == old.identity or not (new_reads or old_reads):
+        return []
+    if new.type != old.type:
+        return [f"the type {new.type} differs from {old.type}"]
+    if new.type == JSON:
+        return [
+            "it is a JSON Schema and differs from what is registered; JSON Schemas are not "
+            "compared here: set the compatibility to NONE to allow every change"
+        ]
+    ours = _read_avro_text(new.text, new.references, state)
+    theirs = _read_avro_text(old.text, old.references, state)
+    found = []
+    if new_reads:
+        reasons = reasons_not_to_read(ours, theirs)
+        found += [f"the new schema can't read older data: {each}" for each in reasons]
+    if old_reads:
+        reasons = reasons_not_to_read(theirs, ours)
+        found += [f"older readers can't read new data: {each}" for each in reasons]
+    return found
+
+
+def _found(reference: Reference, state: RegistryState) -> Reference:
+    """A reference to a version that is there."""
+    number = reference.version
+    if number == -1:
+        live = state.live_versions(reference.subject)
+        number = live[-1].number if live else 0
+    version = state.version(reference.subject, number)
+    if version is None or version.is_deleted:
+        where = "no version" if reference.version == -1 else f"no version {reference.version}"
+        raise invalid_schema(
+            f"the reference {quoted(reference.name)} leads nowhere: {quoted(reference.subject)} "
+            f"has {where}"
+        )
+    return Reference(reference.name, reference.subject, number)
+
+
+def _read_json(draft: Draft, references: tuple[Reference, ...], normalize: bool) -> Schema:
+    try:
+        document = read_document(draft.text)
+    except ValueError as error:
+        raise invalid_schema(str(error)) from None
+    if not isinstance(document, dict | bool):
+        raise invalid_schema("a JSON Schema is an object, or true or false")
+    text = write_document(document, sort_keys=True) if normalize else draft.text
+    return Schema(JSON, text, references, draft.metadata, draft.rule_set)
+
+
+def _read_avro_text(
+    text: str, references: tuple[Reference, ...], state: RegistryState
+) -> AvroSchema:
+    # What an id stands for never changes while something refers to it.
+    ids = tuple(_id_of(each, state) for each in references)
+    return _READ.get(
+        (text, ids), len(text), lambda: read_avro(text, _known_names(references, state))
+    )
+
+
+def _id_of(reference: Reference, state: RegistryState) -> int:
+    version = state.version(reference.subject, reference.version)
+    return 0 if version is None else version.id
+
+
+def _known_names(references: tuple[Reference, ...], state: RegistryState) -> Mapping[str, AvroType]:
+    """The named types of what is referred to, what that refers to included."""
+    known: dict[str, AvroType] = {}
+    for place, schema in _referred(references, state):
+        if schema.type != AVRO:
+            raise invalid_schema(f"the reference to {quoted(place)} is not an Avro schema")
+        # In order: what a schema refers to is known by then.
+        for name, kind in read_avro(schema.text, known).names.items():
+            known.setdefault(name, kind)
+    return known
+
+
+def _referred(references: Iterable[Reference], state: RegistryState) -> list[tuple[str, Schema]]:
+    """All schemas that references lead to, those first that others refer to."""
+    found: dict[tuple[str, int], Schema] = {}
+    to_do = [(each.subject, each.version) for each in reversed(list(references))]
+    while to_do:
+        place = to_do.pop()
+        if place in found:
+            continue
+        version = state.version(*place)
+        if version is None:
+            raise invalid_schema(f"version {place[1]} of {quoted(place[0])} is not there")
+        schema = state.schemas[version.id]
+        missing = [
+            (each.subject, each.version)
+            for each in schema.references
+            if (each.subject, each.version) not in found
+        ]
+        if missing:
+            to_do += [place, *missing]
+        else:
+            found[place] = schema
+        if len(found) + len(to_do) > MAX_REFERENCES:
+            raise invalid_schema(f"it refers to more than {MAX_REFERENCES} schemas")
+    return [(f"version {number} of {name}", schema) for (name, number), schema in found.items()]
+
+
+class _Kept:
+    """What was read lately. Thread-safe."""
+
+    def __init__(self, most_characters: int) -> None:
+        self._most = most_characters
+        self._kept: OrderedDict[Any, tuple[int, Any]] = OrderedDict()
+        self._characters = 0
+        self._lock = threading.Lock()
+
+    def get(self, key: Any, length: int, make: Callable[[], _T]) -> _T:
+        """What is kept for a key, or made now."""
+        with self._lock:
+            if key in self._kept:
+                self._kept.move_to_end(key)
+                found: _T = self._kept[key][1]
+                return found
+        made = make()
+        with self._lock:
+            if key not in self._kept:
+                self._kept[key] = length, made
+                self._characters += length
+            while self._characters > self._most:
+                _, (cut, _) = self._kept.popitem(last=False)
+                self._characters -= cut
+        return made
+
+
+_READ: Final = _Kept(_MOST_KEPT_CHARACTERS)

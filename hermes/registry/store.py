@@ -1,0 +1,109 @@
+"""What a registry's answers stand on: a state to read, and a way to change it durably."""
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, Protocol, TypeVar
+
+from hermes.registry.asking import Answer, Ask, answer_of
+from hermes.registry.events import Event
+from hermes.registry.state import RegistryState
+from hermes.registry.writer import Change, Writer
+
+T = TypeVar("T")
+
+
+class Store(Protocol):
+    """Keeps a registry. Thread-safe."""
+
+    def reading(self) -> AbstractContextManager[RegistryState]:
+        """The durable state, which doesn't change while this is held: for microseconds only.
+
+        Raises:
+            RegistryError: 50003, nothing has been read yet.
+        """
+
+    def write(self, change: Change, ask: Ask) -> "Future[Answer]":
+        """Change the state, here or where the leader is. Doesn't block.
+
+        Args:
+            change: decided here, if this process leads.
+            ask: what it came as, to be sent on otherwise.
+
+        Returns:
+            Fires with the answer, or with a RegistryError.
+        """
+
+    def refresh(self) -> "Future[bool]":
+        """Read what others have written until now, for a moment at most.
+
+        Returns:
+            Fires with whether the state has changed: what wasn't there may be there now.
+        """
+
+    def describe(self) -> dict[str, Any]:
+        """Who leads and how far the state is, for people; values that JSON can have."""
+
+    def close(self) -> None:
+        """Write nothing more."""
+
+
+class MemoryStore:
+    """A store that lasts as long as the process: for tests, and to try a registry out.
+
+    Args:
+        state: where it begins; its own from now on.
+    """
+
+    def __init__(self, state: RegistryState | None = None) -> None:
+        self._state = state or RegistryState()
+        self._lock = threading.Lock()
+        self._writer = Writer(self._state.copy(), self._append)
+
+    def _append(self, event: Event) -> "Future[None]":
+        with self._lock:
+            self._state.apply(event)
+        return finished(None)
+
+    @contextmanager
+    def reading(self) -> Iterator[RegistryState]:
+        """See `Store`."""
+        with self._lock:
+            yield self._state
+
+    def write(self, change: Change, ask: Ask) -> "Future[Answer]":
+        """See `Store`."""
+        return then(self._writer.write(change), answer_of)
+
+    def refresh(self) -> "Future[bool]":
+        """See `Store`."""
+        return finished(False)
+
+    def describe(self) -> dict[str, Any]:
+        """See `Store`."""
+        return {"kept": "in memory", "leads": True, "lastId": self._state.last_id}
+
+    def close(self) -> None:
+        """See `Store`."""
+
+
+def finished(result: T) -> "Future[T]":
+    """A future whose result is known."""
+    future: Future[T] = Future()
+    future.set_result(result)
+    return future
+
+
+def then(future: "Future[Any]", made: Callable[[Any], T]) -> "Future[T]":
+    """A future of what `made` makes of a future's result; an exception is passed on."""
+    following: Future[T] = Future()
+
+    def done(first: "Future[Any]") -> None:
+        try:
+            following.set_result(made(first.result()))
+        except Exception as error:
+            following.set_exception(error)
+
+    future.add_done_callback(done)
+    return following

@@ -1,0 +1,83 @@
+"""Calls that look at a schema without registering it: is it there, and would it be compatible?
+
+They take longer than a look into a table, so they are answered on an excerpt of the state.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from hermes.registry.errors import SCHEMA_NOT_FOUND, RegistryError, subject_not_found
+from hermes.registry.lookups import listed, version, version_to_json
+from hermes.registry.registering import incompatibilities, normalizes
+from hermes.registry.schemas import Draft, read_draft
+from hermes.registry.state import RegistryState
+
+
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    """Find the version of a subject that has a schema.
+
+    Attributes:
+        subject: the subject.
+        draft: the schema as it came.
+        normalize: whether it is to be normalised.
+        deleted: whether versions that are deleted softly count.
+    """
+
+    subject: str
+    draft: Draft
+    normalize: bool
+    deleted: bool
+
+    def answer(self, state: RegistryState) -> Any:
+        """The version.
+
+        Raises:
+            RegistryError: 40401 or 40403, there is none.
+        """
+        versions = listed(state, self.subject, deleted=self.deleted)
+        if not versions:
+            raise subject_not_found(self.subject)
+        schema = read_draft(self.draft, state, normalize=normalizes(state, self))
+        for each in reversed(versions):
+            if state.schemas[each.id].identity == schema.identity:
+                return version_to_json(state, self.subject, each)
+        raise RegistryError(SCHEMA_NOT_FOUND, "Schema not found")
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Say whether a schema is compatible.
+
+    Attributes:
+        subject: its settings say what is compatible.
+        draft: the schema as it came.
+        normalize: whether it is to be normalised.
+        number: the version to compare with, -1 for the latest; None for those that the settings
+            say.
+        verbose: whether the reasons are told.
+    """
+
+    subject: str
+    draft: Draft
+    normalize: bool
+    number: int | None
+    verbose: bool
+
+    def answer(self, state: RegistryState) -> Any:
+        """Whether it is, and why not.
+
+        Raises:
+            RegistryError: 40401 or 40402, there is no such version; a latest one needn't be.
+        """
+        versions = None
+        if self.number == -1:
+            versions = listed(state, self.subject)[-1:]
+        elif self.number is not None:
+            versions = [version(state, self.subject, self.number)]
+        schema = read_draft(self.draft, state, normalize=normalizes(state, self))
+        reasons = incompatibilities(state, self.subject, schema, versions)
+        answer: dict[str, Any] = {"is_compatible": not reasons}
+        if self.verbose:
+            answer["messages"] = reasons
+        return answer

@@ -1,0 +1,23 @@
+"""Schemas of a registry, on the client's side: asked for, kept, and used to write and read values.
+
+In the order of a reading:
+
+    avro_limits        what Avro may cost
+    avro               one Avro schema, parsed and checked, which writes values
+    avro_reading       values read, as they were written or resolved to a reader's schema
+    json_values        records as JSON, as people type and read them
+    framing            the five bytes before each value: 0 and the schema's id
+    subjects           under which name a topic's schemas are registered
+    addresses          where registries listen; what of it may be shown
+    exchanges          one request and its response over HTTP, tried again where that can help
+    registry_client    `RegistryClient`: what a registry is asked, remembered where it can't change
+    records            `RecordWriter` and `RecordReader`: values to payloads and back
+
+Registries are Hermes' own or any with Confluent's REST interface, and payloads are those of
+Confluent's serializers. Everything blocks, and may be used by several threads. Knows no broker.
+`avro`, `avro_reading`, `json_values` and `records` need fastavro (the extra `avro`).
+"""
+
+from hermes.schemas.registry_client import RegisteredSchema, RegistryClient, SchemaReference
+
+__all__ = ["RegisteredSchema", "RegistryClient", "SchemaReference"]

@@ -1,0 +1,100 @@
+"""Where schema registries listen: one URL, or several that share their schemas.
+
+A user's name and password may stand in a URL, or in the environment's HERMES_REGISTRY_CREDENTIALS
+(`user:password`), so that they needn't be in a command line or in a plan of Spark's. They are never
+shown.
+"""
+
+import base64
+import os
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+from urllib.parse import unquote, urlsplit
+
+from hermes.quoting import quoted
+
+#: The variable with the user's name and password.
+CREDENTIALS: Final = "HERMES_REGISTRY_CREDENTIALS"
+
+_PORTS: Final = {"http": 80, "https": 443}
+
+
+class Address(NamedTuple):
+    """Where one registry listens.
+
+    Attributes:
+        is_secure: whether TLS is used.
+        host: a name or an address, IPv6 without brackets.
+        port: 1 to 65535.
+        path: what the paths of its interface follow; begins with "/" unless it is empty.
+        authorization: the header's value; empty for none.
+    """
+
+    is_secure: bool
+    host: str
+    port: int
+    path: str = ""
+    authorization: str = ""
+
+    def __str__(self) -> str:
+        """The URL, without credentials."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{'https' if self.is_secure else 'http'}://{host}:{self.port}{self.path}"
+
+    def __repr__(self) -> str:
+        """As `str`: what is in a log must not have the password."""
+        return f"<Address {self}>"
+
+
+def parse_addresses(given: str | Sequence[str]) -> tuple[Address, ...]:
+    """Read one or several URLs.
+
+    Args:
+        given: URLs with commas between them, or a sequence of URLs; `host:port` stands for
+            `http://host:port`.
+
+    Raises:
+        ValueError: there is none, or one is wrong; the text says which, without a password.
+    """
+    listed = given.split(",") if isinstance(given, str) else list(given)
+    addresses = tuple(_parse(each.strip()) for each in listed)
+    if not addresses:
+        raise ValueError("expected a URL such as http://localhost:8081")
+    return addresses
+
+
+def _parse(url: str) -> Address:
+    shown = quoted(_without_user(url))
+    try:
+        parts = urlsplit(url if "://" in url else f"http://{url}")
+        port = parts.port
+    except ValueError as error:
+        raise ValueError(f"{shown} is not a URL: {error}") from None
+    if parts.scheme not in _PORTS or not parts.hostname or port == 0:
+        raise ValueError(f"{shown} is not a URL such as http://localhost:8081")
+    if parts.query or parts.fragment or any(not "!" <= each <= "~" for each in url):
+        raise ValueError(f"{shown}: expected only a scheme, a host, a port and a path")
+    credentials = os.environ.get(CREDENTIALS, "")
+    if parts.username is not None:
+        credentials = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+    authorization = ""
+    if credentials:
+        authorization = f"Basic {base64.b64encode(credentials.encode()).decode()}"
+    return Address(
+        parts.scheme == "https",
+        parts.hostname,
+        port or _PORTS[parts.scheme],
+        parts.path.rstrip("/"),
+        authorization,
+    )
+
+
+def _without_user(url: str) -> str:
+    scheme, slashes, rest = url.rpartition("://")
+    host, slash, path = rest.partition("/")
+    return f"{scheme}{slashes}{host.rpartition('@')[2]}{slash}{path}"
+
+
+def has_credentials(url: str) -> bool:
+    """Whether a URL, or one of several, has a user's name in it."""
+    return any(_without_user(each) != each for each in url.split(","))

@@ -1,0 +1,385 @@
+"""What a schema registry is asked, remembered where the answer can't change."""
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, TypeVar
+from urllib.parse import quote
+
+from hermes.errors import ConfigError, SchemaRegistryError, UnknownSchemaError
+from hermes.quoting import quoted
+from hermes.schemas.addresses import parse_addresses
+from hermes.schemas.exchanges import Exchanges
+
+_T = TypeVar("_T")
+
+#: How long an id stays unknown before it is asked for again: damaged payloads hold any.
+_UNKNOWN_SECONDS: Final = 5.0
+#: How many schemas, and how many unknown ids, are kept at most.
+_MOST_KEPT: Final = 10_000
+#: How many schemas one may stand on, those of others counted.
+_MOST_REFERENCES: Final = 1_000
+
+
+class SchemaReference(NamedTuple):
+    """A registered schema whose types another one names.
+
+    Attributes:
+        name: for Avro the full name of the type.
+        subject: where it is registered.
+        version: which one.
+    """
+
+    name: str
+    subject: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredSchema:
+    """A schema as a registry has it.
+
+    Attributes:
+        schema_id: the number in payloads; it never stands for another schema.
+        text: the schema.
+        schema_type: AVRO, JSON or PROTOBUF.
+        references: those that it stands on.
+        subject: where it was looked up; empty if it was by its id.
+        version: of that subject; 0 if it was by its id.
+    """
+
+    schema_id: int
+    text: str
+    schema_type: str = "AVRO"
+    references: tuple[SchemaReference, ...] = ()
+    subject: str = ""
+    version: int = 0
+
+
+class RegistryClient:
+    """A client of a schema registry: Hermes' own, or any with Confluent's REST interface.
+
+    Every method blocks until there is an answer. Any number of threads may use one client; what
+    several ask for at once is requested once. In a forked process it opens connections of its own.
+
+    Example:
+        registry = RegistryClient("http://localhost:8081")
+        schema_id = registry.register("clicks-value", '{"type": "record", ...}')
+        print(registry.by_id(schema_id).text)
+
+    Args:
+        url: where the registry listens: `http://localhost:8081`, or with a path, as in
+            `http://localhost:9090/registry`; several with commas between them, or a sequence, of
+            registries that share their schemas. A user and a password may stand in it
+            (`http://user:password@host`), or as `user:password` in the environment's
+            HERMES_REGISTRY_CREDENTIALS.
+        timeout_seconds: how long an address may take to accept a connection, and for each step of
+            its response.
+        retry_seconds: how long a request is tried again while no address answers; 0 to ask each
+            once, None for as long as it takes.
+        waiting: called with a line for people when a request is tried again, once for each
+            request.
+
+    Raises:
+        ConfigError: the URL is wrong.
+    """
+
+    def __init__(
+        self,
+        url: str | Sequence[str],
+        *,
+        timeout_seconds: float = 10.0,
+        retry_seconds: float | None = 30.0,
+        waiting: Callable[[str], None] = lambda reason: None,
+    ) -> None:
+        try:
+            addresses = parse_addresses(url)
+        except ValueError as error:
+            raise ConfigError("registry", str(error)) from error
+        self._exchanges = Exchanges(
+            addresses,
+            timeout_seconds=timeout_seconds,
+            retry_seconds=retry_seconds,
+            waiting=waiting,
+        )
+        self._kept = _Kept()
+        self._unknown: dict[int, float] = {}
+
+    @property
+    def name(self) -> str:
+        """The addresses, for people: without credentials."""
+        return ",".join(map(str, self._exchanges.addresses))
+
+    def close(self) -> None:
+        """Close the connections. Idempotent; what is asked later opens others."""
+        self._exchanges.close()
+
+    # -- schemas that exist ---------------------------------------------------------------------
+
+    def by_id(self, schema_id: int) -> RegisteredSchema:
+        """Look up the schema that a payload was written with.
+
+        An id that is unknown is asked for again after some seconds.
+
+        Raises:
+            UnknownSchemaError: there is none of this id.
+            SchemaRegistryError: the registry refused, or answered as none does.
+            RegistryUnavailableError: it can't be reached.
+        """
+        unknown_since = self._unknown.get(schema_id)
+        if unknown_since is not None and time.monotonic() - unknown_since < _UNKNOWN_SECONDS:
+            raise self._no_such_id(schema_id)
+        return self._kept.once(("id", schema_id), lambda: self._ask_for_id(schema_id))
+
+    def _ask_for_id(self, schema_id: int) -> RegisteredSchema:
+        try:
+            answer = self._exchanges.ask_all(f"/schemas/ids/{schema_id}")
+        except UnknownSchemaError as error:
+            if len(self._unknown) >= _MOST_KEPT:
+                self._unknown.clear()
+            self._unknown[schema_id] = time.monotonic()
+            raise self._no_such_id(schema_id) from error
+        return self._read(answer, {"id": schema_id})
+
+    def _no_such_id(self, schema_id: int) -> UnknownSchemaError:
+        return UnknownSchemaError(
+            f"schema registry {self.name} has no schema {schema_id}", status=404, code=40403
+        )
+
+    def version(self, subject: str, version: int) -> RegisteredSchema:
+        """Look up a version of a subject; one that was deleted, too, as schemas may stand on it.
+
+        Raises:
+            UnknownSchemaError: there is no such subject or version.
+            HermesError: as `by_id`.
+        """
+        path = f"/subjects/{_quoted(subject)}/versions/{version}?deleted=true"
+        return self._kept.once(
+            ("version", subject, version), lambda: self._read(self._exchanges.ask_all(path), {})
+        )
+
+    def latest(self, subject: str) -> RegisteredSchema:
+        """Look up the latest version of a subject, now.
+
+        Raises:
+            UnknownSchemaError: there is no such subject.
+            HermesError: as `by_id`.
+        """
+        path = f"/subjects/{_quoted(subject)}/versions/latest"
+        return self._read(self._exchanges.ask("GET", path), {})
+
+    def subjects(self) -> list[str]:
+        """List the subjects that have a version, now."""
+        answer = self._exchanges.ask("GET", "/subjects")
+        if not isinstance(answer, list) or not all(isinstance(each, str) for each in answer):
+            raise self._misunderstood(answer)
+        return answer
+
+    def versions(self, subject: str) -> list[int]:
+        """List the versions of a subject, now.
+
+        Raises:
+            UnknownSchemaError: there is no such subject.
+        """
+        answer = self._exchanges.ask("GET", f"/subjects/{_quoted(subject)}/versions")
+        if not isinstance(answer, list) or not all(type(each) is int for each in answer):
+            raise self._misunderstood(answer)
+        return answer
+
+    def texts(self, schema: RegisteredSchema) -> tuple[str, ...]:
+        """A schema after all those that it stands on, each after those that it needs itself.
+
+        Raises:
+            UnknownSchemaError: one of them isn't there.
+            SchemaRegistryError: they stand on each other, or there are too many.
+            HermesError: as `by_id`.
+        """
+        return self._kept.once(
+            ("texts", schema.text, schema.references), lambda: self._ask_for_texts(schema)
+        )
+
+    def _ask_for_texts(self, schema: RegisteredSchema) -> tuple[str, ...]:
+        found: dict[tuple[str, int], str] = {}
+        around: list[tuple[str, int]] = []
+
+        def add(references: Sequence[SchemaReference]) -> None:
+            for each in references:
+                key = (each.subject, each.version)
+                if key in found:
+                    continue
+                if key in around or len(found) + len(around) >= _MOST_REFERENCES:
+                    raise SchemaRegistryError(
+                        f"version {each.version} of {quoted(each.subject)} stands on itself, or "
+                        f"on more than {_MOST_REFERENCES} others"
+                    )
+                around.append(key)
+                referenced = self.version(each.subject, each.version)
+                add(referenced.references)
+                around.remove(key)
+                found[key] = referenced.text
+
+        add(schema.references)
+        return (*found.values(), schema.text)
+
+    # -- new schemas ----------------------------------------------------------------------------
+
+    def register(
+        self,
+        subject: str,
+        text: str,
+        schema_type: str = "AVRO",
+        references: Sequence[SchemaReference] = (),
+    ) -> int:
+        """Register a schema as the next version of a subject, unless it is one already.
+
+        Returns:
+            Its id.
+
+        Raises:
+            IncompatibleSchemaError: it doesn't fit the earlier versions; the text says why.
+            SchemaRegistryError: it is no schema, or may not be registered.
+            RegistryUnavailableError: the registry can't be reached.
+        """
+        path = f"/subjects/{_quoted(subject)}/versions"
+        return self._id_of("register", path, subject, text, schema_type, references)
+
+    def id_of(
+        self,
+        subject: str,
+        text: str,
+        schema_type: str = "AVRO",
+        references: Sequence[SchemaReference] = (),
+    ) -> int:
+        """Look up the id of a schema that a subject has a version of.
+
+        Raises:
+            UnknownSchemaError: there is no such subject, or it hasn't this schema.
+            HermesError: as `register`.
+        """
+        path = f"/subjects/{_quoted(subject)}"
+        return self._id_of("id", path, subject, text, schema_type, references)
+
+    def _id_of(
+        self,
+        what: str,
+        path: str,
+        subject: str,
+        text: str,
+        schema_type: str,
+        references: Sequence[SchemaReference],
+    ) -> int:
+        body = _body(text, schema_type, references)
+
+        def ask() -> int:
+            answer = self._exchanges.ask("POST", path, body)
+            number = answer.get("id") if isinstance(answer, dict) else None
+            if type(number) is not int:
+                raise self._misunderstood(answer)
+            return number
+
+        return self._kept.once((what, subject, text, schema_type, tuple(references)), ask)
+
+    def incompatibilities(
+        self,
+        subject: str,
+        text: str,
+        schema_type: str = "AVRO",
+        references: Sequence[SchemaReference] = (),
+    ) -> list[str]:
+        """Ask whether a schema would be accepted as the next version, without registering it.
+
+        Returns:
+            Why not; empty if it would.
+
+        Raises:
+            UnknownSchemaError: there is no such subject.
+            HermesError: as `register`.
+        """
+        path = f"/compatibility/subjects/{_quoted(subject)}/versions?verbose=true"
+        answer = self._exchanges.ask("POST", path, _body(text, schema_type, references))
+        if not isinstance(answer, dict) or not isinstance(answer.get("is_compatible"), bool):
+            raise self._misunderstood(answer)
+        if answer["is_compatible"]:
+            return []
+        messages = answer.get("messages")
+        listed = list(map(str, messages)) if isinstance(messages, list) else []
+        return listed or ["the registry gives no reason"]
+
+    # -- answers --------------------------------------------------------------------------------
+
+    def _read(self, answer: Any, known: Mapping[str, Any]) -> RegisteredSchema:
+        """Understand the description of a schema."""
+        try:
+            given = {**answer, **known}
+            found = RegisteredSchema(
+                schema_id=_of_type(int, given["id"]),
+                text=_of_type(str, given["schema"]),
+                schema_type=_of_type(str, given.get("schemaType") or "AVRO"),
+                references=tuple(
+                    SchemaReference(
+                        _of_type(str, each["name"]),
+                        _of_type(str, each["subject"]),
+                        _of_type(int, each["version"]),
+                    )
+                    for each in given.get("references") or ()
+                ),
+                subject=_of_type(str, given.get("subject") or ""),
+                version=_of_type(int, given.get("version") or 0),
+            )
+        except (KeyError, TypeError) as error:
+            raise self._misunderstood(answer) from error
+        return found
+
+    def _misunderstood(self, answer: Any) -> SchemaRegistryError:
+        return SchemaRegistryError(
+            f"there is no schema registry at {self.name}: it answered {quoted(answer)}", status=200
+        )
+
+
+class _Kept:
+    """Answers that can't change; what several threads ask for at once is asked once."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._answers: dict[object, Future[Any]] = {}
+
+    def once(self, key: object, ask: Callable[[], _T]) -> _T:
+        """The answer for a key, asked for if nobody has yet; a failure isn't kept."""
+        with self._lock:
+            future = self._answers.get(key)
+            is_first = future is None
+            if future is None:
+                if len(self._answers) >= _MOST_KEPT:
+                    del self._answers[next(iter(self._answers))]
+                future = self._answers[key] = Future()
+        if is_first:
+            try:
+                future.set_result(ask())
+            except BaseException as error:
+                with self._lock:
+                    if self._answers.get(key) is future:
+                        del self._answers[key]
+                future.set_exception(error)
+        found: _T = future.result()
+        return found
+
+
+def _body(text: str, schema_type: str, references: Sequence[SchemaReference]) -> dict[str, Any]:
+    body: dict[str, Any] = {"schema": text}
+    if schema_type != "AVRO":  # the default, which older registries don't know by name
+        body["schemaType"] = schema_type
+    if references:
+        body["references"] = [each._asdict() for each in references]
+    return body
+
+
+def _of_type(kind: type[_T], value: Any) -> _T:
+    if type(value) is not kind:
+        raise TypeError(value)
+    return value
+
+
+def _quoted(subject: str) -> str:
+    return quote(subject, safe="")
