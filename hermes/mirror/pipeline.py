@@ -2,7 +2,7 @@
 
 import logging
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
 from typing import Any, Final
 
@@ -12,7 +12,7 @@ from hermes.coordination.layout import BrokerPartition
 from hermes.coordination.sessions import Session
 from hermes.errors import ConfigError, HermesError, InvalidTopicError
 from hermes.mirror.claims import Entry, SourceClaim
-from hermes.mirror.planning import Guard, Planner
+from hermes.mirror.planning import MakeGuard, Planner
 from hermes.mirror.sources import Source
 from hermes.mirror.state import PartitionFigures, Troubles
 from hermes.mirror.targets import TargetCluster
@@ -37,8 +37,9 @@ class Mirror:
 
     Args:
         config: what it does.
-        make_guard: makes what refuses loops in a source, once that is connected; None: nothing
-            does.
+        make_guard: makes what refuses loops in a source, of the source's name, its cluster's id
+            and the session with its coordination; called when all three, and the target's id, are
+            known. None: nothing is refused.
         counter: the audit's `TierCounter`, or None.
 
     Attributes:
@@ -53,7 +54,7 @@ class Mirror:
         self,
         config: MirrorConfig,
         *,
-        make_guard: Callable[[Source, TargetCluster], Guard] | None = None,
+        make_guard: MakeGuard | None = None,
         counter: Any = None,
     ) -> None:
         self.config = config
@@ -125,6 +126,11 @@ class Mirror:
     def refused(self) -> dict[str, str]:
         """Why topics are not mirrored, by `SOURCE: TOPIC`."""
         return dict(self._planner.refused)
+
+    @property
+    def target_id(self) -> str:
+        """The UUID of the target's cluster; empty before it is reached."""
+        return self._target.cluster_id
 
     @property
     def target_session(self) -> Session | None:

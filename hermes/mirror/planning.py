@@ -20,6 +20,7 @@ from typing import Final, Protocol
 from hermes.client.mirrored import source_name
 from hermes.config.mirror import MirrorConfig
 from hermes.coordination.layout import BrokerPartition
+from hermes.coordination.sessions import Session
 from hermes.errors import HermesError
 from hermes.mirror.claims import Plan, SourceClaim
 from hermes.mirror.routing import Route, make_route
@@ -41,6 +42,10 @@ class Guard(Protocol):
         """Why a topic may not be mirrored; empty when it may."""
 
 
+#: Makes the guard of a source.
+MakeGuard = Callable[[str, str, Session | None], Guard]
+
+
 class Planner:
     """Plans claims, one after the other.
 
@@ -50,7 +55,8 @@ class Planner:
         sources: what it reads, by name.
         troubles: hears of what can't be reached.
         tell: called with a claim and what keeps it from going on; empty when it goes on.
-        make_guard: makes what refuses loops in a source, once it is connected; None: nothing does.
+        make_guard: makes what refuses loops in a source, of the source's name, its cluster's id
+            and the session with its coordination; None: nothing is refused.
 
     Attributes:
         refused: why topics are not mirrored, by `SOURCE: TOPIC`.
@@ -63,7 +69,7 @@ class Planner:
         sources: Mapping[str, Source],
         troubles: Troubles,
         tell: Callable[[SourceClaim, str], None],
-        make_guard: Callable[[Source, TargetCluster], Guard] | None,
+        make_guard: MakeGuard | None,
     ) -> None:
         self.refused: dict[str, str] = {}
         self._config = config
@@ -186,7 +192,8 @@ class Planner:
             return ""
         guard = self._guards.get(claim.source)
         if guard is None:
-            guard = self._make_guard(self._sources[claim.source], self._target)
+            source = self._sources[claim.source]
+            guard = self._make_guard(source.name, source.cluster_id(), source.session)
             self._guards[claim.source] = guard
         reason = guard.admit(claim.topic, claim.figures.target_topic)
         if reason:

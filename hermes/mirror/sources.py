@@ -18,7 +18,6 @@ from hermes.client.groups.membership import Membership
 from hermes.client.simple_consumer import SimpleConsumer
 from hermes.config.mirror import ClusterAddress
 from hermes.coordination.cluster import read_brokers, read_partition_counts
-from hermes.coordination.cluster_id import cluster_id
 from hermes.coordination.filters import TopicFilter
 from hermes.coordination.layout import (
     BrokerPartition,
@@ -32,7 +31,7 @@ from hermes.errors import BrokerUnavailableError, HermesError, InvalidNodeError
 from hermes.mirror.claims import SourceClaim, SourceStream, Surroundings
 from hermes.mirror.fetchers import SourceFetcher
 from hermes.mirror.state import Troubles
-from hermes.mirror.targets import coordination_of
+from hermes.mirror.targets import coordination_of, id_of
 from hermes.mirror.throttle import Throttle
 
 _log = logging.getLogger(__name__)
@@ -141,8 +140,7 @@ class Source:
             HermesError: it can't be found out now.
         """
         if not self._cluster_id:
-            assert self.session is not None
-            self._cluster_id = cluster_id(self.session)
+            self._cluster_id = id_of(self.session, self.address.brokers)
         return self._cluster_id
 
     def index(self, claim: SourceClaim) -> int:

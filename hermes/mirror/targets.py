@@ -4,7 +4,7 @@ What is asked here may take its time: it is the planner's thread that asks. `sen
 """
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Final
 
@@ -12,6 +12,7 @@ from hermes.client.mirrored import MirroredPartitions
 from hermes.client.simple_consumer import SimpleConsumer
 from hermes.config.mirror import ClusterAddress
 from hermes.coordination.cluster import NodeFaults, read_brokers, read_partition_counts
+from hermes.coordination.cluster_id import cluster_id, id_of_addresses
 from hermes.coordination.layout import BrokerPartition
 from hermes.coordination.sessions import Session
 from hermes.errors import (
@@ -25,7 +26,7 @@ from hermes.mirror.claims import Entry
 from hermes.mirror.links import open_link
 from hermes.mirror.senders import Sender
 from hermes.mirror.state import Troubles
-from hermes.protocol import MetadataRequest, MirroredSet, SourceFlags
+from hermes.protocol import ClusterIdRequest, MetadataRequest, MirroredSet, SourceFlags
 
 _log = logging.getLogger(__name__)
 
@@ -43,17 +44,18 @@ class TargetCluster:
 
     Attributes:
         session: with its coordination; None without, and before `connect`.
+        cluster_id: its UUID; empty before `connect`.
     """
 
     def __init__(self, address: ClusterAddress, troubles: Troubles) -> None:
         self.address = address
         self.session: Session | None = None
+        self.cluster_id = ""
         self._troubles = troubles
         self._faults = NodeFaults(_log, "the mirror's target")
         self._known: dict[int, _Broker] = {}
         # Partitions stay known while their broker is away, so that what goes to them waits.
         self._partitions: dict[str, tuple[BrokerPartition, ...]] = {}
-        self._is_connected = False
 
     def connect(self) -> None:
         """Find the brokers, if that isn't done.
@@ -61,14 +63,15 @@ class TargetCluster:
         Raises:
             HermesError: none can be found; try again.
         """
-        if self._is_connected:
+        if self.cluster_id:
             return
-        connect = self.address.zookeeper or coordination_of(self.address.brokers)
-        if connect:
-            session = Session(connect)
-            session.start()
-            self.session = session
-        self._is_connected = True
+        if self.session is None:
+            connect = self.address.zookeeper or coordination_of(self.address.brokers)
+            if connect:
+                session = Session(connect)
+                session.start()
+                self.session = session
+        self.cluster_id = id_of(self.session, self.address.brokers)
 
     def partitions(self, topic: str) -> tuple[BrokerPartition, ...]:
         """The partitions that a topic has, or will have, on all brokers, in order.
@@ -218,6 +221,19 @@ def coordination_of(brokers: Iterable[_Address]) -> str:
         except HermesError as error:
             failure = error
     raise failure or ClientError("no brokers are given")
+
+
+def id_of(session: Session | None, brokers: Sequence[_Address]) -> str:
+    """The UUID of a cluster; one without coordination that is no Hermes is known by its addresses.
+
+    Raises:
+        HermesError: it can't be found out now.
+    """
+    if session is not None:
+        return cluster_id(session)
+    with SimpleConsumer(*brokers[0], timeout_seconds=_TIMEOUT_SECONDS) as consumer:
+        told = consumer.cluster_id() if consumer.supports(ClusterIdRequest.TYPE) else ""
+    return told or id_of_addresses(brokers)
 
 
 def _identified(address: _Address) -> tuple[int, _Address]:
