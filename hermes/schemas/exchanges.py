@@ -133,6 +133,13 @@ class Exchanges:
             for connection in connections:
                 connection.close()
 
+    def __del__(self) -> None:
+        # What holds a client, an encoder say, has nothing to be closed by. No lock: in a forked
+        # process it may be held for ever.
+        for connections in getattr(self, "_idle", {}).values():
+            for connection in connections:
+                connection.close()
+
     # -- addresses ------------------------------------------------------------------------------
 
     def _in_order(self) -> list[Address]:

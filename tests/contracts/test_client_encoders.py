@@ -1,11 +1,16 @@
 """What every encoder must do, run on each built-in one."""
 
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
+from fake_registry import fake_registry
 from zope.interface.verify import verifyClass, verifyObject
 
 from hermes.errors import EncodingError
 from hermes.interfaces import IDecoder, IEncoder
 from hermes.plugins.encoders.avro import AvroEncoder
+from hermes.plugins.encoders.avro_registry import RegistryAvroEncoder
 from hermes.plugins.encoders.message_pack import MessagePackEncoder
 from hermes.plugins.encoders.plain import BytesEncoder, JsonEncoder, StringEncoder
 
@@ -35,12 +40,23 @@ CASES = {
         [{"page": "/", "count": 0}, {"page": "日本", "count": -(2**63)}],
         [{}, {"page": "/", "count": "many"}, {"page": "/", "count": 2**63}, None, 7],
     ),
+    "avro-registry": (
+        RegistryAvroEncoder,
+        {"schema": SCHEMA},
+        [{"page": "/", "count": 0}, {"page": "日本", "count": -(2**63)}],
+        [{}, {"page": "/", "count": 1, "more": 1}, {"page": "/", "count": 2**63}, None, 7],
+    ),
 }
 
 
 @pytest.fixture(params=CASES)
-def case(request):
-    return CASES[request.param]
+def case(request) -> Iterator[Any]:
+    factory, options, values, wrong = CASES[request.param]
+    if factory is not RegistryAvroEncoder:
+        yield factory, options, values, wrong
+        return
+    with fake_registry() as registry:
+        yield factory, {**options, "registry": registry.url}, values, wrong
 
 
 def test_provides_both_interfaces(case) -> None:

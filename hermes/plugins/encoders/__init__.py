@@ -1,4 +1,5 @@
 """The built-in encoders, found by name through the entry points `hermes.encoders`.
 
-Each is its own decoder. `msgpack` and `avro` need the extras of the same names.
+Each is its own decoder. `msgpack` needs the extra of the same name, `avro` and `avro-registry` the
+extra `avro`.
 """
