@@ -50,7 +50,7 @@ ROOMS = {
     "tap": "broker config console errors logs web",
     "testing": "broker config errors",
     "cli": "__init__ backoff backup broker client config console coordination errors interfaces "
-    "listening plugins protocol quoting spark storage web",
+    "listening plugins protocol quoting schemas spark storage web",
     "__init__": "_version client errors",
 }
 

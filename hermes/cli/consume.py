@@ -3,7 +3,7 @@
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
@@ -24,18 +24,22 @@ from hermes.cli.options import (
 from hermes.cli.places import BEGINNING, END, Place, start_option
 from hermes.cli.positions import open_readers
 from hermes.cli.reading import Chunk, PartitionReader, read_partitions, with_times
+from hermes.cli.registries import REGISTRY_OPTION, RecordShower, record_shower, schema_option
 from hermes.cli.retrying import Retrying
 from hermes.cli.terminal import note, progress, status
 from hermes.cli.topic_source import OffsetRange, TopicSource
 from hermes.cli.zookeeper import coordination_of
 from hermes.client.fetching import DEFAULT_MAX_FETCH_BYTES
-from hermes.client.groups import Consumer, ConsumerConfig
+from hermes.client.groups import Consumer, ConsumerConfig, StreamMessage
 from hermes.errors import ClientError
 from hermes.protocol import Message
 
 # How long a broker is asked to wait for new messages; only the number of idle requests depends
 # on it, new messages are shown at once.
 _MAX_WAIT_MS: Final = 10_000
+
+# How long a registry is waited for by a command that is to end.
+_REGISTRY_SECONDS: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +92,15 @@ class _Wanted:
     help="What ends each message instead of a newline, with the escapes of --format.",
 )
 @click.option("-J", "--json", "as_json", is_flag=True, help="Write a JSON object for each message.")
+@REGISTRY_OPTION
+@schema_option("With --registry: an Avro schema (JSON) to which records are resolved.")
 @QUIET_OPTION
-@click.option("--skip-corrupt", is_flag=True, help="Skip damaged messages instead of giving up.")
+@click.option(
+    "--skip-corrupt",
+    is_flag=True,
+    help="Skip damaged messages, and with --registry those that aren't records, instead of "
+    "giving up.",
+)
 @click.option(
     "--max-fetch",
     "max_fetch_bytes",
@@ -107,6 +118,8 @@ def command(
     template: str | None,
     delimiter: str | None,
     as_json: bool,
+    registry_url: str | None,
+    schema_path: str | None,
     max_fetch_bytes: int,
     max_expanded_bytes: int,
     timeout_seconds: float,
@@ -117,9 +130,13 @@ def command(
     Without -e and -c it runs until Ctrl-C; new messages are shown at once. Messages of one
     partition come in order. Without -e, a broker that becomes unavailable is waited for, and
     reading resumes where it stopped. With -f, newlines are written only where the format has them.
+
+    With --registry, messages are records in Avro (or JSON Schema) with the id of their schema, and
+    are written as JSON.
     """
     wanted = _Wanted(**options)
-    renderer = _renderer(template, delimiter, as_json)
+    renderer = _renderer(template, delimiter, as_json, has_values=bool(registry_url))
+    showing = _showing(registry_url, schema_path, wanted)
     if group is not None:
         if broker is not None and not zookeeper:
             zookeeper = coordination_of(broker, timeout_seconds)
@@ -130,16 +147,35 @@ def command(
             max_fetch_bytes=max_fetch_bytes,
             timeout=timeout_seconds * 1000,
         )
-        _consume_as_member(config, wanted, renderer)
+        with showing as shower:
+            _consume_as_member(config, wanted, renderer, shower)
         return
     if broker is None:
         raise click.UsageError("missing option '-b' / '--broker' (or --group and --zookeeper)")
     limits = {"max_fetch_bytes": max_fetch_bytes, "max_expanded_bytes": max_expanded_bytes}
-    with broker.consumer(timeout_seconds, **limits) as consumer:
-        _consume(TopicSource(consumer, wanted.topic, wanted.partition), wanted, renderer)
+    with broker.consumer(timeout_seconds, **limits) as consumer, showing as shower:
+        _consume(TopicSource(consumer, wanted.topic, wanted.partition), wanted, renderer, shower)
 
 
-def _renderer(template: str | None, delimiter: str | None, as_json: bool) -> Renderer:
+def _showing(
+    registry_url: str | None, schema_path: str | None, wanted: _Wanted
+) -> AbstractContextManager[RecordShower | None]:
+    """What makes JSON of records; None where payloads are written as they are."""
+    if not registry_url:
+        if schema_path is not None:
+            raise click.UsageError("--schema needs --registry")
+        return nullcontext()
+    return record_shower(
+        registry_url,
+        schema_path,
+        retry_seconds=_REGISTRY_SECONDS if wanted.exit_at_end else None,
+        skip_corrupt=wanted.skip_corrupt,
+    )
+
+
+def _renderer(
+    template: str | None, delimiter: str | None, as_json: bool, *, has_values: bool
+) -> Renderer:
     if as_json and template is not None:
         raise click.UsageError("--format and --json exclude each other")
     if delimiter is not None:
@@ -147,7 +183,7 @@ def _renderer(template: str | None, delimiter: str | None, as_json: bool) -> Ren
             raise click.UsageError("--delimiter excludes --format and --json")
         template = "%s" + delimiter.replace("%", "%%")
     try:
-        return choose_renderer(template, as_json)
+        return choose_renderer(template, as_json, has_values=has_values)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="-f") from None
 
@@ -155,7 +191,9 @@ def _renderer(template: str | None, delimiter: str | None, as_json: bool) -> Ren
 # -- from a broker ------------------------------------------------------------------------------
 
 
-def _consume(source: TopicSource, wanted: _Wanted, renderer: Renderer) -> None:
+def _consume(
+    source: TopicSource, wanted: _Wanted, renderer: Renderer, shower: RecordShower | None
+) -> None:
     ranges = _existing_ranges(source, wanted)
     readers = open_readers(
         source,
@@ -167,6 +205,8 @@ def _consume(source: TopicSource, wanted: _Wanted, renderer: Renderer) -> None:
     status(f"reading {wanted.topic}: {_summary(readers)}", quiet=wanted.quiet)
     retrying = Retrying(0 if wanted.exit_at_end else None, quiet=wanted.quiet)
     chunks = read_partitions(source.consumer, readers, _MAX_WAIT_MS, retrying)
+    if shower is not None:
+        chunks = shower.shown(chunks)
     if renderer.needs_times:
         chunks = with_times(source.consumer, chunks, retrying)
     if wanted.count is not None:
@@ -180,6 +220,9 @@ def _consume(source: TopicSource, wanted: _Wanted, renderer: Renderer) -> None:
     finally:
         if skipped := sum(reader.skipped for reader in readers):
             note(f"{skipped} damaged place{'s were' if skipped > 1 else ' was'} skipped")
+        if shower is not None and shower.skipped:
+            verb = "s were" if shower.skipped > 1 else " was"
+            note(f"{shower.skipped} message{verb} skipped that can't be read")
     status("reached the end" if wanted.exit_at_end else "done", quiet=wanted.quiet)
 
 
@@ -247,7 +290,9 @@ def _group_config(wanted: _Wanted, **settings: Any) -> ConsumerConfig:
     )
 
 
-def _consume_as_member(config: ConsumerConfig, wanted: _Wanted, renderer: Renderer) -> None:
+def _consume_as_member(
+    config: ConsumerConfig, wanted: _Wanted, renderer: Renderer, shower: RecordShower | None
+) -> None:
     """Write messages until the count is reached, Ctrl-C or SIGTERM.
 
     What was written is committed; after a kill some messages may come again.
@@ -255,13 +300,17 @@ def _consume_as_member(config: ConsumerConfig, wanted: _Wanted, renderer: Render
     with _sigterm_as_exit(), Consumer.create(config) as connector:
         (stream,) = connector.create_message_streams({wanted.topic: 1})[wanted.topic]
         status(f"{connector.consumer_id} has joined group {config.group}", quiet=wanted.quiet)
-        for number, each in enumerate(stream, 1):
-            message = Message((each.message, 1, 0, 0))
-            chunk = Chunk(each.topic, each.partition, each.offset, [(message, each.next_offset)])
+        chunks = map(_chunk_of, stream)
+        for number, chunk in enumerate(chunks if shower is None else shower.shown(chunks), 1):
             _write(renderer.render(chunk))
             if number == wanted.count:
                 break
         connector.commit_offsets()  # the last one was written, too
+
+
+def _chunk_of(each: StreamMessage) -> Chunk:
+    message = Message((each.message, 1, 0, 0))
+    return Chunk(each.topic, each.partition, each.offset, [(message, each.next_offset)])
 
 
 @contextmanager

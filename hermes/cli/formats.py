@@ -46,18 +46,20 @@ class Renderer(NamedTuple):
     needs_times: bool = False
 
 
-def choose_renderer(template: str | None, as_json: bool) -> Renderer:
+def choose_renderer(template: str | None, as_json: bool, *, has_values: bool = False) -> Renderer:
     """Choose how messages are written.
 
     Args:
         template: a format, see `MessageFormat`; None for one payload per line.
         as_json: whether to write one JSON object per line instead.
+        has_values: whether payloads are JSON, to be written as values within such objects.
 
     Raises:
         ValueError: the format is invalid; the text says why.
     """
     if as_json:
-        return Renderer(lambda chunk: b"".join(map(json_line, consumed_messages(chunk))))
+        line = _value_line if has_values else json_line
+        return Renderer(lambda chunk: b"".join(map(line, consumed_messages(chunk))))
     on_terminal = sys.stdout.isatty()
     if template is None:
         if on_terminal:
@@ -101,15 +103,23 @@ def consumed_messages(chunk: Chunk) -> Iterator[ConsumedMessage]:
 
 def json_line(message: ConsumedMessage) -> bytes:
     """A message as `--json` writes it: an object on a line of its own."""
-    value = {
+    return json.dumps({**_place(message), **payload_json(message.payload)}).encode() + b"\n"
+
+
+def _value_line(message: ConsumedMessage) -> bytes:
+    """The same where the payload is JSON."""
+    place = json.dumps(_place(message)).encode().removesuffix(b"}")
+    return place + b', "value": ' + message.payload + b"}\n"
+
+
+def _place(message: ConsumedMessage) -> dict[str, object]:
+    return {
         "topic": message.topic,
         "partition": message.partition,
         "offset": message.offset,
         "next_offset": message.next_offset,
         **({"time_ms": message.time_ms} if message.time_ms >= 0 else {}),
-        **payload_json(message.payload),
     }
-    return json.dumps(value).encode() + b"\n"
 
 
 # -- format strings -----------------------------------------------------------------------------

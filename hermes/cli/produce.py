@@ -3,8 +3,8 @@
 import os
 import stat
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Final
 
 import click
@@ -21,6 +21,7 @@ from hermes.cli.options import (
     compress_option,
     topic_option,
 )
+from hermes.cli.registries import REGISTRY_OPTION, line_encoder, schema_option
 from hermes.cli.retrying import Retrying
 from hermes.cli.sending import BatchSender, choose_acks
 from hermes.cli.terminal import note, progress, status
@@ -61,6 +62,16 @@ _LINGER_SECONDS: Final = 0.005
     show_default=True,
     help=r"What ends a message: text, with \n \r \t \\ \0 \xHH.",
 )
+@schema_option(
+    "An Avro schema (JSON): each line is a record in JSON, and is sent as Avro with the id that "
+    "the registry gives the schema."
+)
+@REGISTRY_OPTION
+@click.option(
+    "--subject",
+    metavar="NAME",
+    help="Where the registry keeps the schema's versions; TOPIC-value unless given.",
+)
 @QUIET_OPTION
 @TIMEOUT_OPTION
 @click.option(
@@ -83,6 +94,9 @@ def command(
     codec: Codec,
     key_delimiter: bytes | None,
     delimiter: bytes,
+    schema_path: str | None,
+    registry_url: str | None,
+    subject: str | None,
     quiet: bool,
     timeout_seconds: float,
     delivery_seconds: float,
@@ -94,14 +108,22 @@ def command(
     they come. A broker that becomes unavailable is waited for; lines whose fate is unknown then
     are sent again, and may be stored twice. Exit status 0 means that the broker has every line, as
     far as --acks says; an error says how many lines are stored for certain.
+
+    With --schema, the registry is asked before anything is sent: it refuses a schema with which
+    readers of the topic couldn't read on. A line that doesn't fit ends the command.
     """
     if key_delimiter is not None and partition != RANDOM_PARTITION:
         raise click.UsageError("--partition and --key-delimiter exclude each other")
     acks_given = ctx.get_parameter_source("acks_name") is not click.core.ParameterSource.DEFAULT
-    with _opened(path) as descriptor, broker.producer(timeout_seconds) as producer:
+    encoding = _encoding(schema_path, registry_url, topic, subject, delivery_seconds)
+    with (
+        _opened(path) as descriptor,
+        encoding as encode,
+        broker.producer(timeout_seconds) as producer,
+    ):
         acks = choose_acks(producer, acks_name, is_required=acks_given)
         retrying = Retrying(delivery_seconds, quiet=quiet)
-        sender = BatchSender(producer, topic, partition, acks, codec, retrying)
+        sender = BatchSender(producer, topic, partition, acks, codec, retrying, encode=encode)
         if key_delimiter is not None:
             sender.choose_by_key(key_delimiter)
         with progress(_file_bytes(descriptor), "sending", quiet=quiet) as advance:
@@ -114,6 +136,23 @@ def command(
                 raise
             sender.finish()
     status(f"{sender.stored_count} messages sent to {topic}", quiet=quiet)
+
+
+def _encoding(
+    schema_path: str | None,
+    registry_url: str | None,
+    topic: str,
+    subject: str | None,
+    delivery_seconds: float,
+) -> AbstractContextManager[Callable[[bytes], bytes] | None]:
+    """What makes payloads of lines; None where lines are payloads."""
+    if schema_path is None:
+        if subject is not None:
+            raise click.UsageError("--subject is for --schema")
+        return nullcontext()
+    if not registry_url:
+        raise click.UsageError("--schema needs --registry")
+    return line_encoder(registry_url, schema_path, topic, subject, delivery_seconds)
 
 
 def _batches(descriptor: int, sender: BatchSender, delimiter: bytes) -> Iterator[LineBatch]:

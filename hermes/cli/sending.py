@@ -1,6 +1,6 @@
 """Sends batches of lines to a broker, and keeps an exact account of what it has stored."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from hermes.cli.lines import LineBatch
@@ -8,7 +8,13 @@ from hermes.cli.retrying import Retrying
 from hermes.cli.terminal import note
 from hermes.client import SyncProducer
 from hermes.client.conversations import metadata
-from hermes.errors import BrokerError, ClientError, HermesError
+from hermes.errors import (
+    BrokerError,
+    ClientError,
+    EncodingError,
+    HermesError,
+    MessageTooLargeError,
+)
 from hermes.interfaces import IPartitioner
 from hermes.plugins import load_plugin
 from hermes.protocol import (
@@ -80,6 +86,7 @@ class BatchSender:
         codec: Codec = Codec.NONE,
         retrying: Retrying | None = None,
         noun: str = "line",
+        encode: Callable[[bytes], bytes] | None = None,
     ) -> None:
         self._producer = producer
         self._topic = topic
@@ -88,6 +95,7 @@ class BatchSender:
         self._codec = codec
         self._retrying = retrying or Retrying(0)
         self._noun = noun
+        self._encode = encode
         self._key_delimiter: bytes | None = None
         self._sent_count = 0
         self.stored_count = 0
@@ -122,15 +130,36 @@ class BatchSender:
         Raises:
             ClientError: it was refused, or nobody knows; the text says which lines are stored.
         """
-        if self._key_delimiter is None:
-            for count in self._send_lines(self._partition, batch.lines):
+        keys, lines = self._split(batch.lines)
+        lines, fault = self._encoded(lines)
+        if keys is None:
+            for count in self._send_lines(self._partition, lines):
                 self._count(count)
-            return
-        for partition, lines in self._by_partition(batch.lines, self._key_delimiter).items():
-            for _ in self._send_lines(partition, lines):
-                pass
-        # Only now is it known of all lines up to some number that they are stored.
-        self._count(len(batch.lines))
+        else:
+            for partition, payloads in self._by_partition(keys, lines).items():
+                for _ in self._send_lines(partition, payloads):
+                    pass
+            # Only now is it known of all lines up to some number that they are stored.
+            self._count(len(lines))
+        if fault is not None:
+            self.finish()
+            number = self._sent_count + 1
+            raise ClientError(f"{self._noun} {number}: {fault}; {self.progress_text()}") from fault
+
+    def _encoded(self, lines: list[bytes]) -> tuple[list[bytes], Exception | None]:
+        """The payloads of lines, up to the first that doesn't fit, and what is wrong with it."""
+        if self._encode is None:
+            return lines, None
+        payloads: list[bytes] = []
+        for line in lines:
+            try:
+                payload = self._encode(line)
+                if len(payload) > self.max_message_bytes:
+                    raise MessageTooLargeError(len(payload), self.max_message_bytes)
+            except (ValueError, EncodingError, MessageTooLargeError) as error:
+                return payloads, error
+            payloads.append(payload)
+        return payloads, None
 
     def _send_lines(self, partition: int, lines: list[bytes]) -> Iterator[int]:
         """Send lines; yields how many, after each message set."""
@@ -150,15 +179,28 @@ class BatchSender:
         if self._acks is not None:
             self.stored_count = self._sent_count
 
-    def _by_partition(self, lines: list[bytes], delimiter: bytes) -> dict[int, list[bytes]]:
-        grouped: dict[int, list[bytes]] = {}
+    def _split(self, lines: list[bytes]) -> tuple[list[str | None] | None, list[bytes]]:
+        """The keys of lines, where lines have keys, and what is left of them."""
+        if self._key_delimiter is None:
+            return None, lines
+        keys: list[str | None] = []
+        rests = []
         for line in lines:
-            key, found, payload = line.partition(delimiter)
+            key, found, rest = line.partition(self._key_delimiter)
+            keys.append(key.decode("utf-8", "surrogateescape") if found else None)
+            rests.append(rest if found else line)
+        return keys, rests
+
+    def _by_partition(
+        self, keys: Sequence[str | None], payloads: Sequence[bytes]
+    ) -> dict[int, list[bytes]]:
+        """Payloads by where they go; there may be fewer of them than keys."""
+        grouped: dict[int, list[bytes]] = {}
+        for key, payload in zip(keys, payloads, strict=False):
             partition = RANDOM_PARTITION
-            if found:
-                text = key.decode("utf-8", "surrogateescape")
-                partition = self._partitioner.partition(self._topic, text, self._partition_count)
-            grouped.setdefault(partition, []).append(payload if found else line)
+            if key is not None:
+                partition = self._partitioner.partition(self._topic, key, self._partition_count)
+            grouped.setdefault(partition, []).append(payload)
         return grouped
 
     def finish(self) -> None:

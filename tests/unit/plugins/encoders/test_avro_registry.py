@@ -50,7 +50,7 @@ def test_a_file_with_the_schema(registry: FakeRegistry, tmp_path: Path) -> None:
         RegistryAvroEncoder(registry.url, schema_file=str(path))
     with pytest.raises(ConfigError, match="exclude each other"):
         RegistryAvroEncoder(registry.url, schema_file=str(path), schema=OLD)
-    with pytest.raises(ConfigError, match="absent.avsc"):
+    with pytest.raises(ConfigError, match=r"absent\.avsc"):
         RegistryAvroEncoder(registry.url, schema_file=str(tmp_path / "absent.avsc"))
 
 

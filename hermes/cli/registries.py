@@ -1,0 +1,172 @@
+"""Records on the command line: lines of JSON to payloads, payloads to lines of JSON.
+
+The schemas are those of a registry; `hermes.schemas` does the work, which needs fastavro.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from hermes.cli.reading import Chunk
+from hermes.cli.terminal import note
+from hermes.client import Message
+from hermes.errors import ClientError, ConfigError, EncodingError
+
+if TYPE_CHECKING:
+    from hermes.schemas import RegistryClient
+
+REGISTRY_OPTION: Final = click.option(
+    "--registry",
+    "registry_url",
+    metavar="URL",
+    help="A schema registry: Hermes' own or any with Confluent's REST interface; several with "
+    "commas between them.",
+)
+
+
+def schema_option(help_text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """The option for a file with a schema; the command gets its path as `schema_path`."""
+    return click.option(
+        "--schema",
+        "schema_path",
+        type=click.Path(exists=True, dir_okay=False),
+        metavar="FILE",
+        help=help_text,
+    )
+
+
+@contextmanager
+def _client(url: str, retry_seconds: float | None) -> "Iterator[RegistryClient]":
+    from hermes.schemas import RegistryClient  # takes its time, and most commands need none
+
+    client = RegistryClient(
+        url, retry_seconds=retry_seconds, waiting=lambda reason: note(f"{reason}; retrying")
+    )
+    try:
+        yield client
+    finally:
+        client.close()
+
+
+@contextmanager
+def line_encoder(
+    url: str, schema_path: str, topic: str, subject: str | None, retry_seconds: float
+) -> Iterator[Callable[[bytes], bytes]]:
+    """Register a schema, and make the function from a line of JSON to a payload.
+
+    Args:
+        url: the registry's.
+        schema_path: a file with an Avro schema.
+        topic: where the records go.
+        subject: where the schema is registered; None for `<topic>-value`.
+        retry_seconds: how long to wait for the registry.
+
+    Yields:
+        The function; it raises ValueError or EncodingError for a line that doesn't fit.
+
+    Raises:
+        HermesError: the schema can't be used, was refused, or the registry can't be reached.
+    """
+    try:
+        from hermes.schemas.json_values import json_to_value
+        from hermes.schemas.records import RecordWriter
+    except ModuleNotFoundError as error:
+        raise _needs_fastavro("--schema") from error
+    with _client(url, retry_seconds) as client:
+        writer = RecordWriter(client, _text(schema_path), subject=subject)
+        writer.prepare(topic)
+        parsed, named = writer.schema.parsed, writer.schema.named
+        yield lambda line: writer.write(topic, json_to_value(line, parsed, named))
+
+
+class RecordShower:
+    """Replaces payloads by their values, as JSON.
+
+    Args:
+        read: makes JSON of a payload.
+        skip_corrupt: whether what can't be read is skipped, with a note, or ends the reading.
+        report: called with a line for each message that is skipped.
+
+    Attributes:
+        skipped: how many were.
+    """
+
+    def __init__(
+        self,
+        read: Callable[[bytes], bytes],
+        *,
+        skip_corrupt: bool,
+        report: Callable[[str], None] = note,
+    ) -> None:
+        self._read = read
+        self._skip_corrupt = skip_corrupt
+        self._report = report
+        self.skipped = 0
+
+    def shown(self, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
+        """The same messages, with JSON as their payloads; without those that were skipped.
+
+        Raises:
+            ClientError: a message can't be read, and isn't to be skipped; those before it were
+                yielded.
+            HermesError: the registry refused, or can't be reached.
+        """
+        for chunk in chunks:
+            start = offset = chunk.offset
+            good: list[tuple[Message, int]] = []
+            for message, following in chunk.messages:
+                try:
+                    good.append((Message((self._read(message[0]), 1, 0, 0)), following))
+                except EncodingError as error:
+                    if good:
+                        yield chunk._replace(offset=start, messages=good)
+                    self._refuse(chunk, offset, error)
+                    start, good = following, []
+                offset = following
+            if good:
+                yield chunk._replace(offset=start, messages=good)
+
+    def _refuse(self, chunk: Chunk, offset: int, error: EncodingError) -> None:
+        where = f"partition {chunk.partition} of topic {chunk.topic}, message at offset {offset}"
+        if not self._skip_corrupt:
+            raise ClientError(f"{where}: {error} (--skip-corrupt continues after it)") from None
+        self._report(f"{where}: skipped: {error}")
+        self.skipped += 1
+
+
+@contextmanager
+def record_shower(
+    url: str, schema_path: str | None, *, retry_seconds: float | None, skip_corrupt: bool
+) -> Iterator[RecordShower]:
+    """Make what shows records.
+
+    Args:
+        url: the registry's.
+        schema_path: a file with an Avro schema to resolve them to; None to show what was written.
+        retry_seconds: how long to wait for the registry; None for ever.
+        skip_corrupt: see `RecordShower`.
+
+    Raises:
+        HermesError: the schema can't be used.
+    """
+    try:
+        from hermes.schemas.records import RecordReader
+    except ModuleNotFoundError as error:
+        raise _needs_fastavro("--registry") from error
+    with _client(url, retry_seconds) as client:
+        reader = RecordReader(client, None if schema_path is None else _text(schema_path))
+        yield RecordShower(reader.read_as_json, skip_corrupt=skip_corrupt)
+
+
+def _text(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ConfigError("--schema", f"{path} is not UTF-8") from error
+
+
+def _needs_fastavro(option: str) -> ClientError:
+    return ClientError(f"{option} needs fastavro: pip install 'hermes-log[avro]'")
