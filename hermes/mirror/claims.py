@@ -250,6 +250,10 @@ class SourceClaim(Claim):
                 self._singly = (first.begin, last.end)
         self.restart(entries[0].epoch, None if self._surroundings.skips_damage else error)
 
+    def is_suspect(self, offset: int) -> bool:
+        """Whether the target has refused a set around there, so that messages go one by one."""
+        return self._singly[0] <= offset < self._singly[1]
+
     # -- fetching -------------------------------------------------------------------------------
 
     def wants_bytes(self, share_bytes: int, fetch_bytes: int) -> int:

@@ -93,7 +93,7 @@ class SourceFetcher:
     def join(self) -> None:
         """See `PartitionFetcher`."""
         self._thread.join()
-        self._troubles.end(self._what)
+        self._troubles.forget(self._what)
 
     # -- inside ---------------------------------------------------------------------------------
 

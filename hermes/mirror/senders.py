@@ -61,7 +61,7 @@ class Sender:
         if link is not None:
             link.close()
         self._thread.join()
-        self._troubles.end(self._what)
+        self._troubles.forget(self._what)
         unsent = [
             each for bunches in self._in_flight for bunch in bunches for each in bunch.entries
         ]
@@ -153,6 +153,7 @@ def _is_joined(before: Sequence[Entry], entry: Entry) -> bool:
         and entry.is_verbatim
         and last.end == entry.begin
         and entry.end - before[0].begin <= _BUNCH_BYTES
+        and not entry.claim.is_suspect(entry.begin)
     )
 
 

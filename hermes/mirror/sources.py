@@ -125,7 +125,7 @@ class Source:
             self._sharing.stop()
         if self.session is not None:
             self.session.stop()
-        self._troubles.end(f"source {self.name}")
+        self._troubles.forget(f"source {self.name}")
 
     def wake_fetchers(self) -> None:
         """There may be room."""
