@@ -3,7 +3,7 @@
 import re
 from typing import Any, Final
 
-from hermes.quoting import quoted
+from hermes.quoting import printable
 from hermes.registry.avro_types import AvroField, AvroType
 from hermes.registry.documents import write_document
 
@@ -37,7 +37,7 @@ class Defaults:
         """
         for field, where in self._noted:
             if not self._fits(field.default, field.type):
-                shown = quoted(write_document(field.default), 60)
+                shown = printable(write_document(field.default), 60)
                 raise ValueError(
                     f"at {where}: the default {shown} is not a value of the type {field.type.label}"
                 )

@@ -1,7 +1,7 @@
 """Whether what one Avro schema wrote can be read with another; source: "Schema Resolution".
 
 Of the packages: `fastavro` has no such check. `avro` has one, which these rules agree with
-(tests/unit/registry/test_avro_packages.py) but for its faults: it names no path that people can
+(tests/property/registry/test_avro_schemas.py) but for its faults: it names no path that people can
 follow, recurses as deep as a hostile pair of schemas goes, and keeps what it assumed of a recursive
 type while it tried one branch of a union when that branch has turned out not to fit.
 
@@ -11,7 +11,7 @@ nothing changes. What is left is compatible: recursive types are compatible unle
 otherwise.
 """
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
@@ -29,6 +29,7 @@ _PROMOTIONS: Final = {
 }
 _RECORDS: Final = ("record", "error")
 _MOST_SYMBOLS: Final = 5
+_MOST_OF_A_PATH: Final = 500
 
 
 def reasons_not_to_read(reader: AvroSchema, writer: AvroSchema) -> list[str]:
@@ -85,6 +86,7 @@ class _Graph:
     def __init__(self) -> None:
         self._pairs: dict[tuple[int, int], _Pair] = {}
         self._to_do: deque[_Pair] = deque()
+        self._named_branches: dict[int, dict[str, list[AvroType]]] = {}
         self._looks = 0
 
     def build(self, reader: AvroType, writer: AvroType) -> _Pair:
@@ -128,7 +130,7 @@ class _Graph:
             for end, part in pair.parts:
                 if part.is_bad and id(part) not in seen:
                     seen.add(id(part))
-                    to_do.append((path + end, part))
+                    to_do.append((_shortened(path + end), part))
 
     def _pair(self, reader: AvroType, writer: AvroType) -> _Pair:
         self._look()
@@ -137,6 +139,19 @@ class _Graph:
             self._pairs[key] = _Pair(reader, writer)
             self._to_do.append(self._pairs[key])
         return self._pairs[key]
+
+    def _branches_for(self, union: AvroType, writer: AvroType) -> list[AvroType]:
+        """The branches that may fit, without a look at each: unions can be large."""
+        by_name = self._named_branches.get(id(union))
+        if by_name is None:
+            by_name = self._named_branches[id(union)] = defaultdict(list)
+            for each in union.branches:
+                # Unnamed ones are few: a union has each kind once.
+                for name in {each.simple_name, *each.aliases} if each.name else {""}:
+                    by_name[name].append(each)
+        names = {writer.simple_name, writer.name} if writer.name else {""}
+        candidates = {id(each): each for name in names for each in by_name.get(name, ())}
+        return [each for each in candidates.values() if _may_fit(each, writer)]
 
     def _look(self) -> None:
         self._looks += 1
@@ -149,10 +164,8 @@ class _Graph:
             pair.parts = [("", self._pair(reader, each)) for each in writer.branches]
         elif reader.kind == "union":
             pair.is_choice = True
-            for each in reader.branches:
-                self._look()
-                if _may_fit(each, writer):
-                    pair.parts.append(("", self._pair(each, writer)))
+            fitting = self._branches_for(reader, writer)
+            pair.parts = [("", self._pair(each, writer)) for each in fitting]
         elif not _may_fit(reader, writer):
             pair.faults.append(("", _mismatch(reader, writer)))
         elif reader.items is not None and writer.items is not None:
@@ -200,6 +213,14 @@ class _Graph:
                     "be the same",
                 )
             )
+
+
+def _shortened(path: str) -> str:
+    """A path that doesn't grow with each step: its begin and its end."""
+    if len(path) <= _MOST_OF_A_PATH:
+        return path
+    half = _MOST_OF_A_PATH // 2
+    return f"{path[:half]}...{path[-half:]}"
 
 
 def _is_bad(pair: _Pair) -> bool:

@@ -82,6 +82,7 @@ def _schema(state: RegistryState, call: Call) -> Any:
         places = lookups.uses(state, schema_id, subject, deleted=True)
         if places:
             found["subject"], found["version"] = places[-1]
+            found["id"] = schema_id  # confluent-kafka keeps this as the version's answer
     if call.flag("fetchMaxId"):
         found["maxId"] = state.last_id
     return found

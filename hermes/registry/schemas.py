@@ -59,6 +59,8 @@ def read_draft(draft: Draft, state: RegistryState, *, normalize: bool = False) -
         known = " and ".join(SCHEMA_TYPES)
         raise invalid_schema(f"the type {quoted(draft.type, 40)} is not served here, but {known}")
     read = _read_avro_text(draft.text, references, state)
+    if read.text != draft.text:  # it is compared by its normal form
+        _read_avro_text(read.text, references, state)
     return Schema(AVRO, read.text, references, draft.metadata, draft.rule_set)
 
 
@@ -128,27 +130,20 @@ def _read_json(draft: Draft, references: tuple[Reference, ...], normalize: bool)
 def _read_avro_text(
     text: str, references: tuple[Reference, ...], state: RegistryState
 ) -> AvroSchema:
-    # What an id stands for never changes while something refers to it.
-    ids = tuple(_id_of(each, state) for each in references)
-    return _READ.get(
-        (text, ids), len(text), lambda: read_avro(text, _known_names(references, state))
-    )
+    referred = _referred(references, state)
+    # By what they say: a version that was never made durable is followed by another of its number.
+    key = text, tuple(schema.identity for _, schema in referred)
+    return _READ.get(key, len(text), lambda: read_avro(text, _known_names(referred)))
 
 
-def _id_of(reference: Reference, state: RegistryState) -> int:
-    version = state.version(reference.subject, reference.version)
-    return 0 if version is None else version.id
-
-
-def _known_names(references: tuple[Reference, ...], state: RegistryState) -> Mapping[str, AvroType]:
+def _known_names(referred: list[tuple[str, Schema]]) -> Mapping[str, AvroType]:
     """The named types of what is referred to, what that refers to included."""
     known: dict[str, AvroType] = {}
-    for place, schema in _referred(references, state):
+    for place, schema in referred:
         if schema.type != AVRO:
-            raise invalid_schema(f"the reference to {quoted(place)} is not an Avro schema")
+            raise invalid_schema(f"{place} is referred to, and is not an Avro schema")
         # In order: what a schema refers to is known by then.
-        for name, kind in read_avro(schema.text, known).names.items():
-            known.setdefault(name, kind)
+        known.update(read_avro(schema.text, known).names)
     return known
 
 
@@ -175,7 +170,9 @@ def _referred(references: Iterable[Reference], state: RegistryState) -> list[tup
             found[place] = schema
         if len(found) + len(to_do) > MAX_REFERENCES:
             raise invalid_schema(f"it refers to more than {MAX_REFERENCES} schemas")
-    return [(f"version {number} of {name}", schema) for (name, number), schema in found.items()]
+    return [
+        (f"version {number} of {quoted(name)}", schema) for (name, number), schema in found.items()
+    ]
 
 
 class _Kept:

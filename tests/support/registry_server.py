@@ -1,0 +1,42 @@
+"""A schema registry that is kept in memory, served over HTTP by a thread of the test's process."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from hermes.broker.clocks import use_monotonic_clock
+from hermes.listening import Listener
+from hermes.registry.rest import RegistryResource
+from hermes.registry.store import MemoryStore, Store
+from hermes.testing import _make_reactor, _release
+from hermes.web import WebServer
+
+__all__ = ["served_registry"]
+
+
+@contextmanager
+def served_registry(store: Store | None = None) -> Iterator[str]:
+    """Serve a registry.
+
+    Args:
+        store: what it answers from; None for an empty one in memory.
+
+    Yields:
+        Its URL, without a slash at its end.
+    """
+    reactor = _make_reactor()
+    use_monotonic_clock(reactor)
+    web = WebServer(reactor)
+    resource = RegistryResource(reactor, store or MemoryStore(), web.hosts)
+    web.root.add("registry", resource, any_host=True)
+    web.on_stop.append(resource.stop)
+    web.open([Listener(reactor, "http_listen", "tcp:0:interface=127.0.0.1")])
+    host, port = web.addresses[0]
+    thread = threading.Thread(target=reactor.run, kwargs={"installSignalHandlers": False})
+    thread.start()
+    try:
+        yield f"http://{host}:{port}/registry"
+    finally:
+        reactor.callFromThread(lambda: web.stop().addCallback(lambda _: reactor.stop()))
+        thread.join()
+        _release(reactor)
