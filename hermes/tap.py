@@ -140,13 +140,51 @@ def makeService(options: Options) -> IService:
             log_levels=_log_levels,
             read_config=partial(load_broker_config, options["config"]),
             ready_file=options["ready-file"],
-            mount=partial(_mount_console, reactor, options.broker_config),
+            mount=partial(_mount, reactor, options.broker_config),
         )
     except HermesError as error:
         _exit(str(error))
 
 
-def _mount_console(reactor: Any, config: BrokerConfig, web: "WebServer", run: Any) -> None:
+def _mount(reactor: Any, config: BrokerConfig, web: "WebServer", run: Any) -> None:
+    """Serve what reads this broker as every client does, which needs a TCP port of it."""
+    ports = [address for address in run.addresses if not isinstance(address, str)]
+    if ports:
+        host, port = ports[0]
+        here = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port
+        _mount_console(reactor, config, web, run, here)
+        if config.registry:
+            _mount_registry(reactor, config, web, run, here)
+
+
+def _mount_registry(
+    reactor: Any, config: BrokerConfig, web: "WebServer", run: Any, here: tuple[str, int]
+) -> None:
+    """Serve the schema registry beside metrics and health."""
+    from hermes.broker.coordinating import advertised
+    from hermes.registry.mounting import broker_store, serve_registry, url_of
+
+    def connect() -> str | None:
+        found: str | None = run.coordination.connect_string
+        return found
+
+    # The leader is reached over plain HTTP.
+    plain = [
+        address
+        for text, address in zip(config.http_listen or (), web.addresses, strict=True)
+        if text.startswith(("tcp:", "tcp6:")) and not isinstance(address, str)
+    ]
+    url = ""
+    if plain and config.coordination != "none":
+        url = url_of(plain[0], lambda: advertised(config, [*plain])[0])
+    served = serve_registry(web, reactor, broker_store(config, here, url, connect))
+    run.on_stopping.append(served.close)
+    run.more_series.append(served.metrics.series)
+
+
+def _mount_console(
+    reactor: Any, config: BrokerConfig, web: "WebServer", run: Any, here: tuple[str, int]
+) -> None:
     """Serve the console beside metrics and health.
 
     Where it would be open to others without a password, a page says why it isn't served.
@@ -154,18 +192,13 @@ def _mount_console(reactor: Any, config: BrokerConfig, web: "WebServer", run: An
     from hermes.console import Address, Cluster, Password, serve_console
     from hermes.web import ErrorPage
 
-    ports = [address for address in run.addresses if not isinstance(address, str)]
-    if not ports:
-        return  # it reads this broker as every client does, and clients need a TCP port
-    host, port = ports[0]
-    here = Address({"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port)
     path = config.console_password_file
     password = None if path is None else Password(path)
     try:
         serve_console(
             web,
             reactor,
-            Cluster(here),
+            Cluster(Address(*here)),
             setting="http_listen",
             password=password,
             may_act=lambda: run.config.console_actions,

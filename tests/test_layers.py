@@ -46,11 +46,12 @@ ROOMS = {
     "spark": "client config coordination errors interfaces plugins protocol quoting schemas",
     "console": "__init__ client config coordination errors interfaces plugins protocol quoting web",
     "mirror": "client config coordination errors interfaces plugins protocol quoting",
-    "registry": "_version errors limited_log logs quoting web",
-    "tap": "broker config console errors logs web",
+    "registry": "_version backoff client config coordination errors limited_log listening logs "
+    "metrics protocol quoting web",
+    "tap": "broker config console errors logs registry web",
     "testing": "broker config errors",
     "cli": "__init__ backoff backup broker client config console coordination errors interfaces "
-    "listening plugins protocol quoting schemas spark storage web",
+    "listening plugins protocol quoting registry schemas spark storage web",
     "__init__": "_version client errors",
 }
 

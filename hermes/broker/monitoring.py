@@ -121,6 +121,8 @@ class Monitoring:
         """Write everything there is now."""
         logs = list(self._run.directory.logs.values())
         yield generate(FamiliesCollector(self._fixed), format_)
+        for more in self._run.more_series:
+            yield generate(FamiliesCollector(more), format_)
         yield generate(self._process, format_)
         yield from self._by_topic(format_)
         if self._run.config.metrics_per_partition:

@@ -13,7 +13,7 @@ times `stop_timeout`, is reported and left behind, and the marker isn't written.
 """
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
@@ -43,6 +43,7 @@ from hermes.errors import ConfigError
 from hermes.interfaces import IRetentionPolicy
 from hermes.listening import Address, Listener
 from hermes.logs import ModuleLogger, RecentLines
+from hermes.metrics import Series
 from hermes.storage import DataDirectory, FileLayer, Log, LogSettings, OpenReport, TopicEntries
 from hermes.storage.topic_entries import ENTRIES_NAME
 
@@ -113,6 +114,9 @@ class ServingBroker:
         pools: its worker threads.
         in_thread: calls a function in one of those that wait for disks.
         web: what it serves over HTTP; None without a port for it.
+        on_stopping: called when a stop begins, while everything still runs; what they return is
+            waited for as clients are.
+        more_series: what `/metrics` has beside the broker's own, read for each scrape.
         stopping: whether a stop has begun.
     """
 
@@ -134,6 +138,8 @@ class ServingBroker:
     ) -> None:
         self.addresses: list[Address] = []
         self.stopping = False
+        self.on_stopping: list[Callable[[], Deferred[Any]]] = []
+        self.more_series: list[Callable[[], Iterable[Series]]] = []
         self.settings = Settings(config)
         self.reactor = reactor
         self.now_ms = now_ms
@@ -268,7 +274,10 @@ class ServingBroker:
             task.stop()
         seconds = self.config.stop_timeout_ms / 1000
         self._patience.begin(seconds, _DISK_PATIENCE * seconds)
+        stopped = [call() for call in self.on_stopping]
         unregistered = self.coordination.unregister()
+        for each in stopped:
+            yield self._patience.for_clients(each)
         is_registered = not (yield self._patience.for_clients(unregistered))
         if is_registered:
             self._log.warn("the broker's registration is not taken back in time; it will expire")

@@ -29,6 +29,7 @@ _COMMANDS: Final = {
     "import-offsets": "group_tools.import_offsets",
     "verify-rebalance": "group_tools.verify_rebalance",
     "console": "console.command",
+    "registry": "registry.command",
     "coordination": "coordination.command",
     "load": "load.command",
     "dump-log": "dump_log.command",

@@ -3,12 +3,13 @@
 import os
 import sys
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import click
 from twisted.internet.defer import maybeDeferred
 
 from hermes.cli.options import BrokerAddress, broker_option, zookeeper_option
+from hermes.cli.reactors import make_reactor
 from hermes.cli.terminal import note
 from hermes.console import Address, Cluster, Password, hash_password, serve_console
 from hermes.errors import HermesError
@@ -94,7 +95,7 @@ def command(
     if broker is None and not zookeeper:
         raise click.UsageError("missing option '-b' / '--broker', or '-Z' / '--zookeeper'")
     password = None if password_file is None else Password(password_file)
-    reactor = _make_reactor()
+    reactor = make_reactor()
     listener = Listener(reactor, "--listen", endpoint)
     cluster = Cluster(None if broker is None else Address(*broker), zookeeper or "")
     server = WebServer(reactor, hosts)
@@ -120,14 +121,3 @@ def command(
     reactor.run()
     if failure:
         raise failure[0]
-
-
-def _make_reactor() -> Any:
-    """A reactor of this command's own, so that only the composition root imports the global one."""
-    try:
-        from twisted.internet.epollreactor import EPollReactor
-    except ImportError:
-        from twisted.internet.selectreactor import SelectReactor
-
-        return SelectReactor()
-    return EPollReactor()  # type: ignore[no-untyped-call]

@@ -25,7 +25,20 @@ A state machine fed by events, and what asks it over HTTP in the shape of Conflu
     calls           what a call's path, query and body say
     routes          every call that is understood
     service         from a call to its answer
+    records         events in the topic: which of them count
+    replica         a copy of the state, fed from the topic
+    snapshot        the file that makes a start quick
+    home            which broker has the topic
+    topic           reading and appending there
+    appending       events on their way into the topic
+    election        which registry of a cluster decides
+    topic_log       the thread that reads the topic, and writes it if this one leads
+    forwarding      calls sent on to the leader
+    topic_store     what answers stand on in a cluster
     rest            calls over HTTP, on twisted.web
+    metrics         numbers for Prometheus
+    monitoring      `/metrics` and `/health` of a registry in a process of its own
+    mounting        a registry put together and served
 
-What is above `rest` knows no Twisted, no clock and no file.
+What is above `records` knows no clock and no file, and what is above `rest` no Twisted.
 """

@@ -87,8 +87,9 @@ def test_beyond_loopback_its_pages_say_what_is_missing(password_file: Path) -> N
     def mount(settings: dict[str, Any]) -> Any:
         values = {"broker_id": 0, "log_dir": "log", **settings}
         web = SimpleNamespace(root=Root(), addresses=[("0.0.0.0", 9093)], on_stop=[])
-        run = SimpleNamespace(addresses=[("0.0.0.0", 9092)])
-        _mount_console(Clock(), parse_broker_config(values, "settings"), web, run)  # type: ignore[arg-type]
+        config = parse_broker_config(values, "settings")
+        here = "127.0.0.1", 9092
+        _mount_console(Clock(), config, web, SimpleNamespace(), here)  # type: ignore[arg-type]
         return web
 
     web = mount({})

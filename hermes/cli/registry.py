@@ -1,0 +1,137 @@
+"""`hermes registry`: the schema registry of a broker or a cluster, in a process of its own."""
+
+import logging
+import socket
+from pathlib import Path
+from typing import Any, Final
+
+import click
+from twisted.internet.defer import Deferred, maybeDeferred
+
+from hermes.cli.options import BrokerAddress, broker_option, zookeeper_option
+from hermes.cli.reactors import make_reactor
+from hermes.cli.terminal import note
+from hermes.coordination.sessions import Session
+from hermes.errors import HermesError
+from hermes.listening import Listener
+from hermes.registry.election import Leader, NodeElection, NoElection
+from hermes.registry.home import FixedHome, Home, RecordedHome
+from hermes.registry.monitoring import add_resources
+from hermes.registry.mounting import NAME, make_store, serve_registry, url_of
+from hermes.registry.topic_store import TopicStore
+from hermes.web import WebServer
+
+_LISTEN: Final = "tcp:8081:interface=127.0.0.1"
+_TIMEOUT_SECONDS: Final = 10.0
+
+
+@click.command("registry", short_help="Serve a schema registry.")
+@broker_option(required=False)
+@zookeeper_option("Serve the registry of the cluster of this ZooKeeper.")
+@click.option(
+    "-l",
+    "--listen",
+    "endpoint",
+    default=_LISTEN,
+    show_default=True,
+    metavar="ENDPOINT",
+    help="Where to listen, as a Twisted endpoint string. There is no password: whoever reaches it "
+    "may register and delete schemas.",
+)
+@click.option(
+    "--advertised-host",
+    metavar="NAME",
+    help="How other registries reach this machine, if --listen is for all of its addresses.",
+)
+@click.option(
+    "--host",
+    "hosts",
+    multiple=True,
+    metavar="NAME",
+    help="A name by which browsers may reach it, beside those of the loopback interface; several "
+    "times for several. Programs may use any.",
+)
+@click.option(
+    "--state-dir",
+    type=click.Path(file_okay=False, exists=True, path_type=Path),
+    help="Where to keep a snapshot, with which a start is quick; only one process may use it.",
+)
+def command(
+    broker: BrokerAddress | None,
+    zookeeper: str | None,
+    endpoint: str,
+    advertised_host: str | None,
+    hosts: tuple[str, ...],
+    state_dir: Path | None,
+) -> None:
+    r"""Serve schemas with their ids, in the shape of Confluent's registry, until Ctrl-C.
+
+    \b
+    hermes registry -b localhost:9092
+    hermes registry -Z zoo1:2181,zoo2:2181/hermes --listen tcp:8081
+
+    Schemas live in the topic hermes-schemas, with those of the brokers that serve /registry on
+    their http_listen: several may run beside each other, and one of them gives out ids. With -b it
+    is the registry of that broker, or of the cluster that the broker is registered in.
+    """
+    if broker is None and not zookeeper:
+        raise click.UsageError("missing option '-b' / '--broker', or '-Z' / '--zookeeper'")
+    logging.getLogger("hermes").setLevel(logging.INFO)
+    reactor = make_reactor()
+    listener = Listener(reactor, "--listen", endpoint)
+    zookeeper = zookeeper or _coordination_of(broker)
+    if zookeeper:
+        _check_coordination(zookeeper)
+    server = WebServer(reactor, hosts)
+    server.open([listener])
+    url = url_of(server.addresses[0], lambda: advertised_host or _own_address())
+    store = _make_store(broker, zookeeper, url, state_dir)
+    served = serve_registry(server, reactor, store)
+    server.root.fallback = served.resource
+    add_resources(server, store, served.metrics)
+    where = url.removesuffix(f"/{NAME}") or server.addresses[0]
+    note(f"the schema registry of {zookeeper or broker} is at {where}")
+
+    def stop() -> "Deferred[Any]":
+        return served.close().addCallback(lambda _: server.stop())
+
+    reactor.addSystemEventTrigger("before", "shutdown", lambda: maybeDeferred(stop))
+    reactor.run()
+
+
+def _coordination_of(broker: BrokerAddress | None) -> str:
+    """Where a broker is registered; empty if it is nowhere."""
+    assert broker is not None
+    with broker.consumer(_TIMEOUT_SECONDS) as consumer:
+        settings = {each.name: each.value for each in consumer.describe_settings()}
+        return "" if settings["coordination"] == "none" else consumer.coordination()
+
+
+def _check_coordination(zookeeper: str) -> None:
+    """Refuse an address where nothing answers: at a start it is a wrong one, more often than not.
+
+    Raises:
+        CoordinationUnavailableError: nothing does.
+    """
+    session = Session(zookeeper, connection_timeout_seconds=_TIMEOUT_SECONDS)
+    session.start()
+    session.stop()
+
+
+def _make_store(
+    broker: BrokerAddress | None, zookeeper: str, url: str, state_dir: Path | None
+) -> TopicStore:
+    if not zookeeper:
+        assert broker is not None
+        return make_store(FixedHome(Home(-1, *broker)), NoElection(), state_dir)
+    election = NodeElection(lambda: zookeeper, Leader("", url))
+    return make_store(RecordedHome(election.session, None), election, state_dir)
+
+
+def _own_address() -> str:
+    try:
+        return socket.gethostbyname(socket.gethostname())
+    except OSError as error:
+        raise HermesError(
+            f"--advertised-host is needed, as this machine's name has no address: {error}"
+        ) from error

@@ -1,0 +1,102 @@
+"""Calls that only the leader may answer, sent on to it over HTTP as they came."""
+
+import socket
+import threading
+from contextlib import suppress
+from http.client import HTTPConnection, HTTPException
+from typing import Final
+from urllib.parse import urlsplit
+
+from hermes.registry.asking import Answer, Ask
+from hermes.registry.errors import unavailable
+
+#: Says that a call has come from another registry, which can't be sent on again.
+FORWARDED_HEADER: Final = "X-Hermes-Forwarded"
+
+_CONTENT_TYPE: Final = "application/vnd.schemaregistry.v1+json"
+_MOST_ANSWER_BYTES: Final = 16 << 20
+
+
+class Forwarder:
+    """Sends calls on, each over a connection of its own. Threads may share it.
+
+    Args:
+        timeout_seconds: the longest that connecting, and each wait for the answer, may take;
+            above 0.
+
+    Attributes:
+        calls: how many calls were sent; `failures`: how many had no answer.
+    """
+
+    def __init__(self, timeout_seconds: float) -> None:
+        self._timeout_seconds = timeout_seconds
+        self._lock = threading.Lock()
+        self._open: set[HTTPConnection] = set()
+        self._is_closed = False
+        self.calls = self.failures = 0
+
+    def send(self, url: str, ask: Ask) -> Answer:
+        """Let the leader answer. Blocks.
+
+        Args:
+            url: where the leader is served.
+            ask: the call.
+
+        Raises:
+            RegistryError: 50003, no answer came, or none that can be understood; unless nobody
+                listens there, nobody knows whether it was done.
+        """
+        place = urlsplit(url)
+        host, port = place.hostname or "", place.port or 80
+        connection = HTTPConnection(host, port, timeout=self._timeout_seconds)
+        self._begin(connection)
+        try:
+            return self._exchange(connection, url, f"{place.path.rstrip('/')}/{ask.target}", ask)
+        except Exception:
+            with self._lock:
+                self.failures += 1
+            raise
+        finally:
+            with self._lock:
+                self._open.discard(connection)
+            connection.close()
+
+    def close(self) -> None:
+        """Let calls under way fail, and those to come. Idempotent."""
+        with self._lock:
+            self._is_closed = True
+            for connection in self._open:
+                if connection.sock is not None:
+                    with suppress(OSError):
+                        connection.sock.shutdown(socket.SHUT_RDWR)
+
+    def _begin(self, connection: HTTPConnection) -> None:
+        with self._lock:
+            if self._is_closed:
+                raise unavailable("the registry is being stopped")
+            self._open.add(connection)
+            self.calls += 1
+
+    def _exchange(self, connection: HTTPConnection, url: str, target: str, ask: Ask) -> Answer:
+        try:
+            connection.connect()
+        except OSError as error:
+            raise unavailable(
+                f"the leading registry, at {url}, can't be reached ({error}): try again"
+            ) from error
+        headers = {FORWARDED_HEADER: "1", "Content-Type": _CONTENT_TYPE}
+        try:
+            connection.request(ask.method, target, ask.body, headers)
+            response = connection.getresponse()
+            body = response.read(_MOST_ANSWER_BYTES + 1)
+        except (OSError, HTTPException) as error:
+            raise unavailable(
+                f"the leading registry, at {url}, has not answered ({error!r:.100}); whether this "
+                "was done shows when you look, or ask for it again"
+            ) from error
+        kind = response.getheader("Content-Type") or ""
+        if len(body) > _MOST_ANSWER_BYTES or (body and "json" not in kind):
+            raise unavailable(
+                f"what is at {url} is no registry: it has answered with status {response.status}"
+            )
+        return Answer(response.status, body)

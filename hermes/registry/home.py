@@ -1,0 +1,164 @@
+"""Where the registry's topic lives: one broker of the cluster, recorded once in coordination.
+
+    /registry/home      persistent      {"broker": <id>}
+
+Whoever writes the first event records it; from then on it stays, since ids that were given out are
+only there. A broker that has the topic already is preferred: coordination may have lost its nodes.
+"""
+
+import json
+from collections.abc import Callable
+from typing import Final, NamedTuple, Protocol
+
+from hermes.config import SCHEMAS_TOPIC
+from hermes.coordination.cluster import read_brokers, read_partition_counts
+from hermes.coordination.sessions import Session
+from hermes.errors import CoordinationError, HermesError, InvalidNodeError
+from hermes.quoting import quoted
+
+#: Where the home's broker id stands.
+HOME_PATH: Final = "/registry/home"
+
+
+class HomeError(HermesError):
+    """It is known which broker the home is, or could be known, but it can't be used."""
+
+
+class Home(NamedTuple):
+    """The broker with the topic.
+
+    Attributes:
+        broker_id: its number; -1 where only its address is known.
+        host: its name or address.
+        port: its port.
+    """
+
+    broker_id: int
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        """For people."""
+        where = f"{self.host}:{self.port}"
+        return where if self.broker_id < 0 else f"broker {self.broker_id} at {where}"
+
+
+class Homes(Protocol):
+    """Finds the home. Blocks; for one thread at a time."""
+
+    def find(self) -> Home | None:
+        """The home of now; None when there is none yet.
+
+        Raises:
+            HermesError: it can't be found out, or its broker isn't registered.
+        """
+
+    def choose(self) -> Home:
+        """The home, which is recorded if there was none.
+
+        Raises:
+            HermesError: as for `find`; or there is no broker, or more than one with events.
+        """
+
+    def remember(self, broker_id: int) -> None:
+        """Prefer a broker, which was the home according to a snapshot."""
+
+
+class FixedHome:
+    """The home where there is no coordination: a broker that somebody has named.
+
+    Args:
+        home: the broker.
+    """
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+
+    def find(self) -> Home | None:
+        """See `Homes`."""
+        return self._home
+
+    def choose(self) -> Home:
+        """See `Homes`."""
+        return self._home
+
+    def remember(self, broker_id: int) -> None:
+        """See `Homes`: there is no other."""
+
+
+class RecordedHome:
+    """The home that coordination records.
+
+    Args:
+        session: gives the session with coordination, or raises why there is none at the moment.
+        own: the broker in whose process this is; None where it is in none.
+    """
+
+    def __init__(self, session: Callable[[], Session], own: Home | None) -> None:
+        self._session = session
+        self._own = own
+        self._remembered: int | None = None
+
+    def remember(self, broker_id: int) -> None:
+        """See `Homes`."""
+        self._remembered = broker_id if broker_id >= 0 else None
+
+    def find(self) -> Home | None:
+        """See `Homes`."""
+        session = self._session()
+        node = session.get(HOME_PATH, watch=True)
+        return None if node is None else self._place(session, _parse(node.value))
+
+    def choose(self) -> Home:
+        """See `Homes`."""
+        session = self._session()
+        node = session.get(HOME_PATH)
+        if node is None:
+            session.create(HOME_PATH, json.dumps({"broker": self._candidate(session)}).encode())
+            node = session.get(HOME_PATH)  # another's, perhaps
+        if node is None:
+            raise HomeError(f"{HOME_PATH} was deleted in the very moment")
+        return self._place(session, _parse(node.value))
+
+    def _candidate(self, session: Session) -> int:
+        if self._remembered is not None:
+            return self._remembered
+        holders = list(read_partition_counts(session, SCHEMAS_TOPIC, _ignore))
+        if len(holders) > 1:
+            names = ", ".join(map(str, holders))
+            raise HomeError(
+                f"the brokers {names} all have a topic {SCHEMAS_TOPIC}, and {HOME_PATH} is gone: "
+                f'write the right one there, as {{"broker": {holders[0]}}}'
+            )
+        if holders:
+            return holders[0]
+        if self._own is not None:
+            return self._own.broker_id
+        brokers = read_brokers(session, _ignore)
+        if not brokers:
+            raise HomeError("no broker is registered that could keep the registry's topic")
+        return next(iter(brokers))
+
+    def _place(self, session: Session, broker_id: int) -> Home:
+        if self._own is not None and broker_id == self._own.broker_id:
+            return self._own
+        node = read_brokers(session, _ignore).get(broker_id)
+        if node is None:
+            raise HomeError(f"the registry's home, broker {broker_id}, does not run")
+        return Home(broker_id, node.host, node.port)
+
+
+def _parse(value: bytes) -> int:
+    try:
+        broker_id = json.loads(value)["broker"]
+    except (ValueError, RecursionError, KeyError, TypeError):
+        broker_id = None
+    if type(broker_id) is not int or broker_id < 0:
+        raise InvalidNodeError(
+            f'{HOME_PATH}: expected {{"broker": <id>}}, got {quoted(value) if value else "nothing"}'
+        )
+    return broker_id
+
+
+def _ignore(fault: CoordinationError) -> None:
+    """The broker's own registration, and clients, say what is wrong with nodes."""

@@ -1,0 +1,70 @@
+"""`/metrics` and `/health` of a registry in a process of its own; a broker has its own."""
+
+from http import HTTPStatus
+from typing import Any
+
+from twisted.web.resource import Resource
+
+from hermes.metrics import OPENMETRICS, FamiliesCollector, content_type, generate
+from hermes.registry.metrics import RegistryMetrics
+from hermes.registry.topic_store import TopicStore
+from hermes.web import ErrorPage, WebServer, write_json
+
+
+def add_resources(web: WebServer, store: TopicStore, metrics: RegistryMetrics) -> None:
+    """Serve them.
+
+    Args:
+        web: what is being completed.
+        store: the registry's.
+        metrics: its numbers.
+    """
+    health = _Health()
+    health.putChild(b"live", _Live())
+    health.putChild(b"ready", _Ready(store))
+    web.root.add("health", health, any_host=True)
+    web.root.add("metrics", _Metrics(metrics), any_host=True)
+
+
+class _Health(Resource):
+    def render(self, request: Any) -> bytes:
+        page: bytes = ErrorPage(404, "there are /health/live and /health/ready").render(request)
+        return page
+
+
+class _Live(Resource):
+    """Answered by the reactor: so it turns."""
+
+    isLeaf = True
+
+    def render_GET(self, request: Any) -> bytes:
+        return write_json(request, {"live": True})
+
+
+class _Ready(Resource):
+    """Ready is what can answer reads; who leads, and whether the home is there, is told as well."""
+
+    isLeaf = True
+
+    def __init__(self, store: TopicStore) -> None:
+        super().__init__()
+        self._store = store
+
+    def render_GET(self, request: Any) -> bytes:
+        is_ready = self._store.log.is_readable
+        status = HTTPStatus.OK if is_ready else HTTPStatus.SERVICE_UNAVAILABLE
+        return write_json(request, {"ready": is_ready, **self._store.describe()}, status)
+
+
+class _Metrics(Resource):
+    isLeaf = True
+
+    def __init__(self, metrics: RegistryMetrics) -> None:
+        super().__init__()
+        self._metrics = metrics
+
+    def render_GET(self, request: Any) -> bytes:
+        format_ = content_type(request.getHeader("accept") or "")
+        request.setHeader(b"Content-Type", format_.encode())
+        text = generate(FamiliesCollector(self._metrics.series), format_)
+        return text + b"# EOF\n" if format_ == OPENMETRICS else text

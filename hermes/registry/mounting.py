@@ -1,0 +1,125 @@
+"""A registry put together and served: in a broker's process, or in one of its own."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from twisted.internet.defer import Deferred
+
+from hermes.config import BrokerConfig
+from hermes.listening import Address
+from hermes.registry.election import Election, Leader, NodeElection, NoElection
+from hermes.registry.home import FixedHome, Home, Homes, RecordedHome
+from hermes.registry.metrics import RegistryMetrics
+from hermes.registry.rest import RegistryResource
+from hermes.registry.snapshot import SnapshotFile
+from hermes.registry.topic_log import TopicLog
+from hermes.registry.topic_store import TopicStore
+from hermes.web import WebServer
+
+#: Where it is served, below a broker's HTTP port.
+NAME: Final = "registry"
+
+#: Of the snapshot in a data directory.
+SNAPSHOT_NAME: Final = ".hermes_registry"
+
+#: An address that means all of a machine's.
+_ANYWHERE: Final = frozenset({"", "0.0.0.0", "::"})
+
+
+@dataclass(frozen=True, slots=True)
+class ServedRegistry:
+    """A registry that is served.
+
+    Attributes:
+        store: what it keeps; closed by `close`.
+        metrics: its numbers.
+        resource: what is mounted.
+        close: lets another lead and stops, in a thread; fires when that is done. Idempotent.
+    """
+
+    store: TopicStore
+    metrics: RegistryMetrics
+    resource: RegistryResource
+    close: Callable[[], "Deferred[None]"]
+
+
+def serve_registry(web: WebServer, reactor: Any, store: TopicStore) -> ServedRegistry:
+    """Let a web server, whose ports are open, serve a registry at `/registry`.
+
+    Args:
+        web: serves it; ends the resource's threads when it stops.
+        reactor: serves the requests.
+        store: started by this.
+    """
+    metrics = RegistryMetrics(store)
+    resource = RegistryResource(reactor, store, web.hosts, on_answered=metrics.answered)
+    web.root.add(NAME, resource, any_host=True)
+    web.on_stop.append(resource.stop)
+
+    def close() -> "Deferred[None]":
+        closed: Deferred[None] = Deferred()
+
+        def end() -> None:
+            try:
+                store.close()
+            finally:
+                reactor.callFromThread(closed.callback, None)
+
+        reactor.callInThread(end)
+        return closed
+
+    store.start()
+    return ServedRegistry(store, metrics, resource, close)
+
+
+def broker_store(
+    config: BrokerConfig, here: tuple[str, int], url: str, connect: Callable[[], str | None]
+) -> TopicStore:
+    """The store of the registry in a broker's process.
+
+    Args:
+        config: the broker's.
+        here: where the broker listens, as this process reaches it.
+        url: where other registries reach this one; empty if they can't: then it never leads.
+        connect: says where coordination is, once that is known.
+    """
+    own = Home(config.broker_id, *here)
+    if config.coordination == "none":
+        return make_store(FixedHome(own), NoElection(), Path(config.log_dir))
+    election = NodeElection(
+        connect,
+        Leader(f"broker {config.broker_id}", url),
+        session_timeout_seconds=config.zookeeper_session_timeout_ms / 1000,
+        connection_timeout_seconds=config.zookeeper_connection_timeout_ms / 1000,
+    )
+    return make_store(RecordedHome(election.session, own), election, Path(config.log_dir))
+
+
+def make_store(homes: Homes, election: Election, directory: Path | None) -> TopicStore:
+    """A store.
+
+    Args:
+        homes: finds the topic.
+        election: says who leads.
+        directory: where its snapshot is kept; None for none.
+    """
+    file = None if directory is None else SnapshotFile(directory / SNAPSHOT_NAME)
+    return TopicStore(TopicLog(homes, election, file), election)
+
+
+def url_of(address: Address, advertised_host: Callable[[], str]) -> str:
+    """Where other registries reach this one; empty if it has no TCP port.
+
+    Args:
+        address: what an HTTP port is bound to.
+        advertised_host: says how this machine is called by others; asked if the port is bound to
+            all its addresses.
+    """
+    if isinstance(address, str):
+        return ""
+    host, port = address
+    if host in _ANYWHERE:
+        host = advertised_host()
+    return f"http://[{host}]:{port}/{NAME}" if ":" in host else f"http://{host}:{port}/{NAME}"

@@ -1,0 +1,150 @@
+"""The registry's topic at its home: read from an offset on, and appended to. Blocks."""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Final, NamedTuple, Self
+
+from hermes.client import SimpleConsumer
+from hermes.client.sync_producer import SyncProducer
+from hermes.config import SCHEMAS_TOPIC
+from hermes.errors import BrokerError, InvalidMessageError, TopicExistsError
+from hermes.protocol import (
+    EARLIEST,
+    LATEST,
+    Acks,
+    FetchRequest,
+    ProduceRequest,
+    encode_message_set,
+)
+from hermes.registry.home import Home, HomeError
+
+_PARTITION: Final = 0
+_FETCH_BYTES: Final = 1 << 20
+_TIMEOUT_SECONDS: Final = 10.0
+_CONNECT_SECONDS: Final = 2.0
+
+
+class Stored(NamedTuple):
+    """A message of the topic.
+
+    Attributes:
+        offset: where it starts.
+        next_offset: where the next one starts.
+        payload: its payload.
+    """
+
+    offset: int
+    next_offset: int
+    payload: bytes
+
+
+class HomeTopic:
+    """Connections to the home; connects when it is first asked something.
+
+    Every method raises HermesError when the broker can't be reached or refuses.
+
+    Args:
+        home: the broker.
+    """
+
+    def __init__(self, home: Home) -> None:
+        self.home = home
+        address = home.host, home.port
+        self._consumer = SimpleConsumer(
+            *address, timeout_seconds=_TIMEOUT_SECONDS, connect_timeout_seconds=_CONNECT_SECONDS
+        )
+        self._producer = SyncProducer(
+            *address, timeout_seconds=_TIMEOUT_SECONDS, connect_timeout_seconds=_CONNECT_SECONDS
+        )
+        self._looker = SimpleConsumer(
+            *address, timeout_seconds=_TIMEOUT_SECONDS, connect_timeout_seconds=_CONNECT_SECONDS
+        )  # as reading may be waiting
+        self._exists = False
+
+    def bounds(self) -> tuple[int, int]:
+        """Its earliest offset and its end; zeros where there is no such topic."""
+        ask = self._consumer.get_offsets_before
+        (earliest,) = ask(SCHEMAS_TOPIC, _PARTITION, EARLIEST)
+        return earliest, self.end()
+
+    def end(self) -> int:
+        """Where the next message will be; any thread may ask."""
+        (end,) = self._looker.get_offsets_before(SCHEMAS_TOPIC, _PARTITION, LATEST)
+        return end
+
+    def max_message_bytes(self) -> int:
+        """The largest payload that the broker takes."""
+        return self._consumer.metadata(()).max_message_bytes
+
+    def read(self, position: int, wait_ms: int = 0) -> list[Stored]:
+        """Read on.
+
+        Args:
+            position: where a message starts.
+            wait_ms: how long to wait for one if there is none.
+
+        Returns:
+            Some messages; none at the end.
+
+        Raises:
+            HomeError: one of them is damaged; those before it are returned first.
+        """
+        request = FetchRequest(SCHEMAS_TOPIC, _PARTITION, position, _FETCH_BYTES)
+        if wait_ms:
+            (result,) = self._consumer.fetch_waiting([request], wait_ms)
+            if result.error is not None:
+                raise result.error
+            messages = result.messages
+        else:
+            messages = self._consumer.fetch(request)
+        found: list[Stored] = []
+        try:
+            for message, next_offset in messages.iterate(deep=False):
+                found.append(Stored(position, next_offset, bytes(message.payload)))
+                position = next_offset
+        except InvalidMessageError as error:
+            if not found:
+                raise HomeError(
+                    f"{SCHEMAS_TOPIC} at {self.home} is damaged at offset {position} ({error}): "
+                    "restore it from a backup"
+                ) from error
+        return found
+
+    def append(self, payloads: Sequence[bytes]) -> list[Stored]:
+        """Append messages, all at once, and wait until they are on disk.
+
+        Returns:
+            Where they are: in a row, unless somebody's else stood in between, which is not to be
+            found out from this: each begins where the one before ends.
+        """
+        if not self._exists:
+            self._create()
+        sets = [encode_message_set([payload]) for payload in payloads]
+        request = ProduceRequest(SCHEMAS_TOPIC, _PARTITION, b"".join(sets))
+        (outcome,) = self._producer.send_acknowledged([request], Acks.FLUSHED)
+        if isinstance(outcome, BrokerError):
+            raise outcome
+        assert outcome.offset is not None
+        stored, offset = [], outcome.offset
+        for payload, encoded in zip(payloads, sets, strict=True):
+            stored.append(Stored(offset, offset + len(encoded), payload))
+            offset += len(encoded)
+        return stored
+
+    def _create(self) -> None:
+        """Make the topic with the one partition that is used, whatever the broker's default."""
+        with suppress(TopicExistsError):
+            self._consumer.create_topic(SCHEMAS_TOPIC, {"partitions": 1})
+        self._exists = True
+
+    def close(self) -> None:
+        """Disconnect; calls of other threads end with an error. Idempotent."""
+        self._consumer.close()
+        self._producer.close()
+        self._looker.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()

@@ -1,0 +1,328 @@
+"""One thread that reads the registry's topic into a copy, and appends to it if this one leads.
+
+It lives with one connection to the home after the other. On each it first looks whether the topic
+is the one that the copy has read so far, then reads to its end; from then on a follower waits for
+more, and a leader has a `Writer` and appends what that decides: all that has queued up meanwhile in
+one message set, so that a flush carries many.
+
+What an append has come to is known from the topic alone. If a connection breaks before the answer,
+the next one reads on: an event that is there has been decided. One that isn't may still arrive, but
+by then it follows a state that is gone, and is void (see `records`).
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Final
+
+from hermes.backoff import growing_pause
+from hermes.config import SCHEMAS_TOPIC
+from hermes.errors import HermesError
+from hermes.registry.appending import Appends, dropped
+from hermes.registry.election import Election
+from hermes.registry.home import Home, HomeError, Homes
+from hermes.registry.records import decode_record
+from hermes.registry.replica import Replica
+from hermes.registry.snapshot import SnapshotFile, Snapshots
+from hermes.registry.topic import HomeTopic, Stored
+from hermes.registry.writer import Writer
+
+_log = logging.getLogger(__name__)
+
+#: How long the home may be gone before callers are told, and another may lead that reaches it.
+PATIENCE_SECONDS: Final = 5.0
+
+# How long one wait for more takes: after it, a follower that was elected begins to lead.
+_WAIT_MS: Final = 250
+# How often a leader to whom nobody comes looks whether another has written.
+_IDLE_SECONDS: Final = 1.0
+# How often it is looked whether the home is still the recorded one.
+_HOME_SECONDS: Final = 5.0
+# How long a stop lets the last append take.
+_LAST_SECONDS: Final = 2.0
+# How long a problem lasts before it is logged.
+_SILENT_SECONDS: Final = 1.0
+_FIRST_PAUSE: Final = 0.05
+_LONGEST_PAUSE: Final = 2.0
+
+
+class TopicLog:
+    """The registry's topic as this process sees it. Threads may share it.
+
+    Args:
+        homes: finds the topic's broker.
+        election: says whether this one writes.
+        snapshot: keeps the state beside the topic; None to read all of it at each start.
+        clock: monotonic, in seconds.
+
+    Attributes:
+        replica: the copy of the state.
+        changed: notified when something below, or the copy's mark, has changed.
+        is_readable: whether the copy has ever been at the topic's end, or comes from a snapshot.
+        problem: why nothing can be read or written now; empty if all is well.
+        home: the broker with the topic; None while there is none.
+        writer: decides changes; None unless this one leads.
+        appends: message sets written; `appended`: events in them.
+        conflicts: appends that another registry's writes came in between of.
+    """
+
+    def __init__(
+        self,
+        homes: Homes,
+        election: Election,
+        snapshot: SnapshotFile | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._homes = homes
+        self._election = election
+        self._clock = clock
+        self.replica = Replica()
+        self._snapshots = Snapshots(snapshot, self.replica)
+        self.changed = threading.Condition()
+        self.is_readable = False
+        self.problem = "the registry's topic has not been read yet"
+        self.home: Home | None = None
+        self.writer: Writer | None = None
+        self.appends = self.appended = self.conflicts = 0
+        self._topic: HomeTopic | None = None
+        self._appends = Appends(self.changed)
+        self._lost_since: float | None = clock()
+        self._said = ""  # the problem that was logged
+        self._was_at_end = self._stopping = False
+        self._thread = threading.Thread(target=self._run, name="hermes-registry", daemon=True)
+
+    def start(self) -> None:
+        """Use the snapshot if there is one, and begin to read."""
+        found = self._snapshots.load()
+        if found is not None:
+            self.is_readable = True
+            self._homes.remember(found)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Append nothing more, and write a snapshot. Idempotent."""
+        with self.changed:
+            self._stopping = True
+            self.changed.notify_all()
+        if self._thread.is_alive():
+            self._thread.join(_LAST_SECONDS)  # a last append ends well, unless the home hangs
+        topic = self._topic
+        if topic is not None:
+            topic.close()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def look(self) -> None:
+        """What the election, or coordination, says may have changed."""
+        with self.changed:
+            self.changed.notify_all()
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the topic has been out of reach for so long that callers aren't kept waiting."""
+        since = self._lost_since
+        return since is not None and self._clock() - since > PATIENCE_SECONDS
+
+    def await_first_reading(self) -> None:
+        """Wait until something is known, right after a start. Blocks, not for long."""
+        if not self.is_readable:
+            with self.changed:
+                self.changed.wait_for(
+                    lambda: self.is_readable or self._stopping or self.is_lost, PATIENCE_SECONDS
+                )
+
+    def may_lead(self) -> bool:
+        """Whether this copy could decide: it is at the topic's end, or was a moment ago."""
+        return self._was_at_end and not (self.is_lost or self._stopping)
+
+    def refresh(self, timeout_seconds: float) -> bool:
+        """Read to where the topic ends now. Blocks.
+
+        Returns:
+            Whether the state has changed meanwhile.
+        """
+        before = self.replica.mark.events
+        if self.writer is not None and self._election.is_leading:
+            return False
+        try:
+            if self._topic is None and self._homes.find() is None:
+                return False
+            topic = self._topic
+            end = None if topic is None else topic.end()
+        except HermesError:
+            return self.replica.mark.events != before
+
+        def is_there() -> bool:
+            mark = self.replica.mark
+            return self._stopping or (
+                mark.events != before if end is None else mark.position >= end
+            )
+
+        with self.changed:
+            self.changed.wait_for(is_there, timeout_seconds)
+        return self.replica.mark.events != before
+
+    # -- the thread -----------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        failures = 0
+        while not self._stopping:
+            before = self.replica.mark, self._lost_since is None
+            try:
+                self._attend()
+                failures = 0
+            except HermesError as error:
+                if self._stopping:
+                    break
+                failures = 0 if before[1] else failures + 1
+                self._failed(error)
+                with self.changed:
+                    pause = growing_pause(_FIRST_PAUSE, failures, _LONGEST_PAUSE)
+                    self.changed.wait_for(lambda: self._stopping, pause)
+        self._give_up("the registry is being stopped")
+        self._snapshots.write(self.home)
+
+    def _attend(self) -> None:
+        """Do everything that can be done with one connection."""
+        home = self._find()
+        if home is None:
+            self._at_end()
+            self._await_events(_IDLE_SECONDS)
+            return
+        with HomeTopic(home) as topic:
+            self._check(topic)
+            self.home, self._topic = home, topic
+            try:
+                until = self._clock() + _HOME_SECONDS
+                while not self._stopping:
+                    self._turn(topic)
+                    if self._clock() > until:
+                        if self._find() != home:
+                            return
+                        until = self._clock() + _HOME_SECONDS
+            finally:
+                self._topic = None
+
+    def _find(self) -> Home | None:
+        """The home; the known one as long as coordination doesn't answer."""
+        try:
+            home = self._homes.find()
+            if home is None and (self._appends.are_queued or self.replica.mark.events):
+                home = self._homes.choose()
+        except HermesError:
+            if self.home is None or self._lost_since is not None:
+                raise
+            home = self.home
+        return home
+
+    def _check(self, topic: HomeTopic) -> None:
+        """Refuse a topic that isn't the one that was read so far."""
+        mark = self.replica.mark
+        earliest, end = topic.bounds()
+        if mark.position < earliest:
+            raise HomeError(
+                f"the beginning of {SCHEMAS_TOPIC} at {topic.home} was deleted, up to offset "
+                f"{earliest}: restore it from a backup"
+            )
+        problem = ""
+        if mark.position > end:
+            problem = f"it ends at offset {end}, and this registry has read up to {mark.position}"
+        elif mark.last_offset >= earliest:
+            found = topic.read(mark.last_offset)
+            record = decode_record(found[0].payload) if found else None
+            if record is None or record.id != mark.last_id:
+                problem = f"it has another event at offset {mark.last_offset}"
+        if problem:
+            file = self._snapshots.file
+            how = f", delete {file.path}" if file is not None else ""
+            raise HomeError(
+                f"{SCHEMAS_TOPIC} at {topic.home} is not what it was: {problem}. Restore it; or, "
+                f"to take it as it is and lose ids that were given out, stop this registry{how} "
+                "and start it again"
+            )
+        self._appends.max_message_bytes = topic.max_message_bytes()
+
+    def _turn(self, topic: HomeTopic) -> None:
+        """Read what there is; at the end, append, or wait for more."""
+        leads = self._election.is_leading
+        waits = not (leads or self._appends.are_outstanding or self._lost_since is not None)
+        found = topic.read(self.replica.mark.position, _WAIT_MS if waits else 0)
+        for stored in found:
+            self._take(stored)
+        if found:
+            self.look()
+            return
+        self._at_end()
+        while self._election.is_leading and self._await_events(_IDLE_SECONDS):
+            if not self._append(topic):
+                return
+            self._make_writer()
+        self._snapshots.look(self.home)
+
+    def _take(self, stored: Stored) -> None:
+        applied = self.replica.take(*stored)
+        if applied is not None and self._appends.settle(applied):
+            self.appended += 1
+
+    def _at_end(self) -> None:
+        """Everything that is in the topic is known."""
+        if self._appends.are_outstanding:
+            self.conflicts += 1
+            self._give_up("another registry has written to the topic at the same moment; try again")
+        if self._lost_since is not None:
+            if self._said:
+                _log.warning("the registry reads %s again", SCHEMAS_TOPIC)
+                self._said = ""
+            self._was_at_end = self.is_readable = True
+            self._lost_since, self.problem = None, ""
+            self._election.look()
+            self.look()
+        if self._election.is_leading:
+            self._make_writer()
+        elif self.writer is not None or self._appends.are_queued:
+            self._give_up("another registry leads now; try again")
+
+    def _make_writer(self) -> None:
+        """Begin to decide, once nothing of an earlier writer is under way."""
+        if self._appends.are_queued or self._appends.are_outstanding:
+            return
+        if self.writer is None or self.writer.failed:
+            self.writer = Writer(self.replica.copy(), self._appends.for_new_writer())
+            self.look()
+
+    def _await_events(self, seconds: float) -> bool:
+        """Wait until there is something to append; whether there is."""
+        with self.changed:
+            self.changed.wait_for(lambda: self._appends.are_queued or self._stopping, seconds)
+        return self._appends.are_queued and not self._stopping
+
+    def _append(self, topic: HomeTopic) -> bool:
+        """Append what has queued up; whether it came right behind what was known."""
+        position = self.replica.mark.position
+        stored = topic.append(self._appends.next_batch(self.replica.mark))
+        self.appends += 1
+        if stored[0].offset != position:
+            return False
+        for each in stored:
+            self._take(each)
+        self.look()
+        return True
+
+    def _failed(self, error: HermesError) -> None:
+        """Something can't be done; whoever waits is told when it has lasted."""
+        if self._lost_since is None:
+            self._lost_since = self._clock()
+        self.problem = str(error)
+        # Not at a start, or when the home is only restarted.
+        if self._clock() - self._lost_since > _SILENT_SECONDS and self.problem != self._said:
+            _log.warning("the registry can't use its topic: %s", error)
+            self._said = self.problem
+        if self.is_lost:
+            self._give_up(f"{error}; what was read before is still served")
+
+    def _give_up(self, reason: str) -> None:
+        """Decide nothing more for now, and tell those who wait."""
+        self.writer = None
+        self._appends.give_up(dropped(reason))
+        self.look()

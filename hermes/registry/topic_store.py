@@ -1,0 +1,190 @@
+"""The store of a registry in a cluster: reads from its own copy, writes here or at the leader.
+
+A write is decided at once where this one leads. Otherwise a thread of a pool looks for whoever
+leads, for as long as a new one may take to be found, and sends the call there.
+"""
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any, Final
+
+from hermes.registry.asking import Answer, Ask, answer_of
+from hermes.registry.election import Election
+from hermes.registry.errors import FAILED, UNAVAILABLE, RegistryError, unavailable
+from hermes.registry.forwarding import Forwarder
+from hermes.registry.state import RegistryState
+from hermes.registry.store import then
+from hermes.registry.topic_log import TopicLog
+from hermes.registry.writer import Change
+
+_THREADS: Final = 32
+#: How long a write waits for a leader: a new one is elected when the session of the old expires.
+_PATIENCE_SECONDS: Final = 10.0
+#: How long a leader's answer may take.
+_FORWARD_SECONDS: Final = 20.0
+_REFRESH_SECONDS: Final = 2.0
+_LOOK_SECONDS: Final = 0.5
+
+
+class TopicStore:
+    """A registry's store; see `hermes.registry.store.Store`. Thread-safe.
+
+    Args:
+        log: the topic.
+        election: says who leads.
+        clock: monotonic, in seconds.
+
+    Attributes:
+        log: as given.
+        election: as given.
+        forwarder: sends calls to the leader.
+    """
+
+    def __init__(
+        self, log: TopicLog, election: Election, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.log = log
+        self.election = election
+        self._clock = clock
+        self._pool = ThreadPoolExecutor(_THREADS, "hermes-registry-writes")
+        self._is_closed = False
+        self.forwarder = Forwarder(_FORWARD_SECONDS)
+
+    def start(self) -> None:
+        """Begin to read, and stand for election."""
+        self.log.start()
+        self.election.start(self.log.may_lead, self.log.look)
+
+    def close(self) -> None:
+        """Let another lead, and stop; blocks. Idempotent."""
+        self._is_closed = True
+        self.election.stop()
+        self.forwarder.close()
+        self.log.stop()
+        self._pool.shutdown()
+
+    @contextmanager
+    def reading(self) -> Iterator[RegistryState]:
+        """See `Store`."""
+        self.log.await_first_reading()
+        if not self.log.is_readable:
+            raise unavailable(f"nothing can be answered yet: {self._problem()}")
+        with self.log.replica.reading() as state:
+            yield state
+
+    def refresh(self) -> "Future[bool]":
+        """See `Store`."""
+        return self._in_pool(self.log.refresh, _REFRESH_SECONDS)
+
+    def write(self, change: Change, ask: Ask) -> "Future[Answer]":
+        """See `Store`."""
+        until = self._clock() + _PATIENCE_SECONDS
+        decided = self._decide(change)
+        if decided is None:
+            return self._in_pool(self._write_patiently, change, ask, until)
+        answered: Future[Answer] = Future()
+
+        def done(first: "Future[Answer]") -> None:
+            error = first.exception()
+            if error is None:
+                answered.set_result(first.result())
+            elif _is_unavailable(error) and self._clock() < until:
+                again = self._in_pool(self._write_patiently, change, ask, until)
+                again.add_done_callback(lambda last: _copy(last, answered))
+            else:
+                answered.set_exception(error)
+
+        decided.add_done_callback(done)
+        return answered
+
+    def describe(self) -> dict[str, Any]:
+        """See `Store`."""
+        mark, leader = self.log.replica.mark, self.election.leader
+        leads = self.election.is_leading
+        return {
+            "role": "leader" if leads else "follower" if leader is not None else "none",
+            "leader": leader.url if leader is not None else None,
+            "home": str(self.log.home) if self.log.home is not None else None,
+            "position": mark.position,
+            "events": mark.events,
+            "void": self.log.replica.void,
+            "problem": self._problem(),
+        }
+
+    # -- writing --------------------------------------------------------------------------------
+
+    def _in_pool(self, function: Callable[..., Any], *args: Any) -> "Future[Any]":
+        try:
+            return self._pool.submit(function, *args)
+        except RuntimeError:  # the pool is shut down
+            failed: Future[Any] = Future()
+            failed.set_exception(unavailable("the registry is being stopped"))
+            return failed
+
+    def _decide(self, change: Change) -> "Future[Answer] | None":
+        """Decide a change if this one leads."""
+        writer = self.log.writer
+        if writer is None or not self.election.is_leading:
+            return None
+        return then(writer.write(change), answer_of)
+
+    def _write_patiently(self, change: Change, ask: Ask, until: float) -> Answer:
+        """Write here, or let the leader do it, once it is known who that is."""
+        reason = ""
+        while not self._is_closed:
+            try:
+                decided = self._decide(change)
+                if decided is not None:
+                    return decided.result()
+                leader = self.election.leader
+                if leader is not None and not self.election.is_leading:
+                    return self._forward(leader.url, ask)
+            except RegistryError as error:
+                if not _is_unavailable(error):
+                    raise
+                reason = str(error)
+            now = self._clock()
+            if now >= until or self.log.is_lost:
+                break
+            with self.log.changed:
+                self.log.changed.wait(min(until - now, _LOOK_SECONDS))
+        problem = self._problem() or reason or "no registry leads at the moment; try again"
+        raise unavailable(f"nothing can be changed now: {problem}")
+
+    def _forward(self, url: str, ask: Ask) -> Answer:
+        if ask.was_forwarded:
+            raise unavailable(f"this registry does not lead; {url} does, as far as it knows")
+        answer = self.forwarder.send(url, ask)
+        if answer.status >= 500:
+            raise _error_of(answer)
+        if answer.status < 300:
+            self.log.refresh(_REFRESH_SECONDS)  # who writes here reads here what was written
+        return answer
+
+    def _problem(self) -> str:
+        """Why something can't be done; empty if all is well."""
+        return self.log.problem or self.election.problem
+
+
+def _error_of(answer: Answer) -> RegistryError:
+    """What a leader that couldn't do something has said."""
+    try:
+        found = json.loads(answer.body)
+        return RegistryError(int(found["error_code"]), str(found["message"]))
+    except (ValueError, RecursionError, KeyError, TypeError):
+        return RegistryError(FAILED, f"the leading registry answered with status {answer.status}")
+
+
+def _is_unavailable(error: BaseException) -> bool:
+    return isinstance(error, RegistryError) and error.code == UNAVAILABLE
+
+
+def _copy(first: "Future[Any]", second: "Future[Any]") -> None:
+    error = first.exception()
+    if error is None:
+        second.set_result(first.result())
+    else:
+        second.set_exception(error)
