@@ -17,7 +17,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from twisted.application.service import IService
+from twisted.internet.defer import inlineCallbacks
 from twisted.internet.interfaces import IReactorFromThreads
+from twisted.internet.threads import deferToThread
 from twisted.logger import ILogObserver, LogLevel
 from twisted.python import usage
 from twisted.python.logfile import LogFile
@@ -29,6 +31,7 @@ from hermes.config import BrokerConfig, load_broker_config
 from hermes.errors import ConfigError, HermesError
 
 if TYPE_CHECKING:
+    from hermes.broker.companion import Companion
     from hermes.web import WebServer
 
 __all__ = ["Options", "log_observer", "makeService"]
@@ -63,7 +66,7 @@ class Options(usage.Options):
         if self["config"] is None:
             _exit("no configuration given; use: twistd hermes --config broker.yaml")
         try:
-            self.broker_config = load_broker_config(self["config"])
+            self.broker_config = _read_config(self["config"])
         except HermesError as error:
             _exit(str(error))
         self["config"] = os.path.abspath(self["config"])  # a daemon goes elsewhere
@@ -123,6 +126,20 @@ def _in_reactor(function: Callable[[], object]) -> None:
     cast(IReactorFromThreads, reactor).callFromThread(function)
 
 
+def _read_config(path: str) -> BrokerConfig:
+    """Read broker.yaml; the mirror in it is checked as its own process would.
+
+    Raises:
+        ConfigError: something is wrong.
+    """
+    config = load_broker_config(path)
+    if config.mirror is not None:
+        from hermes.mirror.embedding import check_embedded_mirror  # few brokers have one
+
+        check_embedded_mirror(config, path)
+    return config
+
+
 def makeService(options: Options) -> IService:
     """Build the broker's service.
 
@@ -138,7 +155,7 @@ def makeService(options: Options) -> IService:
             reactor,
             pid_file=_twistd.get("pidfile"),
             log_levels=_log_levels,
-            read_config=partial(load_broker_config, options["config"]),
+            read_config=partial(_read_config, options["config"]),
             ready_file=options["ready-file"],
             mount=partial(_mount, reactor, options.broker_config),
         )
@@ -221,8 +238,9 @@ class _ExitingService(BrokerService):
             reactor.addSystemEventTrigger("after", "shutdown", os._exit, 1)
             reactor.stop()
 
-        super().__init__(config, reactor, on_fatal=end, **options)
+        super().__init__(config, reactor, on_fatal=end, on_ready=self._run_mirror, **options)
         self._pid_file = pid_file
+        self._mirror: Companion | None = None
 
     def startService(self) -> None:
         """Start, or end the process with one line that gives the reason."""
@@ -250,6 +268,29 @@ class _ExitingService(BrokerService):
         """See `BrokerService`."""
         super().settings_changed(config)
         _use_log_settings(config)
+        self._run_mirror()
+
+    def _run_mirror(self) -> None:
+        """Let the mirror of broker.yaml run beside the broker, with the settings of now."""
+        mirror = self.config.mirror
+        if self._mirror is None:
+            if mirror is None:
+                return
+            from hermes.broker.companion import Companion
+
+            command = "from hermes.cli import main; main()"
+            self._mirror = Companion(
+                "mirror", [sys.executable, "-c", command, "mirror", "--supervised"]
+            )
+        self._mirror.use(None if mirror is None else mirror.line(self._here()))
+
+    def _here(self) -> dict[str, object]:
+        """This cluster, as a mirror's settings have it."""
+        if self.zookeeper_connect is not None:
+            return {"zookeeper": self.zookeeper_connect}
+        hosts = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}
+        addresses = (each for each in self.addresses if not isinstance(each, str))
+        return {"brokers": [f"{hosts.get(host, host)}:{port}" for host, port in addresses][:1]}
 
     def _remove_pid_file(self) -> None:
         """Do what twistd doesn't when the process ends by itself."""
@@ -257,11 +298,14 @@ class _ExitingService(BrokerService):
             with suppress(OSError):
                 os.unlink(self._pid_file)
 
+    @inlineCallbacks
     def stopService(self) -> Any:
         """Stop; after another signal, clients are no longer waited for."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: _in_reactor(self.hurry))
-        return super().stopService()
+        if self._mirror is not None:  # it ends in good order while its target is there
+            yield deferToThread(self._mirror.stop, self.config.stop_timeout_ms / 1000)
+        yield super().stopService()
 
 
 def _collect_briefly() -> None:

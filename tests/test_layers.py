@@ -33,7 +33,7 @@ ROOMS = {
     "plugins": "errors interfaces schemas",
     "protocol": "errors quoting",
     "storage": "errors interfaces plugins protocol quoting",
-    "web": "limited_log listening logs",
+    "web": "errors limited_log listening logs",
     "backup": "errors quoting storage",
     "coordination": "_version backoff config errors forks limited_log listening logs protocol "
     "quoting",
@@ -45,13 +45,14 @@ ROOMS = {
     "aio": "client coordination errors forks protocol",
     "spark": "client config coordination errors interfaces plugins protocol quoting schemas",
     "console": "__init__ client config coordination errors interfaces plugins protocol quoting web",
-    "mirror": "client config coordination errors interfaces plugins protocol quoting",
+    "mirror": "_version client config coordination errors interfaces metrics plugins protocol "
+    "quoting web",
     "registry": "_version backoff client config coordination errors limited_log listening logs "
     "metrics protocol quoting web",
-    "tap": "broker config console errors logs registry web",
+    "tap": "broker config console errors logs mirror registry web",
     "testing": "broker config errors",
     "cli": "__init__ backoff backup broker client config console coordination errors interfaces "
-    "listening plugins protocol quoting registry schemas spark storage web",
+    "listening mirror plugins protocol quoting registry schemas spark storage web",
     "__init__": "_version client errors",
 }
 

@@ -1,5 +1,6 @@
 """`hermes config`: check a broker.yaml, let a broker read it again, make one from Kafka 0.7's."""
 
+import json
 import os
 import signal
 import sys
@@ -12,8 +13,10 @@ from hermes.cli.options import JSON_OPTION, TIMEOUT_OPTION, BrokerAddress, broke
 from hermes.cli.terminal import note, write_json, write_line
 from hermes.config import BrokerConfig, load_broker_config
 from hermes.config.broker import BROKER_SETTINGS
+from hermes.config.mirror import EmbeddedMirror
 from hermes.config.properties import import_properties
 from hermes.errors import ClientError, ConfigError
+from hermes.mirror.embedding import check_embedded_mirror
 
 
 @click.group("config")
@@ -32,6 +35,7 @@ def check(path: Path, as_json: bool) -> None:
     """
     config = load_broker_config(path)
     _check_startable(config, str(path))
+    check_embedded_mirror(config, str(path))
     if as_json:
         write_json(_settings_of(config))
         return
@@ -132,4 +136,6 @@ def _jsonable(value: Any) -> Any:
         return str(value)
     if isinstance(value, tuple):
         return list(value)
+    if isinstance(value, EmbeddedMirror):
+        return json.loads(value.settings)
     return dict(value) if hasattr(value, "items") else value

@@ -1,16 +1,19 @@
 """`hermes mirror`: run one, see what it does, and where topics come from."""
 
 import json
+import logging
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from http.client import HTTPException
+from pathlib import Path
 from typing import Any, Final
 from urllib.request import ProxyHandler, build_opener
 
 import click
 
-from hermes.cli.exits import fail_for
+from hermes.cli.exits import debugging, fail_for
 from hermes.cli.options import JSON_OPTION, TOPIC
 from hermes.cli.terminal import (
     format_bytes,
@@ -21,6 +24,7 @@ from hermes.cli.terminal import (
     write_rows,
 )
 from hermes.cli.zookeeper import Cluster, cluster_options
+from hermes.config import load_mirror_config, parse_mirror_config
 from hermes.coordination.mirrors import (
     MOST_BYTES,
     MirroredPartition,
@@ -30,17 +34,91 @@ from hermes.coordination.mirrors import (
 )
 from hermes.coordination.origins import forget_origins, list_origins
 from hermes.errors import HermesError, InvalidNodeError
+from hermes.mirror import Mirror
+from hermes.quoting import printable
 
 _COLUMNS: Final = (
     *("source", "topic", "partition", "target_topic", "position", "end", "lag_bytes"),
     *("rate_bytes", "error"),
 )
 _HTTP_SECONDS: Final = 10.0
+_LONGEST_LINE: Final = 2000
 
 
-@click.group("mirror", short_help="Mirror topics of other clusters into this one.")
-def command() -> None:
-    """Mirror topics of other clusters into this one."""
+@click.group(
+    "mirror",
+    invoke_without_command=True,
+    short_help="Mirror topics of other clusters into this one.",
+)
+@click.option(
+    "--config",
+    "path",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="What to mirror: mirror.yaml.",
+)
+@click.option("--check", is_flag=True, help="Only check the file, and exit.")
+@click.option("--supervised", is_flag=True, hidden=True, help="Run for a broker.")
+@click.pass_context
+def command(ctx: click.Context, path: Path | None, check: bool, supervised: bool) -> None:
+    """Mirror topics of other clusters into this one, until Ctrl-C or SIGTERM.
+
+    Several processes with the same file, on one machine or many, share the work. SIGHUP lets a
+    process read its file again. The log goes to stderr.
+    """
+    if ctx.invoked_subcommand is not None:
+        if path or check or supervised:
+            raise click.UsageError("--config is for running a mirror, without a further command")
+        return
+    if supervised:
+        _run_supervised()
+    elif path is None:
+        raise click.UsageError("missing option '--config', or a command: status, ask, origins")
+    else:
+        _run(path, check=check)
+
+
+def _run(path: Path, *, check: bool) -> None:
+    config = load_mirror_config(path)
+    if check:
+        Mirror(config)  # looks at the topics' names as well
+        click.echo(f"{path} is in order: mirror {config.name}")
+        return
+    from hermes.mirror.life import run_mirror  # Twisted, which the others don't need
+
+    _log_to_stderr("%(asctime)s %(levelname)s %(message)s")
+    run_mirror(config, read_again=lambda: load_mirror_config(path))
+
+
+def _run_supervised() -> None:
+    """Run with the settings that a broker gives on stdin, until it closes that."""
+    from hermes.mirror.life import run_mirror
+
+    _log_to_stderr("%(levelname)s %(message)s")
+    logging.raiseExceptions = False  # who would read them has gone
+    try:
+        values = json.loads(sys.stdin.buffer.readline())
+    except ValueError as error:
+        raise HermesError(f"stdin does not hold settings as JSON: {error}") from error
+    run_mirror(parse_mirror_config(values, "mirror"), until_closed=sys.stdin.buffer)
+
+
+def _log_to_stderr(format_: str) -> None:
+    """Log what operators need; names in it come from anybody."""
+    level = logging.DEBUG if debugging() else logging.INFO
+    logging.basicConfig(format=format_, level=logging.WARNING, force=True)
+    logging.getLogger("hermes").setLevel(level)
+    for handler in logging.getLogger().handlers:
+        handler.setFormatter(_Printable(format_))
+
+
+class _Printable(logging.Formatter):
+    """Lines that nothing in them can break, or hide."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """See `logging.Formatter`; a traceback keeps its lines."""
+        record.msg, record.args = printable(record.getMessage(), _LONGEST_LINE), None
+        return super().format(record)
 
 
 # -- status -------------------------------------------------------------------------------------

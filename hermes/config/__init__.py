@@ -5,11 +5,11 @@ Imports neither Twisted nor the broker, so that tools can use it as well.
 """
 
 from hermes.config.broker import BrokerConfig
+from hermes.config.files import read_regular_file
 from hermes.config.loading import (
     load_broker_config,
     parse_broker_config,
     parse_topic_settings,
-    read_regular_file,
 )
 from hermes.config.mirror import (
     MIRROR_SETTINGS,

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final
 
 from hermes.config import kinds
+from hermes.config.mirror import EMBEDDED_MIRROR, EmbeddedMirror
 from hermes.config.setting import Setting, table_of
 from hermes.config.topic import (
     DEFAULT_OF,
@@ -39,6 +40,7 @@ _STORAGE = "Logs and retention"
 _FLUSH = "Flushing"
 _COORDINATION = "Coordination"
 _HTTP = "HTTP"
+_MIRROR = "Mirror"
 _PROCESS = "The process"
 
 
@@ -495,6 +497,18 @@ class BrokerConfig:
             key="ready_min_free",
         ),
     ] = 256 << 20
+
+    mirror: Annotated[
+        EmbeddedMirror | None,
+        Setting(
+            kinds.optional(EMBEDDED_MIRROR, "none"),
+            "Topics of other clusters to copy into this one, as mirror.yaml has them: "
+            "`{name: west, sources: [{name: east, zookeeper: HOST:PORT}], whitelist: clicks}`. The "
+            "broker runs the mirror as a process beside it.",
+            _MIRROR,
+            is_live=True,
+        ),
+    ] = None
 
     io_threads: Annotated[
         int,

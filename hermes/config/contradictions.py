@@ -92,6 +92,10 @@ def _addresses(config: "BrokerConfig") -> Iterator[_Address]:
     if config.coordination == "embedded":
         endpoints.append(("coordination_listen", config.coordination_listen))
     endpoints += [("http_listen", text) for text in config.http_listen or ()]
+    if config.mirror is not None:
+        endpoints += [
+            ("mirror.http_listen", text) for text in config.mirror.config.http_listen or ()
+        ]
     for setting, text in endpoints:
         kind, *arguments = re.split(r"(?<!\\):", text)
         named = dict(each.split("=", 1) for each in arguments if "=" in each)

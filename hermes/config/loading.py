@@ -5,16 +5,14 @@ exclude each other, and `hermes.config.yaml_text` what YAML means.
 """
 
 import difflib
-import os
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from errno import EFBIG, EINVAL
 from pathlib import Path
-from stat import S_ISREG
 from typing import Any
 
 from hermes.config.broker import BROKER_SETTINGS, BrokerConfig
 from hermes.config.contradictions import check_contradictions
+from hermes.config.files import read_regular_file
 from hermes.config.setting import Setting
 from hermes.config.topic import TOPIC_SETTINGS, TopicConfig
 from hermes.config.yaml_text import read_yaml
@@ -56,22 +54,6 @@ def load_broker_config(path: str | Path) -> BrokerConfig:
         console_password_file=config.console_password_file
         and str(base / config.console_password_file),
     )
-
-
-def read_regular_file(path: str | Path, max_bytes: int) -> bytes:
-    """Read a file that can't keep anybody waiting, nor fill the memory.
-
-    Raises:
-        OSError: it can't be read, is a pipe or a device, or is larger than `max_bytes`.
-    """
-    # Without O_NONBLOCK the open of a pipe would wait for a writer.
-    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
-        if not S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise OSError(EINVAL, "it is not a regular file")
-        content = file.read(max_bytes + 1)
-    if len(content) > max_bytes:
-        raise OSError(EFBIG, f"it is larger than {max_bytes >> 10} KiB")
-    return content
 
 
 def parse_broker_config(values: object, source: str = "") -> BrokerConfig:

@@ -5,6 +5,7 @@ broker.yaml takes the same keys under `mirror:`. Topics are checked where their 
 """
 
 import difflib
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,8 +13,8 @@ from pathlib import Path
 from typing import Annotated, Any, Final
 
 from hermes.config import kinds
+from hermes.config.files import read_regular_file
 from hermes.config.kinds import Kind
-from hermes.config.loading import read_regular_file
 from hermes.config.setting import Setting, table_of
 from hermes.config.yaml_text import read_yaml
 from hermes.errors import ConfigError
@@ -259,7 +260,7 @@ class MirrorConfig:
         tuple[str, ...] | None,
         Setting(
             kinds.optional(kinds.ENDPOINTS, "none"),
-            "Where the process serves metrics and its state over HTTP. Not in broker.yaml.",
+            "Where the process serves metrics, health and its state over HTTP.",
         ),
     ] = None
 
@@ -318,3 +319,43 @@ def parse_mirror_config(
     if parsed.get("whitelist") and parsed.get("blacklist"):
         raise ConfigError("blacklist", "give it or whitelist, not both", source=source)
     return MirrorConfig(**parsed)
+
+
+@dataclass(frozen=True)
+class EmbeddedMirror:
+    """The mirror that a broker runs, as broker.yaml has it.
+
+    Attributes:
+        settings: a mirror.yaml as JSON, where `target` may be missing.
+        config: the same; the target is meaningless where it is missing.
+    """
+
+    settings: str
+    config: MirrorConfig = field(compare=False)
+
+    def line(self, target: Mapping[str, Any]) -> bytes:
+        """The settings as a line of JSON, for the process that runs it.
+
+        Args:
+            target: the broker's own cluster: what `target` is unless it is given.
+        """
+        return json.dumps({"target": target, **json.loads(self.settings)}).encode()
+
+
+def _parse_embedded(value: object) -> EmbeddedMirror:
+    try:
+        config = parse_mirror_config(value, default_target={"brokers": "localhost:9092"})
+        return EmbeddedMirror(json.dumps(value), config)
+    except ConfigError as error:
+        raise ValueError(str(error)) from None
+    except TypeError:  # YAML knows values that JSON doesn't
+        raise ValueError(
+            f"expected texts, numbers, lists and mappings, got {quoted(value)}"
+        ) from None
+
+
+EMBEDDED_MIRROR: Final = Kind(
+    "mapping of [a mirror's settings](mirror.md#settings)",
+    _parse_embedded,
+    lambda value: str(value.settings),
+)

@@ -11,7 +11,10 @@ In the order of a reading:
     targets, senders, links
                     the target's brokers, a thread for each, and how each kind of broker is written
     loops           refuses what would make messages go round
-    state, throttle what is told, and how fast it may go
+    state, throttle what is counted, and how fast it may go
+    life            the process: signals, the broker that runs it; telling: its state in the
+                    target's coordination; serving: over HTTP; families: its metrics;
+                    embedding: in broker.yaml
 
 docs/mirror.md is the guide.
 """

@@ -4,12 +4,14 @@
     answers     JSON, text and error pages; responses that come later, or in turns
     site        requests: their limits, the check of their host, the headers of every response
     server      ports opened, and closed again with their connections
+    own_thread  all of it in a thread, for programs that have no reactor
 
 Knows neither the broker nor the client library, nor what is served.
 """
 
 from hermes.web.answers import ErrorPage, respond_later, stream, write_json, write_text
 from hermes.web.hosts import AcceptedHosts
+from hermes.web.own_thread import WebThread, make_reactor
 from hermes.web.server import WebServer
 from hermes.web.site import CONTENT_SECURITY_POLICY, Root, Site
 
@@ -20,6 +22,8 @@ __all__ = [
     "Root",
     "Site",
     "WebServer",
+    "WebThread",
+    "make_reactor",
     "respond_later",
     "stream",
     "write_json",

@@ -8,6 +8,7 @@ import pytest
 
 from hermes.config import BrokerConfig, TopicConfig, load_broker_config, parse_broker_config
 from hermes.config.broker import BROKER_SETTINGS
+from hermes.config.mirror import EmbeddedMirror, parse_mirror_config
 from hermes.config.topic import TOPIC_SETTINGS
 from hermes.errors import ConfigError
 from hermes.interfaces import RetentionSettings
@@ -97,6 +98,7 @@ log_levels: {hermes.broker: debug}
 log_rotate_bytes: unlimited
 log_keep_files: 3
 registry: false
+mirror: {name: west, sources: [{name: east, brokers: "zoo:2181"}]}
 console_actions: true
 console_password_file: /etc/hermes/console-password
 ready_file: /run/hermes.ready
@@ -166,6 +168,13 @@ ready_file: /run/hermes.ready
         log_rotate_bytes=None,
         log_keep_files=3,
         registry=False,
+        mirror=EmbeddedMirror(
+            '{"name": "west", "sources": [{"name": "east", "brokers": "zoo:2181"}]}',
+            parse_mirror_config(
+                {"name": "west", "sources": [{"name": "east", "brokers": "zoo:2181"}]},
+                default_target={"brokers": "localhost:9092"},
+            ),
+        ),
         console_actions=True,
         console_password_file="/etc/hermes/console-password",
         ready_file=Path("/run/hermes.ready"),

@@ -1,0 +1,108 @@
+"""A web server in a thread of its own, for programs that have no reactor."""
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from typing import Any
+
+from twisted.internet.defer import maybeDeferred
+
+from hermes.errors import HermesError
+from hermes.listening import Address, Listener
+from hermes.web.server import WebServer
+
+
+def make_reactor() -> Any:
+    """A reactor of the caller's own: only the composition root imports the global one."""
+    try:
+        from twisted.internet.epollreactor import EPollReactor
+    except ImportError:
+        from twisted.internet.selectreactor import SelectReactor
+
+        return SelectReactor()
+    return EPollReactor()
+
+
+class WebThread:
+    """A `WebServer`, its reactor, and a thread that runs both.
+
+    Args:
+        setting: where the endpoints come from, for error messages.
+        endpoints: where to listen, as Twisted endpoint strings.
+        mount: completes what is served; called once the ports are open.
+        hosts: see `WebServer`.
+
+    Attributes:
+        addresses: what the ports are bound to, once it has started.
+
+    Raises:
+        ConfigError: one is not an endpoint.
+    """
+
+    def __init__(
+        self,
+        setting: str,
+        endpoints: Sequence[str],
+        mount: Callable[[WebServer, Any], None],
+        hosts: Iterable[str] = (),
+    ) -> None:
+        self.addresses: list[Address] = []
+        self._reactor = make_reactor()
+        self._mount = mount
+        self._hosts = list(hosts)
+        self._listeners = [Listener(self._reactor, setting, text) for text in endpoints]
+        self._server: WebServer | None = None
+        self._failure: HermesError | None = None
+        self._started = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="hermes-web", daemon=True)
+
+    def start(self) -> None:
+        """Open the ports.
+
+        Raises:
+            HermesError: one can't be opened; nothing is left open.
+        """
+        self._thread.start()
+        self._started.wait()
+        if self._failure is not None:
+            self._thread.join()
+            raise self._failure
+
+    def stop(self) -> None:
+        """Close them, and end the thread."""
+        if self._thread.is_alive():
+            self._reactor.callFromThread(self._stop)
+            self._thread.join()
+
+    def _run(self) -> None:
+        self._reactor.callWhenRunning(self._open)
+        self._reactor.run(installSignalHandlers=False)
+        _release(self._reactor)
+
+    def _open(self) -> None:
+        self._server = WebServer(self._reactor, self._hosts)
+        try:
+            self._server.open(self._listeners)
+            self._mount(self._server, self._reactor)
+            self.addresses = self._server.addresses
+        except HermesError as error:
+            self._failure = error
+            self._stop()
+        self._started.set()
+
+    def _stop(self) -> None:
+        server = self._server
+        stopped = maybeDeferred(server.stop) if server is not None else maybeDeferred(int)
+        stopped.addBoth(lambda _: self._reactor.stop())
+
+
+def _release(reactor: Any) -> None:
+    """Close what a reactor holds. Twisted doesn't, as its global reactor lives until the exit."""
+    waker = reactor.waker
+    with suppress(Exception):
+        reactor._internalReaders.discard(waker)
+        reactor.removeReader(waker)
+    waker.connectionLost(None)
+    poller = getattr(reactor, "_poller", None)
+    if poller is not None:
+        poller.close()
