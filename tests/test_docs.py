@@ -193,6 +193,8 @@ def check_hermes(block: Block, arguments: list[str]) -> None:
             assert name in known or short, f"{block}: {command.name} has no option {name}"
         elif isinstance(command, click.Group):
             below = command.get_command(context, argument)
+            if below is None and command.invoke_without_command:
+                continue  # an option's value
             assert below is not None, f"{block}: {command.name} has no command {argument}"
             command = below
 

@@ -1,0 +1,102 @@
+"""The names of a mirror's metrics, and what is told of it."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+
+from hermes.coordination.mirrors import MirrorProcess
+from hermes.metrics import OPENMETRICS, Family
+from hermes.mirror.families import FAMILIES, write_families
+from hermes.mirror.state import PartitionFigures
+from hermes.mirror.telling import Telling
+
+ROOT = Path(__file__).parents[3]
+
+
+class FakeMirror:
+    target_session = None
+    target_id = "uuid"
+
+    def __init__(self) -> None:
+        self.errors = {"source far": "down"}
+        self.refused = {"far: t": "a loop"}
+        self.all = [
+            PartitionFigures("far", "t", f"0-{n}", "t", 10 * n, 100, 5, 50, 1, 2, 3, "", n != 2)
+            for n in range(3)
+        ]
+
+    def figures(self) -> list[PartitionFigures]:
+        return self.all
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def mirror() -> FakeMirror:
+    return FakeMirror()
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def telling(mirror: FakeMirror, clock: Clock) -> Telling:
+    fake: Any = mirror
+    return Telling(fake, "m", {"far": "id"}, clock=clock, now_ms=lambda: 5_000)
+
+
+def test_the_document_has_all_families(telling: Telling) -> None:
+    def row(family: Family) -> str:
+        labels = ", ".join(f"`{label}`" for label in family.labels)
+        return f"| `{family.name}` | {family.kind} | {labels} | {family.help} |"
+
+    document = (ROOT / "docs" / "monitoring.md").read_text(encoding="utf-8")
+    rows = {line for line in document.splitlines() if line.startswith("| `hermes_mirror_")}
+    assert rows == {row(family) for family in FAMILIES.values()}
+
+
+def test_the_exposition_has_all_families(telling: Telling) -> None:
+    text = b"".join(write_families(telling, OPENMETRICS)).decode() + "# EOF\n"
+    found = {family.name: family for family in text_string_to_metric_families(text)}
+    names = {f"{n}_total" if each.type == "counter" else n for n, each in found.items()}
+    assert names == set(FAMILIES)
+    (messages,) = found["hermes_mirror_messages"].samples
+    assert (messages.labels, messages.value) == ({"source": "far", "topic": "t"}, 15)
+    lags = {
+        each.labels["partition"]: each.value for each in found["hermes_mirror_lag_bytes"].samples
+    }
+    assert lags == {"0-0": 100, "0-1": 90}
+    assert found["hermes_mirror_troubles"].samples[0].value == 1
+
+
+def test_what_is_told_counts_all_and_shows_what_it_has(
+    telling: Telling, mirror: FakeMirror, clock: Clock
+) -> None:
+    telling.look()
+    clock.now += 2
+    mirror.all[0].bytes += 100
+    telling.look()
+    told = telling.now()
+    assert MirrorProcess.parse(told.path, told.format()) == told
+    assert (told.messages, told.mirrored_bytes, told.duplicates) == (15, 250, 3)
+    assert (told.damaged, told.lost_bytes, told.lag_bytes, told.count) == (6, 9, 190, 2)
+    assert [each.partition for each in told.partitions] == ["0-0", "0-1"]
+    assert told.partitions[0].rate_bytes == told.rate_bytes == 50
+    assert told.errors == mirror.errors
+    assert (told.time_ms, told.started_ms, told.target) == (5_000, 5_000, "uuid")
+
+
+def test_rates_are_those_of_the_last_looks(telling: Telling, clock: Clock) -> None:
+    for _ in range(10):
+        telling.look()
+        clock.now += 1
+    assert telling.now().rate_bytes == 0
