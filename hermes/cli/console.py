@@ -9,7 +9,6 @@ import click
 from twisted.internet.defer import maybeDeferred
 
 from hermes.cli.options import BrokerAddress, broker_option, zookeeper_option
-from hermes.cli.reactors import make_reactor
 from hermes.cli.terminal import note
 from hermes.console import Address, Cluster, Password, hash_password, serve_console
 from hermes.errors import HermesError

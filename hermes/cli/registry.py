@@ -9,7 +9,6 @@ import click
 from twisted.internet.defer import Deferred, maybeDeferred
 
 from hermes.cli.options import BrokerAddress, broker_option, zookeeper_option
-from hermes.cli.reactors import make_reactor
 from hermes.cli.terminal import note
 from hermes.coordination.sessions import Session
 from hermes.errors import HermesError
@@ -19,7 +18,7 @@ from hermes.registry.home import FixedHome, Home, RecordedHome
 from hermes.registry.monitoring import add_resources
 from hermes.registry.mounting import NAME, make_store, serve_registry, url_of
 from hermes.registry.topic_store import TopicStore
-from hermes.web import WebServer
+from hermes.web import WebServer, make_reactor
 
 _LISTEN: Final = "tcp:8081:interface=127.0.0.1"
 _TIMEOUT_SECONDS: Final = 10.0
