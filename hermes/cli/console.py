@@ -9,8 +9,9 @@ import click
 from twisted.internet.defer import maybeDeferred
 
 from hermes.cli.options import BrokerAddress, broker_option, zookeeper_option
+from hermes.cli.registries import REGISTRY_OPTION, needs_fastavro
 from hermes.cli.terminal import note
-from hermes.console import Address, Cluster, Password, hash_password, serve_console
+from hermes.console import Address, Cluster, Password, Records, hash_password, serve_console
 from hermes.errors import HermesError
 from hermes.listening import Listener
 from hermes.web import WebServer, make_reactor
@@ -73,6 +74,7 @@ def _write_password(ctx: click.Context, _: click.Parameter, path: Path | None) -
     help="Ask for a password, or read it from stdin, write it to FILE as --password-file takes it, "
     "and exit.",
 )
+@REGISTRY_OPTION
 @click.option("--actions", is_flag=True, help="Allow changes: resetting the offsets of groups.")
 def command(
     broker: BrokerAddress | None,
@@ -80,6 +82,7 @@ def command(
     endpoint: str,
     hosts: tuple[str, ...],
     password_file: Path | None,
+    registry_url: str | None,
     actions: bool,
 ) -> None:
     r"""Serve pages that show a broker, or a whole cluster, until Ctrl-C.
@@ -89,7 +92,8 @@ def command(
     hermes console -Z zoo1:2181,zoo2:2181/hermes --listen tcp:8093:interface=127.0.0.1
 
     With -b it shows that broker and all others that are registered where it is; with -Z all that
-    are registered there.
+    are registered there. With --registry, messages that carry the id of a schema are shown as
+    records.
     """
     if broker is None and not zookeeper:
         raise click.UsageError("missing option '-b' / '--broker', or '-Z' / '--zookeeper'")
@@ -108,6 +112,7 @@ def command(
             setting="--listen",
             password=password,
             may_act=lambda: actions,
+            records=_records(registry_url),
         )
     except HermesError as error:
         failure.append(error)
@@ -120,3 +125,10 @@ def command(
     reactor.run()
     if failure:
         raise failure[0]
+
+
+def _records(url: str | None) -> Records | None:
+    try:
+        return Records(url) if url else None
+    except ModuleNotFoundError as error:
+        raise needs_fastavro("--registry") from error

@@ -74,7 +74,7 @@ def line_encoder(
         from hermes.schemas.json_values import json_to_value
         from hermes.schemas.records import RecordWriter
     except ModuleNotFoundError as error:
-        raise _needs_fastavro("--schema") from error
+        raise needs_fastavro("--schema") from error
     with _client(url, retry_seconds) as client:
         writer = RecordWriter(client, _text(schema_path), subject=subject)
         writer.prepare(topic)
@@ -155,7 +155,7 @@ def record_shower(
     try:
         from hermes.schemas.records import RecordReader
     except ModuleNotFoundError as error:
-        raise _needs_fastavro("--registry") from error
+        raise needs_fastavro("--registry") from error
     with _client(url, retry_seconds) as client:
         reader = RecordReader(client, None if schema_path is None else _text(schema_path))
         yield RecordShower(reader.read_as_json, skip_corrupt=skip_corrupt)
@@ -168,5 +168,6 @@ def _text(path: str) -> str:
         raise ConfigError("--schema", f"{path} is not UTF-8") from error
 
 
-def _needs_fastavro(option: str) -> ClientError:
+def needs_fastavro(option: str) -> ClientError:
+    """The error for an option whose library isn't installed."""
     return ClientError(f"{option} needs fastavro: pip install 'hermes-log[avro]'")

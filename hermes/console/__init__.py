@@ -14,7 +14,7 @@ From a request to what is sent, in the order of a reading:
     overview, topics, groups, mirrors, sampling, messages
                     views: what a page shows, as plain dataclasses
     resets          what a reset of a group's offsets would do, and does
-    search, partition_search, tailing, values
+    search, partition_search, tailing, values, records
                     messages looked for and followed; payloads made readable
     cluster, recent, rates, watching
                     where that comes from: connections, what was read a moment ago, how fast
@@ -46,6 +46,7 @@ To add a page:
 from hermes.console.access import Access, Password, hash_password
 from hermes.console.cluster import Address, Cluster
 from hermes.console.pages import Console
+from hermes.console.records import Records
 from hermes.console.site import ConsoleResource, serve_console
 
 __all__ = [
@@ -55,6 +56,7 @@ __all__ = [
     "Console",
     "ConsoleResource",
     "Password",
+    "Records",
     "hash_password",
     "serve_console",
 ]

@@ -30,7 +30,7 @@ def _messages(sources: Sources, ask: Ask, name: str) -> Answer:
     problem = ""
     results: Iterable[Any] = ()
     try:
-        wanted = _wanted(ask, params)
+        wanted = _wanted(sources, ask, params)
         results = Search(sources.cluster, topic, partitions, wanted).run()
     except InputError as error:
         problem = str(error)
@@ -41,11 +41,12 @@ def _messages(sources: Sources, ask: Ask, name: str) -> Answer:
         params=params,
         results=results,
         problem=problem,
-        commands=[] if problem else _commands(topic, partitions, wanted, params),
+        commands=[] if problem else _commands(sources, topic, partitions, wanted, params),
         starts=STARTS,
         counts=_COUNTS,
         scans=_SCANS,
         formats=FORMATS,
+        registry=_registry_name(sources),
     )
     return Answer(pieces, 400 if problem else 200)
 
@@ -55,7 +56,7 @@ def _download(sources: Sources, ask: Ask, name: str) -> Answer:
     topic = sources.topics.topic(name)
     params = _params(ask)
     partitions = _partitions(topic, params["partition"])
-    wanted = _wanted(ask, params)
+    wanted = _wanted(sources, ask, params)
     found = Search(sources.cluster, topic, partitions, wanted).run()
     return Answer(
         _json_lines(name, found),
@@ -80,11 +81,12 @@ def _one(sources: Sources, ask: Ask, name: str) -> Answer:
         following=following,
         message=message,
         codec="" if stored.codec is Codec.NONE else stored.codec.name.lower(),
-        value=ValueReader(how, schema).show(message.payload, _ONE_CHARACTERS),
+        value=ValueReader(how, schema, sources.records).show(message.payload, _ONE_CHARACTERS),
         params={"partition": row.name, "offset": offset, "index": index or ""},
         how=how,
         schema=schema,
         formats=FORMATS,
+        registry=_registry_name(sources),
     )
 
 
@@ -102,7 +104,7 @@ def _live(sources: Sources, ask: Ask, name: str) -> Answer:
     topic = sources.topics.topic(name)
     params = _params(ask)
     partitions = _partitions(topic, params["partition"])
-    wanted = Wanted("last", -1, _LIVE_FIRST, _LIVE_FIRST, None, _reader(params))
+    wanted = Wanted("last", -1, _LIVE_FIRST, _LIVE_FIRST, None, _reader(sources, params))
     found = Search(sources.cluster, topic, partitions, wanted).run()
     rows = [each for each in found if isinstance(each, Found | Damage)]
     places = {row.name: row.high_watermark or 0 for row in partitions}
@@ -115,6 +117,7 @@ def _live(sources: Sources, ask: Ask, name: str) -> Answer:
         rows=rows,
         places=format_places(places),
         formats=FORMATS,
+        registry=_registry_name(sources),
     )
 
 
@@ -123,7 +126,7 @@ def _tail(sources: Sources, ask: Ask, name: str) -> Answer:
     params = _params(ask)
     partitions = _partitions(topic, params["partition"])
     places = parse_places(ask.text("at"))
-    new = tail(sources.cluster, topic, partitions, places, _reader(params))
+    new = tail(sources.cluster, topic, partitions, places, _reader(sources, params))
     page = sources.renderer.page(
         "tail.html", topic=topic, params=params, tail=new, places=format_places(new.places)
     )
@@ -140,11 +143,11 @@ def _params(ask: Ask) -> dict[str, str]:
     return {name: ask.text(name) or defaults.get(name, "") for name in names}
 
 
-def _wanted(ask: Ask, params: dict[str, str]) -> Wanted:
+def _wanted(sources: Sources, ask: Ask, params: dict[str, str]) -> Wanted:
     start = params["start"]
     if start not in STARTS:
         raise InputError(f"start: expected one of {', '.join(STARTS)}")
-    reader = _reader(params)
+    reader = _reader(sources, params)
     matches: Callable[[bytes], bool] | None = None
     if params["field"]:
         matches = reader.has_field(params["field"], params["q"])
@@ -165,8 +168,8 @@ def _contains(needle: bytes, payload: bytes) -> bool:
     return needle in payload
 
 
-def _reader(params: dict[str, str]) -> ValueReader:
-    return ValueReader(params["as"], params["schema"])
+def _reader(sources: Sources, params: dict[str, str]) -> ValueReader:
+    return ValueReader(params["as"], params["schema"], sources.records)
 
 
 def _value(start: str, text: str) -> int:
@@ -202,8 +205,16 @@ def _place(sources: Sources, ask: Ask, name: str) -> tuple[TopicView, PartitionR
 # -- what is made of it -------------------------------------------------------------------------
 
 
+def _registry_name(sources: Sources) -> str:
+    return "" if sources.records is None else sources.records.name
+
+
 def _commands(
-    topic: TopicView, partitions: list[PartitionRow], wanted: Wanted, params: dict[str, str]
+    sources: Sources,
+    topic: TopicView,
+    partitions: list[PartitionRow],
+    wanted: Wanted,
+    params: dict[str, str],
 ) -> list[str]:
     """What reads the same on the command line, once for each broker."""
     where = {
@@ -221,6 +232,8 @@ def _commands(
         words = ["hermes", "consume", "-b", str(topic.addresses[broker_id]), "-t", topic.name]
         if params["partition"]:
             words += ["-p", str(partitions[0].number)]
+        if params["as"] == "avro" and not params["schema"]:
+            words += ["--registry", _registry_name(sources)]
         commands.append(shlex.join([*words, "-o", *where]))
     return commands
 

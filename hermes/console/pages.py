@@ -15,6 +15,7 @@ from hermes.console.cluster import Cluster
 from hermes.console.groups import GroupReader
 from hermes.console.mirrors import MirrorReader
 from hermes.console.recent import Recent
+from hermes.console.records import Records
 from hermes.console.rendering import Renderer
 from hermes.console.resets import GroupResetter
 from hermes.console.sampling import Sampler
@@ -53,9 +54,16 @@ class Console:
         cluster: what is looked at; closed with the console.
         access: who may look, and what a form must carry.
         may_act: whether anything may be changed from here, at this moment.
+        records: reads messages with the schemas of a registry; closed with the console.
     """
 
-    def __init__(self, cluster: Cluster, access: Access, may_act: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        access: Access,
+        may_act: Callable[[], bool],
+        records: Records | None = None,
+    ) -> None:
         self._access = access
         recent = Recent()
         groups = GroupReader(cluster, recent)
@@ -73,6 +81,7 @@ class Console:
             groups,
             GroupResetter(cluster, recent, groups),
             MirrorReader(cluster, recent),
+            records,
             renderer,
             may_act,
         )
@@ -93,6 +102,8 @@ class Console:
     def close(self) -> None:
         """Disconnect from brokers and coordination. Idempotent."""
         self.sources.cluster.close()
+        if self.sources.records is not None:
+            self.sources.records.close()
 
     def _serve(self, ask: Ask) -> Answer:
         try:

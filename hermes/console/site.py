@@ -15,6 +15,7 @@ from hermes.console.access import SESSION_COOKIE, Access, Password, check_exposu
 from hermes.console.asking import Answer, Ask
 from hermes.console.cluster import Cluster
 from hermes.console.pages import Console
+from hermes.console.records import Records
 from hermes.web import ErrorPage, WebServer, stream
 
 _THREADS: Final = 8
@@ -33,6 +34,7 @@ def serve_console(
     setting: str,
     password: Password | None,
     may_act: Callable[[], bool],
+    records: Records | None = None,
 ) -> None:
     """Let a web server, whose ports are open, serve the console until it stops.
 
@@ -43,13 +45,14 @@ def serve_console(
         setting: where the ports' addresses come from, for the error.
         password: what must be given; None where looking is free.
         may_act: whether anything may be changed from the console, at this moment.
+        records: reads messages with the schemas of a registry; closed when the server stops.
 
     Raises:
         ConfigError: the ports can be reached from elsewhere, and there is no password; the
             server serves everything else.
     """
     check_exposure(setting, web.addresses, has_password=password is not None)
-    resource = ConsoleResource(reactor, Console(cluster, Access(password), may_act))
+    resource = ConsoleResource(reactor, Console(cluster, Access(password), may_act, records))
     web.root.fallback = resource
     web.on_stop.append(resource.stop)
 

@@ -8,6 +8,7 @@ from hermes.console.cluster import Cluster
 from hermes.console.groups import GroupReader
 from hermes.console.mirrors import MirrorReader
 from hermes.console.recent import Recent
+from hermes.console.records import Records
 from hermes.console.rendering import Renderer
 from hermes.console.resets import GroupResetter
 from hermes.console.sampling import Sampler
@@ -26,6 +27,7 @@ class Sources:
         groups: consumer groups.
         resets: changes their offsets.
         mirrors: what mirrors tell.
+        records: reads messages with the schemas of a registry; None where there is none.
         renderer: the templates.
         may_act: whether anything may be changed from here, at this moment.
     """
@@ -37,6 +39,7 @@ class Sources:
     groups: GroupReader
     resets: GroupResetter
     mirrors: MirrorReader
+    records: Records | None
     renderer: Renderer
     may_act: Callable[[], bool]
 

@@ -5,16 +5,17 @@ or a terminal would obey; the templates escape it besides.
 """
 
 import json
-import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
 from hermes.console.asking import InputError
+from hermes.console.records import Records
 from hermes.errors import EncodingError, HermesError
 from hermes.interfaces import IDecoder
 from hermes.plugins.discovery import load_plugin
 from hermes.quoting import printable
+from hermes.schemas.framing import HEADER_BYTES, header, is_framed
 
 FORMATS: Final = ("auto", "text", "json", "hex", "msgpack", "avro")
 
@@ -24,8 +25,6 @@ _SUMMARY_CHARACTERS: Final = 160
 # A larger payload isn't decoded where many are shown.
 _DECODED_BYTES: Final = 256 * 1024
 _HEX_WIDTH: Final = 16
-# How a registry's Avro begins: 0 and the schema's number.
-_AVRO_FRAME: Final = struct.Struct(">bi")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,22 +52,26 @@ class ValueReader:
     """Reads payloads in one format.
 
     Args:
-        how: one of `FORMATS`; `auto` shows JSON as JSON, other UTF-8 as text, the rest as hex.
+        how: one of `FORMATS`; `auto` shows records of a registry as `avro`, JSON as JSON, other
+            UTF-8 as text, the rest as hex.
         schema: the Avro schema as JSON; only for `avro`.
+        records: reads what carries the id of its schema, where no schema is given; None where
+            there is no registry.
 
     Raises:
         InputError: there is no such format, or the schema can't be used.
     """
 
-    def __init__(self, how: str, schema: str = "") -> None:
+    def __init__(self, how: str, schema: str = "", records: Records | None = None) -> None:
         if how not in FORMATS:
             raise InputError(f"as: expected one of {', '.join(FORMATS)}")
         self._how = how
+        self._records = None if schema else records
         self._decoder: IDecoder | None = None
         try:
             if how == "msgpack":
                 self._decoder = load_plugin("hermes.encoders", "msgpack", IDecoder)
-            elif how == "avro":
+            elif how == "avro" and self._records is None:
                 if not schema:
                     raise InputError("to show values as Avro, give their schema")
                 self._decoder = load_plugin(
@@ -80,23 +83,32 @@ class ValueReader:
             raise InputError(str(error)) from error
 
     def decode(self, payload: bytes) -> Any:
-        """Decode a payload, as JSON unless another format was asked for.
+        """Decode a payload, as JSON or a registry's record unless another format was asked for.
 
         Raises:
             EncodingError: it is not of that format.
+            HermesError: the registry can't be asked.
         """
+        if self._is_record(payload):
+            assert self._records is not None
+            return self._records.read(payload)
         if self._how == "msgpack":
             assert self._decoder is not None
             return _with_text_keys(self._decoder.decode("", payload))
         if self._how == "avro":
             assert self._decoder is not None
-            framed = len(payload) >= _AVRO_FRAME.size and payload[0] == 0
-            body = payload[_AVRO_FRAME.size :] if framed else payload
-            return self._decoder.decode("", _AVRO_FRAME.pack(0, 0) + body)
+            body = payload[HEADER_BYTES:] if is_framed(payload) else payload
+            return self._decoder.decode("", header(0) + body)
         try:
             return json.loads(payload)
         except (ValueError, RecursionError) as error:
             raise EncodingError(f"the payload is not JSON: {error}") from error
+
+    def _is_record(self, payload: bytes) -> bool:
+        """Whether the registry is asked about a payload."""
+        if self._records is None:
+            return False
+        return self._how == "avro" or (self._how == "auto" and is_framed(payload))
 
     def show(self, payload: bytes, most: int = LIST_CHARACTERS) -> Shown:
         """Make a payload readable.
@@ -115,15 +127,19 @@ class ValueReader:
             return _hex(payload, most, "it is too large to be decoded here")
         try:
             return _value(self._how, self.decode(payload), most)
-        except (EncodingError, ValueError, RecursionError) as error:
+        except (HermesError, ValueError, RecursionError) as error:
             return _hex(payload, most, str(error))
 
     def _guess(self, payload: bytes, most: int) -> Shown:
-        if payload[:1] in (b"{", b"[") and len(payload) <= max(_DECODED_BYTES, most):
+        is_record = self._is_record(payload)
+        may_be_decoded = is_record or payload[:1] in (b"{", b"[")
+        if may_be_decoded and len(payload) <= max(_DECODED_BYTES, most):
             try:
-                return _value("json", self.decode(payload), most)
+                return _value("avro" if is_record else "json", self.decode(payload), most)
             except (EncodingError, ValueError, RecursionError):
                 pass
+            except HermesError as error:
+                return _hex(payload, most, str(error))
         try:
             payload[: 4 * most].decode("utf-8", _cut_errors(payload, 4 * most))
         except UnicodeDecodeError:
@@ -136,6 +152,9 @@ class ValueReader:
         Args:
             path: names and numbers with dots between them, `user.emails.0`.
             wanted: the field's value as text, or as JSON; empty for any.
+
+        Returns:
+            The test. It raises HermesError while the registry can't be asked: nobody knows then.
         """
         names = path.split(".")
 

@@ -4,10 +4,13 @@ import time
 
 import msgpack
 import pytest
+from fake_registry import fake_registry
 
 from hermes.console.asking import InputError
+from hermes.console.records import Records
 from hermes.console.showing import ago, bytes_text, count_text, percent, rate_text, time_text
 from hermes.console.values import ValueReader
+from hermes.errors import RegistryUnavailableError
 from hermes.interfaces import IEncoder
 from hermes.plugins.discovery import load_plugin
 
@@ -153,3 +156,51 @@ def test_messagepack_may_have_keys_of_any_type_at_any_depth():
 def test_a_field_that_can_not_be_is_in_no_message(path):
     test = ValueReader("json").has_field(path, "")
     assert not any(test(payload) for payload in (b"[1, 2]", b'"text"', b"7", b"null", b"{"))
+
+
+@pytest.fixture
+def registry():
+    with fake_registry() as served:
+        served.add("clicks-value", json.dumps(SCHEMA))
+        yield served
+
+
+def record(user: str) -> bytes:
+    return struct.pack(">bi", 0, 1) + bytes([2 * len(user)]) + user.encode()
+
+
+def test_a_registrys_records_are_shown_and_found(registry):
+    records = Records(registry.url)
+    for how in ("auto", "avro"):
+        reader = ValueReader(how, "", records)
+        shown = reader.show(record("Ann"))
+        assert (shown.kind, shown.summary, shown.problem) == ("avro", '{"user": "Ann"}', "")
+        assert reader.has_field("user", "Ann")(record("Ann"))
+        assert not reader.has_field("user", "Ann")(record("Bob"))
+    # Everything else is shown as it is without a registry.
+    assert ValueReader("auto", "", records).show(b'{"a": 1}').kind == "json"
+    assert ValueReader("auto", "", records).show(b"plain").kind == "text"
+    assert ValueReader("json", "", records).show(record("Ann")).problem.startswith("the payload")
+    unknown = struct.pack(">bi", 0, 9) + b"\xff"
+    assert ValueReader("auto", "", records).show(unknown).problem == ""
+    assert ValueReader("avro", "", records).show(unknown).problem.endswith("has no schema 9")
+    # A schema that is given comes first.
+    given = json.dumps({**SCHEMA, "fields": [{"name": "u", "type": "string"}]})
+    assert ValueReader("avro", given, records).show(record("Ann")).summary == '{"u": "Ann"}'
+    records.close()
+
+
+def test_a_registry_that_is_out_of_reach_is_said_and_left_alone(registry):
+    now = [0.0]
+    records = Records(registry.url, lambda: now[0])
+    reader = ValueReader("auto", "", records)
+    registry.faults = [503]
+    for _ in range(50):
+        assert "503" in reader.show(record("Ann")).problem
+    assert len(registry.asked) == 1
+    # A search must not pretend that nothing is there.
+    with pytest.raises(RegistryUnavailableError):
+        reader.has_field("user", "Ann")(record("Ann"))
+    now[0] = 5.0
+    assert reader.show(record("Ann")).kind == "avro"
+    records.close()

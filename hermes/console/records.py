@@ -1,0 +1,71 @@
+"""Records whose schemas a registry has, for the pages with messages."""
+
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from hermes.errors import EncodingError, HermesError
+
+if TYPE_CHECKING:
+    pass
+
+_TIMEOUT_SECONDS: Final = 2.0
+# How long a registry that failed is not asked again, so that it doesn't hold up every message.
+_LEFT_ALONE_SECONDS: Final = 5.0
+
+
+class Records:
+    """Reads payloads that carry their schema's id. Any thread may use it; it may block.
+
+    Args:
+        url: the registry's.
+        clock: monotonic, in seconds.
+
+    Raises:
+        ConfigError: the URL is wrong.
+        ModuleNotFoundError: fastavro is not installed.
+    """
+
+    def __init__(self, url: str, clock: Callable[[], float] = time.monotonic) -> None:
+        # Only here: both take their time to import, and most consoles have no registry.
+        from hermes.schemas import RegistryClient
+        from hermes.schemas.records import RecordReader
+
+        self._client = RegistryClient(url, timeout_seconds=_TIMEOUT_SECONDS, retry_seconds=0)
+        self._reader: RecordReader = RecordReader(self._client)
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._failure: tuple[float, HermesError] | None = None
+
+    @property
+    def name(self) -> str:
+        """The registry's address, for people: without credentials."""
+        return self._client.name
+
+    def read(self, payload: bytes) -> Any:
+        """Read a payload.
+
+        Raises:
+            EncodingError: it isn't a record of a schema that the registry knows.
+            HermesError: the registry can't be asked, or couldn't a moment ago.
+        """
+        with self._lock:
+            failure = self._failure
+        if failure is not None and self._clock() - failure[0] < _LEFT_ALONE_SECONDS:
+            raise failure[1]
+        try:
+            value = self._reader.read(payload)
+        except EncodingError:
+            raise
+        except HermesError as error:
+            with self._lock:
+                self._failure = (self._clock(), error)
+            raise
+        with self._lock:
+            self._failure = None
+        return value
+
+    def close(self) -> None:
+        """Close the connections. Idempotent."""
+        self._client.close()
