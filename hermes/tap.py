@@ -32,6 +32,7 @@ from hermes.errors import ConfigError, HermesError
 
 if TYPE_CHECKING:
     from hermes.broker.companion import Companion
+    from hermes.console import Records
     from hermes.web import WebServer
 
 __all__ = ["Options", "log_observer", "makeService"]
@@ -186,17 +187,36 @@ def _mount_registry(
         return found
 
     # The leader is reached over plain HTTP.
-    plain = [
-        address
-        for text, address in zip(config.http_listen or (), web.addresses, strict=True)
-        if text.startswith(("tcp:", "tcp6:")) and not isinstance(address, str)
-    ]
+    plain = _plain_ports(config, web)
     url = ""
     if plain and config.coordination != "none":
         url = url_of(plain[0], lambda: advertised(config, [*plain])[0])
     served = serve_registry(web, reactor, broker_store(config, here, url, connect))
     run.on_stopping.append(served.close)
     run.more_series.append(served.metrics.series)
+
+
+def _plain_ports(config: BrokerConfig, web: "WebServer") -> "list[tuple[str, int]]":
+    """Where the HTTP port is without TLS, on TCP."""
+    return [
+        address
+        for text, address in zip(config.http_listen or (), web.addresses, strict=True)
+        if text.startswith(("tcp:", "tcp6:")) and not isinstance(address, str)
+    ]
+
+
+def _own_records(config: BrokerConfig, web: "WebServer") -> "Records | None":
+    """What reads messages with the schemas of the registry beside the console, as any client."""
+    from hermes.console import Records
+    from hermes.registry.mounting import url_of
+
+    plain = _plain_ports(config, web)
+    if not (config.registry and plain):
+        return None
+    try:
+        return Records(url_of(plain[0], lambda: "::1" if plain[0][0] == "::" else "127.0.0.1"))
+    except ModuleNotFoundError:  # fastavro, which is an extra
+        return None
 
 
 def _mount_console(
@@ -219,6 +239,7 @@ def _mount_console(
             setting="http_listen",
             password=password,
             may_act=lambda: run.config.console_actions,
+            records=_own_records(config, web),
         )
     except ConfigError as error:
         _log.warn("the console is not served: {error}", error=error)

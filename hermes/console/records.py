@@ -3,9 +3,14 @@
 import threading
 import time
 from collections.abc import Callable
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
 from hermes.errors import EncodingError, HermesError
+from hermes.schemas import RegistryClient
+
+if TYPE_CHECKING:
+    from hermes.schemas.records import RecordReader
 
 if TYPE_CHECKING:
     pass
@@ -28,12 +33,10 @@ class Records:
     """
 
     def __init__(self, url: str, clock: Callable[[], float] = time.monotonic) -> None:
-        # Only here: both take their time to import, and most consoles have no registry.
-        from hermes.schemas import RegistryClient
-        from hermes.schemas.records import RecordReader
-
+        if find_spec("fastavro") is None:
+            raise ModuleNotFoundError("there is no module fastavro", name="fastavro")
         self._client = RegistryClient(url, timeout_seconds=_TIMEOUT_SECONDS, retry_seconds=0)
-        self._reader: RecordReader = RecordReader(self._client)
+        self._reader: RecordReader | None = None
         self._clock = clock
         self._lock = threading.Lock()
         self._failure: tuple[float, HermesError] | None = None
@@ -55,7 +58,7 @@ class Records:
         if failure is not None and self._clock() - failure[0] < _LEFT_ALONE_SECONDS:
             raise failure[1]
         try:
-            value = self._reader.read(payload)
+            value = self._made_reader().read(payload)
         except EncodingError:
             raise
         except HermesError as error:
@@ -65,6 +68,15 @@ class Records:
         with self._lock:
             self._failure = None
         return value
+
+    def _made_reader(self) -> "RecordReader":
+        with self._lock:
+            if self._reader is None:
+                # Only now: a broker starts without it, and may never need it.
+                from hermes.schemas.records import RecordReader
+
+                self._reader = RecordReader(self._client)
+            return self._reader
 
     def close(self) -> None:
         """Close the connections. Idempotent."""
