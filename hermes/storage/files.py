@@ -27,6 +27,8 @@ IOV_MAX: int = max(16, os.sysconf("SC_IOV_MAX"))
 #: What a file is, whatever its name: its device and inode.
 Identity = tuple[int, int]
 
+_BOOT_ID_PATH = "/proc/sys/kernel/random/boot_id"
+
 _NO_ROOM = frozenset({ENOSPC, EDQUOT, EFBIG})
 _NO_DESCRIPTOR = frozenset({EMFILE, ENFILE})
 # What opening something other than a regular file raises, without following or waiting for it.
@@ -60,6 +62,17 @@ class FileLayer:
     link = staticmethod(os.link)
     fchmod = staticmethod(os.fchmod)
     utime = staticmethod(os.utime)
+
+    def boot_id(self) -> str:
+        """Name this start of the machine; empty where that can't be found out.
+
+        After another one nothing is in the page cache of what was written before.
+        """
+        try:
+            with open(_BOOT_ID_PATH, encoding="ascii") as file:
+                return file.read().strip()
+        except (OSError, ValueError):
+            return ""
 
     def open_new(self, path: str) -> int:
         """Create a file that must not exist yet and open it for reading and writing.

@@ -24,6 +24,7 @@ from hermes.storage.segment_files import (
     finalize_names,
     remove_segment,
 )
+from hermes.storage.source_positions import POSITIONS_NAMES
 
 _E = TypeVar("_E", bound=Extent)
 
@@ -120,6 +121,7 @@ def load(
         for base, suffix in suffixes.items()
     ]
     found = arrange(parts)
+    others = [name for name in others if name not in POSITIONS_NAMES]
     strange = (*others, *(os.path.basename(part.segment.path) for part in found.leftovers))
     if not found.settled:
         return _begin(directory, files, log_format, parts, strange)

@@ -63,7 +63,7 @@ from hermes.storage.recovery import RecoveryReport, TailRecovery
 from hermes.storage.segment import LogView, Segment
 from hermes.storage.segment_files import find_again
 from hermes.storage.settings import LogSettings
-from hermes.storage.source_positions import SourcePositions
+from hermes.storage.source_positions import DAMAGED_NAME, SourcePositions
 from hermes.storage.source_spans import SourceRange
 from hermes.storage.tail import Tail
 
@@ -250,7 +250,7 @@ class Log:
     @property
     def takes_sources(self) -> bool:
         """Whether ranges of sources can be appended now; if not, `begin_sources` comes first."""
-        return self._sources is not None and self._sources.is_begun
+        return self._sources is not None and self._sources.takes_ranges
 
     def begin_sources(self) -> None:
         """Get ready to append ranges of sources. Blocks; any worker thread. Again is harmless.
@@ -259,10 +259,25 @@ class Log:
             LogOfflineError: the log is offline.
             StorageError: the disk refused; nothing has changed.
         """
-        with self._flush_lock, self._lock:
+        with self._flush_lock:
             self._check_online()
-            if self._sources is None:
-                self._sources = SourcePositions()
+            if self.takes_sources:
+                return
+            sources = self._sources
+            if sources is None:
+                sources = SourcePositions(self.directory, self._files, self._descriptors)
+            end, what = self.end_offset, f"{self.name}: get ready for ranges of sources"
+            try:
+                sources.begin(end, self.high_watermark)
+            except OSError as error:
+                failure = storage_error(what, error)
+                if isinstance(failure, DiskFullError) or is_no_descriptor(error):
+                    raise failure from error
+                with self._lock:
+                    self._sources = sources
+                    self._go_offline(str(failure))
+                raise LogOfflineError(str(failure)) from error
+            self._sources = sources
 
     def source_position(self, source: str) -> int:
         """Up to where the log has a source, flushed or not; -1 when it has nothing of it."""
@@ -340,21 +355,27 @@ class Log:
         with self._lock:
             self._check_online()
             sources, tail = self._sources, self._tail
-            if sources is None or not sources.is_begun:
+            if sources is None or not sources.takes_ranges:
                 raise StorageError(f"{self.name} is not ready for ranges of sources yet; try again")
             if sources.spans.is_done(wanted, byte_count):
                 return None
-            if byte_count:
-                self._prepare(now_ms)
+            self._prepare(now_ms)
             counted = message_count if self._format.counts_messages else byte_count
-            span = sources.write(wanted, tail.end, tail.end + counted)
-            if byte_count:
-                self.last_append_ms = now_ms
-                try:
+            flushed, mark = self._view.high_watermark, sources.mark()
+            try:
+                span = sources.write(wanted, tail.end, tail.end + counted, flushed)
+                if byte_count:
+                    self.last_append_ms = now_ms
                     tail.append(buffers, byte_count, message_count, now_ms)
-                except OSError as error:
-                    raise self._undo_append(error) from error
-            sources.spans.note(span, self._view.high_watermark)
+            except OSError as error:
+                # The bytes go first: without the record they would be anybody's.
+                failure = self._undo_append(error)
+                try:
+                    sources.cancel(mark)
+                except OSError:
+                    self._go_offline(str(failure))
+                raise failure from error
+            sources.spans.note(span, flushed)
             return span.log_begin if byte_count else None
 
     def _prepare(self, now_ms: int) -> None:
@@ -362,6 +383,8 @@ class Log:
         self._check_online()
         view = self._view
         try:
+            if self._sources is not None and self._sources.takes_ranges:
+                self._sources.prepare()
             rolled = self._tail.prepare(view, self.settings, now_ms)
         except FileExistsError as error:
             # Never write over what is there, whatever it is.
@@ -410,9 +433,13 @@ class Log:
         """Under the flush lock: one flush."""
         with self._lock:
             self._check_online()
-            tail = self._tail
+            tail, sources = self._tail, self._sources
+            if sources is not None:
+                self._account(sources)
             work = tail.take()
         try:
+            if sources is not None:
+                sources.sync()
             tail.sync(work)
         except OSError as error:
             what = f"{self.name}: flush up to offset {work.end}"
@@ -428,7 +455,20 @@ class Log:
             tail.finish(work)
             bases, segments, _ = self._view
             self._view = LogView(bases, segments, work.end)
+        if sources is not None:
+            sources.tidy(self._lock, self.earliest, work.end)
         return work.end
+
+    def _account(self, sources: SourcePositions) -> None:
+        """Under the lock: write down that the log's end is accounted for, before a flush."""
+        try:
+            sources.checkpoint(self._tail.end, self._view.high_watermark)
+        except OSError as error:
+            failure = storage_error(f"{self.name}: flush the positions of sources", error)
+            if isinstance(failure, DiskFullError) or is_no_descriptor(error):
+                raise failure from error
+            self._go_offline(str(failure))
+            raise LogOfflineError(str(failure)) from error
 
     # -- reading --------------------------------------------------------------------------------
 
@@ -595,8 +635,13 @@ class Log:
             self._directory.is_new |= is_new_directory
             try:
                 self._directory.identity = self._directory.current_identity()
-                recovery = self._recovery(now_ms)
+                sources = SourcePositions.load(
+                    self.directory, self._files, self._descriptors, clean=clean
+                )
+                recovery = self._recovery(now_ms, sources)
                 loaded = load(self.directory, self._files, self._format, recovery, clean=clean)
+                if sources is not None:
+                    sources.settle(loaded.end)
             except OSError as error:
                 failure = storage_error(f"{self.name}: open", error)
                 self._offline_reason = str(failure)
@@ -605,7 +650,10 @@ class Log:
                 self._offline_reason = str(error)
                 raise
             self.strange_files = loaded.strange
+            if sources is not None and sources.is_set_aside:
+                self.strange_files = (*loaded.strange, DAMAGED_NAME)
             with self._lock:
+                self._sources = sources
                 self._install(loaded)
             return loaded.report
 
@@ -658,8 +706,9 @@ class Log:
                 self._offline_reason = str(failure)
                 raise LogOfflineError(str(failure)) from error
 
-    def _recovery(self, now_ms: int) -> TailRecovery:
-        return TailRecovery(self._files, self._descriptors, self.settings, now_ms)
+    def _recovery(self, now_ms: int, sources: SourcePositions | None) -> TailRecovery:
+        end_for = None if sources is None else sources.end_for
+        return TailRecovery(self._files, self._descriptors, self.settings, now_ms, end_for)
 
     def _recover(self, now_ms: int) -> RecoveryReport:
         """Under the flush lock, offline: recover from the high watermark on.
@@ -673,13 +722,15 @@ class Log:
         first = view.position_of(view.high_watermark)
         self._directory.sync_parent()
         try:
-            kept, report = self._recovery(now_ms).after_failure(
+            kept, report = self._recovery(now_ms, self._sources).after_failure(
                 segments[first:],
                 view.high_watermark,
                 tail.end,
                 tail.unflushed_bytes,
                 tail.entries,
             )
+            if self._sources is not None:
+                self._sources.settle(report.valid_end)
         except BaseException:
             self._retire(segments)
             raise
@@ -700,6 +751,10 @@ class Log:
 
         Slices that are held stay readable until they are released.
         """
+        with self._flush_lock, suppress(OSError):
+            sources = self._sources
+            if sources is not None and not self.is_offline and self.unflushed_bytes == 0:
+                sources.close(self.end_offset)
         self._shut("the log is closed")
 
     def _shut(self, reason: str) -> None:
@@ -709,6 +764,8 @@ class Log:
             self._go_offline(reason)
             self._tail.release()
             self._retire(self._view.segments)
+            if self._sources is not None:
+                self._sources.retire()
         self._directory.forget_removed()
 
     # -- deleting -------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from hermes.storage.descriptors import DescriptorCache
 from hermes.storage.files import FileLayer, Identity, identity
 from hermes.storage.segment import INDEX_SUFFIX, Segment, parse_segment_name
 from hermes.storage.segment_files import remove_segment
+from hermes.storage.source_positions import DAMAGED_NAME, POSITIONS_NAMES
 
 
 class LogDirectory:
@@ -152,11 +153,14 @@ class LogDirectory:
             self._files.rmdir(self.path)
 
     def _own_files(self) -> list[str]:
-        """The names of segments and indexes in the directory, in the order to delete them."""
+        """The names of the files in the directory that are ours, in the order to delete them."""
+        names = self._files.listdir(self.path)
         parsed = [
             (base, suffix != INDEX_SUFFIX, name)
-            for name in self._files.listdir(self.path)
+            for name in names
             for base, suffix in [parse_segment_name(name, self._suffix) or (-1, "")]
             if suffix
         ]
-        return [name for _, _, name in sorted(parsed)]
+        # What is said of messages goes before them.
+        sources = [name for name in (*POSITIONS_NAMES, DAMAGED_NAME) if name in names]
+        return [*sources, *(name for _, _, name in sorted(parsed))]

@@ -10,7 +10,7 @@ included, and its end is noted as the next recovery point. So the cost follows w
 not the size of the log, and doing it again finds nothing to do.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 
@@ -85,11 +85,26 @@ def scan(
 
 
 class TailRecovery:
-    """Recovers the tail of one log."""
+    """Recovers the tail of one log.
+
+    Args:
+        files: the file layer.
+        descriptors: opens segments.
+        settings: the topic's settings.
+        now_ms: ms since 1970.
+        end_for: says where the log must end, if that is before where it could: given where the
+            scan began, where it could end, and the bad ranges.
+    """
 
     def __init__(
-        self, files: FileLayer, descriptors: DescriptorCache, settings: LogSettings, now_ms: int
+        self,
+        files: FileLayer,
+        descriptors: DescriptorCache,
+        settings: LogSettings,
+        now_ms: int,
+        end_for: Callable[[int, int, Sequence[tuple[int, int]]], int] | None = None,
     ) -> None:
+        self._end_for = end_for
         self._files = files
         self._descriptors = descriptors
         self._settings = settings
@@ -176,6 +191,10 @@ class TailRecovery:
         keep = max(with_content, default=1)
         kept, dropped = reached[:keep], parts[keep:]
         report = _summary(kept, dropped)
+        if self._end_for is not None:
+            end = self._end_for(report.start, report.valid_end, report.bad_ranges)
+            if end < report.valid_end:
+                kept, dropped, report = self._cut(parts, kept, end, report)
         kept[-1].end, kept[-1].size_bytes = report.valid_end, kept[-1].report.valid_bytes
         for part in kept:
             self._secure(part, entries, is_complete=part is not kept[-1])
@@ -184,6 +203,27 @@ class TailRecovery:
         segments = tuple(part.segment for part in kept)
         finalize_names(segments, self._files)
         return segments, report
+
+    def _cut(
+        self,
+        parts: Sequence[LoadingSegment],
+        kept: Sequence[LoadingSegment],
+        end: int,
+        report: RecoveryReport,
+    ) -> tuple[Sequence[LoadingSegment], Sequence[LoadingSegment], RecoveryReport]:
+        """Let the log end before what could be kept: what remains, what goes, and the report."""
+        keep = max(1, sum(part.base_offset < end for part in kept))
+        last, sizes = parts[keep - 1], sum(part.size_bytes for part in parts[: keep - 1])
+        with self._opened(last.segment) as opened:
+            size, _ = last.segment.format.locate(*opened, end, end)
+        last.report = last.report._replace(valid_end=end, valid_bytes=size)
+        dropped_bytes = sum(part.size_bytes for part in parts) - sizes - size
+        bad_ranges = tuple(each for each in report.bad_ranges if each[0] < end)
+        return (
+            parts[:keep],
+            parts[keep:],
+            replace(report, valid_end=end, bad_ranges=bad_ranges, dropped_bytes=dropped_bytes),
+        )
 
     @contextmanager
     def _opened(self, segment: Segment) -> Iterator[OpenSegment]:

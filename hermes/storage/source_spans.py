@@ -64,6 +64,14 @@ class SourceSpans:
         self.positions: list[int] = []
         self._numbers: dict[str, int] = {}
         self._spans = array("q")
+        self._most = MAX_SPANS
+
+    def copy(self) -> "SourceSpans":
+        """An independent copy."""
+        copied = SourceSpans()
+        copied.names, copied.positions = self.names[:], self.positions[:]
+        copied._numbers, copied._spans = dict(self._numbers), self._spans[:]
+        return copied
 
     def __len__(self) -> int:
         """How many spans there are."""
@@ -149,8 +157,10 @@ class SourceSpans:
                 spans[-4], spans[-2] = end, log_end
                 return
         spans.extend((begin, end, log_begin, log_end, number << _FLAG_BITS | is_verbatim))
-        if len(self) > MAX_SPANS:
+        if len(self) > self._most:
             self._make_coarser(flushed)
+            # Where little can be done, it isn't tried every time.
+            self._most = max(MAX_SPANS, len(self) + MAX_SPANS // 4)
 
     def _make_coarser(self, flushed: int) -> None:
         """Make one of every two neighbouring spans of a source, in the older half."""
@@ -174,7 +184,7 @@ class SourceSpans:
         flags = key & ((1 << _FLAG_BITS) - 1)
         return SourceSpan(key >> _FLAG_BITS, flags, begin, end, log_begin, log_end)
 
-    def spans(self, first: int = 0, limit: int = MAX_SPANS + 1) -> Iterator[SourceSpan]:
+    def spans(self, first: int = 0, limit: int = _LARGEST_OFFSET) -> Iterator[SourceSpan]:
         """The spans that begin at an offset of the log or later, in their order.
 
         Args:

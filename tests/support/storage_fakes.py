@@ -41,7 +41,16 @@ class Crash(BaseException):
 
 
 class UnsyncedFiles(FileLayer):
-    """Real files, but no waiting for a disk: no test pulls the plug of the machine it runs on."""
+    """Real files, but no waiting for a disk: no test pulls the plug of the machine it runs on.
+
+    Attributes:
+        boot: what the machine's start is called; another one stands for a loss of power.
+    """
+
+    boot = "the first start"
+
+    def boot_id(self) -> str:
+        return self.boot
 
     def fdatasync(self, descriptor: int) -> None:
         os.fstat(descriptor)

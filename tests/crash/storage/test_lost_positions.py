@@ -1,0 +1,145 @@
+"""The power goes, or the process is killed, at every call: no range of a source is there twice.
+
+After each crash the mirrors go on, once from the positions that the log tells, and once from what
+was acknowledged to them, as those that don't ask. Nothing is missing then either, and all of it is
+in order.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+import pytest
+from mirrored_logs import SIZE, MirroredLog, SourceCopy
+from storage_fakes import Crash, ForgetfulFiles, UnsyncedFiles
+
+from hermes.errors import SourceOverlapError
+
+
+def copies() -> list[SourceCopy]:
+    return [SourceCopy("v", is_verbatim=True), SourceCopy("s", is_verbatim=False)]
+
+
+def life(log: MirroredLog) -> None:
+    """Open, copy both sources between a producer's messages, flush now and then, roll, close."""
+    log.open()
+    verbatim, some = log.copies
+    log.produce()
+    log.copy(verbatim, 3)
+    for number in range(3):
+        log.copy(verbatim)
+        log.copy(some, 3)
+        log.produce()
+        if number != 1:
+            log.flush()
+        log.copy(verbatim, 1)
+        log.copy(verbatim, 2)
+    log.flush()
+    log.log.delete_oldest(1)
+    log.copy(some, 5)
+    log.produce()
+    log.produce()
+    log.flush()
+    log.copy(some, 1)  # of a message that isn't copied
+    log.log.flush()
+    log.copy(verbatim)
+    log.log.flush()
+    log.log.close()
+
+
+def crashed(path: Path, crash_at: int | None) -> tuple[MirroredLog, ForgetfulFiles]:
+    (path / "clicks-0").mkdir(parents=True)
+    files = ForgetfulFiles(str(path), crash_at)
+    log = MirroredLog(path / "clicks-0", files, copies())
+    if crash_at is None:
+        life(log)
+    else:
+        with pytest.raises(Crash):
+            life(log)
+    files.close_all()
+    return log, files
+
+
+def resume_by_position(log: MirroredLog, source: SourceCopy) -> None:
+    log.copy(source, 3)
+
+
+def resume_by_acknowledgement(log: MirroredLog, source: SourceCopy) -> None:
+    """Send again what was sent before, in other batches; cut what overlaps."""
+    begin = source.acknowledged
+    while True:
+        try:
+            added = log.send(source, begin, 3)
+        except SourceOverlapError:
+            begin = log.log.source_position(source.name)
+            continue
+        begin += 3 * SIZE
+        if added is not None:
+            return
+
+
+RESUMES = [resume_by_position, resume_by_acknowledgement]
+
+
+def goes_on(
+    directory: Path,
+    sources: Sequence[SourceCopy],
+    boot: str,
+    resume: Callable[[MirroredLog, SourceCopy], None],
+) -> None:
+    """Open after a crash, check, copy more, and open once more."""
+    files = UnsyncedFiles()
+    files.boot = boot
+    log = MirroredLog(directory, files, [replace(each) for each in sources])
+    log.open()
+    log.check()
+    assert log.log.high_watermark == log.log.end_offset
+    for source in log.copies:
+        resume(log, source)
+    log.produce()
+    log.flush()
+    log.check()
+    log.log.close()
+    again = MirroredLog(directory, files, log.copies)
+    again.open(clean=True)
+    again.check()
+    resume(again, again.copies[0])
+    again.flush()
+    again.check()
+    again.log.close()
+
+
+def test_a_life_that_ends_well(tmp_path: Path) -> None:
+    log, files = crashed(tmp_path / "logs", None)
+    assert [each.acknowledged > 8 * SIZE for each in log.copies] == [True, True]
+    files.disk(str(tmp_path / "disk"))
+    goes_on(tmp_path / "disk" / "clicks-0", log.copies, "another start", resume_by_position)
+
+
+@pytest.mark.parametrize("resume", RESUMES)
+@pytest.mark.parametrize("seeds", [(), range(4)], ids=["all unsynced lost", "some of it lost"])
+def test_power_lost_at_every_call(
+    tmp_path: Path, seeds: Sequence[int], resume: Callable[[MirroredLog, SourceCopy], None]
+) -> None:
+    _, whole = crashed(tmp_path / "whole", None)
+    acknowledged = set()
+    for number in range(len(whole.calls)):
+        log, files = crashed(tmp_path / f"logs-{number}", number)
+        for seed in seeds or (None,):
+            disk = tmp_path / f"disk-{number}-{seed}"
+            files.disk(str(disk), None if seed is None else Random(number * 1000 + seed))
+            goes_on(disk / "clicks-0", log.copies, "another start", resume)
+        acknowledged.add(log.copies[0].acknowledged)
+    assert len(acknowledged) > 3
+
+
+@pytest.mark.parametrize("resume", RESUMES)
+def test_the_process_killed_at_every_call(
+    tmp_path: Path, resume: Callable[[MirroredLog, SourceCopy], None]
+) -> None:
+    """What was appended is all there then, of producers as well."""
+    _, whole = crashed(tmp_path / "whole", None)
+    for number in range(len(whole.calls)):
+        log, files = crashed(tmp_path / f"logs-{number}", number)
+        goes_on(tmp_path / f"logs-{number}" / "clicks-0", log.copies, files.boot, resume)
