@@ -10,6 +10,7 @@ from hermes.errors import StorageError
 from hermes.storage.files import FileLayer, Identity, identity, read_exactly
 from hermes.storage.index_entries import ENTRY_BYTES, decode_entry
 from hermes.storage.segment import INDEX_SUFFIX, segment_name
+from hermes.storage.source_positions import POSITIONS_NAME
 
 
 class ChangedError(Exception):
@@ -57,6 +58,7 @@ class PartitionCopy:
             OSError: the disk failed.
         """
         bases, end, tail = self.extent
+        self._add_sources()
         with ExitStack() as stack:
             newest = -1
             for number in reversed(range(len(bases))):
@@ -79,6 +81,23 @@ class PartitionCopy:
             if self._look(bases[-1]) != identity(self._files.fstat(newest)):
                 raise ChangedError("it was deleted, or replaced, while it was copied")
         return end
+
+    def _add_sources(self) -> None:
+        """Copy what mirrors have stored, and where. It is as new as the extent, or newer.
+
+        A start drops from it what lies beyond the copy of the log, if there is anything.
+        """
+        try:
+            descriptor = self._files.open_read(os.path.join(self._directory, POSITIONS_NAME))
+        except FileNotFoundError:
+            return
+        try:
+            size = self._files.fstat(descriptor).st_size
+            self._add(descriptor, POSITIONS_NAME, size, will_change=True)
+        except StorageError as error:  # an append was taken back in this very moment
+            raise ChangedError(str(error)) from error
+        finally:
+            self._files.close(descriptor)
 
     def _segment(self, descriptor: int, base: int, end: int, suffix: str) -> None:
         size, length = self._files.fstat(descriptor).st_size, end - base

@@ -102,6 +102,11 @@ class Coordination:
         """Whether the embedded server serves its clients; False where there is none."""
         return self._server is not None and self._server.is_serving
 
+    @property
+    def cluster_id(self) -> str:
+        """The cluster's UUID; empty where there is no coordination, or it wasn't reached yet."""
+        return "" if self._registration is None else self._registration.cluster_id
+
     def stored_offsets(
         self, limit: int
     ) -> "Deferred[tuple[dict[tuple[str, str, int], int], bool]]":

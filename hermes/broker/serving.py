@@ -39,7 +39,8 @@ from hermes.broker.settings import Settings, parsed_entries
 from hermes.broker.shared import Shared, no_file
 from hermes.broker.topics import TopicRegistry
 from hermes.config import BrokerConfig
-from hermes.errors import ConfigError
+from hermes.coordination.cluster_id import new_cluster_id
+from hermes.errors import ConfigError, StorageError
 from hermes.interfaces import IRetentionPolicy
 from hermes.listening import Address, Listener
 from hermes.logs import ModuleLogger, RecentLines
@@ -191,6 +192,7 @@ class ServingBroker:
                 )
             )
             self.broker.coordination_address = self.coordination.address_for_clients
+            self.broker.mirroring.cluster_id = self._cluster_id()
             self.connections = Connections(
                 self.broker, self.settings, reactor, PageCache(in_thread)
             )
@@ -217,6 +219,17 @@ class ServingBroker:
         self._start_tasks()
         self.settings.on_change(self._settings_changed)
         self.settings.on_topic_change(self._topic_changed)
+
+    def _cluster_id(self) -> Callable[[], str]:
+        """What tells the cluster's UUID: of coordination's, or of a single broker's own."""
+        if self.coordination.is_wanted:
+            return lambda: self.coordination.cluster_id
+        try:
+            kept = self.directory.cluster_id(new_cluster_id)
+        except StorageError as error:
+            self._log.error("this cluster's id is not known to mirrors: {error}", error=error)
+            kept = ""
+        return lambda: kept
 
     @property
     def config(self) -> BrokerConfig:

@@ -14,6 +14,7 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
+from hermes.coordination.cluster_id import cluster_id
 from hermes.coordination.group_state import read_stored_offsets
 from hermes.coordination.layout import (
     BROKER_IDS,
@@ -66,6 +67,9 @@ class BrokerRegistration:
 
     Raises:
         ConfigError: the host can't be registered.
+
+    Attributes:
+        cluster_id: the cluster's UUID; empty until the broker was registered.
     """
 
     def __init__(
@@ -87,6 +91,7 @@ class BrokerRegistration:
         self._topics = dict(topics)
         self._on_session = on_session
         self._registered: dict[str, int] = {}
+        self.cluster_id = ""
         self._lock = threading.Lock()
         self._wake = threading.Event()
         self._stopping = False
@@ -238,6 +243,8 @@ class BrokerRegistration:
             self._register_topics(some, registered, problems)
         if problems:
             raise problems[0]
+        if not self.cluster_id:
+            self.cluster_id = cluster_id(self._session)
 
     def _wanted(self) -> dict[str, int]:
         """The topics' number of partitions, by path."""

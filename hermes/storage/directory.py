@@ -21,12 +21,14 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from stat import S_ISREG
 from types import MappingProxyType
+from uuid import UUID
 
 from hermes.errors import StorageError
 from hermes.storage.descriptors import DescriptorCache
 from hermes.storage.files import FileLayer, Identity, identity, storage_error
 from hermes.storage.layout import (
     CLEAN_SHUTDOWN_MARKER,
+    CLUSTER_ID_NAME,
     LARGEST_PARTITION,
     OWN_FILES,
     RESTORE_MARKER,
@@ -39,6 +41,9 @@ from hermes.storage.log import Log
 from hermes.storage.recovery import RecoveryReport
 from hermes.storage.settings import LogSettings
 from hermes.storage.topic_entries import TopicEntries, read_entries, write_entries
+from hermes.storage.whole_files import read_whole, replace_whole
+
+_MAX_ID_BYTES = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,6 +311,29 @@ class DataDirectory:
         """
         self._check_place("write the settings of topics")
         write_entries(self.path, entries, self._files)
+
+    def cluster_id(self, make: Callable[[], str]) -> str:
+        """Read the UUID that is kept for the broker's cluster; make and keep one first. Blocks.
+
+        Raises:
+            StorageError: the file holds something else, or can't be read or written.
+        """
+        path = os.path.join(self.path, CLUSTER_ID_NAME)
+        try:
+            data = read_whole(path, _MAX_ID_BYTES, self._files)
+        except OSError as error:
+            raise storage_error(f"read {path}", error) from error
+        if data is None:
+            made = make()
+            replace_whole(path, f"{made}\n".encode(), self._files)
+            return made
+        try:
+            return str(UUID(data.decode("ascii").strip()))
+        except ValueError:
+            raise StorageError(
+                f"{path} holds no UUID; put back what was there, or remove it, and mirrors will "
+                "take this for another cluster"
+            ) from None
 
     def limit_open_segments(self, count: int) -> None:
         """Keep at most this many segments open from now on while nobody uses them."""

@@ -4,6 +4,7 @@
     <log_dir>/.kafka_cleanshutdown   empty; there while no broker runs and the last one stopped well
     <log_dir>/.hermes_lock           the lock of the process that runs
     <log_dir>/.hermes_restoring      there while a backup is being restored, or if that has failed
+    <log_dir>/.hermes_cluster_id     the UUID of a cluster that has no coordination
     <log_dir>/.hermes_topics         what was set for single topics: `hermes.storage.topic_entries`
     <log_dir>/.hermes_registry       the schema registry's snapshot: `hermes.registry.snapshot`
 
@@ -22,6 +23,7 @@ from hermes.storage.segment import parse_segment_name
 
 __all__ = [
     "CLEAN_SHUTDOWN_MARKER",
+    "CLUSTER_ID_NAME",
     "LARGEST_PARTITION",
     "LOCK_NAME",
     "OWN_FILES",
@@ -35,9 +37,18 @@ __all__ = [
 #: Kafka 0.7's name for the sign of a clean stop.
 CLEAN_SHUTDOWN_MARKER = ".kafka_cleanshutdown"
 
+#: The file with the UUID of a broker's cluster, where there is no coordination to keep it.
+CLUSTER_ID_NAME = ".hermes_cluster_id"
+
 #: Names in log_dir that begin so are the broker's own: the lock, the topics' entries, the schema
 #: registry's snapshot, and what embedded coordination keeps (SQLite puts further files beside it).
-OWN_FILES = (".hermes_lock", ".hermes_coordination", ".hermes_topics", ".hermes_registry")
+OWN_FILES = (
+    ".hermes_lock",
+    ".hermes_coordination",
+    ".hermes_topics",
+    ".hermes_registry",
+    CLUSTER_ID_NAME,
+)
 
 #: The file that `hermes.storage.lock` locks.
 LOCK_NAME = ".hermes_lock"

@@ -13,12 +13,12 @@ one. What the settings mean is decided above. Kafka 0.7 ignores the file.
 import json
 import os
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Any, Final
 from zlib import crc32
 
 from hermes.errors import CorruptEntriesError, StorageError
-from hermes.storage.files import FileLayer, read_exactly, storage_error, write_all
+from hermes.storage.files import FileLayer
+from hermes.storage.whole_files import read_whole, replace_whole
 
 ENTRIES_NAME: Final = ".hermes_topics"
 
@@ -39,15 +39,9 @@ def read_entries(directory: str, files: FileLayer) -> TopicEntries:
         OSError: it can't be read.
     """
     path = os.path.join(directory, ENTRIES_NAME)
-    try:
-        descriptor = files.open_read(path)
-    except FileNotFoundError:
+    data = read_whole(path, MAX_ENTRIES_BYTES, files)
+    if data is None:
         return {}
-    try:
-        size = files.fstat(descriptor).st_size
-        data = read_exactly(files, descriptor, min(size, MAX_ENTRIES_BYTES + 1), 0)
-    finally:
-        files.close(descriptor)
     try:
         return _parse(data)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -80,22 +74,7 @@ def write_entries(directory: str, entries: TopicEntries, files: FileLayer) -> No
     data = _format(entries)
     if len(data) > MAX_ENTRIES_BYTES:
         raise StorageError(f"{path} would be larger than {MAX_ENTRIES_BYTES} bytes")
-    draft = f"{path}.new"
-    try:
-        with suppress(FileNotFoundError):
-            files.unlink(draft)
-        descriptor = files.open_new(draft)
-        try:
-            write_all(files, descriptor, [data], 0)
-            files.fdatasync(descriptor)
-        finally:
-            files.close(descriptor)
-        files.rename(draft, path)
-        files.fsync_directory(directory)
-    except OSError as error:
-        with suppress(OSError):
-            files.unlink(draft)
-        raise storage_error(f"write {path}", error) from error
+    replace_whole(path, data, files)
 
 
 def _format(entries: TopicEntries) -> bytes:

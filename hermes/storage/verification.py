@@ -39,6 +39,8 @@ from hermes.storage.segment import (
     segment_name,
 )
 from hermes.storage.segment_files import with_torn_index
+from hermes.storage.source_check import set_aside_fault, source_faults
+from hermes.storage.source_positions import DAMAGED_NAME, POSITIONS_NAME, POSITIONS_NAMES
 from hermes.storage.time_index import TimeIndex
 from hermes.storage.topic_entries import ENTRIES_NAME, read_entries
 
@@ -160,6 +162,7 @@ class DirectoryCheck:
             yield self._notice(directory, "was deleted during the check")
             return
         self.totals.partitions += 1
+        sources = self._read(directory / POSITIONS_NAME)
         suffixes, unrecognized = choose_names(names)
         yield from self._check_names(directory, names, suffixes, unrecognized)
         listed = []
@@ -186,6 +189,11 @@ class DirectoryCheck:
             yield from self._check_segment(
                 directory, entry.base_offset, following, will_be_recovered=number > sound
             )
+        if sources and segments:
+            end = max(map(_end_now, segments))
+            is_unclean = _is_unclean(directory)
+            for fault in source_faults(sources, end, will_be_recovered=is_unclean):
+                yield Finding(fault.kind, self._relative(directory / POSITIONS_NAME), fault.text)
 
     def _check_names(
         self,
@@ -196,7 +204,11 @@ class DirectoryCheck:
     ) -> Iterator[Finding]:
         for name in unrecognized:
             path = directory / name
-            if parsed := parse_segment_name(name):
+            if name in POSITIONS_NAMES:
+                continue
+            if name == DAMAGED_NAME:
+                yield self._problem(path, set_aside_fault().text)
+            elif parsed := parse_segment_name(name):
                 served = segment_name(parsed[0], suffixes[parsed[0]])
                 text = f"a leftover; the broker serves {served} and leaves it alone"
                 yield self._notice(path, text)
@@ -227,7 +239,7 @@ class DirectoryCheck:
     ) -> Iterator[Finding]:
         index_path = directory / segment_name(base, INDEX_SUFFIX)
         try:
-            index = self._read_index(index_path)
+            index = self._read(index_path)
         except OSError as error:
             if error.errno != EINVAL:
                 raise
@@ -257,8 +269,8 @@ class DirectoryCheck:
             index.load(file.fileno(), entry.end)
         return index.ends_at(entry.end)
 
-    def _read_index(self, path: Path) -> bytes:
-        """The bytes of a time index; none when it doesn't exist."""
+    def _read(self, path: Path) -> bytes:
+        """The bytes of a file beside segments; none when it doesn't exist."""
         try:
             descriptor = self._files.open_read(os.fspath(path))
         except FileNotFoundError:
@@ -387,6 +399,13 @@ def _look_up(directory: Path, base: int) -> _ListedSegment | None:
                 is_regular=S_ISREG(status.st_mode),
             )
     return None
+
+
+def _end_now(entry: _ListedSegment) -> int:
+    """Where a segment ends now: it may have grown since it was listed."""
+    with suppress(OSError):
+        return entry.base_offset + max(os.lstat(entry.path).st_size, entry.end - entry.base_offset)
+    return entry.end
 
 
 def _is_unclean(partition: Path) -> bool:

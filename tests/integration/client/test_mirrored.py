@@ -1,12 +1,15 @@
 """Appends of mirrors through a real broker: each range once, positions, spans, pipelining."""
 
 from collections.abc import Iterator
+from uuid import UUID
 
 import pytest
 
 from hermes import FetchRequest, SimpleConsumer
 from hermes.client import SyncProducer
 from hermes.client.mirrored import MirroredPartitions, Source, parse_source, source_name
+from hermes.coordination.cluster_id import cluster_id
+from hermes.coordination.sessions import Session
 from hermes.errors import (
     ClientError,
     InvalidMessageBrokerError,
@@ -200,3 +203,18 @@ def test_offsets_translate_both_ways(broker: RunningBroker, target: MirroredPart
     assert found.to_target("nobody", 5) == found.end
     assert found.to_source("nobody", 5) == -1
     assert found.to_source(A, found.end) == position
+
+
+def test_a_cluster_has_an_id(target: MirroredPartitions, broker: RunningBroker) -> None:
+    with SimpleConsumer(broker.host, broker.port) as consumer:
+        assert consumer.cluster_id() == target.cluster_id() == str(UUID(target.cluster_id()))
+    with running_broker(settings={"coordination": "embedded"}) as other:
+        with MirroredPartitions(other.host, other.port) as second:
+            found = second.cluster_id()
+        assert other.zookeeper_connect is not None
+        session = Session(other.zookeeper_connect)
+        session.start()
+        try:
+            assert cluster_id(session) == found != target.cluster_id()
+        finally:
+            session.stop()
