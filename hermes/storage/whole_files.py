@@ -1,4 +1,4 @@
-"""Small files that are read and replaced as a whole: after a crash there is the old or the new one."""
+"""Small files that are replaced as a whole: after a crash there is the old one or the new one."""
 
 import os
 from contextlib import suppress
