@@ -34,6 +34,7 @@ _KEYS: Final[dict[str, frozenset[str]]] = {
     "array": _OF_ALL | {"items"},
     "map": _OF_ALL | {"values"},
 }
+_PRIMITIVE_TYPES: Final = {name: AvroType(name) for name in PRIMITIVES}
 _OF_FIELD: Final = frozenset(("name", "type", "doc", "default", "order", "aliases"))
 
 
@@ -68,6 +69,8 @@ class _Reader:
     def __init__(self, known: Mapping[str, AvroType]) -> None:
         self.names = dict(known)
         self.defaults = Defaults()
+        # By their branches, so that what occurs in every other field is compared once.
+        self._unions: dict[tuple[int, ...], AvroType] = {}
 
     def type(self, found: Any, space: str, where: str) -> AvroType:
         match found:
@@ -81,7 +84,7 @@ class _Reader:
 
     def _named(self, name: str, space: str, where: str) -> AvroType:
         if name in PRIMITIVES:
-            return AvroType(name)
+            return _PRIMITIVE_TYPES[name]
         if not FULL_NAME.fullmatch(name):
             raise _fault(where, f"{quoted(name)} is not a name of a type")
         candidates = [name] if "." in name or not space else [f"{space}.{name}", name]
@@ -103,7 +106,10 @@ class _Reader:
             if each.label in seen:
                 raise _fault(where, f"the union has {quoted(each.label)} twice")
             seen.add(each.label)
-        return AvroType("union", branches=branches)
+        key = tuple(map(id, branches))
+        if key not in self._unions:
+            self._unions[key] = AvroType("union", branches=branches)
+        return self._unions[key]
 
     def _object(self, found: dict[str, Any], space: str, where: str) -> AvroType:
         if "type" not in found:
@@ -121,7 +127,10 @@ class _Reader:
             items = self.type(found[key], space, where + end)
             return AvroType(kind, items=items, properties=_properties(found, _KEYS[kind]))
         if kind in PRIMITIVES:
-            return AvroType(kind, properties=_properties(found, _OF_ALL))
+            properties = _properties(found, _OF_ALL)
+            return (
+                AvroType(kind, properties=properties) if properties else self._named(kind, "", "")
+            )
         return self._named(kind, space, where)
 
     def _definition(self, kind: str, found: dict[str, Any], space: str, where: str) -> AvroType:

@@ -112,7 +112,7 @@ class _Graph:
                     bad.append(user)
 
     def reasons(self, root: _Pair) -> Iterator[str]:
-        """Why a pair is incompatible: the first reasons on the way from it, each path once."""
+        """Why a pair is incompatible: the first reasons on the way from it, each type once."""
         to_do, seen, count = deque([(_root_path(root), root)]), {id(root)}, 0
         while to_do:
             path, pair = to_do.popleft()
@@ -128,9 +128,11 @@ class _Graph:
             if pair.is_choice and not _same_shape(pair):
                 continue  # what is wrong with each branch says nothing
             for end, part in pair.parts:
-                if part.is_bad and id(part) not in seen:
+                if not part.is_bad or id(part) in seen:
+                    continue
+                if part.reader.name:  # only named types contain themselves
                     seen.add(id(part))
-                    to_do.append((_shortened(path + end), part))
+                to_do.append((_shortened(path + end), part))
 
     def _pair(self, reader: AvroType, writer: AvroType) -> _Pair:
         self._look()

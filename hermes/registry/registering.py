@@ -187,6 +187,11 @@ def _answer(schema: Schema, version: Version) -> dict[str, Any]:
 
 
 def _check_size(event: SchemaRegistered) -> None:
+    schema = event.schema
+    parts = [schema.text, schema.metadata, schema.rule_set]
+    parts += [text for each in schema.references for text in (each.name, each.subject)]
+    if sum(map(len, parts)) + 100 * len(parts) < MAX_EVENT_BYTES // 8:
+        return  # no character takes more than six bytes
     size = len(encode_event(event))
     if size > MAX_EVENT_BYTES:
         raise RegistryError(

@@ -58,9 +58,7 @@ def read_draft(draft: Draft, state: RegistryState, *, normalize: bool = False) -
     if draft.type != AVRO:
         known = " and ".join(SCHEMA_TYPES)
         raise invalid_schema(f"the type {quoted(draft.type, 40)} is not served here, but {known}")
-    read = _read_avro_text(draft.text, references, state)
-    if read.text != draft.text:  # it is compared by its normal form
-        _read_avro_text(read.text, references, state)
+    read = _read_avro_text(draft.text, _referred(references, state))
     return Schema(AVRO, read.text, references, draft.metadata, draft.rule_set)
 
 
@@ -88,14 +86,12 @@ def reasons_against(
             "it is a JSON Schema and differs from what is registered; JSON Schemas are not "
             "compared here: set the compatibility to NONE to allow every change"
         ]
-    ours = _read_avro_text(new.text, new.references, state)
-    theirs = _read_avro_text(old.text, old.references, state)
     found = []
     if new_reads:
-        reasons = reasons_not_to_read(ours, theirs)
+        reasons = _compared(new, old, state)
         found += [f"the new schema can't read older data: {each}" for each in reasons]
     if old_reads:
-        reasons = reasons_not_to_read(theirs, ours)
+        reasons = _compared(old, new, state)
         found += [f"older readers can't read new data: {each}" for each in reasons]
     return found
 
@@ -127,13 +123,35 @@ def _read_json(draft: Draft, references: tuple[Reference, ...], normalize: bool)
     return Schema(JSON, text, references, draft.metadata, draft.rule_set)
 
 
-def _read_avro_text(
-    text: str, references: tuple[Reference, ...], state: RegistryState
-) -> AvroSchema:
-    referred = _referred(references, state)
-    # By what they say: a version that was never made durable is followed by another of its number.
-    key = text, tuple(schema.identity for _, schema in referred)
-    return _READ.get(key, len(text), lambda: read_avro(text, _known_names(referred)))
+def _compared(reader: Schema, writer: Schema, state: RegistryState) -> list[str]:
+    referred = [_referred(each.references, state) for each in (reader, writer)]
+
+    def compare() -> list[str]:
+        schemas = (
+            _read_avro_text(each.text, found)
+            for each, found in zip((reader, writer), referred, strict=True)
+        )
+        return reasons_not_to_read(*schemas)
+
+    key = _key(reader.text, referred[0]), _key(writer.text, referred[1])
+    return _COMPARED.get(key, len(reader.text) + len(writer.text), compare)
+
+
+def _read_avro_text(text: str, referred: list[tuple[str, Schema]]) -> AvroSchema:
+    def read() -> AvroSchema:
+        found = read_avro(text, _known_names(referred))
+        # It is registered, and compared later, by its normal form.
+        return _READ.get(_key(found.text, referred), len(found.text), lambda: found)
+
+    return _READ.get(_key(text, referred), len(text), read)
+
+
+def _key(text: str, referred: list[tuple[str, Schema]]) -> Any:
+    """What a text means depends on what it refers to.
+
+    Not by their ids: one that was never made durable is given out again.
+    """
+    return text, tuple(schema.identity for _, schema in referred)
 
 
 def _known_names(referred: list[tuple[str, Schema]]) -> Mapping[str, AvroType]:
@@ -203,3 +221,4 @@ class _Kept:
 
 
 _READ: Final = _Kept(_MOST_KEPT_CHARACTERS)
+_COMPARED: Final = _Kept(_MOST_KEPT_CHARACTERS)

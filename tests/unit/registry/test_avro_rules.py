@@ -222,6 +222,9 @@ def test_each_reason_is_given_and_not_too_many():
     assert found[-1] == "and more"
     assert found[0].startswith("R.f0: ")
     assert len(reasons(record(*many[:3]), record())) == 3
+    texts = [field(each["name"], "string") for each in many[:3]]
+    found = reasons(record(*many[:3]), record(*texts))
+    assert [each.partition(":")[0] for each in found] == ["R.f0", "R.f1", "R.f2"]
 
 
 def chain(count, last_type, name_of_definitions):
