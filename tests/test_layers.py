@@ -41,7 +41,7 @@ ROOMS = {
     "metrics plugins protocol quoting rate_limit storage web",
     "client": "backoff config coordination errors forks interfaces metrics plugins protocol "
     "quoting rate_limit",
-    "audit": "client errors interfaces protocol quoting",
+    "audit": "client coordination errors interfaces protocol quoting",
     "aio": "client coordination errors forks protocol",
     "spark": "client config coordination errors interfaces plugins protocol quoting schemas",
     "console": "__init__ client config coordination errors interfaces plugins protocol quoting "
@@ -52,8 +52,8 @@ ROOMS = {
     "metrics protocol quoting web",
     "tap": "broker config console errors logs mirror registry web",
     "testing": "broker config errors",
-    "cli": "__init__ backoff backup broker client config console coordination errors interfaces "
-    "listening mirror plugins protocol quoting registry schemas spark storage web",
+    "cli": "__init__ audit backoff backup broker client config console coordination errors "
+    "interfaces listening mirror plugins protocol quoting registry schemas spark storage web",
     "__init__": "_version client errors",
 }
 

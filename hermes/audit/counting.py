@@ -182,6 +182,9 @@ class TierCounter:
         # Of each log how far it was counted; and since the last report, when it ended there.
         self._ends: dict[tuple[str, str], int] = {}
         self._reached: dict[tuple[str, str], tuple[int, int]] = {}
+        # Where the ranges end that are in reports: those not yet stored, and those that are.
+        self._taken: dict[tuple[str, str], int] = {}
+        self._published: dict[tuple[str, str], int] = {}
         self._last_alive_ms = 0
 
     @property
@@ -263,6 +266,15 @@ class TierCounter:
         """
         return self._publish(closing=False)
 
+    def published_to(self, topic: str, log: str) -> int | None:
+        """Where the last range of a log ends that is stored in a report; None before there is one.
+
+        This is what to commit, and nothing in between: ranges of a restarted process join those of
+        the former one only where one ends.
+        """
+        with self._lock:
+            return self._published.get((topic, log))
+
     def close(self) -> bool:
         """Report the rest, and that the process ends properly; as `publish` otherwise."""
         return self._publish(closing=True)
@@ -299,13 +311,23 @@ class TierCounter:
         with self._publishing:
             if not self._outbox.send([]):
                 return False
-            return self._outbox.send(self._take(closing))
+            self._note_published()
+            if not self._outbox.send(self._take(closing)):
+                return False
+            self._note_published()
+            return True
+
+    def _note_published(self) -> None:
+        with self._lock:
+            self._published |= self._taken
+            self._taken.clear()
 
     def _take(self, closing: bool) -> list[Counts | Gap | Alive]:
         with self._lock:
             for key in list(self._open):
                 self._finish(*key)
             bodies: list[Counts | Gap | Alive] = [*self._done]
+            self._taken |= {(each.topic, each.log): each.end for each in self._done if each.log}
             self._done = []
             reached, self._reached = self._reached, {}
         now = self._outbox.now_ms()

@@ -25,6 +25,7 @@ _COMMANDS: Final = {
     "offsets": "offsets.command",
     "groups": "groups.command",
     "mirror": "mirror.command",
+    "audit": "audit.command",
     "export-offsets": "group_tools.export_offsets",
     "import-offsets": "group_tools.import_offsets",
     "verify-rebalance": "group_tools.verify_rebalance",

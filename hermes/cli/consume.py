@@ -1,14 +1,14 @@
 """`hermes consume`: messages of a topic on stdout, read from a broker or as a member of a group."""
 
-import signal
 import sys
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 import click
 
+from hermes.cli.exits import sigterm_as_exit
 from hermes.cli.formats import FORMAT_HELP, Renderer, choose_renderer
 from hermes.cli.options import (
     MAX_EXPANDED_OPTION,
@@ -297,7 +297,7 @@ def _consume_as_member(
 
     What was written is committed; after a kill some messages may come again.
     """
-    with _sigterm_as_exit(), Consumer.create(config) as connector:
+    with sigterm_as_exit(), Consumer.create(config) as connector:
         (stream,) = connector.create_message_streams({wanted.topic: 1})[wanted.topic]
         status(f"{connector.consumer_id} has joined group {config.group}", quiet=wanted.quiet)
         chunks = map(_chunk_of, stream)
@@ -311,20 +311,3 @@ def _consume_as_member(
 def _chunk_of(each: StreamMessage) -> Chunk:
     message = Message((each.message, 1, 0, 0))
     return Chunk(each.topic, each.partition, each.offset, [(message, each.next_offset)])
-
-
-@contextmanager
-def _sigterm_as_exit() -> Iterator[None]:
-    """Let SIGTERM end the command as Ctrl-C would, so that the group is left at once.
-
-    Otherwise the member's partitions would have no reader until its session expires.
-    """
-
-    def end(number: int, _: object) -> NoReturn:
-        raise SystemExit(128 + number)  # as a shell reports it
-
-    before = signal.signal(signal.SIGTERM, end)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

@@ -1,10 +1,12 @@
 """How a command ends: the exit codes, and the one line that an exception becomes."""
 
 import os
+import signal
 import sys
 import traceback
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final, NoReturn
 
 import click
 
@@ -117,3 +119,20 @@ def discard_stdout() -> None:
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, descriptor)
     os.close(nowhere)
+
+
+@contextmanager
+def sigterm_as_exit() -> Iterator[None]:
+    """Let SIGTERM end the command as Ctrl-C would, so that the group is left at once.
+
+    Otherwise the member's partitions would have no reader until its session expires.
+    """
+
+    def end(number: int, _: object) -> NoReturn:
+        raise SystemExit(128 + number)  # as a shell reports it
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -19,10 +19,14 @@ from hermes.errors import GroupActiveError, HermesError
 
 
 class Cluster:
-    """A session, and connections to the registered brokers, each made when it is first needed."""
+    """A session, and connections to the registered brokers, each made when it is first needed.
+
+    Attributes:
+        connect: what `zookeeper_connect` takes.
+    """
 
     def __init__(self, zookeeper: str, timeout_seconds: float) -> None:
-        self._zookeeper = zookeeper
+        self.connect = zookeeper
         self._timeout_seconds = timeout_seconds
         self._consumers: dict[int, SimpleConsumer] = {}
         self._stack = ExitStack()
@@ -31,7 +35,7 @@ class Cluster:
     def session(self) -> Session:
         """The session, started when it is first needed. Raises HermesError."""
         session = Session(
-            self._zookeeper,
+            self.connect,
             session_timeout_seconds=max(self._timeout_seconds, 1.0),
             connection_timeout_seconds=self._timeout_seconds,
         )

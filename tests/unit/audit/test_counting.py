@@ -166,3 +166,22 @@ def test_many_windows_take_several_events_of_one_range():
     assert {each.part for each in alone} == {(0, 1)}
     assert sum(len(each.windows) for each in alone) == 4500
     assert max(map(len, publisher.payloads)) < 200_000
+
+
+def test_what_may_be_committed_is_where_a_stored_range_ends():
+    publisher = MemoryPublisher()
+    counter = made(publisher)
+    data = encode_message_set(stamped(1))
+    counter.add_set("clicks", data, log="a/0-0", start=0, end=50)
+    assert counter.published_to("clicks", "a/0-0") is None
+    publisher.fails = True
+    counter.publish()
+    counter.add_set("clicks", data, log="a/0-0", start=50, end=100)
+    assert counter.published_to("clicks", "a/0-0") is None
+    publisher.fails = False
+    counter.publish()
+    assert counter.published_to("clicks", "a/0-0") == 100
+    counter.add_lost("clicks", "a/0-0", 100, 130)
+    counter.publish()
+    assert counter.published_to("clicks", "a/0-0") == 130
+    assert {(each.start, each.end) for each in publisher.counts()} == {(0, 50), (50, 100)}

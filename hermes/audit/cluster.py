@@ -1,0 +1,318 @@
+"""Counts the messages of a cluster, each once, as a consumer group.
+
+The members of the group share the partitions, and its offsets are how far each is counted, so that
+a restart goes on where the last report ended. A claim holds nothing: what is fetched is counted at
+once, as it came. Its offset is committed after the report that has it, so a member that is killed
+in between counts the same again, which readers of the reports recognise.
+
+Where a log is counted from its beginning, which is no longer its first message, the broker's time
+index tells since when all its messages are.
+"""
+
+import logging
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final, Literal
+
+from hermes.audit.counting import DEFAULT_WINDOW_MS, OWN_TOPICS, TierCounter
+from hermes.audit.publishing import SendsEvents
+from hermes.client.fetching import FetchResult
+from hermes.client.groups.claims import Claim
+from hermes.client.groups.config import ConsumerConfig
+from hermes.client.groups.fetchers import BrokerFetcher
+from hermes.client.groups.membership import Membership
+from hermes.client.groups.ownership import Ownership
+from hermes.client.groups.streams import MessageStream
+from hermes.client.metrics import ConsumerCounters
+from hermes.coordination.filters import Blacklist, TopicFilter
+from hermes.coordination.layout import BrokerPartition, Subscription, make_consumer_id
+from hermes.coordination.sessions import Lease, Session
+from hermes.errors import HermesError, InvalidMessageError
+from hermes.protocol import LATEST, MessageSet
+from hermes.protocol.damage import resume_beyond
+
+_log = logging.getLogger(__name__)
+
+#: The group of a cluster's counters is this with the cluster's name.
+GROUP_PREFIX: Final = "hermes-audit-"
+
+_FETCH_BYTES: Final = 4 * 1024 * 1024
+_BUFFER_BYTES: Final = 256 * 1024 * 1024
+_PUBLISH_SECONDS: Final = (1.0, 30.0)
+
+
+class CountingClaim(Claim):
+    """A partition while this member counts it.
+
+    Args:
+        counter: counts.
+        topic, partition, stream_id, lock, lease: see `Claim`.
+
+    Attributes:
+        log: what the reports call it.
+        published: up to where it is reported, and so may be committed.
+        since_ms: see `events`, for the first range.
+        reached_at: when the log was last counted to its end, on the monotonic clock.
+    """
+
+    def __init__(
+        self,
+        counter: TierCounter,
+        topic: str,
+        partition: BrokerPartition,
+        stream_id: str,
+        lock: threading.Condition,
+        lease: Lease,
+    ) -> None:
+        super().__init__(topic, partition, stream_id, lock, lease)
+        self.log = f"{partition.broker_id}-{partition.partition}"
+        self.published = 0
+        self.since_ms: int | None = None
+        self.reached_at = 0.0
+        self._counter = counter
+
+    @property
+    def position(self) -> int:
+        """See `Claim`."""
+        return self.fetch_offset or 0
+
+    @property
+    def finished(self) -> int:
+        """See `Claim`."""
+        return self.published
+
+    def start_at(self, offset: int) -> None:
+        """See `Claim`; what is between, retention has deleted."""
+        with self.lock:
+            self.epoch += 1
+            if self.fetch_offset is not None and offset > self.fetch_offset:
+                self._counter.add_lost(self.topic, self.log, self.fetch_offset, offset)
+            elif self.fetch_offset is None or offset < self.fetch_offset:
+                self.published = offset
+            self.failure = None
+            self.fetch_offset = offset
+
+    def wants_bytes(self, share_bytes: int, fetch_bytes: int) -> int:
+        """See `Claim`; it never holds anything."""
+        return 0 if self.is_revoked or self.failure is not None else fetch_bytes
+
+    def add(self, messages: MessageSet, epoch: int) -> None:
+        """Count what was fetched at `fetch_offset`."""
+        with self.lock:
+            if epoch != self.epoch or self.is_revoked or not len(messages):
+                return
+            start, end = messages.base_offset, messages.next_offset
+            if end == start:  # its first length is damaged
+                _, after = resume_beyond(messages.data, 0)
+                end = start + (after or len(messages))
+                self._counter.add_damaged(self.topic, self.log, start, end)
+                self.fetch_offset = end
+                return
+            self._counter.add_set(
+                self.topic,
+                messages.data[: end - start],
+                log=self.log,
+                start=start,
+                end=end,
+                since_ms=self.since_ms,
+            )
+            self.since_ms = None
+            self.fetch_offset = end
+
+    def note_published(self) -> None:
+        """Let offsets be committed up to where they are reported."""
+        offset = self._counter.published_to(self.topic, self.log)
+        with self.lock:
+            # A report of before another member had the partition may be older.
+            if offset is not None and self.fetch_offset is not None:
+                self.published = max(self.published, min(offset, self.fetch_offset))
+
+    def skip(self, end: int, epoch: int) -> None:
+        """Go on behind damage."""
+        with self.lock:
+            if epoch == self.epoch and self.fetch_offset is not None and not self.is_revoked:
+                self._counter.add_damaged(self.topic, self.log, self.fetch_offset, end)
+                self.fetch_offset = end
+
+
+class _CountingFetcher(BrokerFetcher):
+    """A fetcher that tells when a log is counted to its end, and since when it is counted."""
+
+    def __init__(
+        self,
+        counter: TierCounter,
+        broker_id: int,
+        address: tuple[str, int],
+        config: ConsumerConfig,
+        ownership: Ownership,
+        claims: Callable[[int], tuple[Sequence[Claim], int]],
+        counters: ConsumerCounters,
+    ) -> None:
+        self._counter = counter
+        super().__init__(broker_id, address, config, ownership, claims, counters)
+
+    def _deliver(self, claim: Claim, epoch: int, result: FetchResult) -> bool:
+        assert isinstance(claim, CountingClaim)
+        error = result.error
+        if isinstance(error, InvalidMessageError) and error.next_offset is not None:
+            claim.skip(error.next_offset, epoch)
+            return True
+        brought = super()._deliver(claim, epoch, result)
+        if error is None and epoch == claim.epoch and claim.fetch_offset is not None:
+            end = result.high_watermark
+            if claim.fetch_offset >= end if end is not None else not brought:
+                self._counter.reached(claim.topic, claim.log, claim.fetch_offset)
+                claim.reached_at = time.monotonic()
+        return brought
+
+    def _find_start(self, claim: Claim, out_of_range: int | None) -> None:
+        assert isinstance(claim, CountingClaim)
+        super()._find_start(claim, out_of_range)
+        if out_of_range is None and claim.fetch_offset is not None:
+            claim.since_ms = self._since(claim, claim.fetch_offset)
+
+    def _since(self, claim: Claim, offset: int) -> int:
+        """Before when everything was appended that is before an offset; 0 if nothing is."""
+        if not offset:
+            return 0
+        now_ms = time.time_ns() // 1_000_000
+        number = claim.partition.partition
+        try:
+            if self._find_offset(claim, LATEST) == offset:
+                return now_ms
+            found = self._consumer.append_times(claim.topic, number, offset, offset + 1)
+        except HermesError as error:
+            _log.info("%s: it is not known since when it is counted: %s", claim, error)
+            return now_ms
+        known = found[0].time_ms if found else None
+        return now_ms if known is None else known + 1
+
+
+class ClusterCounter:
+    """One of the processes that count a cluster.
+
+    Example:
+        publisher = Publisher(ProducerConfig(zookeeper_connect=connect))
+        counter = ClusterCounter("east", connect, publisher)
+        counter.start()
+        ...
+        counter.stop()
+        publisher.close()
+
+    Args:
+        name: the cluster's: the tier is `cluster:NAME`, the group `hermes-audit-NAME`.
+        zookeeper_connect: where the cluster is coordinated.
+        publisher: sends the reports; the caller closes it.
+        topics: which to count; None for all but Hermes' own.
+        start: where to begin with a log that was never counted.
+        window_ms: how long windows are; the same in all tiers.
+
+    Raises:
+        CoordinationUnavailableError: coordination can't be reached.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        zookeeper_connect: str,
+        publisher: SendsEvents,
+        *,
+        topics: TopicFilter | None = None,
+        start: Literal["smallest", "largest"] = "smallest",
+        window_ms: int = DEFAULT_WINDOW_MS,
+    ) -> None:
+        self.name = name
+        self.group = GROUP_PREFIX + name
+        self.counter = TierCounter(f"cluster:{name}", publisher, window_ms=window_ms)
+        self._topics = topics or Blacklist(f"{OWN_TOPICS}.*")
+        low, high = _PUBLISH_SECONDS
+        self._pause_seconds = min(max(window_ms / 2000, low), high)
+        self._stopped = threading.Event()
+        config = ConsumerConfig(
+            group=self.group,
+            zookeeper_connect=zookeeper_connect,
+            auto_offset_reset=start,
+            prefetch_bytes=_BUFFER_BYTES,
+            fetch_bytes=_FETCH_BYTES,
+            fetch_wait="500ms",
+        )
+        self._session = Session(zookeeper_connect, on_change=self._changed)
+        self._membership: Membership | None = None
+        self._session.start()
+        token = uuid.uuid4().hex[:8]
+        now_ms = time.time_ns() // 1_000_000
+        self._membership = Membership(
+            config,
+            make_consumer_id(self.group, socket.gethostname(), now_ms, token),
+            self._session,
+            self._released,
+            _nothing,
+            make_claim=partial(CountingClaim, self.counter),
+            make_fetcher=partial(_CountingFetcher, self.counter),
+        )
+        self._thread = threading.Thread(target=self._run, name="hermes-audit-count", daemon=True)
+
+    def start(self) -> None:
+        """Join the group and begin to count.
+
+        Raises:
+            IdInUseError: another live member has the same id.
+        """
+        assert self._membership is not None
+        stream = MessageStream(f"audit-{self.name}", None, None, lambda: None)
+        self._membership.start(Subscription({}, self._topics, 1), [stream])
+        self._thread.start()
+
+    def claims(self) -> list[CountingClaim]:
+        """The partitions that this process counts now."""
+        assert self._membership is not None
+        return [each for each in self._membership.claims() if isinstance(each, CountingClaim)]
+
+    def uncounted(self, since: float) -> list[str]:
+        """The partitions of this process that were not counted to their end after a time.
+
+        Args:
+            since: on the monotonic clock.
+        """
+        return [str(each) for each in self.claims() if each.reached_at < since]
+
+    def publish(self) -> bool:
+        """Report what was counted; the offsets are committed soon. See `TierCounter.publish`."""
+        if not self.counter.publish():
+            return False
+        for claim in self.claims():
+            claim.note_published()
+        return True
+
+    def stop(self) -> bool:
+        """Report the rest, commit and leave the group.
+
+        Returns:
+            Whether everything is reported.
+        """
+        self._stopped.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        assert self._membership is not None
+        self._membership.stop()
+        self._session.stop()
+        return self.counter.close()
+
+    def _run(self) -> None:
+        while not self._stopped.wait(self._pause_seconds):
+            self.publish()
+
+    def _released(self, _partitions: Sequence[tuple[str, BrokerPartition]]) -> None:
+        self.publish()
+
+    def _changed(self) -> None:
+        if self._membership is not None:
+            self._membership.wake()
+
+
+def _nothing(_partitions: Sequence[tuple[str, BrokerPartition]]) -> None:
+    pass

@@ -1,0 +1,365 @@
+"""Compares tiers, topic by topic and window by window: complete, short, over, or uncertain.
+
+The first tier of a topic, in the order of a pipeline, is what the others are compared with. Counts
+and sums are compared per window and process that stamped, so that an uncertain producer makes
+nothing else uncertain. A difference is only called one if nothing else can explain it:
+
+    open        the window isn't over, or not for long enough
+    complete    every message is there once
+    short, over messages are missing, or there twice: so many in all
+    changed     both: some are missing, and others there twice. Of one process's messages only the
+                balance is known, so that it may be more of both
+    behind      messages are missing, but the tier hasn't counted that far yet
+    uncertain   it can't be known: a producer ended without its last report, doesn't know what
+                became of some messages, or the counting began later
+
+Messages without a stamp have no window: of them only totals are compared.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from hermes.audit.events import UNSTAMPED, hex_id
+from hermes.audit.tiers import Hole, Process, Tiers, TopicTally
+
+#: The states that are differences.
+DIFFERENT: Final = ("short", "over", "changed")
+
+_MASK: Final = (1 << 64) - 1
+_PRODUCERS: Final = "producers"
+
+
+@dataclass(slots=True)
+class Part:
+    """What is different, or uncertain, of one process's messages in a window.
+
+    Attributes:
+        process: who stamped them, in hexadecimal.
+        host: where that ran; empty if no event tells.
+        difference: how many more than expected; below 0 for fewer.
+        why: what makes it uncertain; empty if nothing does.
+    """
+
+    process: str
+    host: str
+    difference: int
+    why: str = ""
+
+
+@dataclass(slots=True)
+class Window:
+    """One window of one topic, in one tier.
+
+    Attributes:
+        topic: as it is called at the beginning of the pipeline.
+        start_ms: when the window begins, in ms since 1970.
+        tier: who counted.
+        against: the tier that it is compared with.
+        state: see the module.
+        expected: how many messages it should have.
+        found: how many it has.
+        unknown: how many more it may have: those whose producers don't know what became of them.
+        short: how many are missing for certain, at least.
+        over: how many are there once too often for certain, at least.
+        late: how many came late, in this tier.
+        late_by_ms: by how much at least.
+        parts: what explains the state.
+    """
+
+    topic: str
+    start_ms: int
+    tier: str
+    against: str
+    state: str = "complete"
+    expected: int = 0
+    found: int = 0
+    unknown: int = 0
+    short: int = 0
+    over: int = 0
+    late: int = 0
+    late_by_ms: int = 0
+    parts: list[Part] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Total:
+    """How many messages without a stamp a tier has counted of a topic, ever."""
+
+    topic: str
+    tier: str
+    against: str
+    expected: int
+    found: int
+    is_equal: bool
+
+
+@dataclass(slots=True)
+class Loss:
+    """A range of a log that a tier couldn't count."""
+
+    tier: str
+    topic: str
+    log: str
+    start: int
+    end: int
+    why: str
+
+
+@dataclass(slots=True)
+class Report:
+    """What a comparison found.
+
+    Attributes:
+        now_ms: when it was made.
+        window_ms: how long windows are.
+        windows: all of them, by topic, tier and time.
+        totals: of messages without a stamp.
+        losses: ranges that can't be counted.
+        damaged: by tier and topic how many damaged messages were skipped.
+    """
+
+    now_ms: int
+    window_ms: int
+    windows: list[Window] = field(default_factory=list)
+    totals: list[Total] = field(default_factory=list)
+    losses: list[Loss] = field(default_factory=list)
+    damaged: dict[tuple[str, str], int] = field(default_factory=dict)
+
+    @property
+    def differences(self) -> list[Window]:
+        """The windows that are short, over or changed."""
+        return [each for each in self.windows if each.state in DIFFERENT]
+
+    @property
+    def uncertain(self) -> list[Window]:
+        """The windows of which nothing can be said."""
+        return [each for each in self.windows if each.state == "uncertain"]
+
+
+def compare(
+    tiers: Tiers,
+    *,
+    now_ms: int,
+    grace_ms: int,
+    chosen: Sequence[str] = (),
+    topics: Sequence[str] = (),
+    since_ms: int = 0,
+) -> Report:
+    """Compare tiers.
+
+    Args:
+        tiers: what they have.
+        now_ms: the time.
+        grace_ms: how long after its end a window stays open: what messages need to get through
+            the whole pipeline, and reports to be made.
+        chosen: the tiers to compare, the first one with all others; empty for all there are.
+        topics: which topics; empty for all.
+        since_ms: windows that begin before are left out.
+    """
+    report = Report(now_ms, tiers.window_ms or 0)
+    names = [each for each in chosen or tiers.names() if each in tiers.topics]
+    by_topic = _by_topic(tiers, names)
+    for topic in sorted(by_topic):
+        if topics and topic not in topics:
+            continue
+        (first, reference), *others = by_topic[topic]
+        for tier, tally in [(first, reference), *others]:
+            report.losses += [_loss(tier, hole) for hole in _holes(tally)]
+            damaged = tally.damaged + sum(log.damaged() for log in tally.logs.values())
+            if damaged:
+                report.damaged[tier, topic] = damaged
+        for tier, tally in others:
+            pair = _Pair(tiers, topic, first, reference, tier, tally, report, grace_ms)
+            report.windows += pair.windows(since_ms)
+            total = pair.total()
+            if total is not None:
+                report.totals.append(total)
+    return report
+
+
+def _by_topic(tiers: Tiers, names: Sequence[str]) -> dict[str, list[tuple[str, TopicTally]]]:
+    """The tiers of each topic, under the name that it has at the beginning."""
+    sources: dict[str, set[str]] = {}
+    for name in names:
+        for topic, tally in tiers.topics[name].items():
+            if tally.target_topic:
+                sources.setdefault(tally.target_topic, set()).add(topic)
+    found: dict[str, list[tuple[str, TopicTally]]] = {}
+    for name in names:
+        for topic, tally in tiers.topics[name].items():
+            of = sources.get(topic, set())
+            (first,) = of if len(of) == 1 and not tally.target_topic else (topic,)
+            found.setdefault(first, []).append((name, tally))
+    return found
+
+
+def _holes(tally: TopicTally) -> list[Hole]:
+    return [hole for log in tally.logs.values() for hole in log.holes()]
+
+
+def _loss(tier: str, hole: Hole) -> Loss:
+    return Loss(tier, hole.topic, hole.log, hole.start, hole.end, hole.why)
+
+
+class _Pair:
+    """One topic in two tiers."""
+
+    def __init__(
+        self,
+        tiers: Tiers,
+        topic: str,
+        against: str,
+        expected: TopicTally,
+        tier: str,
+        found: TopicTally,
+        report: Report,
+        grace_ms: int,
+    ) -> None:
+        self._tiers = tiers
+        self._topic = topic
+        self._against = against
+        self._expected = expected
+        self._expected_tallies = expected.tallies()
+        self._tier = tier
+        self._found = found
+        self._found_tallies = found.tallies()
+        self._report = report
+        self._grace_ms = grace_ms
+        self._window_ms = report.window_ms
+        self._is_from_producers = against.partition(":")[0] == _PRODUCERS
+        self._late = found.late()
+        self._has_holes = any(hole.why == "unknown" for hole in _holes(expected) + _holes(found))
+        self._since_ms = max(expected.since_ms(), found.since_ms())
+        self._counted_ms = min(self._counted_to(against, expected), self._counted_to(tier, found))
+        self._known = {process for _, process in [*self._expected_tallies, *expected.unknown]}
+        self._reporters = {
+            process.process: process
+            for (name, _), process in tiers.processes.items()
+            if name == against
+        }
+
+    def windows(self, since_ms: int) -> list[Window]:
+        """The windows that either has."""
+        by_window: dict[int, set[int]] = {}
+        for tallies in (self._expected_tallies, self._found_tallies, self._expected.unknown):
+            for key in tallies:
+                if key != UNSTAMPED and key[0] >= since_ms:
+                    by_window.setdefault(key[0], set()).add(key[1])
+        return [self._window(start, by_window[start]) for start in sorted(by_window)]
+
+    def total(self) -> Total | None:
+        """The totals of messages without a stamp; None if there are none."""
+        expected = self._expected_tallies.get(UNSTAMPED, (0, 0))
+        found = self._found_tallies.get(UNSTAMPED, (0, 0))
+        if self._is_from_producers or not (expected[0] or found[0]):
+            return None
+        return Total(
+            self._topic, self._tier, self._against, expected[0], found[0], expected == found
+        )
+
+    def _window(self, start: int, processes: set[int]) -> Window:
+        window = Window(self._topic, start, self._tier, self._against)
+        window.late, window.late_by_ms = self._late.get(start, (0, 0))
+        for process in sorted(processes):
+            key = (start, process)
+            expected = self._expected_tallies.get(key, (0, 0))
+            unknown = self._expected.unknown.get(key, (0, 0))
+            found = self._found_tallies.get(key, (0, 0))
+            if process not in self._known and not self._is_from_producers:
+                continue  # written into this cluster by somebody else
+            window.expected += expected[0]
+            window.unknown += unknown[0]
+            window.found += found[0]
+            part = self._part(start, process, expected, unknown, found)
+            if part is None:
+                continue
+            window.parts.append(part)
+            if not part.why:
+                window.short += max(-part.difference, not part.difference)
+                window.over += max(part.difference, not part.difference)
+        window.parts += self._silent(start, processes)
+        window.state = self._state(window)
+        return window
+
+    def _part(
+        self,
+        start: int,
+        process: int,
+        expected: tuple[int, int],
+        unknown: tuple[int, int],
+        found: tuple[int, int],
+    ) -> Part | None:
+        """What is to be said of one process's messages; None if all are there once."""
+        reporter = self._reporters.get(process)
+        host = "" if reporter is None else reporter.host
+        part = Part(hex_id(process), host, found[0] - expected[0])
+        if found == expected or found == (
+            expected[0] + unknown[0],
+            expected[1] + unknown[1] & _MASK,
+        ):
+            why = self._uncovered(start, reporter)
+            return Part(part.process, host, 0, why) if why else None
+        if 0 <= part.difference <= unknown[0] and unknown[0]:
+            part.why = f"it doesn't know what became of {unknown[0]} messages"
+        elif self._is_from_producers:
+            part.why = self._uncovered(start, reporter)
+        return part
+
+    def _uncovered(self, start: int, reporter: Process | None) -> str:
+        """Why a producer's counts of a window may not be all; empty if they are."""
+        if not self._is_from_producers:
+            return ""
+        if reporter is None:
+            return "it has not reported"
+        if start < reporter.since_ms:
+            return "its first reports are gone"
+        if reporter.is_closed or reporter.covered_ms >= start + self._window_ms:
+            return ""
+        return "it ended, or was cut off, without reporting the rest"
+
+    def _silent(self, start: int, processes: set[int]) -> list[Part]:
+        """Producers that may have sent something in a window of which nobody knows."""
+        if not self._is_from_producers:
+            return []
+        return [
+            Part(hex_id(each.process), each.host, 0, self._uncovered(start, each))
+            for each in self._reporters.values()
+            if each.process not in processes
+            and self._topic in each.topics
+            and not each.is_closed
+            and each.covered_ms - self._window_ms < start < each.covered_ms + self._window_ms
+            and self._uncovered(start, each)
+        ]
+
+    def _state(self, window: Window) -> str:
+        end = window.start_ms + self._window_ms
+        if end + self._grace_ms > self._report.now_ms:
+            return "open"
+        if window.short or window.over:
+            if window.start_ms < self._since_ms or self._has_holes:
+                window.parts.append(Part("", "", 0, self._why_uncounted(window)))
+                return "uncertain"
+            if self._counted_ms < end + self._grace_ms:
+                return "behind"
+            return (
+                "changed" if window.short and window.over else "short" if window.short else "over"
+            )
+        if window.parts:
+            return "uncertain"
+        return "complete"
+
+    def _why_uncounted(self, window: Window) -> str:
+        if window.start_ms < self._since_ms:
+            return "the counting began later"
+        return "reports on a part of the log are missing"
+
+    def _counted_to(self, tier: str, tally: TopicTally) -> int:
+        """Up to when a tier has counted everything that it had."""
+        reached = tally.reached_ms()
+        if reached is not None:
+            return reached
+        times = [each.last_ms for each in self._tiers.processes.values() if each.tier == tier]
+        if tier.partition(":")[0] == _PRODUCERS:
+            return self._report.now_ms
+        return max(times, default=0)

@@ -1,0 +1,126 @@
+"""Reads the events of a cluster: the topic hermes-audit, all partitions of all brokers.
+
+Every partition is read from one place on, once: what comes later is read by the next call. A broker
+that is away has its partitions read when it is back.
+"""
+
+import logging
+from collections.abc import Iterator
+from typing import Final
+
+from hermes.audit.events import AUDIT_TOPIC, Event, decode_event
+from hermes.client import EARLIEST, FetchRequest, SimpleConsumer
+from hermes.coordination.cluster import read_brokers, read_partition_counts
+from hermes.coordination.layout import BrokerNode, BrokerPartition
+from hermes.coordination.sessions import Session
+from hermes.errors import (
+    AuditEventError,
+    HermesError,
+    InvalidNodeError,
+    OffsetOutOfRangeBrokerError,
+)
+
+_log = logging.getLogger(__name__)
+
+_FETCH_BYTES: Final = 1024 * 1024
+
+
+class EventReader:
+    """Reads events; one thread at a time.
+
+    Args:
+        session: with the cluster's coordination; started, and stopped by the caller.
+        since_ms: events that were stored before need not be read; 0 for all.
+        timeout_seconds: the longest that one request to a broker may take.
+
+    Attributes:
+        nonsense: how many messages of the topic were no events.
+        unavailable: what couldn't be read in the last call, and why.
+    """
+
+    def __init__(
+        self, session: Session, *, since_ms: int = 0, timeout_seconds: float = 30.0
+    ) -> None:
+        self.nonsense = 0
+        self.unavailable: list[str] = []
+        self._session = session
+        self._since_ms = since_ms
+        self._timeout_seconds = timeout_seconds
+        self._offsets: dict[BrokerPartition, int] = {}
+        self._consumers: dict[BrokerNode, SimpleConsumer] = {}
+
+    def read(self) -> Iterator[Event]:
+        """Read what is new, up to the ends of the partitions.
+
+        Raises:
+            CoordinationUnavailableError: coordination doesn't answer.
+        """
+        self.unavailable = []
+        brokers = read_brokers(self._session, self._note)
+        counts = read_partition_counts(self._session, AUDIT_TOPIC, self._note)
+        for broker_id, count in counts.items():
+            node = brokers.get(broker_id)
+            if node is None:
+                self.unavailable.append(f"{AUDIT_TOPIC}: broker {broker_id} is not registered")
+                continue
+            for number in range(count):
+                partition = BrokerPartition(broker_id, number)
+                try:
+                    yield from self._read(self._consumer(node), partition)
+                except HermesError as error:
+                    self.unavailable.append(f"{AUDIT_TOPIC} {partition}: {error}")
+
+    def close(self) -> None:
+        """Close the connections."""
+        for consumer in self._consumers.values():
+            consumer.close()
+        self._consumers.clear()
+
+    def _read(self, consumer: SimpleConsumer, partition: BrokerPartition) -> Iterator[Event]:
+        offset = self._offsets.get(partition)
+        if offset is None:
+            offset = self._start(consumer, partition)
+        while True:
+            request = FetchRequest(AUDIT_TOPIC, partition.partition, offset, _FETCH_BYTES)
+            try:
+                fetched = consumer.fetch(request)
+            except OffsetOutOfRangeBrokerError:
+                start = self._earliest(consumer, partition)
+                if start == offset:
+                    raise
+                _log.warning(
+                    "%s %s: events up to offset %d are gone", AUDIT_TOPIC, partition, start
+                )
+                offset = start
+                continue
+            for message, _ in fetched:
+                try:
+                    yield decode_event(message.payload)
+                except AuditEventError as error:
+                    self.nonsense += 1
+                    _log.debug("%s %s: %s", AUDIT_TOPIC, partition, error)
+            self._offsets[partition] = fetched.next_offset
+            if fetched.next_offset == offset:
+                return
+            offset = fetched.next_offset
+
+    def _start(self, consumer: SimpleConsumer, partition: BrokerPartition) -> int:
+        if self._since_ms:
+            before = consumer.get_offsets_before(AUDIT_TOPIC, partition.partition, self._since_ms)
+            if before:
+                return before[0]
+        return self._earliest(consumer, partition)
+
+    def _earliest(self, consumer: SimpleConsumer, partition: BrokerPartition) -> int:
+        found = consumer.get_offsets_before(AUDIT_TOPIC, partition.partition, EARLIEST)
+        return found[0] if found else 0
+
+    def _consumer(self, node: BrokerNode) -> SimpleConsumer:
+        if node not in self._consumers:
+            self._consumers[node] = SimpleConsumer(
+                node.host, node.port, timeout_seconds=self._timeout_seconds, on_corrupt="skip"
+            )
+        return self._consumers[node]
+
+    def _note(self, fault: InvalidNodeError) -> None:
+        self.unavailable.append(str(fault))
