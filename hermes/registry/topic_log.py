@@ -11,6 +11,7 @@ by then it follows a state that is gone, and is void (see `records`).
 """
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -45,6 +46,10 @@ _LAST_SECONDS: Final = 2.0
 _SILENT_SECONDS: Final = 1.0
 _FIRST_PAUSE: Final = 0.05
 _LONGEST_PAUSE: Final = 2.0
+
+
+class WrongTopicError(HomeError):
+    """The home's topic isn't the one that was read so far; somebody has to do something."""
 
 
 class TopicLog:
@@ -188,7 +193,9 @@ class TopicLog:
         home = self._find()
         if home is None:
             self._at_end()
-            self._await_events(_IDLE_SECONDS)
+            with self.changed:
+                if not (self._appends.are_queued or self._stopping):
+                    self.changed.wait(_IDLE_SECONDS)  # also for the news that there is one
             return
         with HomeTopic(home) as topic:
             self._check(topic)
@@ -221,7 +228,7 @@ class TopicLog:
         mark = self.replica.mark
         earliest, end = topic.bounds()
         if mark.position < earliest:
-            raise HomeError(
+            raise WrongTopicError(
                 f"the beginning of {SCHEMAS_TOPIC} at {topic.home} was deleted, up to offset "
                 f"{earliest}: restore it from a backup"
             )
@@ -236,7 +243,7 @@ class TopicLog:
         if problem:
             file = self._snapshots.file
             how = f", delete {file.path}" if file is not None else ""
-            raise HomeError(
+            raise WrongTopicError(
                 f"{SCHEMAS_TOPIC} at {topic.home} is not what it was: {problem}. Restore it; or, "
                 f"to take it as it is and lose ids that were given out, stop this registry{how} "
                 "and start it again"
@@ -313,6 +320,8 @@ class TopicLog:
         """Something can't be done; whoever waits is told when it has lasted."""
         if self._lost_since is None:
             self._lost_since = self._clock()
+        if isinstance(error, WrongTopicError):
+            self._lost_since = -math.inf  # waiting changes nothing
         self.problem = str(error)
         # Not at a start, or when the home is only restarted.
         if self._clock() - self._lost_since > _SILENT_SECONDS and self.problem != self._said:
