@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 
 from hermes.client import FetchRequest, SimpleConsumer
 from hermes.spark import HermesDataSource
-from hermes.spark.reading import FETCH_BYTES, ReadRange
+from hermes.spark.reading import FETCH_BYTES, ReadTask
 from hermes.spark.source import BatchReader
 
 __all__ = ["TupleSource"]
@@ -35,14 +35,15 @@ class TupleReader(BatchReader):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Yield a tuple for each message."""
-        assert isinstance(partition, ReadRange)
-        topic, broker_id, number = partition.partition
-        offset, end = partition.start, partition.end
-        with SimpleConsumer(partition.host, partition.port) as consumer:
-            while offset < end:
-                size = min(end - offset, FETCH_BYTES)
-                for message, next_offset in consumer.fetch(
-                    FetchRequest(topic, number, offset, size)
-                ):
-                    yield topic, broker_id, number, offset, next_offset, 0, message.payload
-                    offset = next_offset
+        assert isinstance(partition, ReadTask)
+        for each in partition.ranges:
+            topic, broker_id, number = each.partition
+            offset, end = each.start, each.end
+            with SimpleConsumer(each.host, each.port) as consumer:
+                while offset < end:
+                    size = min(end - offset, FETCH_BYTES)
+                    for message, next_offset in consumer.fetch(
+                        FetchRequest(topic, number, offset, size)
+                    ):
+                        yield topic, broker_id, number, offset, next_offset, 0, message.payload
+                        offset = next_offset

@@ -6,9 +6,9 @@ ZooKeeper, or are all listed; what one can't answer within the retries is the ca
 
 import logging
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import Final, Self, TypeVar
+from typing import Final, NamedTuple, Self, TypeVar
 
 from hermes.client import EARLIEST, LATEST, SimpleConsumer
 from hermes.client.retries import is_retriable
@@ -36,6 +36,18 @@ from hermes.spark.options import ClusterAddress, Retries
 
 T = TypeVar("T")
 
+
+class Bounds(NamedTuple):
+    """What a partition holds: the offset of its first message, and the one after its last."""
+
+    earliest: int
+    latest: int
+
+
+#: A partition that nothing was written to.
+EMPTY: Final = Bounds(0, 0)
+
+
 _log = logging.getLogger(__name__)
 
 _SILENT: Final = (BrokerUnavailableError, BrokerTimeoutError)
@@ -46,8 +58,9 @@ class Cluster:
 
     Example:
         with Cluster(ClusterAddress((("localhost", 9092),)), Retries(3, 1.0)) as cluster:
-            for partition in cluster.partitions("clicks"):
-                print(partition, cluster.latest(partition))
+            (partitions,) = cluster.partitions(["clicks"]).values()
+            for partition, bounds in cluster.bounds(partitions).items():
+                print(partition, bounds)
 
     Every method raises, when the retries are used up: BrokerUnavailableError, BrokerTimeoutError,
     CoordinationUnavailableError, or the BrokerError that the broker answered with.
@@ -82,44 +95,67 @@ class Cluster:
         described = (self.ask(number, _topics) for number in self._retried(self._brokers))
         return sorted({topic for topics in described for topic in topics})
 
-    def partitions(self, topic: str) -> list[TopicPartition]:
-        """A topic's partitions on the brokers that exist now, sorted; none if it is unknown."""
-        if self._address.zookeeper:
-            counts = self._retried(
-                lambda: read_partition_counts(self._zookeeper(), topic, self._faults.note)
-            )
-        else:
-            ask = partial(_partition_count, topic=topic)
-            counts = {number: self.ask(number, ask) for number in self._retried(self._brokers)}
-        return [
-            TopicPartition(topic, broker_id, number)
-            for broker_id, count in sorted(counts.items())
-            for number in range(count)
-        ]
+    def partitions(self, topics: Iterable[str]) -> dict[str, list[TopicPartition]]:
+        """Of each topic the partitions on the brokers that exist now, sorted; [] if it is unknown.
 
-    def has(self, partition: TopicPartition) -> bool:
-        """Whether a partition exists, as its broker says.
-
-        A broker that starts is in ZooKeeper some moments before its topics are. Kafka 0.7 can't be
-        asked, and is taken to have what it had.
+        Brokers that are listed are asked once for all topics.
         """
-
-        def ask(consumer: SimpleConsumer) -> bool:
-            if not consumer.supports(MetadataRequest.TYPE):
-                return True
-            return partition.partition < _partition_count(consumer, partition.topic)
-
-        return self.ask(partition.broker_id, ask)
+        topics = list(topics)
+        counts: dict[str, dict[int, int]] = {topic: {} for topic in topics}
+        if self._address.zookeeper:
+            for topic in topics:
+                counts[topic] = self._retried(partial(self._registered, topic))
+        elif topics:
+            for number in self._retried(self._brokers):
+                for topic, count in self.ask(number, partial(_counts, topics=topics)).items():
+                    counts[topic][number] = count
+        return {
+            topic: [
+                TopicPartition(topic, broker_id, number)
+                for broker_id, count in sorted(counts[topic].items())
+                for number in range(count)
+            ]
+            for topic in topics
+        }
 
     # -- offsets --------------------------------------------------------------------------------
+
+    def bounds(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Bounds | None]:
+        """What partitions hold, as their brokers say; each broker is asked once.
+
+        Returns:
+            None for one that doesn't exist: a broker that starts is in ZooKeeper some moments
+            before its topics are. Kafka 0.7 can't be asked for that, and is taken to have it.
+        """
+        found: dict[TopicPartition, Bounds | None] = {}
+        for broker_id, listed in _by_broker(partitions).items():
+            found |= self.ask(broker_id, partial(_bounds, partitions=listed))
+        return found
+
+    def available_bounds(
+        self, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, Bounds | None]:
+        """As `bounds`, without the partitions whose broker is unavailable.
+
+        ZooKeeper lists a broker that was killed until its session times out.
+
+        Raises:
+            BrokerUnavailableError, BrokerTimeoutError: a broker does not answer, and the brokers
+                are listed: then all of them are needed.
+        """
+        found: dict[TopicPartition, Bounds | None] = {}
+        for broker_id, listed in _by_broker(partitions).items():
+            try:
+                found |= self.ask(broker_id, partial(_bounds, partitions=listed))
+            except _SILENT as error:
+                if not self._address.zookeeper:
+                    raise
+                _log.warning("broker %d is registered, but unavailable: %s", broker_id, error)
+        return found
 
     def earliest(self, partition: TopicPartition) -> int:
         """The first offset of a partition; 0 before anything was written to it."""
         return self._offset_before(partition, EARLIEST) or 0
-
-    def latest(self, partition: TopicPartition) -> int:
-        """The offset after the last readable message of a partition."""
-        return self._offset_before(partition, LATEST) or 0
 
     def offset_at(self, partition: TopicPartition, time_ms: int) -> int:
         """Where the messages appended at a time (ms since 1970) or later begin."""
@@ -145,39 +181,6 @@ class Cluster:
     def ask(self, broker_id: int, question: Callable[[SimpleConsumer], T]) -> T:
         """Ask a broker something that changes nothing, again if need be."""
         return self._retried(lambda: question(self._consumer(broker_id)))
-
-    def answers(
-        self, partitions: Iterable[TopicPartition], question: Callable[[TopicPartition], T]
-    ) -> dict[TopicPartition, T]:
-        """Ask about each partition, and do without those whose broker is unavailable.
-
-        ZooKeeper lists a broker that was killed until its session times out. It is asked with one
-        round of retries, not one for each of its partitions.
-
-        Args:
-            partitions: of any brokers.
-            question: asks a partition's broker, through this cluster.
-
-        Returns:
-            The answers, without those of brokers that failed to give all of them.
-
-        Raises:
-            BrokerUnavailableError, BrokerTimeoutError: a broker does not answer, and the brokers
-                are listed: then all of them are needed.
-        """
-        found: dict[TopicPartition, T] = {}
-        silent: set[int] = set()
-        for each in partitions:
-            if each.broker_id in silent:
-                continue
-            try:
-                found[each] = question(each)
-            except _SILENT as error:
-                if not self._address.zookeeper:
-                    raise
-                _log.warning("broker %d is registered, but unavailable: %s", each.broker_id, error)
-                silent.add(each.broker_id)
-        return {each: found[each] for each in found if each.broker_id not in silent}
 
     # -- progress for monitoring ----------------------------------------------------------------
 
@@ -235,6 +238,9 @@ class Cluster:
             session.start()
             self._session = session
         return self._session
+
+    def _registered(self, topic: str) -> dict[int, int]:
+        return read_partition_counts(self._zookeeper(), topic, self._faults.note)
 
     def _brokers(self) -> dict[int, tuple[str, int]]:
         return self._known or self._learn()
@@ -311,6 +317,41 @@ def _topics(consumer: SimpleConsumer) -> list[str]:
     return [each.topic for each in consumer.metadata().topics]
 
 
-def _partition_count(consumer: SimpleConsumer, topic: str) -> int:
-    (described,) = consumer.metadata([topic]).topics
-    return 0 if described.error else described.partition_count
+def _counts(consumer: SimpleConsumer, topics: list[str]) -> dict[str, int]:
+    """How many partitions a broker has of each topic."""
+    described = consumer.metadata(topics).topics
+    return {each.topic: 0 if each.error else each.partition_count for each in described}
+
+
+def _by_broker(partitions: Iterable[TopicPartition]) -> dict[int, list[TopicPartition]]:
+    found: dict[int, list[TopicPartition]] = {}
+    for each in partitions:
+        found.setdefault(each.broker_id, []).append(each)
+    return found
+
+
+def _bounds(
+    consumer: SimpleConsumer, partitions: list[TopicPartition]
+) -> dict[TopicPartition, Bounds | None]:
+    """What partitions of one broker hold."""
+    if not consumer.supports(MetadataRequest.TYPE):
+        return {each: Bounds(*_ends(consumer, each)) for each in partitions}
+    topics = consumer.metadata(sorted({each.topic for each in partitions})).topics
+    counts = {each.topic: 0 if each.error else each.partition_count for each in topics}
+    held = {
+        (topic.topic, each.partition): Bounds(each.earliest, each.high_watermark)
+        for topic in topics
+        for each in topic.partitions
+    }
+    return {
+        each: held.get((each.topic, each.partition), EMPTY)
+        if each.partition < counts.get(each.topic, 0)
+        else None
+        for each in partitions
+    }
+
+
+def _ends(consumer: SimpleConsumer, partition: TopicPartition) -> Iterator[int]:
+    for time_ms in (EARLIEST, LATEST):
+        found = consumer.get_offsets_before(partition.topic, partition.partition, time_ms)
+        yield next(iter(found), 0)

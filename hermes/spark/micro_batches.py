@@ -29,7 +29,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from hermes.errors import OffsetOutOfRangeBrokerError
-from hermes.spark.cluster import Cluster
+from hermes.spark.cluster import EMPTY, Bounds, Cluster
 from hermes.spark.offsets import Offsets, TopicPartition, nested, unnested
 from hermes.spark.options import SourceOptions
 from hermes.spark.planning import (
@@ -41,7 +41,7 @@ from hermes.spark.planning import (
     selected_partitions,
     starting_offsets,
 )
-from hermes.spark.reading import ReadRange, data_lost, read_range
+from hermes.spark.reading import ReadTask, data_lost, read_ranges
 
 _log = logging.getLogger(__name__)
 
@@ -88,8 +88,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return start
         self._beginning = _Beginning.PAST
         begun = unnested(start)
-        cluster = self._connected()
-        available, gone = self._available(begun)
+        held, gone = self._available(begun)
+        available = {each: bounds.latest for each, bounds in held.items()}
         self._seen = available
         ends: Offsets = dict.fromkeys(gone, 0)
         entering = []  # these start with nothing, see the module's description
@@ -104,7 +104,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 ends[each] = max(begun[each], self._settled(each, offset))
         if isinstance(limit, ReadMaxBytes):
             ends |= self._capped(begun, ends, limit.max_bytes)
-        return nested({**begun, **ends, **cluster.answers(entering, cluster.earliest)})
+        return nested({**begun, **ends, **{each: held[each].earliest for each in entering}})
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """The ends of the partitions when they were last seen, for the query's progress."""
@@ -117,7 +117,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         cluster = self._connected()
         partitions = present_partitions(cluster, self._options.selection)
-        self._target = cluster.answers(partitions, cluster.latest)
+        held = cluster.available_bounds(partitions)
+        self._target = {each: (bounds or EMPTY).latest for each, bounds in held.items()}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Share a batch out to tasks."""
@@ -129,7 +130,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ends = {each: last[each] for each in first if last.get(each, 0) > first[each]}
         ends = check_planned(cluster, ends, self._options)
         begun = check_available(cluster, {each: first[each] for each in ends}, self._options)
-        return list(plan(cluster, begun, ends, self._options.min_partitions))
+        return list(plan(cluster, begun, ends, self._options))
 
     def commit(self, end: dict[str, Any]) -> None:
         """Publish, for monitoring, that everything before `end` was processed."""
@@ -146,9 +147,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one range; runs in a worker."""
-        if not isinstance(partition, ReadRange):
+        if not isinstance(partition, ReadTask):
             return iter(())
-        return read_range(partition, self._options)
+        return read_ranges(partition.ranges, self._options)
 
     # -- within ---------------------------------------------------------------------------------
 
@@ -165,11 +166,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._cluster = cluster
         return self._cluster
 
-    def _available(self, begun: Offsets) -> tuple[Offsets, list[TopicPartition]]:
+    def _available(
+        self, begun: Offsets
+    ) -> tuple[dict[TopicPartition, Bounds], list[TopicPartition]]:
         """What exists of the partitions that are read.
 
         Returns:
-            The ends of those that exist now and whose brokers answer; and those of `begun` that are
+            What those hold that exist now and whose brokers answer; and those of `begun` that are
             gone.
         """
         cluster = self._connected()
@@ -178,21 +181,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         listed = selected_partitions(cluster, selection, begun)
         wanted = [each for each in begun if selection.includes(each)]
         missing = {each for each in wanted if each.broker_id in brokers}.difference(listed)
-
-        def ask(partition: TopicPartition) -> int | None:
-            if partition in missing and not cluster.has(partition):
-                return None
-            return cluster.latest(partition)
-
-        ends = cluster.answers([*listed, *sorted(missing)], ask)
+        found = cluster.available_bounds([*listed, *sorted(missing)])
         gone = []
         for each in wanted:
-            if each not in ends:
+            if each not in found:
                 _log.warning("%s: its broker is unavailable; the stream continues without it", each)
-            elif ends[each] is None:
+            elif found[each] is None:
                 self._shrunk(each, begun[each], None)
                 gone.append(each)
-        return {each: end for each, end in ends.items() if end is not None}, gone
+        return {each: held for each, held in found.items() if held is not None}, gone
 
     def _settled(self, partition: TopicPartition, end: int) -> int:
         """The end of a partition, or where `Trigger.AvailableNow` stops before."""

@@ -218,7 +218,13 @@ SOURCE_OPTIONS: Final = (
         "minPartitions",
         whole_number(1),
         None,
-        "split partitions, at the boundaries of messages, until there are as many tasks",
+        "at least so many tasks: partitions are split, at the boundaries of messages",
+    ),
+    Option(
+        "maxPartitions",
+        whole_number(1),
+        None,
+        "at most so many tasks. Without it small partitions share a task, too, up to 4 MiB",
     ),
     Option(
         "failOnDataLoss",
@@ -340,6 +346,7 @@ class SourceOptions:
     ending_ms: int | None
     max_bytes: int | None
     min_partitions: int | None
+    max_partitions: int | None
     fail_on_data_loss: bool
     group: str | None
     include_timestamp: bool
@@ -364,6 +371,9 @@ class SourceOptions:
         )
         if use == "batch" and starting == "latest":
             raise ConfigError("startingOffsets", "a batch that starts at the latest reads nothing")
+        least, most = values["minPartitions"], values["maxPartitions"]
+        if least is not None and most is not None and least > most:
+            raise ConfigError("maxPartitions", f"it is less than minPartitions, {least}")
         address = address_of(values)
         if values["groupId"] is not None and not address.zookeeper:
             raise ConfigError(
@@ -378,6 +388,7 @@ class SourceOptions:
             values["endingTimestamp"],
             values["maxBytesPerTrigger"],
             values["minPartitions"],
+            values["maxPartitions"],
             values["failOnDataLoss"],
             values["groupId"],
             values["includeTimestamp"],

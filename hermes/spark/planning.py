@@ -5,17 +5,20 @@ one, and so is every offset that was planned before; the broker finds others, fr
 """
 
 import logging
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import pairwise
 from typing import Final
 
 from hermes.errors import ConfigError, OffsetOutOfRangeBrokerError, UnknownTopicError
-from hermes.spark.cluster import Cluster
+from hermes.spark.cluster import EMPTY, Bounds, Cluster
 from hermes.spark.offsets import EARLIEST_OFFSET, LATEST_OFFSET, Offsets, TopicPartition
 from hermes.spark.options import Selection, SourceOptions, StartingPoint
-from hermes.spark.reading import ReadRange, data_lost
+from hermes.spark.reading import ReadRange, ReadTask, data_lost
 
 _log = logging.getLogger(__name__)
+
+# Starting a task costs about as much as reading so much.
+_TASK_BYTES: Final = 4 * 1024 * 1024
 
 
 def selected_partitions(
@@ -57,7 +60,7 @@ def _found(cluster: Cluster, selection: Selection) -> dict[str, list[TopicPartit
         topics: Iterable[str] = [topic for topic in cluster.topics() if matches(topic)]
     else:
         topics = selection.topics or dict.fromkeys(each.topic for each in selection.partitions)
-    return {topic: cluster.partitions(topic) for topic in topics}
+    return cluster.partitions(topics)
 
 
 def _wanted(
@@ -99,14 +102,20 @@ def _offsets(
     option: str,
     options: SourceOptions,
 ) -> Offsets:
-    if point == "earliest":
-        return {each: cluster.earliest(each) for each in partitions}
-    if point == "latest":
-        return {each: cluster.latest(each) for each in partitions}
     partitions = list(partitions)
+    if not isinstance(point, str):
+        _check_complete(point, partitions, option)
+    bounds = cluster.bounds(partitions)
+    held = {each: bounds[each] or EMPTY for each in partitions}
+    if point == "earliest":
+        return {each: held[each].earliest for each in partitions}
+    if point == "latest":
+        return {each: held[each].latest for each in partitions}
     assert not isinstance(point, str)
-    _check_complete(point, partitions, option)
-    return {each: _resolved(cluster, each, point[each], option, options) for each in partitions}
+    return {
+        each: _resolved(cluster, each, held[each], point[each], option, options)
+        for each in partitions
+    }
 
 
 def _check_complete(given: Offsets, partitions: list[TopicPartition], option: str) -> None:
@@ -118,12 +127,17 @@ def _check_complete(given: Offsets, partitions: list[TopicPartition], option: st
 
 
 def _resolved(
-    cluster: Cluster, partition: TopicPartition, wanted: int, option: str, options: SourceOptions
+    cluster: Cluster,
+    partition: TopicPartition,
+    held: Bounds,
+    wanted: int,
+    option: str,
+    options: SourceOptions,
 ) -> int:
     """Resolve and check what was given as the offset of a partition."""
+    earliest, latest = held
     if wanted == EARLIEST_OFFSET:
-        return cluster.earliest(partition)
-    earliest, latest = cluster.earliest(partition), cluster.latest(partition)
+        return earliest
     if wanted == LATEST_OFFSET:
         return latest
     if not earliest <= wanted <= latest:
@@ -151,10 +165,11 @@ def check_available(
         DataLossError: messages are gone, and that is to be an error.
     """
     checked = dict(start)
+    bounds = cluster.bounds(start)
     for each, offset in start.items():
-        earliest = cluster.earliest(each)
+        earliest, latest = bounds[each] or EMPTY
         if offset < earliest:
-            _lost(each, offset, earliest, cluster.latest(each), options)
+            _lost(each, offset, earliest, latest, options)
             checked[each] = earliest
     return checked
 
@@ -172,12 +187,13 @@ def check_planned(
         DataLossError: there are such, and that is to be an error.
     """
     checked = {}
+    bounds = cluster.bounds(end)
     for each, offset in end.items():
-        latest = cluster.latest(each) if cluster.has(each) else None
-        if latest is not None and latest >= offset:
+        held = bounds[each]
+        if held is not None and held.latest >= offset:
             checked[each] = offset
             continue
-        now = "the partition is gone" if latest is None else f"it ends at {latest}"
+        now = "the partition is gone" if held is None else f"it ends at {held.latest}"
         text = f"{each}: a read up to offset {offset} was planned, but {now} (re-created?)"
         advice = "; set failOnDataLoss to false to continue without it"
         data_lost(_log, text, options.fail_on_data_loss, advice)
@@ -239,29 +255,54 @@ def _boundary_after(
     return last
 
 
-def plan(
-    cluster: Cluster, start: Offsets, end: Offsets, min_partitions: int | None
-) -> list[ReadRange]:
+def plan(cluster: Cluster, start: Offsets, end: Offsets, options: SourceOptions) -> list[ReadTask]:
     """Make the tasks of a read.
+
+    Small ranges share a task, since starting one costs as much as reading some megabytes; but not
+    so that there are fewer than `minPartitions`.
 
     Args:
         cluster: knows where brokers are, and finds the boundaries of messages.
         start: where each partition starts.
         end: where they end; partitions with nothing to read get no task.
-        min_partitions: split ranges until there are about this many tasks; None for one each.
+        options: `minPartitions`: split ranges until there are about this many tasks;
+            `maxPartitions`: no more tasks than this.
 
     Returns:
-        Ranges that cover everything once.
+        Tasks that cover everything once.
     """
     sizes = {each: end[each] - start[each] for each in sorted(end) if end[each] > start[each]}
-    counts = _pieces(sizes, min_partitions or 0)
+    least, most = options.min_partitions or 1, options.max_partitions
+    counts = _pieces(sizes, least)
     brokers = cluster.brokers() if sizes else {}
     ranges = []
     for each, count in counts.items():
         host, port = brokers.get(each.broker_id, ("", 0))
         for first, last in pairwise(cuts(cluster, each, start[each], end[each], count)):
             ranges.append(ReadRange(each, host, port, first, last))
-    return ranges
+    size = _TASK_BYTES
+    tasks = list(packed(ranges, size))
+    while len(tasks) < min(least, len(ranges)):
+        size //= 2
+        tasks = list(packed(ranges, size))
+    while most is not None and len(tasks) > most:
+        size *= 2
+        tasks = list(packed(ranges, size))
+    return [ReadTask(each) for each in tasks]
+
+
+def packed(ranges: Iterable[ReadRange], most_bytes: int) -> Iterator[tuple[ReadRange, ...]]:
+    """Put neighbouring ranges together, up to a size; a larger one stays alone."""
+    waiting: list[ReadRange] = []
+    room = most_bytes
+    for each in ranges:
+        if waiting and each.size_bytes > room:
+            yield tuple(waiting)
+            waiting, room = [], most_bytes
+        waiting.append(each)
+        room -= each.size_bytes
+    if waiting:
+        yield tuple(waiting)
 
 
 def _pieces(sizes: Mapping[TopicPartition, int], least: int) -> dict[TopicPartition, int]:

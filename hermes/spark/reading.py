@@ -6,7 +6,7 @@ or the task fails: Spark then runs it again, and keeps nothing of the failed att
 
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Final
@@ -48,9 +48,9 @@ _ADVICE: Final = (
 )
 
 
-@dataclass(frozen=True, eq=False)
-class ReadRange(InputPartition):
-    """What one task reads; pickled for the worker.
+@dataclass(frozen=True)
+class ReadRange:
+    """A part of a partition.
 
     Attributes:
         partition: of which topic and broker.
@@ -65,6 +65,51 @@ class ReadRange(InputPartition):
     port: int
     start: int
     end: int
+
+    @property
+    def size_bytes(self) -> int:
+        """How much of the log it is."""
+        return self.end - self.start
+
+
+@dataclass(frozen=True, eq=False)
+class ReadTask(InputPartition):
+    """What one task reads, one range after the other; pickled for the worker."""
+
+    ranges: tuple[ReadRange, ...]
+
+
+class _Connections:
+    """A task's connections: ranges of the same broker share one."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._open: dict[tuple[str, int], SimpleConsumer] = {}
+
+    def get(self, address: tuple[str, int]) -> SimpleConsumer:
+        if address not in self._open:
+            self._open[address] = SimpleConsumer(
+                *address,
+                max_fetch_bytes=max(self._options.max_fetch_bytes, FETCH_BYTES),
+                on_corrupt="raise" if self._options.fail_on_data_loss else "skip",
+            )
+        return self._open[address]
+
+    def drop(self, address: tuple[str, int]) -> None:
+        if address in self._open:
+            self._open.pop(address).close()
+
+    def close(self) -> None:
+        for each in self._open.values():
+            each.close()
+        self._open.clear()
+
+
+def read_ranges(ranges: Iterable[ReadRange], options: SourceOptions) -> Iterator[pa.RecordBatch]:
+    """Read ranges one after the other; see `read_range`."""
+    with closing(_Connections(options)) as connections:
+        for each in ranges:
+            yield from _read(_RangeReader(each, options, connections), options)
 
 
 def data_lost(log: logging.Logger, text: str, fail: bool, advice: str = _ADVICE) -> None:
@@ -99,33 +144,38 @@ def read_range(wanted: ReadRange, options: SourceOptions) -> Iterator[pa.RecordB
         InvalidMessageError: a message is damaged, and that is to be an error.
         HermesError: the broker can't be reached or used, also after the retries.
     """
-    with closing(_RangeReader(wanted, options)) as reader:
-        failures = 0
-        while not reader.is_finished:
-            try:
-                for batch in reader.fetch():
-                    failures = 0
-                    yield batch
-            except HermesError as error:
-                if failures == options.retries.times or not is_retriable(error):
-                    raise
-                failures += 1
-                _log.warning("%s: trying again: %s", wanted.partition, error)
-                reader.close()
-                threading.Event().wait(options.retries.seconds)
-                reader.find_broker()
+    return read_ranges((wanted,), options)
+
+
+def _read(reader: "_RangeReader", options: SourceOptions) -> Iterator[pa.RecordBatch]:
+    failures = 0
+    while not reader.is_finished:
+        try:
+            for batch in reader.fetch():
+                failures = 0
+                yield batch
+        except HermesError as error:
+            if failures == options.retries.times or not is_retriable(error):
+                raise
+            failures += 1
+            _log.warning("%s: trying again: %s", reader.partition, error)
+            reader.disconnect()
+            threading.Event().wait(options.retries.seconds)
+            reader.find_broker()
 
 
 class _RangeReader:
     """Goes through one range, fetch by fetch."""
 
-    def __init__(self, wanted: ReadRange, options: SourceOptions) -> None:
-        self._partition = wanted.partition
+    def __init__(
+        self, wanted: ReadRange, options: SourceOptions, connections: _Connections
+    ) -> None:
+        self.partition = wanted.partition
         self._options = options
+        self._connections = connections
         self._offset = wanted.start
         self._end = wanted.end
         self._address = (wanted.host, wanted.port)
-        self._consumer: SimpleConsumer | None = None
 
     @property
     def is_finished(self) -> bool:
@@ -134,7 +184,7 @@ class _RangeReader:
 
     def fetch(self) -> Iterator[pa.RecordBatch]:
         """Fetch once and yield what came."""
-        topic, number = self._partition.topic, self._partition.partition
+        topic, number = self.partition.topic, self.partition.partition
         size = min(self._end - self._offset, FETCH_BYTES)
         try:
             fetched = self._connected().fetch(FetchRequest(topic, number, self._offset, size))
@@ -151,7 +201,7 @@ class _RangeReader:
         if fetched.base_offset > before:  # the consumer has skipped the first one
             self._warn_of_damage(before, fetched.base_offset)
         for batch in record_batches(
-            self._partition,
+            self.partition,
             fetched,
             skip_damaged=not self._options.fail_on_data_loss,
             max_expanded_bytes=self._options.max_fetch_bytes,
@@ -164,7 +214,7 @@ class _RangeReader:
                 yield rows
         if self._offset == before:
             raise DataLossError(
-                f"{self._partition}: no message starts at offset {before}, or it is larger than "
+                f"{self.partition}: no message starts at offset {before}, or it is larger than "
                 f"maxFetchBytes ({self._options.max_fetch_bytes})"
             )
 
@@ -193,7 +243,7 @@ class _RangeReader:
         consumer = self._connected()
         if not consumer.supports(AppendTimesRequest.TYPE):
             return []
-        topic, number = self._partition.topic, self._partition.partition
+        topic, number = self.partition.topic, self.partition.partition
         try:
             return consumer.append_times(topic, number, self._offset, end)
         except OffsetOutOfRangeBrokerError:
@@ -201,17 +251,17 @@ class _RangeReader:
 
     def _skip_loss(self) -> None:
         """The offset is not available: fail, or continue where messages are left."""
-        topic, number = self._partition.topic, self._partition.partition
+        topic, number = self.partition.topic, self.partition.partition
         consumer = self._connected()
         earliest = next(iter(consumer.get_offsets_before(topic, number, EARLIEST)), 0)
         latest = next(iter(consumer.get_offsets_before(topic, number, LATEST)), 0)
         if earliest <= self._offset < latest:  # as right after a broker's restart
             raise BrokerUnavailableError(
-                f"{self._partition}: nothing came from offset {self._offset}, although {earliest} "
+                f"{self.partition}: nothing came from offset {self._offset}, although {earliest} "
                 f"to {latest} are available"
             )
         text = (
-            f"{self._partition}: offset {self._offset} was wanted (up to {self._end}), {earliest} "
+            f"{self.partition}: offset {self._offset} was wanted (up to {self._end}), {earliest} "
             f"to {latest} are available"
         )
         data_lost(_log, text, self._options.fail_on_data_loss)
@@ -221,11 +271,11 @@ class _RangeReader:
         """A message is damaged: fail, or continue with the next good one, if one can be found."""
         if isinstance(error, ExpandedTooLargeError):
             raise type(error)(
-                f"{self._partition}: {error}; raise maxFetchBytes to read it", offset=error.offset
+                f"{self.partition}: {error}; raise maxFetchBytes to read it", offset=error.offset
             ) from error
         if self._options.fail_on_data_loss:
             raise type(error)(
-                f"{self._partition}: {error}; set failOnDataLoss to false to skip it",
+                f"{self.partition}: {error}; set failOnDataLoss to false to skip it",
                 offset=error.offset,
                 next_offset=error.next_offset,
             ) from error
@@ -235,19 +285,13 @@ class _RangeReader:
 
     def _warn_of_damage(self, start: int, end: int) -> None:
         _log.warning(
-            "data loss: %s: skipped damage from offset %d to %d", self._partition, start, end
+            "data loss: %s: skipped damage from offset %d to %d", self.partition, start, end
         )
 
     # -- the connection -------------------------------------------------------------------------
 
     def _connected(self) -> SimpleConsumer:
-        if self._consumer is None:
-            self._consumer = SimpleConsumer(
-                *self._address,
-                max_fetch_bytes=max(self._options.max_fetch_bytes, FETCH_BYTES),
-                on_corrupt="raise" if self._options.fail_on_data_loss else "skip",
-            )
-        return self._consumer
+        return self._connections.get(self._address)
 
     def find_broker(self) -> None:
         """Look where the broker is now."""
@@ -257,12 +301,10 @@ class _RangeReader:
             with Cluster(self._options.address, Retries(0, 0)) as cluster:
                 known = cluster.brokers()
         except HermesError as error:
-            _log.warning("%s: ZooKeeper: %s", self._partition, error)
+            _log.warning("%s: ZooKeeper: %s", self.partition, error)
         else:
-            self._address = known.get(self._partition.broker_id, self._address)
+            self._address = known.get(self.partition.broker_id, self._address)
 
-    def close(self) -> None:
-        """Close the connection. Idempotent."""
-        if self._consumer is not None:
-            self._consumer.close()
-            self._consumer = None
+    def disconnect(self) -> None:
+        """Close the connection; the next fetch opens another."""
+        self._connections.drop(self._address)

@@ -23,7 +23,7 @@ from hermes.spark.planning import (
     selected_partitions,
     starting_offsets,
 )
-from hermes.spark.reading import ReadRange, read_range
+from hermes.spark.reading import ReadTask, read_ranges
 from hermes.spark.sink import BatchWriter, StreamWriter
 from hermes.spark.sink_options import SinkOptions, refuse_overwriting
 
@@ -94,13 +94,13 @@ class BatchReader(DataSourceReader):
             end = ending_offsets(cluster, partitions, options)
             _check_order(start, end, options)
             start = check_available(cluster, start, options)
-            return list(plan(cluster, start, end, options.min_partitions))
+            return list(plan(cluster, start, end, options))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read one range; runs in a worker."""
-        if not isinstance(partition, ReadRange):
-            return iter(())  # without ranges, Spark asks once, for nothing
-        return read_range(partition, self._options)
+        """Read what one task reads; runs in a worker."""
+        if not isinstance(partition, ReadTask):
+            return iter(())  # without tasks, Spark asks once, for nothing
+        return read_ranges(partition.ranges, self._options)
 
 
 def _check_order(start: Offsets, end: Offsets, options: SourceOptions) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 
 from hermes.client import AppendTime, SimpleConsumer
 from hermes.protocol import AppendTimesRequest
-from hermes.spark.cluster import Cluster
+from hermes.spark.cluster import EMPTY, Cluster
 from hermes.spark.load.records import (
     Committed,
     Granularity,
@@ -71,24 +71,27 @@ def _ranges(cluster: Cluster, loaded: Offsets, options: SourceOptions) -> tuple[
         _log.warning("%s: its broker is unavailable; the load continues without it", each)
     partitions = selected_partitions(cluster, options.selection, wanted)
     gone = []
-    for each in sorted(set(wanted) - set(away) - set(partitions)):
-        if cluster.has(each):
+    unlisted = sorted(set(wanted) - set(away) - set(partitions))
+    held = cluster.bounds([*partitions, *unlisted])
+    for each in unlisted:
+        if held[each] is not None:
             partitions.append(each)  # its broker has just started, and is registering
         else:
             if loaded[each]:
                 _lose(f"{each} was loaded up to offset {loaded[each]}, and is gone", options)
             gone.append(each)
-    end = {each: cluster.latest(each) for each in partitions}
+    end = {each: (held[each] or EMPTY).latest for each in partitions}
     start = {}
     for each in partitions:
-        start[each] = loaded[each] if each in loaded else cluster.earliest(each)
+        earliest = (held[each] or EMPTY).earliest
+        start[each] = loaded.get(each, earliest)
         if start[each] > end[each]:
             _lose(
                 f"{each} was loaded up to offset {start[each]}, but ends at {end[each]}: was the "
                 "topic re-created?",
                 options,
             )
-            start[each] = cluster.earliest(each)
+            start[each] = earliest
     # Should it come back, it will be another one.
     nothing = dict.fromkeys(gone, 0)
     return {**check_available(cluster, start, options), **nothing}, {**end, **nothing}

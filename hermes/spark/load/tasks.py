@@ -22,8 +22,8 @@ from hermes.spark.files import Files
 from hermes.spark.load.records import Granularity, Piece, Plan
 from hermes.spark.offsets import Offsets
 from hermes.spark.options import SourceOptions
-from hermes.spark.planning import check_available, check_planned, cuts
-from hermes.spark.reading import ReadRange, read_range
+from hermes.spark.planning import check_available, check_planned, cuts, packed
+from hermes.spark.reading import ReadRange, read_ranges
 
 PLAN_OPTION: Final = "plan"
 TASK_BYTES_OPTION: Final = "taskBytes"
@@ -117,9 +117,8 @@ class LoadReader(DataSourceReader):
         if not isinstance(partition, LoadTask):
             return  # with nothing to read, Spark asks once, for nothing
         options = replace(self._options, include_timestamp=True)
-        for each in partition.ranges:
-            for batch in read_range(each, options):
-                yield _with_folder(batch, partition)
+        for batch in read_ranges(partition.ranges, options):
+            yield _with_folder(batch, partition)
 
 
 def tasks(cluster: Cluster, plan: Plan, starts: Offsets, task_bytes: int) -> Iterator[LoadTask]:
@@ -135,30 +134,27 @@ def tasks(cluster: Cluster, plan: Plan, starts: Offsets, task_bytes: int) -> Ite
         task_bytes: 1 or more.
     """
     brokers = cluster.brokers()
-    in_order = sorted(plan.pieces, key=_folder)
-    for _, pieces in groupby(in_order, key=_folder):
-        waiting: list[ReadRange] = []
-        room = task_bytes
-        for piece in pieces:
-            first = max(piece.start, starts[piece.partition])
-            host, port = brokers.get(piece.partition.broker_id, ("", 0))
-            count = -(-(piece.end - first) // task_bytes)
-            for start, end in pairwise(cuts(cluster, piece.partition, first, piece.end, count)):
-                if waiting and end - start > room:
-                    yield _task(plan, piece, waiting)
-                    waiting, room = [], task_bytes
-                waiting.append(ReadRange(piece.partition, host, port, start, end))
-                room -= end - start
-        if waiting:
-            yield _task(plan, piece, waiting)
+    for _, pieces in groupby(sorted(plan.pieces, key=_folder), key=_folder):
+        in_folder = list(pieces)
+        ranges = [
+            ReadRange(piece.partition, *brokers.get(piece.partition.broker_id, ("", 0)), start, end)
+            for piece in in_folder
+            for start, end in _cut(cluster, piece, starts[piece.partition], task_bytes)
+        ]
+        for each in packed(ranges, task_bytes):
+            yield LoadTask(plan.number, in_folder[0].day, in_folder[0].hour, each)
+
+
+def _cut(
+    cluster: Cluster, piece: Piece, earliest: int, task_bytes: int
+) -> Iterator[tuple[int, int]]:
+    first = max(piece.start, earliest)
+    count = -(-(piece.end - first) // task_bytes)
+    return pairwise(cuts(cluster, piece.partition, first, piece.end, count))
 
 
 def _folder(piece: Piece) -> tuple[str, str]:
     return piece.partition.topic, piece.period
-
-
-def _task(plan: Plan, piece: Piece, ranges: list[ReadRange]) -> LoadTask:
-    return LoadTask(plan.number, piece.day, piece.hour, tuple(ranges))
 
 
 def _with_folder(batch: pa.RecordBatch, task: LoadTask) -> pa.RecordBatch:

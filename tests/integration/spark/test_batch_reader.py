@@ -76,7 +76,7 @@ def test_min_partitions_splits_at_boundaries(
 ) -> None:
     send(broker, "clicks", PAYLOADS)
     given = options(broker, subscribe="clicks", minPartitions=tasks)
-    assert len(BatchReader(given).partitions()) == max(tasks, 2)
+    assert len(BatchReader(given).partitions()) == tasks
     assert sorted(values(read_all(given))) == sorted(PAYLOADS)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes
+from server_process import free_port
 
 from hermes.client import SimpleConsumer
 from hermes.coordination.group_state import read_group
@@ -337,14 +338,35 @@ def test_a_broker_that_was_killed_is_away_though_it_is_registered(
 
 
 def test_a_broker_of_a_list_is_needed() -> None:
-    def silent(partition: TopicPartition) -> int:
-        raise BrokerUnavailableError(f"{partition}: nobody answers")
-
+    address = ClusterAddress((("127.0.0.1", free_port()),))
     with (
-        Cluster(ClusterAddress((("localhost", 9092),)), Retries(0, 0)) as cluster,
-        pytest.raises(BrokerUnavailableError, match="nobody answers"),
+        Cluster(address, Retries(0, 0)) as cluster,
+        pytest.raises(BrokerUnavailableError, match="refused"),
     ):
-        cluster.answers([TopicPartition("clicks", 0, 0)], silent)
+        cluster.available_bounds([TopicPartition("clicks", 0, 0)])
+
+
+def test_a_micro_batch_asks_for_all_partitions_at_once(
+    options: Options, send: Send, open_stream: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with running_broker(settings={"topics": {"clicks": {"partitions": 300}}}) as broker:
+        send(broker, "clicks", PAYLOADS[:1])
+        stream = open_stream(options(broker, "stream", subscribe="clicks"))
+        start = begin(stream)
+        asked: list[str] = []
+        for name in ("metadata", "get_offsets_before", "boundary_before"):
+            method = getattr(SimpleConsumer, name)
+
+            def noted(*args: Any, method: Any = method, name: str = name, **named: Any) -> Any:
+                asked.append(name)
+                return method(*args, **named)
+
+            monkeypatch.setattr(SimpleConsumer, name, noted)
+        end = stream.latestOffset(start, EVERYTHING)
+        assert stream.partitions(start, end) == []
+        assert sum(map(len, end.values())) == 300
+        assert set(asked) == {"metadata"}
+        assert len(asked) <= 3
 
 
 @pytest.mark.parametrize("anew", [False, True])

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hermes.errors import OffsetOutOfRangeBrokerError
 from hermes.spark.cluster import Cluster
 from hermes.spark.offsets import Offsets, TopicPartition
+from hermes.spark.options import SourceOptions
 from hermes.spark.planning import capped, cuts, plan
 
 LOGS = st.dictionaries(
@@ -41,6 +42,15 @@ class FakeCluster:
         return None if self._is_kafka else starts[bisect_right(starts, offset) - 1]
 
 
+def options(least: int | None = None, most: int | None = None) -> SourceOptions:
+    given = {"hermes.bootstrap.servers": "localhost:1", "subscribe": "clicks"}
+    counts = {"minPartitions": least, "maxPartitions": most}
+    return SourceOptions.parse(
+        {**given, **{name: str(count) for name, count in counts.items() if count is not None}},
+        "batch",
+    )
+
+
 def fake(logs: Mapping[TopicPartition, list[int]], *, is_kafka: bool = False) -> Cluster:
     return cast(Cluster, FakeCluster(logs, is_kafka=is_kafka))
 
@@ -51,7 +61,9 @@ def test_ranges_cover_everything_once(
 ) -> None:
     start: Offsets = {each: starts[len(starts) // 3] for each, starts in logs.items()}
     end: Offsets = {each: starts[-1] for each, starts in logs.items()}
-    ranges = plan(fake(logs, is_kafka=is_kafka), start, end, least)
+    tasks = plan(fake(logs, is_kafka=is_kafka), start, end, options(least))
+    ranges = [each for task in tasks for each in task.ranges]
+    assert all(task.ranges for task in tasks)
     for each in logs:
         own = [(one.start, one.end) for one in ranges if one.partition == each]
         assert all(a < b and a in logs[each] and b in logs[each] for a, b in own)
@@ -70,17 +82,38 @@ def test_there_are_as_many_tasks_as_messages_allow(
 ) -> None:
     start = dict.fromkeys(logs, 0)
     end = {each: starts[-1] for each, starts in logs.items()}
-    ranges = plan(fake(logs), start, end, least)
+    tasks = plan(fake(logs), start, end, options(least))
     sized = [starts for starts in logs.values() if len(starts) > 1]
-    assert len(ranges) <= least + len(sized)
+    assert len(tasks) <= least + len(sized)
+    assert len(tasks) >= min(least, len(sized))
+
+
+@given(LOGS, st.integers(1, 10), st.integers(0, 10))
+def test_there_are_never_more_tasks_than_are_wanted(
+    logs: dict[TopicPartition, list[int]], most: int, fewer: int
+) -> None:
+    start = dict.fromkeys(logs, 0)
+    end = {each: starts[-1] for each, starts in logs.items()}
+    tasks = plan(fake(logs), start, end, options(max(1, most - fewer), most))
+    assert len(tasks) <= most
+    assert sum(each.size_bytes for task in tasks for each in task.ranges) == sum(end.values())
+
+
+def test_small_partitions_share_a_task_and_large_ones_do_not() -> None:
+    small = {TopicPartition("clicks", 0, n): [0, 1000] for n in range(1000)}
+    large = {TopicPartition("views", 0, n): [0, 8 << 20] for n in range(3)}
+    logs = {**small, **large}
+    end = {each: starts[-1] for each, starts in logs.items()}
+    tasks = plan(fake(logs), dict.fromkeys(logs, 0), end, options())
+    assert [len(task.ranges) for task in tasks] == [1000, 1, 1, 1]
 
 
 @given(st.integers(1, 30), st.integers(1, 40))
 def test_messages_of_one_size_give_every_task_that_was_wanted(count: int, least: int) -> None:
     partition = TopicPartition("clicks", 0, 0)
     logs = {partition: list(range(0, 100 * count + 1, 100))}
-    ranges = plan(fake(logs), {partition: 0}, {partition: 100 * count}, least)
-    assert len(ranges) == min(least, count)
+    tasks = plan(fake(logs), {partition: 0}, {partition: 100 * count}, options(least))
+    assert len(tasks) == min(least, count)
 
 
 @given(LOGS, st.integers(1, 100_000))
@@ -104,7 +137,8 @@ def test_a_broker_of_kafka_is_read_whole() -> None:
     partition = TopicPartition("clicks", 0, 0)
     cluster = fake({partition: [0, 50, 100]}, is_kafka=True)
     assert capped(cluster, {partition: 0}, {partition: 100}, 10) == {partition: 100}
-    (whole,) = plan(cluster, {partition: 0}, {partition: 100}, 4)
+    (task,) = plan(cluster, {partition: 0}, {partition: 100}, options(4))
+    (whole,) = task.ranges
     assert (whole.start, whole.end) == (0, 100)
 
 

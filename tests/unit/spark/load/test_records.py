@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from hermes.client import AppendTime
 from hermes.errors import ConfigError, DataLossError, LoadTargetError
+from hermes.spark.cluster import Bounds
 from hermes.spark.files import Files, local_path
 from hermes.spark.load.increments import make_plan
 from hermes.spark.load.job import parse_load_options
@@ -37,17 +38,17 @@ class FakeCluster:
     def brokers(self):
         return {each.broker_id: ("h", 1) for each in self._latest}
 
-    def partitions(self, topic):
-        return sorted(each for each in self._latest if each.topic == topic)
+    def partitions(self, topics):
+        return {
+            topic: sorted(each for each in self._latest if each.topic == topic) for topic in topics
+        }
 
-    def has(self, partition):
-        return partition in self._latest or partition in self.unregistered
-
-    def earliest(self, partition):
-        return self._earliest[partition]
-
-    def latest(self, partition):
-        return self._latest[partition]
+    def bounds(self, partitions):
+        known = {*self._latest, *self.unregistered}
+        return {
+            each: Bounds(self._earliest[each], self._latest[each]) if each in known else None
+            for each in partitions
+        }
 
     def boundary(self, partition, offset):
         return offset // 10 * 10
@@ -119,7 +120,7 @@ def test_brokers_of_kafka_are_loaded_by_the_time_of_planning() -> None:
 
 def test_a_broker_that_has_yet_to_register_its_topics_has_lost_nothing() -> None:
     cluster = FakeCluster({A: 0, B: 0}, {A: 100, B: 100}, [(100, NOW_MS)])
-    cluster.partitions = lambda topic: [A]
+    cluster.partitions = lambda topics: {topic: [A] for topic in topics}
     cluster.unregistered = {B}
     options = parse_load_options({**ADDRESS, "subscribe": "clicks"})
     plan = make_plan(cluster, Committed(1, {A: 50, B: 70}), options, "day", NOW_MS)
