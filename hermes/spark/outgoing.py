@@ -62,13 +62,20 @@ class Outgoing(NamedTuple):
 class OutgoingRows:
     """Knows which column is what; pickled for the workers.
 
+    Args:
+        schema: the columns of the rows.
+        options: of the write.
+        ignored: columns that are left out.
+
     Raises:
         ConfigError: a column is missing, of the wrong type, duplicated, or unknown.
     """
 
-    def __init__(self, schema: StructType, options: SinkOptions) -> None:
+    def __init__(
+        self, schema: StructType, options: SinkOptions, ignored: frozenset[str] = frozenset()
+    ) -> None:
         self._options = options
-        self._places = _places(schema, options)
+        self._places = _places(schema, options, ignored)
 
     def of(self, rows: pa.RecordBatch) -> Iterator[Outgoing]:
         """Turn rows into messages.
@@ -133,7 +140,7 @@ class OutgoingRows:
             )
 
 
-def _places(schema: StructType, options: SinkOptions) -> dict[str, int]:
+def _places(schema: StructType, options: SinkOptions, ignored: frozenset[str]) -> dict[str, int]:
     """Find the columns that are used, and check all.
 
     Spark ignores case in names of columns, unless it is configured not to.
@@ -144,6 +151,8 @@ def _places(schema: StructType, options: SinkOptions) -> dict[str, int]:
     names = {name.lower(): name for name in expected}
     places: dict[str, int] = {}
     for place, field in enumerate(schema.fields):
+        if field.name.lower() in ignored:
+            continue
         name = names.get(field.name.lower())
         if name is None or name in places:
             why = "appears twice" if name else "has no meaning here: leave it out"

@@ -59,14 +59,21 @@ class Sent(WriterCommitMessage):
 class BatchWriter(DataSourceArrowWriter):
     """Writes a DataFrame. Creating it checks all that can be checked before anything is sent.
 
+    Args:
+        schema: the columns of the rows.
+        options: where to, and how.
+        ignored: columns that have no meaning for a write.
+
     Raises:
         ConfigError: the columns don't fit.
         BrokerUnavailableError, BrokerTimeoutError, CoordinationUnavailableError, RoutingError: the
             brokers can't be found.
     """
 
-    def __init__(self, schema: StructType, options: SinkOptions) -> None:
-        self._rows = OutgoingRows(schema, options)
+    def __init__(
+        self, schema: StructType, options: SinkOptions, ignored: frozenset[str] = frozenset()
+    ) -> None:
+        self._rows = OutgoingRows(schema, options, ignored)
         self._options = options
         self._brokers = find_brokers(options)
 
@@ -86,12 +93,17 @@ class StreamWriter(DataSourceStreamArrowWriter):
     Spark creates one writer to plan each batch and another to commit it. So the tasks look up the
     brokers, with retries: one that is briefly unavailable doesn't end the query.
 
+    Args:
+        schema, options, ignored: as for `BatchWriter`.
+
     Raises:
         ConfigError: the columns don't fit.
     """
 
-    def __init__(self, schema: StructType, options: SinkOptions) -> None:
-        self._rows = OutgoingRows(schema, options)
+    def __init__(
+        self, schema: StructType, options: SinkOptions, ignored: frozenset[str] = frozenset()
+    ) -> None:
+        self._rows = OutgoingRows(schema, options, ignored)
         self._options = options
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent:

@@ -11,6 +11,17 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from hermes.errors import ConfigError
+from hermes.spark.catalog import (
+    PLACES,
+    keeping,
+    kept,
+    names_brokers,
+    new_table,
+    require_options,
+    to_read,
+    to_write,
+    without_options,
+)
 from hermes.spark.cluster import Cluster
 from hermes.spark.columns import spark_schema
 from hermes.spark.micro_batches import StreamReader
@@ -44,8 +55,10 @@ class HermesDataSource(DataSource):
 
     def schema(self) -> StructType:
         """The columns of a read, see `hermes.spark.columns`; checks the options."""
-        options = SourceOptions.parse(self.options, None)
-        return spark_schema(timestamp=options.include_timestamp)
+        table = new_table(self.options)
+        options = SourceOptions.parse(self.options if table is None else to_read(table), None)
+        schema = spark_schema(timestamp=options.include_timestamp)
+        return schema if table is None else keeping(schema, table)
 
     def reader(self, schema: StructType) -> "BatchReader":
         """Read what exists now."""
@@ -59,18 +72,27 @@ class HermesDataSource(DataSource):
         """Send the rows of a batch."""
         if overwrite:
             refuse_overwriting(stream=False)
-        return BatchWriter(schema, SinkOptions.parse(self.options, stream=False))
+        return BatchWriter(schema, *self._to_write(schema, stream=False))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
         """Send the rows of a stream."""
         if overwrite:
             refuse_overwriting(stream=True)
-        return StreamWriter(schema, SinkOptions.parse(self.options, stream=True))
+        return StreamWriter(schema, *self._to_write(schema, stream=True))
+
+    def _to_write(self, schema: StructType, *, stream: bool) -> tuple[SinkOptions, frozenset[str]]:
+        """The options of a write, and the columns that it leaves out."""
+        table = {} if names_brokers(self.options) else kept(schema)
+        given = {**to_write(table), **self.options} if table else self.options
+        require_options(given)
+        return SinkOptions.parse(given, stream=stream), PLACES if table else frozenset()
 
     def _checked(self, use: str, schema: StructType) -> SourceOptions:
-        options = SourceOptions.parse(self.options, "stream" if use == "stream" else "batch")
+        given = {**to_read(kept(schema)), **self.options}
+        require_options(given)
+        options = SourceOptions.parse(given, "stream" if use == "stream" else "batch")
         expected = spark_schema(timestamp=options.include_timestamp)
-        if schema != expected:
+        if without_options(schema) != expected:
             raise ConfigError(
                 "schema",
                 "the columns of this source are fixed, leave out .schema(...): "
