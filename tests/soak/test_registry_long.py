@@ -1,4 +1,4 @@
-"""Three registries killed sixty times while schemas are registered, on both coordination servers."""
+"""Three registries killed again and again while schemas are registered, on both servers."""
 
 from pathlib import Path
 
