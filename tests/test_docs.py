@@ -4,7 +4,8 @@ What a fenced block is checked for follows from the words after its three backti
 
 - `python test`: the file's tested blocks run, in order, as one program in an empty directory. With
   `python test broker` a broker runs, whose address replaces `localhost:9092` and
-  `"localhost", 9092`; the address of its coordination replaces `localhost:2181`.
+  `"localhost", 9092`; the address of its coordination replaces `localhost:2181`, that of its HTTP
+  port `localhost:9093`.
 - `python` alone must be Python.
 - `yaml test` must load as a broker.yaml; `yaml` alone must be YAML.
 - `sh`: each command must exist; for `hermes`, each subcommand and option too.
@@ -107,9 +108,13 @@ def test_the_code_runs(
         source += "\n" * (block.line - source.count("\n")) + block.text
     if any("broker" in block.words for block in program_blocks):
         broker = start_broker(
-            coordination="embedded", coordination_listen="tcp:0:interface=127.0.0.1"
+            coordination="embedded",
+            coordination_listen="tcp:0:interface=127.0.0.1",
+            http_listen="tcp:0:interface=127.0.0.1",
         )
         port = broker.port
+        (http,) = re.findall(r"HTTP on (127\.0\.0\.1:\d+)", "".join(broker.lines))
+        source = source.replace("localhost:9093", http)
         (line,) = [line for line in broker.lines if "coordination is embedded" in line]
         source = source.replace("localhost:2181", re.findall(r"127\.0\.0\.1:\d+", line)[0])
         source = source.replace("localhost:9092", f"127.0.0.1:{port}")
