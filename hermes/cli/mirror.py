@@ -13,6 +13,7 @@ from urllib.request import ProxyHandler, build_opener
 
 import click
 
+from hermes.cli import mirror_translate
 from hermes.cli.exits import debugging, fail_for
 from hermes.cli.options import JSON_OPTION, TOPIC
 from hermes.cli.terminal import (
@@ -210,6 +211,9 @@ def _headline(process: MirrorProcess, now_ms: int) -> str:
 def _row(row: MirroredPartition) -> dict[str, Any]:
     shown = asdict(row) | {"lag_bytes": row.lag_bytes, "rate_bytes": round(row.rate_bytes)}
     return {**shown, "error": row.error or None}
+
+
+command.add_command(mirror_translate.command)
 
 
 # -- origins ------------------------------------------------------------------------------------

@@ -114,11 +114,34 @@ def translate(source_map: SourceMap, places: Mapping[str, int]) -> TranslatedPla
         The place; None when nothing of the clusters that `places` is about is in the partition.
     """
     clusters = {source.partition("/")[0] for source in places}
-    sources = [name for name in source_map.positions if name.partition("/")[0] in clusters]
+    sources = {
+        plain: name
+        for plain, name in _latest(source_map.positions).items()
+        if plain.partition("/")[0] in clusters
+    }
     if not sources:
         return None
     return TranslatedPlace(
-        min(source_map.to_target(name, places.get(name, 0)) for name in sources),
-        tuple(sorted(name for name in sources if name not in places)),
-        tuple(sorted(name for name in sources if places.get(name, 0) > source_map.positions[name])),
+        min(source_map.to_target(name, places.get(plain, 0)) for plain, name in sources.items()),
+        tuple(sorted(plain for plain in sources if plain not in places)),
+        tuple(
+            sorted(
+                plain
+                for plain, name in sources.items()
+                if places.get(plain, 0) > source_map.positions[name]
+            )
+        ),
     )
+
+
+def _latest(names: Iterable[str]) -> dict[str, str]:
+    """Of each source its name in the highest generation.
+
+    A mirror adds `#2` to the name, and so on, when the source's topic was deleted and made anew.
+    """
+    found: dict[str, tuple[int, str]] = {}
+    for name in names:
+        plain, _, generation = name.partition("#")
+        number = int(generation) if generation.isdecimal() else 1
+        found[plain] = max(found.get(plain, (0, "")), (number, name))
+    return {plain: name for plain, (_, name) in found.items()}

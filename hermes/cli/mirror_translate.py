@@ -1,0 +1,147 @@
+"""`hermes mirror translate`: where a consumer group continues in the target of a mirror."""
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+import click
+
+from hermes.cli.exits import fail_for
+from hermes.cli.options import JSON_OPTION
+from hermes.cli.terminal import note, write_rows
+from hermes.cli.zookeeper import Cluster, cluster_options
+from hermes.client.mirrored import MirroredPartitions, source_name
+from hermes.client.translation import TranslatedPlace, translate
+from hermes.coordination.cluster import read_brokers, read_topics
+from hermes.coordination.cluster_id import cluster_id
+from hermes.coordination.group_state import read_group, store_offsets
+from hermes.coordination.layout import BrokerPartition, check_node_name
+from hermes.coordination.origins import list_origins
+from hermes.coordination.sessions import Session
+from hermes.errors import HermesError, InvalidNodeError, UnknownTopicError
+
+_COLUMNS: Final = ("topic", "partition", "offset", "unread", "ahead")
+_TIMEOUT_SECONDS: Final = 30.0
+
+
+class _Reader(NamedTuple):
+    """A group in the source.
+
+    Attributes:
+        cluster_id: the source's.
+        places: the group's next offset by the name of the source partition.
+        shown: the same partitions for people.
+    """
+
+    cluster_id: str
+    places: dict[str, int]
+    shown: dict[str, str]
+
+
+@click.command("translate", short_help="Find a group's place in the target of a mirror.")
+@click.option(
+    "--from",
+    "source",
+    required=True,
+    metavar="HOST:PORT[/CHROOT]",
+    help="ZooKeeper of the cluster in which the group reads now.",
+)
+@click.option("-g", "--group", required=True, help="The group there.")
+@click.option("--to-group", help="The group's name in the target; the same unless given.")
+@click.option("--commit", is_flag=True, help="Store the places for the group in the target.")
+@cluster_options
+@JSON_OPTION
+def command(
+    cluster: Cluster, as_json: bool, source: str, group: str, to_group: str | None, commit: bool
+) -> None:
+    """Show where a group of the source cluster continues in the target, -b or -Z.
+
+    At these places it misses nothing. Where a mirror copies byte for byte they are exact; where
+    several partitions go into one, or messages by key, it may see some messages again: those of
+    the partitions in which it has read furthest. UNREAD counts partitions of the source that the
+    group has no offset of, AHEAD those that it has read further than they are mirrored.
+
+    With --commit the places are stored for the group, which must have no members. The status is 1
+    when a partition can't be translated, and nothing is stored then.
+    """
+    for name in (group, to_group or group):
+        check_node_name("group", name)
+    session = Session(source)
+    session.start()
+    try:
+        reader = _read(session, group)
+    finally:
+        session.stop()
+    faults: list[str] = []
+    found = dict(_translate_all(cluster.session, reader, faults))
+    rows = [
+        {
+            "topic": topic,
+            "partition": str(partition),
+            "offset": place.offset,
+            "unread": len(place.unread),
+            "ahead": len(place.ahead),
+        }
+        for (topic, partition), place in sorted(found.items())
+    ]
+    write_rows(_COLUMNS, rows, as_json)
+    faults += [f"{each}: nothing of it is in the target" for each in reader.shown.values()]
+    fail_for(faults)
+    if commit:
+        offsets = {place: translated.offset for place, translated in found.items()}
+        store_offsets(cluster.session, to_group or group, offsets)
+        note(f"stored for group {to_group or group}")
+
+
+def _read(session: Session, group: str) -> _Reader:
+    state, source_id = read_group(session, group), cluster_id(session)
+    places, shown = {}, {}
+    for (topic, partition), offset in state.offsets.items():
+        if isinstance(offset, InvalidNodeError):
+            raise offset
+        name = source_name(source_id, topic, *partition)
+        places[name], shown[name] = offset, f"{topic} {partition}"
+    if not places:
+        raise HermesError(f"group {group!r} has no offsets in the source")
+    return _Reader(source_id, places, shown)
+
+
+def _translate_all(
+    session: Session, reader: _Reader, faults: list[str]
+) -> Iterator[tuple[tuple[str, BrokerPartition], TranslatedPlace]]:
+    """Translate into all partitions that have something of what is read.
+
+    What is found is taken out of `reader.shown`.
+    """
+    wanted = {shown.rpartition(" ")[0] for shown in reader.shown.values()}
+    for topic, known in list_origins(session).items():
+        if isinstance(known, InvalidNodeError) or reader.cluster_id in known:
+            wanted.add(topic)
+    topics = sorted(wanted & set(read_topics(session)))
+    for broker_id, node in read_brokers(session, lambda fault: faults.append(str(fault))).items():
+        with MirroredPartitions(
+            node.host, node.port, timeout_seconds=_TIMEOUT_SECONDS
+        ) as partitions:
+            if not partitions.is_supported():
+                faults.append(f"broker {broker_id} keeps no positions of sources: not of Hermes")
+                continue
+            for topic in topics:
+                for number, place in _translate_topic(partitions, topic, reader):
+                    yield (topic, BrokerPartition(broker_id, number)), place
+
+
+def _translate_topic(
+    partitions: MirroredPartitions, topic: str, reader: _Reader
+) -> Iterator[tuple[int, TranslatedPlace]]:
+    try:
+        told = partitions.positions(topic)
+    except UnknownTopicError:
+        return
+    for each in told:
+        here = {name.partition("#")[0] for name in each.positions} & reader.places.keys()
+        if not here:
+            continue
+        place = translate(partitions.source_map(topic, each.partition), reader.places)
+        if place is not None:
+            for name in here:
+                reader.shown.pop(name, None)
+            yield each.partition, place
