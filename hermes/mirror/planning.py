@@ -13,7 +13,9 @@ import heapq
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cache
 from itertools import count
 from typing import Final, Protocol
 
@@ -23,16 +25,17 @@ from hermes.coordination.layout import BrokerPartition
 from hermes.coordination.sessions import Session
 from hermes.errors import HermesError
 from hermes.mirror.claims import Plan, SourceClaim
-from hermes.mirror.routing import Route, make_route
+from hermes.mirror.routing import make_route
 from hermes.mirror.sources import Source
 from hermes.mirror.state import Troubles
 from hermes.mirror.targets import TargetCluster
-from hermes.protocol import EARLIEST, LATEST
+from hermes.protocol import EARLIEST, LATEST, MirroredSet, SourceFlags
 
 _log = logging.getLogger(__name__)
 
 _LOOK_SECONDS: Final = 5.0
 _LONGEST_PAUSE: Final = 2.0
+_ROUND_CLAIMS: Final = 256
 
 
 class Guard(Protocol):
@@ -109,7 +112,7 @@ class Planner:
 
     def _run(self) -> None:
         while True:
-            claim = self._next()
+            claims = self._next()
             if self._is_stopping:
                 return
             try:
@@ -117,46 +120,63 @@ class Planner:
                 self._troubles.end("target")
             except HermesError as error:
                 self._troubles.begin("target", str(error))
-                if claim is not None:
+                for claim in claims:
                     self.add(claim, _LONGEST_PAUSE)
+                self._next_look = time.monotonic() + _LONGEST_PAUSE
                 continue
-            if claim is not None:
-                self._plan(claim)
+            self._plan(claims)
             if time.monotonic() >= self._next_look:
                 self._next_look = time.monotonic() + _LOOK_SECONDS
                 self._look()
 
-    def _next(self) -> SourceClaim | None:
-        """Wait for a claim that is due, or until it is time to look."""
+    def _next(self) -> list[SourceClaim]:
+        """Wait for claims that are due, or until it is time to look."""
         with self._changed:
             while not self._is_stopping:
                 now = time.monotonic()
-                if self._due and self._due[0][0] <= now:
-                    return heapq.heappop(self._due)[2]
-                if self._next_look <= now:
-                    return None
+                due: list[SourceClaim] = []
+                while self._due and self._due[0][0] <= now and len(due) < _ROUND_CLAIMS:
+                    due.append(heapq.heappop(self._due)[2])
+                if due or self._next_look <= now:
+                    return due
                 until = min(self._next_look, self._due[0][0] if self._due else self._next_look)
                 self._changed.wait(until - now)
-        return None
+        return []
 
-    def _plan(self, claim: SourceClaim) -> None:
-        if claim.is_revoked or claim.plan is not None:
-            return
+    def _plan(self, claims: Sequence[SourceClaim]) -> None:
+        """Plan some claims; what they have in common is asked once."""
+        answers = _Answers(self._target, self._sources)
+        made: list[tuple[SourceClaim, Plan, int]] = []
+        unknown: list[tuple[BrokerPartition, MirroredSet, SourceClaim]] = []
+        for claim in claims:
+            if claim.is_revoked or claim.plan is not None:
+                continue
+            with self._put_off_on_errors(claim):
+                reason = self._admit(claim)
+                if reason:
+                    self._put_off(claim, reason, _LOOK_SECONDS)
+                    continue
+                plan, offset, sets = self._made(claim, answers)
+                made.append((claim, plan, offset))
+                unknown += [(target, each, claim) for target, each in sets]
+        failed = self._target.open([(target, each) for target, each, _ in unknown])
+        failures = {claim: failed[n] for n, (_, _, claim) in enumerate(unknown) if n in failed}
+        for claim, plan, offset in made:
+            if claim in failures:
+                self._put_off(claim, str(failures[claim]))
+            else:
+                self._tell(claim, "")
+                claim.begin(plan, offset)
+
+    @contextmanager
+    def _put_off_on_errors(self, claim: SourceClaim) -> Iterator[None]:
         try:
-            reason = self._admit(claim)
-            if not reason:
-                plan, offset = self._made(claim)
+            yield
         except HermesError as error:
             self._put_off(claim, str(error))
         except Exception as error:
             _log.exception("%s: planning failed", claim)
             self._put_off(claim, repr(error))
-        else:
-            if reason:
-                self._put_off(claim, reason, _LOOK_SECONDS)
-            else:
-                self._tell(claim, "")
-                claim.begin(plan, offset)
 
     def _put_off(self, claim: SourceClaim, text: str, seconds: float = 0.0) -> None:
         self._tell(claim, text)
@@ -202,53 +222,48 @@ class Planner:
             self.refused.pop(f"{claim.source}: {claim.topic}", None)
         return reason
 
-    def _made(self, claim: SourceClaim) -> tuple[Plan, int]:
-        """Make a plan, and say where to begin."""
+    def _made(
+        self, claim: SourceClaim, answers: "_Answers"
+    ) -> tuple[Plan, int, list[tuple[BrokerPartition, MirroredSet]]]:
+        """Make a plan, and say where to begin, and what the target has to be told before."""
         source, topic = self._sources[claim.source], claim.figures.target_topic
-        targets = self._target.partitions(topic)
+        targets = answers.partitions(topic)
         name = source_name(source.cluster_id(), claim.topic, *claim.partition)
-        route = make_route(self._config.partitioning, source.index(claim), name)
+        route = make_route(self._config.partitioning, answers.index(claim), name)
         if not self._target.is_exact(targets):
             offset = self._first(claim)
-            return Plan("", topic, targets, route, [offset] * len(targets)), offset
-        return self._exact(claim, name, topic, targets, route)
-
-    def _exact(
-        self,
-        claim: SourceClaim,
-        name: str,
-        topic: str,
-        targets: tuple[BrokerPartition, ...],
-        route: Route,
-    ) -> tuple[Plan, int]:
-        told = self._target.positions(topic)
-        generation, places = _latest(name, told)
+            return Plan("", topic, targets, route, [offset] * len(targets)), offset, []
+        generation, places = _latest(name, answers.positions(topic))
+        is_new = False
         if claim.anew is not None:
-            offset, is_new, generation = claim.anew, True, generation + 1
+            offset, is_new = claim.anew, True
         elif not places:
-            offset, is_new, generation = self._first(claim), True, 1
+            offset, is_new = self._first(claim), True
         elif route.is_single:
-            offset, is_new = max(places.values()), False
+            offset = max(places.values())
         elif places.keys() == set(targets):
             offset = max(min(places.values()), claim.acknowledged or 0)
-            is_new = False
         else:
-            offset, is_new, generation = self._first(claim), True, generation + 1
+            offset, is_new = self._first(claim), True
             self._troubles.note(
                 f"{claim}: the target's partitions were others; what is behind {offset} may be "
                 "there already, and come once more"
             )
-        source = name if generation == 1 else f"{name}#{generation}"
-        home = targets[route.home(len(targets))]
         if is_new:
-            places = {}
-        wanted = [home] if route.is_single else targets
-        unknown = [each for each in wanted if each not in places]
-        behind = [each for each in wanted if route.is_single and places.get(each, offset) < offset]
-        for target in (*unknown, *behind):
-            self._target.open(topic, target, source, places.get(target, offset), offset)
-        reached = [offset if route.is_single else places.get(target, offset) for target in targets]
-        return Plan(source, topic, targets, route, reached), offset
+            generation, places = generation + 1, {}
+        source_text = name if generation == 1 else f"{name}#{generation}"
+        if route.is_single:
+            home = targets[route.home(len(targets))]
+            behind = [home] if places.get(home) != offset else []
+            reached = [offset] * len(targets)
+        else:
+            behind = [target for target in targets if target not in places]
+            reached = [places.get(target, offset) for target in targets]
+        sets = [
+            (target, _empty(topic, target, source_text, places.get(target, offset), offset))
+            for target in behind
+        ]
+        return Plan(source_text, topic, targets, route, reached), offset, sets
 
     def _first(self, claim: SourceClaim) -> int:
         """Where to begin as far as the source knows."""
@@ -258,6 +273,25 @@ class Planner:
             return claim.acknowledged
         time_ms = EARLIEST if self._config.start == "smallest" else LATEST
         return self._sources[claim.source].offset(claim, time_ms)
+
+
+class _Answers:
+    """What the clusters have said in a round of planning, asked once."""
+
+    def __init__(self, target: TargetCluster, sources: Mapping[str, Source]) -> None:
+        self.partitions = cache(target.partitions)
+        self.positions = cache(target.positions)
+        self._places = cache(lambda source, topic: sources[source].partitions(topic))
+
+    def index(self, claim: SourceClaim) -> int:
+        """The place of a claim's partition among those of its topic."""
+        known = {*self._places(claim.source, claim.topic), claim.partition}
+        return sorted(known).index(claim.partition)
+
+
+def _empty(topic: str, target: BrokerPartition, source: str, begin: int, end: int) -> MirroredSet:
+    """Has a partition know a source up to an offset, without a message of it."""
+    return MirroredSet(topic, target.partition, source, begin, end, SourceFlags.NONE, b"")
 
 
 def _latest(

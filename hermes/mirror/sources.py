@@ -143,23 +143,22 @@ class Source:
             self._cluster_id = id_of(self.session, self.address.brokers)
         return self._cluster_id
 
-    def index(self, claim: SourceClaim) -> int:
-        """The place of a partition among those of its topic, of brokers that are away as well.
+    def partitions(self, topic: str) -> set[BrokerPartition]:
+        """The partitions of a topic, also those of brokers that are away.
 
         Raises:
-            HermesError: that can't be found out now.
+            HermesError: they can't be found out now.
         """
         assert self.session is not None
-        counts = read_partition_counts(self.session, claim.topic, _ignore)
+        counts = read_partition_counts(self.session, topic, _ignore)
         known = {BrokerPartition(b, n) for b, count in counts.items() for n in range(count)}
-        known.add(claim.partition)
-        parent = GroupPaths(self._group).offsets(claim.topic)
+        parent = GroupPaths(self._group).offsets(topic)
         for name in self.session.children(parent):
             try:
                 known.add(parse_partition(f"{parent}/{name}", name))
             except InvalidNodeError as fault:
                 _ignore(fault)
-        return sorted(known).index(claim.partition)
+        return known
 
     def offset(self, claim: SourceClaim, time_ms: int) -> int:
         """The earliest or the latest offset of a partition.

@@ -26,7 +26,12 @@ from hermes.mirror.claims import Entry
 from hermes.mirror.links import open_link
 from hermes.mirror.senders import Sender
 from hermes.mirror.state import Troubles
-from hermes.protocol import ClusterIdRequest, MetadataRequest, MirroredSet, SourceFlags
+from hermes.protocol import (
+    MAX_MIRRORED_SETS,
+    ClusterIdRequest,
+    MetadataRequest,
+    MirroredSet,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -132,23 +137,30 @@ class TargetCluster:
                 found[BrokerPartition(number, each.partition)] = each.positions
         return found
 
-    def open(self, topic: str, target: BrokerPartition, source: str, begin: int, end: int) -> None:
-        """Have a partition know a source, without a message of it.
+    def open(self, sets: Sequence[tuple[BrokerPartition, MirroredSet]]) -> dict[int, HermesError]:
+        """Have partitions know sources, without a message of them.
 
         Args:
-            topic: the topic's name.
-            target: the partition.
-            source: the source's name.
-            begin: up to where it knows the source; `end` where it doesn't.
-            end: up to where it is to know it.
+            sets: the partitions, with what they are to know.
 
-        Raises:
-            HermesError: it can't be done now.
+        Returns:
+            What went wrong, by the place of the set.
         """
-        empty = MirroredSet(topic, target.partition, source, begin, end, SourceFlags.NONE, b"")
-        (outcome,) = self._known[target.broker_id].mirrored.send([empty])
-        if outcome.error is not None:
-            raise outcome.error
+        failed: dict[int, HermesError] = {}
+        by_broker: dict[int, list[int]] = {}
+        for place, (target, _) in enumerate(sets):
+            by_broker.setdefault(target.broker_id, []).append(place)
+        for number, places in by_broker.items():
+            for first in range(0, len(places), MAX_MIRRORED_SETS):
+                some = places[first : first + MAX_MIRRORED_SETS]
+                try:
+                    outcomes = self._known[number].mirrored.send([sets[n][1] for n in some])
+                except HermesError as error:
+                    failed.update(dict.fromkeys(some, error))
+                    continue
+                told = zip(some, outcomes, strict=True)
+                failed.update({n: each.error for n, each in told if each.error is not None})
+        return failed
 
     def send(self, entries: Iterable[Entry]) -> None:
         """Have entries sent, in this order; their claims hear of the outcomes."""
