@@ -41,7 +41,7 @@ ROOMS = {
     "metrics plugins protocol quoting rate_limit storage web",
     "client": "backoff config coordination errors forks interfaces metrics plugins protocol "
     "quoting rate_limit",
-    "audit": "client coordination errors interfaces protocol quoting",
+    "audit": "client coordination errors interfaces plugins protocol quoting",
     "aio": "client coordination errors forks protocol",
     "spark": "client config coordination errors interfaces plugins protocol quoting schemas",
     "console": "__init__ client config coordination errors interfaces plugins protocol quoting "

@@ -5,6 +5,12 @@ In the order of a reading:
     events          what the parts of a pipeline report on the topic hermes-audit: values <-> JSON
     publishing      sends these, so that each counts once whatever fails
     counting        counts a tier's messages by topic and window
+    producers, cluster, consumers
+                    the tiers: the callback handler `audit`; a cluster's messages, counted as a
+                    group; members of a group that are audited, and the decoder `audit`
+    reading, tiers  reads events, and adds them up
+    comparing       what is complete, short, over or uncertain
+    checking        all of that for some clusters: what `hermes audit` does
 
 docs/audit.md is the guide, with what the audit can prove and what it can't. The stamp that
 producers put on messages is `hermes.protocol.stamps`.

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, Self
 
 from hermes.client.arguments import check_instance, check_topic
+from hermes.client.groups.claims import Claim
 from hermes.client.groups.config import ConsumerConfig
 from hermes.client.groups.membership import Membership
 from hermes.client.groups.streams import MessageStream
@@ -83,6 +84,7 @@ class Connector:
             time.time_ns() // 1_000_000,
             uuid.uuid4().hex[:8],
         )
+        self._listener = listener
         self._decode = decoder_of(config)
         self._membership: Membership | None = None
         self._created = self._closed = self._is_forked = False
@@ -97,8 +99,9 @@ class Connector:
             config,
             self.consumer_id,
             self._session,
-            listener.before_release if listener else _nothing,
+            self._before_release,
             listener.after_take if listener else _nothing,
+            make_claim=self._make_claim,
         )
         watch_forks(self)
 
@@ -208,6 +211,15 @@ class Connector:
         self.shutdown()
 
     # -- inside ---------------------------------------------------------------------------------
+
+    def _make_claim(self, *arguments: Any) -> Claim:
+        """Make what stands for a partition that is owned; of its arguments, see `Claim`."""
+        return Claim(*arguments)
+
+    def _before_release(self, partitions: Sequence[tuple[str, BrokerPartition]]) -> None:
+        """Partitions are about to be released."""
+        if self._listener is not None:
+            self._listener.before_release(partitions)
 
     def _session_changed(self) -> None:
         if self._membership is not None:
