@@ -651,7 +651,7 @@ class Log:
                 raise
             self.strange_files = loaded.strange
             if sources is not None and sources.is_set_aside:
-                self.strange_files = (*loaded.strange, DAMAGED_NAME)
+                self.strange_files = tuple({*loaded.strange, DAMAGED_NAME})
             with self._lock:
                 self._sources = sources
                 self._install(loaded)

@@ -22,7 +22,7 @@ from hermes.protocol import MAX_SOURCE_BYTES, SourceFlags, SourceSpan
 from hermes.quoting import quoted
 
 #: How many sources one log can have: each may have a name of half a KiB.
-MAX_SOURCES: Final = 4096
+MAX_SOURCES: Final = 1024
 
 #: How many spans are remembered, of 40 bytes each.
 MAX_SPANS: Final = 8192

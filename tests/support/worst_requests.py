@@ -5,6 +5,7 @@
 
 import gzip
 import struct
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from hermes_testkit import (
@@ -42,6 +43,7 @@ __all__ = [
 WIDE_TOPIC = "wide"
 _MOST = 32_767
 _DATA = "data"
+_MIRRORED = "mirrored"
 _DATA_MESSAGES = 10
 _MESSAGE_BYTES = 900_000
 _LONG_PATH = "/" + "w" * 1_000_000
@@ -68,6 +70,9 @@ def prepare_broker(client: RawClient) -> None:
         client.call(produce_acknowledged((WIDE_TOPIC, partition, message(b"x"))))
     for _ in range(_DATA_MESSAGES):
         client.call(produce_acknowledged((_DATA, 0, message(bytes(_MESSAGE_BYTES)))))
+    for begin in range(3):
+        for first in range(0, 1024, 64):
+            client.call(_mirrored(_MIRRORED, range(first, first + 64), begin))
 
 
 def broker_kinds() -> list[Kind]:
@@ -101,6 +106,11 @@ def broker_kinds() -> list[Kind]:
         Kind("boundaries, 2,000 times", _own(67, _DATA, struct.pack(">q", 5_000_000)) * 2000, 2000),
         Kind("append times, 2,000 times", _own(69, _DATA, far) * 2000, 2000),
         Kind("deletes of an unknown topic", _own_topic(68, "unknown") * 2000, 2000),
+        Kind("mirrored, 64 new sources, 100 times", _new_sources(), 100),
+        Kind("mirrored, overlapping, 500 times", _mirrored("overlap", range(64)) * 500, 500),
+        Kind("positions of sources, 2,000 times", _positions(_MIRRORED, -1, 0) * 2000, 2000),
+        Kind("spans of sources, 2,000 times", _positions(_MIRRORED, 0, 1) * 2000, 2000),
+        Kind("positions of a wide topic, 2,000 times", _positions(WIDE_TOPIC, -1, 0) * 2000, 2000),
         Kind("settings of the broker, 2,000 times", _own_topic(74, "") * 2000, 2000),
         Kind("partitions, 2,000 times", _partitions(WIDE_TOPIC) * 2000, 2000),
         Kind("log lines, 500 times", frame(struct.pack(">hhqh", 76, 0, 0, 32_767)) * 500, 500),
@@ -215,6 +225,26 @@ def _own(request_type: int, topic: str, rest: bytes) -> bytes:
 
 def _partitions(topic: str) -> bytes:
     return frame(struct.pack(">hh", 75, 0) + _name(topic) + struct.pack(">i", 0))
+
+
+def _mirrored(topic: str, sources: Iterable[int], begin: int = 0) -> bytes:
+    """A mirrored produce of a message out of each of 64 sources, whose names are the longest."""
+    data = message(b"x")
+    numbers = struct.pack(">qqhi", 10 * begin, 10 * begin + 10, 0, len(data))
+    sets = [
+        _name(topic) + struct.pack(">i", 0) + _name(f"{source:0512d}") + numbers + data
+        for source in sources
+    ]
+    return frame(struct.pack(">hhhih", 77, 0, 1, 0, len(sets)) + b"".join(sets))
+
+
+def _new_sources() -> bytes:
+    return b"".join(_mirrored(f"source{n % 10}", range(64 * n, 64 * n + 64)) for n in range(100))
+
+
+def _positions(topic: str, partition: int, with_spans: int) -> bytes:
+    numbers = struct.pack(">ihq", partition, with_spans, 0)
+    return frame(struct.pack(">hh", 78, 0) + _name(topic) + numbers)
 
 
 def _create(topic: str) -> bytes:
