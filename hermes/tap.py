@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from hermes.console import Records
     from hermes.web import WebServer
 
-__all__ = ["Options", "log_observer", "makeService"]
+__all__ = ["Options", "log_observer", "makeService", "mount_registry"]
 
 #: A full garbage collection that takes longer has looked mostly at objects that live for ever.
 _LONG_COLLECTION_SECONDS = 0.005
@@ -165,20 +165,34 @@ def makeService(options: Options) -> IService:
 
 
 def _mount(reactor: Any, config: BrokerConfig, web: "WebServer", run: Any) -> None:
-    """Serve what reads this broker as every client does, which needs a TCP port of it."""
-    ports = [address for address in run.addresses if not isinstance(address, str)]
-    if ports:
-        host, port = ports[0]
-        here = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port
+    """Serve the console and the schema registry beside metrics and health."""
+    here = _here(run)
+    if here is not None:
         _mount_console(reactor, config, web, run, here)
-        if config.registry:
-            _mount_registry(reactor, config, web, run, here)
+        mount_registry(reactor, config, web, run)
 
 
-def _mount_registry(
-    reactor: Any, config: BrokerConfig, web: "WebServer", run: Any, here: tuple[str, int]
-) -> None:
-    """Serve the schema registry beside metrics and health."""
+def _here(run: Any) -> tuple[str, int] | None:
+    """Where this process reaches the broker as every client does; None without a TCP port."""
+    ports = [address for address in run.addresses if not isinstance(address, str)]
+    if not ports:
+        return None
+    host, port = ports[0]
+    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port
+
+
+def mount_registry(reactor: Any, config: BrokerConfig, web: "WebServer", run: Any) -> None:
+    """Serve the schema registry beside metrics and health, if the settings say so.
+
+    Args:
+        reactor: serves the requests.
+        config: the broker's settings.
+        web: what is being completed.
+        run: the broker, a `ServingBroker`.
+    """
+    here = _here(run)
+    if here is None or not config.registry:
+        return
     from hermes.broker.coordinating import advertised
     from hermes.registry.mounting import broker_store, serve_registry, url_of
 

@@ -51,7 +51,7 @@ ROOMS = {
     "registry": "_version backoff client config coordination errors limited_log listening logs "
     "metrics protocol quoting web",
     "tap": "broker config console errors logs mirror registry web",
-    "testing": "broker config errors",
+    "testing": "broker config errors tap",
     "cli": "__init__ audit backoff backup broker client config console coordination errors "
     "interfaces listening mirror plugins protocol quoting registry schemas spark storage web",
     "__init__": "_version client errors",

@@ -40,6 +40,9 @@ _PLAIN: Final = {
     )
 }
 
+#: All of them, by name.
+FAMILIES: Final = {each.name: each for each in (_REQUESTS, _SECONDS, *_PLAIN.values())}
+
 
 class RegistryMetrics:
     """Counts calls, and reads a store's numbers. Lives in the reactor's thread.

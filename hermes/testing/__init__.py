@@ -16,6 +16,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from hermes.broker import BrokerService
 from hermes.broker.clocks import use_monotonic_clock
 from hermes.config import parse_broker_config
 from hermes.errors import ConfigError, HermesError
+from hermes.tap import mount_registry
 
 __all__ = ["RunningBroker", "running_broker"]
 
@@ -47,8 +49,9 @@ class RunningBroker:
         broker_id: its id.
         zookeeper_connect: where it is registered, for `ProducerConfig` and `ConsumerConfig`; None
             unless the settings have `coordination: embedded` or `zookeeper`.
-        http: the address of its metrics and health, as `http://HOST:PORT`; None unless the settings
-            have `http_listen`, for instance `tcp:0:interface=127.0.0.1`.
+        http: the address of its metrics, its health and, at `/registry`, its schema registry, as
+            `http://HOST:PORT`; None unless the settings have `http_listen`, for instance
+            `tcp:0:interface=127.0.0.1`.
     """
 
     host: str
@@ -117,7 +120,11 @@ class _ReactorThread:
         self._reactor = _make_reactor()
         use_monotonic_clock(self._reactor)
         self.service = BrokerService(
-            config, self._reactor, on_ready=self._set_started, on_fatal=self._give_up
+            config,
+            self._reactor,
+            on_ready=self._set_started,
+            on_fatal=self._give_up,
+            mount=partial(mount_registry, self._reactor, config),
         )
         self._started = threading.Event()
         self._failure: BaseException | None = None

@@ -21,9 +21,10 @@ from scraped_kills import scraped_kills
 from scraping import get, scrape, until
 
 from hermes import Consumer, ConsumerConfig, SimpleConsumer
-from hermes.broker.families import FAMILIES
+from hermes.broker.families import FAMILIES as BROKER_FAMILIES
 from hermes.errors import ConfigError, HermesError
 from hermes.metrics import Family
+from hermes.registry.metrics import FAMILIES as REGISTRY_FAMILIES
 from hermes.testing import RunningBroker, running_broker
 
 ROOT = Path(__file__).parents[3]
@@ -158,6 +159,9 @@ def test_every_family_is_in_the_document_and_no_other(broker: RunningBroker) -> 
         for sample in shown[name].samples:
             assert set(sample.labels) - {"le"} == set(family.labels)
 
+
+# A broker serves its registry's beside its own.
+FAMILIES = {**BROKER_FAMILIES, **REGISTRY_FAMILIES}
 
 # Metrics of other processes, which have tests of their own.
 OF_OTHERS = ("| `hermes_mirror_", "| `hermes_audit_")
