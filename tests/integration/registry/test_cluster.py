@@ -49,6 +49,7 @@ def test_without_the_home_reads_go_on_and_writes_say_what_is_wrong(
         refused = cluster.register(number, "views", "View")
         assert (refused.status, refused.value["error_code"]) == (500, 50003)
         assert f"broker {home}" in refused.value["message"]
+        assert cluster.register(number, "clicks", "Click").value["id"] == 1
     cluster.start(home)
     until(lambda: cluster.register(others[0], "views", "View").status == 200, "a registration")
     for number in range(3):
