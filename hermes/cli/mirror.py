@@ -25,7 +25,7 @@ from hermes.cli.terminal import (
     write_rows,
 )
 from hermes.cli.zookeeper import Cluster, cluster_options
-from hermes.config import load_mirror_config, parse_mirror_config
+from hermes.config import MirrorConfig, load_mirror_config, parse_mirror_config
 from hermes.coordination.mirrors import (
     MOST_BYTES,
     MirroredPartition,
@@ -34,7 +34,7 @@ from hermes.coordination.mirrors import (
     troubles,
 )
 from hermes.coordination.origins import forget_origins, list_origins
-from hermes.errors import HermesError, InvalidNodeError
+from hermes.errors import ConfigError, HermesError, InvalidNodeError
 from hermes.mirror import Mirror
 from hermes.quoting import printable
 
@@ -80,15 +80,24 @@ def command(ctx: click.Context, path: Path | None, check: bool, supervised: bool
 
 
 def _run(path: Path, *, check: bool) -> None:
-    config = load_mirror_config(path)
+    config = _load(path)
     if check:
-        Mirror(config)  # looks at the topics' names as well
         click.echo(f"{path} is in order: mirror {config.name}")
         return
     from hermes.mirror.life import run_mirror  # Twisted, which the others don't need
 
     _log_to_stderr("%(asctime)s %(levelname)s %(message)s")
-    run_mirror(config, read_again=lambda: load_mirror_config(path))
+    run_mirror(config, read_again=lambda: _load(path))
+
+
+def _load(path: Path) -> MirrorConfig:
+    """Read the file, and check what only the mirror itself can: names and filters of topics."""
+    config = load_mirror_config(path)
+    try:
+        Mirror(config)
+    except ConfigError as error:
+        raise ConfigError(error.key, error.message, source=str(path)) from None
+    return config
 
 
 def _run_supervised() -> None:

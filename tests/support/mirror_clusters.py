@@ -206,7 +206,7 @@ class Clusters:
         return made
 
     def mirror(
-        self, source: ClusterProcess, target: ClusterProcess, name: str = "m", **settings: Any
+        self, source: ClusterProcess, target: ClusterProcess, /, name: str = "m", **settings: Any
     ) -> MirrorProcess:
         """Start one between two clusters."""
         self._count += 1

@@ -1,0 +1,32 @@
+"""Several processes of a mirror share the work; what one leaves behind others take over."""
+
+from mirror_clusters import Clusters, eventually, mirror_status
+
+
+def test_others_take_over_what_a_killed_process_had(clusters: Clusters) -> None:
+    source = clusters.cluster("source", num_partitions=6)
+    target = clusters.cluster("target", num_partitions=6)
+
+    def send(first: int) -> None:
+        for partition in range(6):
+            source.send("clicks", [b"%d" % n for n in range(first, first + 100)], partition)
+
+    send(0)
+    mirrors = [clusters.mirror(source, target) for _ in range(3)]
+
+    def shares() -> dict[int, int]:
+        return {each["pid"]: each["count"] for each in mirror_status(target)}
+
+    eventually(lambda: list(shares().values()) == [2, 2, 2], "they do not share the work")
+    eventually(lambda: target.count("clicks", 6) == 600)
+    mirrors[1].kill()
+    send(100)
+    eventually(lambda: target.count("clicks", 6) == 1200)
+    eventually(lambda: sorted(shares().values()) == [3, 3])
+    assert mirrors[1].process.pid not in shares()
+    mirrors[1].start()
+    eventually(lambda: list(shares().values()) == [2, 2, 2])
+    send(200)
+    eventually(lambda: target.count("clicks", 6) == 1800)
+    for partition in range(6):
+        assert target.payloads("clicks", partition) == [b"%d" % n for n in range(300)]
