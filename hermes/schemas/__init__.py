@@ -5,6 +5,7 @@ In the order of a reading:
     avro_limits        what Avro may cost
     avro               one Avro schema, parsed and checked, which writes values
     avro_reading       values read, as they were written or resolved to a reader's schema
+    logical_types      what values of logical types are in Python
     json_values        records as JSON, as people type and read them
     framing            the five bytes before each value: 0 and the schema's id
     subjects           under which name a topic's schemas are registered
@@ -15,7 +16,8 @@ In the order of a reading:
 
 Registries are Hermes' own or any with Confluent's REST interface, and payloads are those of
 Confluent's serializers. Everything blocks, and may be used by several threads. Knows no broker.
-`avro`, `avro_reading`, `json_values` and `records` need fastavro (the extra `avro`).
+What reads and writes Avro needs fastavro (the extra `avro`): `avro`, `avro_reading`,
+`logical_types`, `json_values` and `records`.
 """
 
 from hermes.schemas.registry_client import RegisteredSchema, RegistryClient, SchemaReference

@@ -4,8 +4,9 @@ An array of nulls says in five bytes how many millions of them there are, and re
 that length; thirty records, each with two fields of the next one, are a billion values, and no byte
 at all if the last is empty: such schemas are refused. A record that holds records of its own kind
 is read by C code that calls itself for each, until the process runs out of stack: such payloads are
-walked through before they are read. So is a schema of thousands of arrays in arrays, which is
-refused. Knows Avro's binary encoding, from its specification, but no library.
+walked through before they are read. So is a schema of thousands of arrays in arrays, or of records
+that each name the one before it: such schemas are refused, too. Knows Avro's binary encoding, from
+its specification, but no library.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,6 +17,9 @@ MAX_DEPTH: Final = 200
 
 #: How deep a schema's JSON may be nested; a record in a record takes three levels.
 MAX_SCHEMA_DEPTH: Final = 300
+
+#: How deep types may be nested, named ones included: records, unions, arrays and maps.
+MAX_TYPE_DEPTH: Final = 250
 
 #: How many values may come of no bytes at all.
 MAX_FREE_VALUES: Final = 10_000
@@ -52,11 +56,13 @@ def check_text(schema: Any) -> None:
 
 
 def check_items(schema: Any, named: Mapping[str, Any]) -> None:
-    """Refuse arrays whose items take no bytes, and records of too much that takes none.
+    """Refuse arrays whose items take no bytes, records of too much that takes none, and depth.
 
     Raises:
         ValueError: the schema has one.
     """
+    if _depth(schema, named, {}) > MAX_TYPE_DEPTH:
+        raise ValueError(f"its types are nested more than {MAX_TYPE_DEPTH} deep")
     counts: dict[str, int] = {}
     known: dict[str, bool] = {}
     for each in _all_types(schema, named, set()):
@@ -196,6 +202,21 @@ def _takes_no_bytes(schema: Any, named: Mapping[str, Any], known: dict[str, bool
             known[name] = all(_takes_no_bytes(field["type"], named, known) for field in fields)
         return known[name]
     return kind == "null" or (kind == "fixed" and not schema["size"])
+
+
+def _depth(schema: Any, named: Mapping[str, Any], depths: dict[str, int]) -> int:
+    """How deep a type's values are nested, once through records within themselves."""
+    schema = _looked_up(schema, named)
+    name = schema.get("name") if isinstance(schema, dict) else None
+    if name not in depths:
+        if name is not None:
+            depths[name] = 0  # within itself: see `check_depth`
+        inner = [_depth(each, named, depths) for each in _inner_types(schema)]
+        found = 1 + max(inner, default=0)
+        if name is None:
+            return found
+        depths[name] = found
+    return depths[name]
 
 
 def _free_values(schema: Any, named: Mapping[str, Any], counts: dict[str, int]) -> int:

@@ -6,7 +6,8 @@ fastavro reads and resolves. Beyond what it does
   from the end and return what nobody wrote;
 - a field's default is what its type says (bytes, a timestamp), where it would be the schema's JSON;
 - where writer and reader have different logical types, the reader's is applied: Avro's rules of
-  resolution know none. It would apply the writer's.
+  resolution know none. It would apply the writer's;
+- `logical_types` reads decimals.
 """
 
 import copy
@@ -15,12 +16,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, SupportsIndex
 
 import fastavro
-from fastavro.read import LOGICAL_READERS
 
 from hermes.errors import EncodingError
 from hermes.schemas.avro import AvroSchema, described, parse
 from hermes.schemas.avro_limits import check_depth
 from hermes.schemas.json_values import default_to_value
+from hermes.schemas.logical_types import DECIMAL, OWN_DECIMAL, converter
 
 #: A schema with more places isn't compared with another.
 _MOST_PLACES: Final = 10_000
@@ -161,13 +162,15 @@ class _Branches(list[Any]):
 
 
 def _make_strict(schema: Any) -> Any:
-    """Replace, in place, each list that fastavro looks up with an index from the bytes."""
+    """Replace, in place, what fastavro reads otherwise than we do: see above."""
     if isinstance(schema, list):
         return _Branches(_make_strict(each) for each in schema)
     if isinstance(schema, dict):
         for key in ("type", "items", "values"):
             if key in schema:
                 schema[key] = _make_strict(schema[key])
+        if schema.get("logicalType") == DECIMAL:
+            schema["logicalType"] = OWN_DECIMAL
         if schema["type"] == "enum":
             schema["symbols"] = _Branches(schema["symbols"])
         for field in schema.get("fields", ()):
@@ -262,7 +265,7 @@ class _LogicalTypes:
             return [self._of(each, schema["items"]) for each in value]
         if kind == "map":
             return {name: self._of(each, schema["values"]) for name, each in value.items()}
-        convert = LOGICAL_READERS.get(f"{kind}-{schema.get('logicalType')}")
+        convert = converter(schema)
         return value if convert is None else convert(value, schema, None)
 
     def _is_of(self, value: Any, schema: Any) -> bool:
@@ -270,6 +273,8 @@ class _LogicalTypes:
         if "fields" in schema:
             names = {field["name"] for field in schema["fields"]}
             return isinstance(value, dict) and value.keys() == names
+        if schema.get("logicalType") == DECIMAL:
+            schema["logicalType"] = OWN_DECIMAL
         if schema["type"] == "enum":
             return isinstance(value, str) and value in schema["symbols"]
         return type(value) in _PYTHON_TYPES[schema["type"]]

@@ -22,9 +22,8 @@ from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 from uuid import UUID
 
-from fastavro.read import LOGICAL_READERS
-
 from hermes.quoting import quoted
+from hermes.schemas.logical_types import converter
 
 _INT_BITS: Final = {"int": 31, "long": 63}
 _NUMBERS: Final = (int, float, Decimal)
@@ -186,7 +185,7 @@ def _typed(value: Any, schema: dict[str, Any]) -> Any:
 def _read(value: Any, schema: dict[str, Any]) -> Any:
     """Read a primitive of a default, which is as in the binary encoding."""
     value = _primitive(value, schema)
-    convert = LOGICAL_READERS.get(f"{schema['type']}-{schema.get('logicalType')}")
+    convert = converter(schema)
     return value if convert is None else convert(value, schema, None)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from hermes.errors import EncodingError
 from hermes.schemas.avro import AvroSchema
-from hermes.schemas.avro_limits import MAX_SCHEMA_DEPTH
+from hermes.schemas.avro_limits import MAX_SCHEMA_DEPTH, MAX_TYPE_DEPTH
 from hermes.schemas.avro_reading import AvroReading
 
 
@@ -267,6 +267,36 @@ def test_records_that_double_and_pay_for_it_may_be_read() -> None:
             AvroReading(schema, reader).read(b"\x02")
 
 
+@pytest.mark.parametrize("precision", [4, 10_000, 10**18])
+def test_a_decimal_of_a_megabyte_is_refused(precision: int) -> None:
+    """It took a minute."""
+    schema = {**PRICE, "precision": precision}
+    data = b"\x7f" * (1 << 20)
+    payload = AvroSchema("bytes").write(data)
+    for reader in (None, AvroSchema(["null", schema])):
+        with pytest.raises(EncodingError, match="a decimal of 1048576 bytes"):
+            AvroReading(AvroSchema(schema), reader).read(payload)
+
+
+def test_decimals() -> None:
+    reading = AvroReading(AvroSchema(PRICE))
+    for written, value in (
+        ("00", "0.00"),
+        ("02 01", "0.01"),
+        ("02 ff", "-0.01"),
+        ("04 270f", "99.99"),
+        ("0c ffff ffff ffff", "-0.01"),
+    ):
+        found = reading.read(bytes.fromhex(written))
+        assert found == Decimal(value)
+        assert str(found) == value
+    # One digit more; fastavro would round it.
+    with pytest.raises(EncodingError, match="a decimal of more than 4 digits"):
+        reading.read(bytes.fromhex("04 2710"))
+    fixed = {"type": "fixed", "name": "F", "size": 2, "logicalType": "decimal", "precision": 4}
+    assert AvroReading(AvroSchema(fixed)).read(bytes.fromhex("ff38")) == Decimal(-200)
+
+
 @pytest.mark.parametrize("depth", [MAX_SCHEMA_DEPTH, 10_000, 90_000])
 def test_a_schema_that_is_nested_too_deep(depth: int) -> None:
     text = '{"type":"array","items":' * depth + '"int"' + "}" * depth
@@ -275,12 +305,33 @@ def test_a_schema_that_is_nested_too_deep(depth: int) -> None:
 
 
 def test_a_schema_that_is_nested_as_deep_as_allowed() -> None:
-    depth = MAX_SCHEMA_DEPTH - 1
+    depth = MAX_TYPE_DEPTH - 1
     value: Any = 1
     for _ in range(depth):
         value = [value]
     schema = AvroSchema('{"type":"array","items":' * depth + '"int"' + "}" * depth)
     assert AvroReading(schema).read(schema.write(value)) == value
+
+
+def chained(count: int) -> dict[str, Any]:
+    """Records that each name the one before: flat as JSON, and deep as types."""
+    kinds = [record("R0", a="int")]
+    kinds += [record(f"R{number}", a=f"R{number - 1}") for number in range(1, count)]
+    return record("T", **{f"f{number}": ["null", kind] for number, kind in enumerate(kinds)})
+
+
+def test_records_that_name_each_other_too_deep() -> None:
+    """C code that calls itself for each level ended the process."""
+    with pytest.raises(ValueError, match="types are nested more than 250 deep"):
+        AvroSchema(chained(20_000))
+    few = AvroSchema(chained(200))
+    for reader in (None, few, AvroSchema({**chained(200), "name": "other.T"})):
+        value = AvroReading(few, reader).read(bytes(199) + b"\x02\x04")
+        assert value["f198"] is None
+        assert value["f199"] is not None
+    references = [record(f"R{number}", a=f"R{number - 1}") for number in range(1, 5_000)]
+    with pytest.raises(ValueError, match="not an Avro schema: "):
+        AvroSchema("R4999", [record("R0", a="int"), *references])
 
 
 @pytest.mark.parametrize("key", ["__fastavro_parsed", "__named_schemas"])
