@@ -20,12 +20,12 @@ from struct import Struct
 from bench.support.consumer import WaitingConsumer
 from bench.support.load import STORED_BYTES, connect, make_payloads
 from bench.support.report import Row, bound_row
-from bench.support.servers import HermesBroker
+from bench.support.servers import Address, HermesBroker
 from bench.support.settings import Settings
 from hermes import Producer, ProducerConfig
 from hermes.protocol import ProduceRequest, encode_message_set
 
-__all__ = ["measure"]
+__all__ = ["measure", "median", "message_latencies"]
 
 _RATE = 100
 _TARGET_MS = 5.0
@@ -107,9 +107,19 @@ def _outcome_times(broker: HermesBroker, count: int) -> tuple[list[float], list[
 
 
 def _latencies(broker: HermesBroker, count: int) -> list[float]:
-    """Send `count` messages and return how long each was under way, in ms."""
+    return message_latencies(broker.address, broker.address, count)
+
+
+def message_latencies(sent_to: Address, read_from: Address, count: int) -> list[float]:
+    """Send `count` messages and return how long each was under way, in ms.
+
+    Args:
+        sent_to: the broker that they are sent to.
+        read_from: the broker where they are awaited: the same, or a mirror's target.
+        count: how many.
+    """
     filler = make_payloads(1)[0][_DUE.size :]
-    with connect(broker.address) as producer, connect(broker.address) as waiting:
+    with connect(sent_to) as producer, connect(read_from) as waiting:
         consumer = WaitingConsumer(waiting, _TOPIC)
         consumer.seek_to_end()
         consumer.request()
@@ -156,6 +166,11 @@ def _flush_times(path: Path, count: int) -> list[float]:
     finally:
         os.close(file)
     return times
+
+
+def median(values: Sequence[float]) -> float:
+    """The value that half of them are below."""
+    return _percentile(values, 0.5)
 
 
 def _percentile(values: Sequence[float], share: float) -> float:

@@ -255,7 +255,7 @@ class MirrorConfig:
             "target.",
             key="buffer",
         ),
-    ] = 64 << 20
+    ] = 32 << 20
     http_listen: Annotated[
         tuple[str, ...] | None,
         Setting(
