@@ -3,8 +3,9 @@
 In the order of a reading:
 
     pipeline        a mirror, and the planning of what goes where
-    sources, fetchers
-                    who of the group reads what, and a thread for each broker that is read
+    sources, alone, fetchers
+                    who of the group reads what, or who reads all without one; a thread for each
+                    broker that is read
     claims          one partition of a source, from the fetch to the commit
     batches, routing
                     fetched bytes as stretches, and which partition gets what; pure

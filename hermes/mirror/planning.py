@@ -23,7 +23,7 @@ from hermes.client.mirrored import source_name
 from hermes.config.mirror import MirrorConfig
 from hermes.coordination.layout import BrokerPartition
 from hermes.coordination.sessions import Session
-from hermes.errors import HermesError
+from hermes.errors import ConfigError, HermesError
 from hermes.mirror.claims import Plan, SourceClaim
 from hermes.mirror.routing import make_route
 from hermes.mirror.sources import Source
@@ -231,6 +231,12 @@ class Planner:
         name = source_name(source.cluster_id(), claim.topic, *claim.partition)
         route = make_route(self._config.partitioning, answers.index(claim), name)
         if not self._target.is_exact(targets):
+            if source.session is None:
+                raise ConfigError(
+                    "sources",
+                    f"{source.name} has no coordination, and the target keeps no positions: "
+                    "nothing would know how far it is",
+                )
             offset = self._first(claim)
             return Plan("", topic, targets, route, [offset] * len(targets)), offset, []
         generation, places = _latest(name, answers.positions(topic))

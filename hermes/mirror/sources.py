@@ -28,6 +28,7 @@ from hermes.coordination.layout import (
 )
 from hermes.coordination.sessions import Session
 from hermes.errors import BrokerUnavailableError, HermesError, InvalidNodeError
+from hermes.mirror.alone import Alone
 from hermes.mirror.claims import SourceClaim, SourceStream, Surroundings
 from hermes.mirror.fetchers import SourceFetcher
 from hermes.mirror.state import Troubles
@@ -44,9 +45,6 @@ _FETCH_BYTES: Final = 1 << 20
 
 class Sharing(Protocol):
     """Decides which partitions this process reads, and lets them be fetched."""
-
-    def commit(self) -> None:
-        """Store how far the partitions are covered."""
 
     def wake_fetchers(self) -> None:
         """There may be room."""
@@ -88,7 +86,6 @@ class Source:
         self.name = address.name
         self.stream = SourceStream(address.name, surroundings)
         self.session: Session | None = None
-        self.is_connected = threading.Event()
         self._group = group
         self._topics = topics
         self._buffer_bytes = buffer_bytes
@@ -149,6 +146,8 @@ class Source:
         Raises:
             HermesError: they can't be found out now.
         """
+        if isinstance(self._sharing, Alone):
+            return self._sharing.partitions(topic)
         assert self.session is not None
         counts = read_partition_counts(self.session, topic, _ignore)
         known = {BrokerPartition(b, n) for b, count in counts.items() for n in range(count)}
@@ -166,17 +165,23 @@ class Source:
         Raises:
             HermesError: that can't be found out now.
         """
-        assert self.session is not None
-        node = read_brokers(self.session, _ignore).get(claim.partition.broker_id)
-        if node is None:
-            raise BrokerUnavailableError(
-                f"broker {claim.partition.broker_id} of source {self.name} is not registered"
-            )
-        with SimpleConsumer(node.host, node.port, timeout_seconds=_TIMEOUT_SECONDS) as consumer:
+        address = self._address(claim.partition.broker_id)
+        with SimpleConsumer(*address, timeout_seconds=_TIMEOUT_SECONDS) as consumer:
             found = consumer.get_offsets_before(claim.topic, claim.partition.partition, time_ms)
         return found[0] if found else 0
 
     # -- inside ---------------------------------------------------------------------------------
+
+    def _address(self, broker_id: int) -> tuple[str, int]:
+        if isinstance(self._sharing, Alone):
+            return self._sharing.addresses[broker_id]
+        assert self.session is not None
+        node = read_brokers(self.session, _ignore).get(broker_id)
+        if node is None:
+            raise BrokerUnavailableError(
+                f"broker {broker_id} of source {self.name} is not registered"
+            )
+        return node.host, node.port
 
     def _run(self) -> None:
         while not self._stopped.is_set():
@@ -193,12 +198,26 @@ class Source:
         connect = self.address.zookeeper or coordination_of(self.address.brokers)
         config = ConsumerConfig(
             group=self._group,
-            zookeeper_connect=connect,
+            zookeeper_connect=connect or "none",
             prefetch_bytes=self._buffer_bytes,
             fetch_bytes=_FETCH_BYTES,
             fetch_wait="500ms",
             release_wait=f"{_DRAIN_SECONDS:g}s",
         )
+        make_fetcher = partial(SourceFetcher, self.name, self._troubles, self._throttle)
+        if not connect:
+            self._sharing = Alone(
+                self.name,
+                self.address.brokers,
+                self._topics,
+                config,
+                self.stream,
+                self._make_claim,
+                make_fetcher,
+                self._troubles,
+            )
+            self._sharing.start()
+            return
         session = Session(connect, on_change=self._changed)
         session.start()
         self.session = session
@@ -210,10 +229,9 @@ class Source:
             _nothing,
             _nothing,
             make_claim=self._make_claim,
-            make_fetcher=partial(SourceFetcher, self.name, self._troubles, self._throttle),
+            make_fetcher=make_fetcher,
         )
         self._sharing = membership
-        self.is_connected.set()
         membership.start(Subscription({}, self._topics, 1), [self.stream])
 
     def _changed(self) -> None:

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from hermes.backoff import growing_pause
 from hermes.client.fetching import FetchResult
@@ -76,7 +76,7 @@ class MakeFetcher(Protocol):
         broker_id: int,
         address: tuple[str, int],
         config: ConsumerConfig,
-        ownership: Ownership,
+        ownership: Any,
         claims: Callable[[int], tuple[Sequence[Claim], int]],
         counters: ConsumerCounters,
     ) -> PartitionFetcher:

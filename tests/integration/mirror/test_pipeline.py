@@ -266,6 +266,23 @@ def test_sources_can_be_several(stack: ExitStack, pair: MirroredPair) -> None:
     assert pair.arrived("clicks", 20) == [numbered(10, 100), numbered(10), []]
 
 
+def test_clusters_may_be_without_coordination(stack: ExitStack) -> None:
+    alone = {"coordination": "none"}
+    pair = MirroredPair(stack, source=alone, target=alone)
+    places = {
+        "sources": [{"name": "east", "brokers": f"{pair.source.host}:{pair.source.port}"}],
+        "target": {"brokers": f"{pair.target.host}:{pair.target.port}"},
+    }
+    pair.send("clicks", numbered(3_000))
+    mirror = pair.mirror(**places)
+    assert pair.arrived("clicks", 3_000) == payloads(pair.source, "clicks", 3)
+    mirror.stop()
+    pair.send("clicks", numbered(100, 3_000))
+    again = pair.mirror(**places)
+    assert pair.arrived("clicks", 3_100) == payloads(pair.source, "clicks", 3)
+    assert totals([again], "messages") == 100
+
+
 def test_a_mirror_waits_for_a_target_and_a_source_that_are_not_there(
     stack: ExitStack, tmp_path: Path
 ) -> None:
