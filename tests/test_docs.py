@@ -128,7 +128,7 @@ def test_the_code_runs(
         cwd=directory,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         env=ACTIVATED,
     )
     assert ran.returncode == 0, f"{program_blocks[0].document.name}:\n{ran.stdout}{ran.stderr}"
