@@ -96,6 +96,19 @@ def test_parquet_needs_no_spark_to_be_read(spark, topics, tmp_path) -> None:
     assert manifest["file_bytes"] == result.file_bytes == sum(f.stat().st_size for f in files)
 
 
+@pytest.mark.parametrize("sink", SINKS)
+def test_settings_of_the_session_hold(spark, topics, tmp_path, sink) -> None:
+    session = spark.newSession()
+    session.conf.set("spark.sql.parquet.compression.codec", "gzip")
+    session.conf.set("spark.sql.session.timeZone", "Asia/Kathmandu")
+    topics.send("clicks", 20)
+    load(session, tmp_path, {**topics.options, "subscribe": "clicks"}, sink=sink)
+    (file,) = tmp_path.rglob("*.parquet")
+    assert pq.ParquetFile(file).metadata.row_group(0).column(0).compression == "GZIP"
+    assert session.conf.get("spark.sql.session.timeZone") == "Asia/Kathmandu"
+    assert rows_of(read_loaded(session, tmp_path)) == topics.sent
+
+
 def test_delta_needs_no_spark_to_be_read(spark, topics, tmp_path) -> None:
     from deltalake import DeltaTable
 

@@ -187,6 +187,10 @@ def _write(
     spark = started if isinstance(started, SparkSession) else started()
     # A separate session, for settings and a format that the caller's should not have.
     session = spark.newSession()
+    for key, value in spark.conf.getAll.items():
+        if spark.conf.isModifiable(key):
+            session.conf.set(key, value)
+    # Instants are the same in any time zone, and folders of days are UTC's.
     session.conf.set("spark.sql.session.timeZone", "UTC")
     # A task writes to one folder alone; Spark can't know, and would sort its messages.
     session.conf.set("spark.sql.maxConcurrentOutputFileWriters", "8")
