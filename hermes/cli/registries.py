@@ -14,6 +14,7 @@ from hermes.cli.reading import Chunk
 from hermes.cli.terminal import note
 from hermes.client import Message
 from hermes.errors import ClientError, ConfigError, EncodingError
+from hermes.protocol.stamps import without_stamp
 
 if TYPE_CHECKING:
     from hermes.schemas import RegistryClient
@@ -119,7 +120,8 @@ class RecordShower:
             good: list[tuple[Message, int]] = []
             for message, following in chunk.messages:
                 try:
-                    good.append((Message((self._read(message[0]), 1, 0, 0)), following))
+                    shown = self._read(without_stamp(message[0]))
+                    good.append((Message((shown, 1, 0, 0)), following))
                 except EncodingError as error:
                     if good:
                         yield chunk._replace(offset=start, messages=good)

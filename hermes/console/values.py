@@ -14,6 +14,7 @@ from hermes.console.records import Records
 from hermes.errors import EncodingError, HermesError
 from hermes.interfaces import IDecoder
 from hermes.plugins.discovery import load_plugin
+from hermes.protocol.stamps import without_stamp
 from hermes.quoting import printable
 from hermes.schemas.framing import HEADER_BYTES, header, is_framed
 
@@ -89,6 +90,7 @@ class ValueReader:
             EncodingError: it is not of that format.
             HermesError: the registry can't be asked.
         """
+        payload = without_stamp(payload)
         if self._is_record(payload):
             assert self._records is not None
             return self._records.read(payload)
@@ -131,6 +133,7 @@ class ValueReader:
             return _hex(payload, most, str(error))
 
     def _guess(self, payload: bytes, most: int) -> Shown:
+        payload = without_stamp(payload)
         is_record = self._is_record(payload)
         may_be_decoded = is_record or payload[:1] in (b"{", b"[")
         if may_be_decoded and len(payload) <= max(_DECODED_BYTES, most):

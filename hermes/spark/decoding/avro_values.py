@@ -30,6 +30,7 @@ from pyspark.sql import types as spark
 from pyspark.sql.pandas.types import to_arrow_type
 
 from hermes.errors import ConfigError, EncodingError
+from hermes.protocol.stamps import without_stamp
 from hermes.schemas.avro import AvroSchema
 from hermes.schemas.avro_reading import AvroReading
 from hermes.schemas.framing import HEADER_BYTES, schema_id_of
@@ -229,6 +230,7 @@ def _decoder(rules: AvroFormat) -> Callable[[bytes], Any]:
         return readings[None].read
 
     def decode(payload: bytes) -> Any:
+        payload = without_stamp(payload)
         number = schema_id_of(payload)
         if number not in readings:
             raise EncodingError(f"written with schema {number}, which was not given")

@@ -13,6 +13,7 @@ from hermes.console.values import ValueReader
 from hermes.errors import RegistryUnavailableError
 from hermes.interfaces import IEncoder
 from hermes.plugins.discovery import load_plugin
+from hermes.protocol.stamps import Stamper
 
 SCHEMA = {"type": "record", "name": "Click", "fields": [{"name": "user", "type": "string"}]}
 
@@ -184,6 +185,8 @@ def test_a_registrys_records_are_shown_and_found(registry):
     unknown = struct.pack(">bi", 0, 9) + b"\xff"
     assert ValueReader("auto", "", records).show(unknown).problem == ""
     assert ValueReader("avro", "", records).show(unknown).problem.endswith("has no schema 9")
+    (stamped,) = Stamper(1, "host").stamped([record("Ann")], 0)
+    assert ValueReader("auto", "", records).show(stamped).summary == '{"user": "Ann"}'
     # A schema that is given comes first.
     given = json.dumps({**SCHEMA, "fields": [{"name": "u", "type": "string"}]})
     assert ValueReader("avro", given, records).show(record("Ann")).summary == '{"u": "Ann"}'
@@ -204,3 +207,10 @@ def test_a_registry_that_is_out_of_reach_is_said_and_left_alone(registry):
     now[0] = 5.0
     assert reader.show(record("Ann")).kind == "avro"
     records.close()
+
+
+def test_the_stamp_of_an_audited_producer_is_taken_off():
+    (stamped,) = Stamper(1, "host").stamped([b'{"a": 1}'], 0)
+    assert ValueReader("auto").show(stamped).summary == '{"a": 1}'
+    assert ValueReader("json").has_field("a", "1")(stamped)
+    assert ValueReader("hex").show(stamped).summary.startswith("f5 48 41 55")
