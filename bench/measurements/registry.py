@@ -6,6 +6,9 @@ compared with the one before and flushed before it is answered. The schedule is 
 Then the ids are asked for in the same way, and at last all writers register as fast as they are
 answered, which tells how many registrations a second there can be: with a hundred calls under way
 all the time, each takes a hundred times what one keeps the registry busy.
+
+Beside that: what a produce takes that is answered when it has been flushed, one after the other at
+the same pace, which is the share of the disk and of the machine's other work.
 """
 
 import http.client
@@ -19,6 +22,8 @@ from typing import Any
 from bench.support.report import Row, bound_row
 from bench.support.servers import Address, HermesBroker
 from bench.support.settings import Settings
+from hermes.client import SyncProducer
+from hermes.protocol import Acks, ProduceRequest, encode_message_set
 
 __all__ = ["measure"]
 
@@ -41,10 +46,10 @@ def measure(settings: Settings) -> list[Row]:
         ready = json.loads((directory / "ready.json").read_text())["http_listen"][0]
         address = ready["host"], ready["port"]
         _timed(address, _registering("warm_up"), _RATE)
+        flushed = _flushed_produces(broker.address)
         written, _ = _timed(address, _registering("paced"), _RATE)
         read, _ = _timed(address, _look_up, _RATE)
         at_once, seconds = _timed(address, _registering("at_once"), None)
-        assert broker.pid
     count = _WRITERS * _VERSIONS
     return [
         bound_row(
@@ -52,6 +57,8 @@ def measure(settings: Settings) -> list[Row]:
             "ms",
             _percentile(written),
             below=_TARGET_MS,
+            beside=_percentile(flushed),
+            beside_name="a flushed produce",
             note=f"{count} schemas from {_WRITERS} writers at {_RATE}/s, open loop; median "
             f"{statistics.median(written):.1f} ms",
         ),
@@ -70,6 +77,20 @@ def measure(settings: Settings) -> list[Row]:
             f"{statistics.median(at_once):.0f} ms, p99 {_percentile(at_once):.0f} ms",
         ),
     ]
+
+
+def _flushed_produces(address: Address) -> list[float]:
+    """How long produces of a schema's size take, in ms."""
+    times, produce = [], ProduceRequest("beside", 0, encode_message_set([b"x" * 2000]))
+    with SyncProducer(*address) as producer:
+        begin = time.perf_counter()
+        for number in range(_WRITERS * _VERSIONS):
+            due = begin + number / _RATE
+            time.sleep(max(0.0, due - time.perf_counter()))
+            due = max(due, time.perf_counter())
+            producer.send_acknowledged([produce], Acks.FLUSHED)
+            times.append((time.perf_counter() - due) * 1e3)
+    return times
 
 
 def _registering(name: str) -> _Call:

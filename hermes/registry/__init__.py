@@ -23,6 +23,7 @@ A state machine fed by events, and what asks it over HTTP in the shape of Conflu
     asking          one call and its answer, without HTTP
     store           what answers stand on, and one in memory
     calls           what a call's path, query and body say
+    reads           what calls that only look are answered with
     routes          every call that is understood
     service         from a call to its answer
     records         events in the topic: which of them count

@@ -36,6 +36,11 @@ class Call:
         check_subject(self.parts[0])
         return self.parts[0]
 
+    @property
+    def subject_or_all(self) -> str | None:
+        """The subject; None if the path names none, and all are meant."""
+        return self.subject if self.parts else None
+
     def text(self, *names: str) -> str | None:
         """The parameter that has one of these names; None if none is given."""
         for name in names:

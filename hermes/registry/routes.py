@@ -7,14 +7,12 @@ table.
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import unquote
 
 from hermes._version import __version__
-from hermes.registry import lookups
+from hermes.registry import lookups, reads
 from hermes.registry.associating import (
     Associate,
     Dissociate,
-    associated,
     only_if_any,
     read_associations,
 )
@@ -71,92 +69,6 @@ class Route:
         return tuple(given for each, given in pairs if each == "*")
 
 
-# -- schemas and subjects -----------------------------------------------------------------------
-
-
-def _schema(state: RegistryState, call: Call) -> Any:
-    schema_id, subject = call.number(), call.text("subject")
-    schema = lookups.schema_of_id(state, schema_id)
-    found = {"guid": schema.guid, **schema.to_json()}
-    if subject:
-        places = lookups.uses(state, schema_id, subject, deleted=True)
-        if places:
-            found["subject"], found["version"] = places[-1]
-            found["id"] = schema_id  # confluent-kafka keeps this as the version's answer
-    if call.flag("fetchMaxId"):
-        found["maxId"] = state.last_id
-    return found
-
-
-def _schema_by_guid(state: RegistryState, call: Call) -> Any:
-    schema_id = lookups.id_of_guid(state, call.parts[0])
-    return {"id": schema_id, "guid": call.parts[0].lower(), **state.schemas[schema_id].to_json()}
-
-
-def _uses(state: RegistryState, call: Call) -> list[tuple[str, int]]:
-    return lookups.uses(
-        state, call.number(), call.text("subject") or None, deleted=call.flag("deleted")
-    )
-
-
-def _schemas(state: RegistryState, call: Call) -> Any:
-    deleted, latest = call.flag("deleted"), call.flag("latestOnly")
-    names = lookups.subjects(state, call.text("subjectPrefix") or "", deleted=deleted)
-    places = []
-    for name in names:
-        found = lookups.listed(state, name, deleted=deleted)
-        places += [(name, each) for each in (found[-1:] if latest else found)]
-    return [lookups.version_to_json(state, name, each) for name, each in call.page(places)]
-
-
-def _subjects(state: RegistryState, call: Call) -> Any:
-    return call.page(
-        lookups.subjects(
-            state,
-            call.text("subjectPrefix") or "",
-            deleted=call.flag("deleted"),
-            deleted_only=call.flag("deletedOnly", "deleted_only"),
-        )
-    )
-
-
-def _versions(state: RegistryState, call: Call) -> Any:
-    return call.page(
-        lookups.versions(
-            state,
-            call.subject,
-            deleted=call.flag("deleted"),
-            deleted_only=call.flag("deletedOnly", "deleted_only"),
-        )
-    )
-
-
-def _version(state: RegistryState, call: Call) -> Any:
-    number = lookups.version_number(call.parts[1])
-    found = lookups.version(state, call.subject, number, deleted=call.flag("deleted"))
-    return lookups.version_to_json(state, call.subject, found)
-
-
-def _referrers(state: RegistryState, call: Call) -> Any:
-    number = lookups.version_number(call.parts[1])
-    return call.page(lookups.referrer_ids(state, call.subject, number))
-
-
-def _with_metadata(state: RegistryState, call: Call) -> Any:
-    # confluent-kafka escapes them twice.
-    wanted = {
-        (key, value) for key, value in zip(call.texts("key"), call.texts("value"), strict=False)
-    }
-
-    def has(properties: dict[str, str]) -> bool:
-        return all(
-            properties.get(key) == value or properties.get(unquote(key)) == unquote(value)
-            for key, value in wanted
-        )
-
-    return lookups.with_metadata(state, call.subject, has, deleted=call.flag("deleted"))
-
-
 def _register(call: Call) -> Change:
     body = call.body()
     return RegisterSchema(
@@ -180,36 +92,8 @@ def _compare(call: Call) -> Comparison:
     return Comparison(call.subject, draft, normalize, number, verbose)
 
 
-# -- settings, modes, associations --------------------------------------------------------------
-
-
-def _subject_or_all(call: Call) -> str | None:
-    return call.subject if call.parts else None
-
-
-def _config(state: RegistryState, call: Call) -> Any:
-    subject = _subject_or_all(call)
-    return lookups.config(state, subject, or_global=call.flag("defaultToGlobal"))
-
-
-def _mode(state: RegistryState, call: Call) -> Any:
-    subject = _subject_or_all(call)
-    return {"mode": lookups.mode(state, subject, or_global=call.flag("defaultToGlobal"))}
-
-
 def _set_mode(call: Call) -> Change:
-    return SetMode(_subject_or_all(call), call.body().get("mode"), call.flag("force"))
-
-
-def _associations(state: RegistryState, call: Call, **wanted: str) -> Any:
-    return call.page(
-        associated(
-            state,
-            **wanted,
-            resource_type=call.text("resourceType"),
-            kinds=call.texts("associationType"),
-        )
-    )
+    return SetMode(call.subject_or_all, call.body().get("mode"), call.flag("force"))
 
 
 def _dissociate(call: Call) -> Change:
@@ -236,9 +120,9 @@ ROUTES = (
         "other",
         read=lambda state, call: {"version": __version__, "commitId": ""},
     ),
-    Route("GET", ("schemas",), "subjects", read=_schemas),
+    Route("GET", ("schemas",), "subjects", read=reads.schemas),
     Route("GET", ("schemas", "types"), "other", read=lambda state, call: list(SCHEMA_TYPES)),
-    Route("GET", _ID, "schema", read=_schema),
+    Route("GET", _ID, "schema", read=reads.schema),
     Route(
         "GET",
         (*_ID, "schema"),
@@ -249,18 +133,18 @@ ROUTES = (
         "GET",
         (*_ID, "subjects"),
         "schema",
-        read=lambda state, call: call.page(sorted({name for name, _ in _uses(state, call)})),
+        read=lambda state, call: call.page(sorted({name for name, _ in reads.uses(state, call)})),
     ),
     Route(
         "GET",
         (*_ID, "versions"),
         "schema",
         read=lambda state, call: call.page(
-            [{"subject": name, "version": number} for name, number in _uses(state, call)]
+            [{"subject": name, "version": number} for name, number in reads.uses(state, call)]
         ),
     ),
-    Route("GET", ("schemas", "guids", "*"), "schema", read=_schema_by_guid),
-    Route("GET", ("subjects",), "subjects", read=_subjects),
+    Route("GET", ("schemas", "guids", "*"), "schema", read=reads.schema_by_guid),
+    Route("GET", ("subjects",), "subjects", read=reads.subjects),
     Route("POST", _SUBJECT, "lookup", study=_lookup),
     Route(
         "DELETE",
@@ -268,17 +152,17 @@ ROUTES = (
         "delete",
         change=lambda call: DeleteSubject(call.subject, call.flag("permanent")),
     ),
-    Route("GET", (*_SUBJECT, "metadata"), "versions", read=_with_metadata),
-    Route("GET", _VERSIONS, "versions", read=_versions),
+    Route("GET", (*_SUBJECT, "metadata"), "versions", read=reads.with_metadata),
+    Route("GET", _VERSIONS, "versions", read=reads.versions),
     Route("POST", _VERSIONS, "register", change=_register),
-    Route("GET", _VERSION, "versions", read=_version),
+    Route("GET", _VERSION, "versions", read=reads.version),
     Route(
         "GET",
         (*_VERSION, "schema"),
         "versions",
-        read=lambda state, call: Raw(_version(state, call)["schema"]),
+        read=lambda state, call: Raw(reads.version(state, call)["schema"]),
     ),
-    Route("GET", (*_VERSION, "referencedby"), "versions", read=_referrers),
+    Route("GET", (*_VERSION, "referencedby"), "versions", read=reads.referrers),
     Route(
         "DELETE",
         _VERSION,
@@ -293,15 +177,18 @@ ROUTES = (
         route
         for path in (("config",), ("config", "*"))
         for route in (
-            Route("GET", path, "config", read=_config),
+            Route("GET", path, "config", read=reads.config),
             Route(
                 "PUT",
                 path,
                 "config",
-                change=lambda call: SetConfig(_subject_or_all(call), call.body()),
+                change=lambda call: SetConfig(call.subject_or_all, call.body()),
             ),
             Route(
-                "DELETE", path, "config", change=lambda call: DeleteConfig(_subject_or_all(call))
+                "DELETE",
+                path,
+                "config",
+                change=lambda call: DeleteConfig(call.subject_or_all),
             ),
         )
     ),
@@ -309,9 +196,9 @@ ROUTES = (
         route
         for path in (("mode",), ("mode", "*"))
         for route in (
-            Route("GET", path, "mode", read=_mode),
+            Route("GET", path, "mode", read=reads.mode),
             Route("PUT", path, "mode", change=_set_mode),
-            Route("DELETE", path, "mode", change=lambda call: DeleteMode(_subject_or_all(call))),
+            Route("DELETE", path, "mode", change=lambda call: DeleteMode(call.subject_or_all)),
         )
     ),
     Route(
@@ -331,14 +218,14 @@ ROUTES = (
         (*_RESOURCES, "*"),
         "associations",
         read=lambda state, call: only_if_any(
-            _associations(state, call, resource_id=call.parts[0]), call.parts[0]
+            reads.associations(state, call, resource_id=call.parts[0]), call.parts[0]
         ),
     ),
     Route(
         "GET",
         (*_RESOURCES, "*", "*"),
         "associations",
-        read=lambda state, call: _associations(
+        read=lambda state, call: reads.associations(
             state, call, namespace=call.parts[0], name=call.parts[1]
         ),
     ),
@@ -346,7 +233,7 @@ ROUTES = (
         "GET",
         ("associations", "subjects", "*"),
         "associations",
-        read=lambda state, call: _associations(state, call, subject=call.subject),
+        read=lambda state, call: reads.associations(state, call, subject=call.subject),
     ),
     Route("DELETE", (*_RESOURCES, "*"), "associations", change=_dissociate),
 )

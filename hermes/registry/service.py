@@ -14,6 +14,9 @@ from hermes.registry.routes import ROUTES, Raw, Route
 from hermes.registry.store import Store, finished
 from hermes.registry.writer import Change
 
+#: Where a registry tells who leads, and how far it is: Hermes' own call.
+DESCRIPTION = ("hermes",)
+
 _NOT_FOUND = 404
 
 
@@ -39,6 +42,8 @@ class RegistryService:
             return finished(answer_of_error(error))
 
     def _route(self, ask: Ask) -> "Future[Answer]":
+        if (ask.method, ask.path) == ("GET", DESCRIPTION):
+            return finished(answer_of(self._store.describe()))
         route, parts = _find(ask)
         call = Call(ask, parts)
         if route.change is not None:

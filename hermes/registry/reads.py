@@ -1,0 +1,125 @@
+"""What calls that only look are answered with, from a state and what the call says."""
+
+from typing import Any
+from urllib.parse import unquote
+
+from hermes.registry import lookups
+from hermes.registry.associating import associated
+from hermes.registry.calls import Call
+from hermes.registry.state import RegistryState
+
+
+def schema(state: RegistryState, call: Call) -> Any:
+    """The schema that has an id."""
+    schema_id, subject = call.number(), call.text("subject")
+    schema = lookups.schema_of_id(state, schema_id)
+    found = {"guid": schema.guid, **schema.to_json()}
+    if subject:
+        places = lookups.uses(state, schema_id, subject, deleted=True)
+        if places:
+            found["subject"], found["version"] = places[-1]
+            found["id"] = schema_id  # confluent-kafka keeps this as the version's answer
+    if call.flag("fetchMaxId"):
+        found["maxId"] = state.last_id
+    return found
+
+
+def schema_by_guid(state: RegistryState, call: Call) -> Any:
+    """The schema that has a guid."""
+    schema_id = lookups.id_of_guid(state, call.parts[0])
+    return {"id": schema_id, "guid": call.parts[0].lower(), **state.schemas[schema_id].to_json()}
+
+
+def uses(state: RegistryState, call: Call) -> list[tuple[str, int]]:
+    """The subjects and versions that have an id."""
+    return lookups.uses(
+        state, call.number(), call.text("subject") or None, deleted=call.flag("deleted")
+    )
+
+
+def schemas(state: RegistryState, call: Call) -> Any:
+    """Versions of many subjects, with their schemas."""
+    deleted, latest = call.flag("deleted"), call.flag("latestOnly")
+    names = lookups.subjects(state, call.text("subjectPrefix") or "", deleted=deleted)
+    places = []
+    for name in names:
+        found = lookups.listed(state, name, deleted=deleted)
+        places += [(name, each) for each in (found[-1:] if latest else found)]
+    return [lookups.version_to_json(state, name, each) for name, each in call.page(places)]
+
+
+def subjects(state: RegistryState, call: Call) -> Any:
+    """The names of subjects."""
+    return call.page(
+        lookups.subjects(
+            state,
+            call.text("subjectPrefix") or "",
+            deleted=call.flag("deleted"),
+            deleted_only=call.flag("deletedOnly", "deleted_only"),
+        )
+    )
+
+
+def versions(state: RegistryState, call: Call) -> Any:
+    """The numbers of a subject's versions."""
+    return call.page(
+        lookups.versions(
+            state,
+            call.subject,
+            deleted=call.flag("deleted"),
+            deleted_only=call.flag("deletedOnly", "deleted_only"),
+        )
+    )
+
+
+def version(state: RegistryState, call: Call) -> Any:
+    """One version, with its schema."""
+    number = lookups.version_number(call.parts[1])
+    found = lookups.version(state, call.subject, number, deleted=call.flag("deleted"))
+    return lookups.version_to_json(state, call.subject, found)
+
+
+def referrers(state: RegistryState, call: Call) -> Any:
+    """The ids of schemas that refer to a version."""
+    number = lookups.version_number(call.parts[1])
+    return call.page(lookups.referrer_ids(state, call.subject, number))
+
+
+def with_metadata(state: RegistryState, call: Call) -> Any:
+    """The latest version that has certain metadata."""
+    # confluent-kafka escapes them twice.
+    wanted = {
+        (key, value) for key, value in zip(call.texts("key"), call.texts("value"), strict=False)
+    }
+
+    def has(properties: dict[str, str]) -> bool:
+        return all(
+            properties.get(key) == value or properties.get(unquote(key)) == unquote(value)
+            for key, value in wanted
+        )
+
+    return lookups.with_metadata(state, call.subject, has, deleted=call.flag("deleted"))
+
+
+def config(state: RegistryState, call: Call) -> Any:
+    """Settings of a subject, or of all."""
+    subject = call.subject_or_all
+    return lookups.config(state, subject, or_global=call.flag("defaultToGlobal"))
+
+
+def mode(state: RegistryState, call: Call) -> Any:
+    """The mode of a subject, or of all."""
+    subject = call.subject_or_all
+    return {"mode": lookups.mode(state, subject, or_global=call.flag("defaultToGlobal"))}
+
+
+def associations(state: RegistryState, call: Call, **wanted: str) -> Any:
+    """Associations that have these, and what the query says."""
+    return call.page(
+        associated(
+            state,
+            **wanted,
+            resource_type=call.text("resourceType"),
+            kinds=call.texts("associationType"),
+        )
+    )
