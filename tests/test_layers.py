@@ -46,8 +46,8 @@ ROOMS = {
     "spark": "client config coordination errors interfaces plugins protocol quoting schemas",
     "console": "__init__ client config coordination errors interfaces plugins protocol quoting "
     "schemas web",
-    "mirror": "_version client config coordination errors interfaces metrics plugins protocol "
-    "quoting web",
+    "mirror": "_version audit client config coordination errors interfaces metrics plugins "
+    "protocol quoting web",
     "registry": "_version backoff client config coordination errors limited_log listening logs "
     "metrics protocol quoting web",
     "tap": "broker config console errors logs mirror registry web",

@@ -256,6 +256,14 @@ class MirrorConfig:
             key="buffer",
         ),
     ] = 32 << 20
+    audit: Annotated[
+        bool,
+        Setting(
+            kinds.TRUTH,
+            "Whether the mirror counts what it copies for the audit (`hermes audit`), in the "
+            "target's topic hermes-audit. Offsets are then committed only for what was counted.",
+        ),
+    ] = False
     http_listen: Annotated[
         tuple[str, ...] | None,
         Setting(

@@ -108,6 +108,12 @@ def _topic_table() -> str:
     return "\n".join(lines) + "\n"
 
 
+def setting_row(setting: Setting) -> str:
+    """A row of a table of settings that are read once: without what changes while running."""
+    cells = (f"`{setting.key}`", setting.kind.name, _shown_default(setting), setting.doc)
+    return f"| {' | '.join(cells)} |"
+
+
 def _shown_default(setting: Setting) -> str:
     if setting.required:
         return "**required**"

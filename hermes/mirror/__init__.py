@@ -15,7 +15,8 @@ In the order of a reading:
     state, throttle what is counted, and how fast it may go
     life            the process: signals, the broker that runs it; telling: its state in the
                     target's coordination; serving: over HTTP; families: its metrics;
-                    embedding: in broker.yaml
+                    embedding: in broker.yaml;
+                    auditing: its part in the audit
 
 docs/mirror.md is the guide.
 """

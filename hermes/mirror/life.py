@@ -11,11 +11,12 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, BinaryIO, Final
+from typing import BinaryIO, Final
 
 from hermes.config import MirrorConfig
 from hermes.coordination.sessions import Session
 from hermes.errors import ConfigError
+from hermes.mirror.auditing import MirrorCounter
 from hermes.mirror.loops import LoopGuard
 from hermes.mirror.pipeline import Mirror
 from hermes.mirror.serving import mount_mirror
@@ -34,13 +35,13 @@ class MirrorRun:
 
     Args:
         config: its settings.
-        counter: the audit's `TierCounter`, or None.
     """
 
-    def __init__(self, config: MirrorConfig, counter: Any = None) -> None:
+    def __init__(self, config: MirrorConfig) -> None:
         self.config = config
+        self._counter = MirrorCounter(config) if config.audit else None
         self._source_ids = dict.fromkeys((each.name for each in config.sources), "")
-        self.mirror = Mirror(config, make_guard=self._make_guard, counter=counter)
+        self.mirror = Mirror(config, make_guard=self._make_guard, counter=self._counter)
         self.telling = Telling(self.mirror, config.name, self._source_ids)
         self.web: WebThread | None = None
 
@@ -69,6 +70,8 @@ class MirrorRun:
         """Let what is on its way arrive, commit, leave the rest to others."""
         self.telling.stop()
         self.mirror.stop()
+        if self._counter is not None:
+            self._counter.close()
         if self.web is not None:
             self.web.stop()
         _log.info("mirror %s has stopped", self.config.name)
@@ -89,7 +92,6 @@ def run_mirror(
     *,
     read_again: Callable[[], MirrorConfig] | None = None,
     until_closed: BinaryIO | None = None,
-    counter: Any = None,
 ) -> None:
     """Run a mirror until it is told to end; call it in the main thread.
 
@@ -97,7 +99,6 @@ def run_mirror(
         config: its settings.
         read_again: reads its file again, on SIGHUP; None: SIGHUP does nothing.
         until_closed: what a broker holds open as long as it wants it to run; None without one.
-        counter: see `MirrorRun`.
 
     Raises:
         HermesError: it can't begin, or has ended by itself; the text says why.
@@ -108,7 +109,7 @@ def run_mirror(
         watcher.start()
     with _signals(end, again):
         while not end.is_set():
-            config = _run_until(config, read_again, end, again, counter)
+            config = _run_until(config, read_again, end, again)
 
 
 def _run_until(
@@ -116,10 +117,9 @@ def _run_until(
     read_again: Callable[[], MirrorConfig] | None,
     end: threading.Event,
     again: threading.Event,
-    counter: Any,
 ) -> MirrorConfig:
     """Run it until it is to end, or to go on with the settings that are returned."""
-    run = MirrorRun(config, counter)
+    run = MirrorRun(config)
     run.start()
     try:
         while not end.is_set():

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from hermes.config import SCHEMAS_TOPIC
 from hermes.coordination.origins import add_origins, read_origins, remove_origins
 from hermes.coordination.sessions import Session
 from hermes.errors import CoordinationUnavailableError, InvalidNodeError
@@ -64,6 +65,8 @@ class LoopGuard:
         """
         if self._source_id == self._target_id:
             return f"the source is the target itself: both are the cluster {self._target_id}"
+        if target_topic == SCHEMAS_TOPIC:
+            return f"{SCHEMAS_TOPIC} is written by the target's own schema registry: rename it"
         until, reason = self._known.get((topic, target_topic), (0.0, None))
         if reason is not None and self._clock() < until:
             return reason

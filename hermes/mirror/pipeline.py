@@ -21,6 +21,8 @@ from hermes.protocol import check_topic_name
 
 _log = logging.getLogger(__name__)
 
+# What Hermes keeps for itself, the audit's events and schemas, is of one cluster.
+_OWN_TOPICS: Final = "hermes-.*"
 _COVER_SECONDS: Final = 1.0
 
 
@@ -199,6 +201,6 @@ def _check_topics(config: MirrorConfig) -> TopicFilter:
         check_topic_name(config.topics.prefix + "x")
     except InvalidTopicError as error:
         raise ConfigError("topics", str(error)) from error
-    if config.blacklist:
-        return Blacklist(config.blacklist)
-    return Whitelist(config.whitelist or ".*")
+    if config.whitelist:
+        return Whitelist(config.whitelist)
+    return Blacklist(",".join(filter(None, (_OWN_TOPICS, config.blacklist))))

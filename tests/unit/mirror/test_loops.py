@@ -131,6 +131,11 @@ def test_a_cluster_is_not_mirrored_into_itself(trees: dict[str, Tree]) -> None:
     assert "the target itself" in LoopGuard("m", "A", "A", None, None).admit("t", "t")
 
 
+def test_schemas_are_not_mixed(guard: Any) -> None:
+    assert "schema registry" in guard("A", "B").admit("hermes-schemas", "hermes-schemas")
+    assert guard("A", "B").admit("hermes-schemas", "a.hermes-schemas") == ""
+
+
 def test_what_is_known_holds_while_coordination_is_away(
     guard: Any, trees: dict[str, Tree], clock: Clock
 ) -> None:

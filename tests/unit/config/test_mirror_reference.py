@@ -1,0 +1,15 @@
+"""docs/mirror.md lists the settings of a mirror as the table has them."""
+
+from pathlib import Path
+
+from hermes.config.mirror import MIRROR_SETTINGS
+from hermes.config.reference import setting_row
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_the_document_lists_every_setting() -> None:
+    document = (ROOT / "docs" / "mirror.md").read_text(encoding="utf-8")
+    section = document.partition("\n## Settings\n")[2].partition("\n## ")[0]
+    rows = [line for line in section.splitlines() if line.startswith("| `")]
+    assert rows == [setting_row(each) for each in MIRROR_SETTINGS.values()]
