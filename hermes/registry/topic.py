@@ -17,11 +17,18 @@ from hermes.protocol import (
     encode_message_set,
 )
 from hermes.registry.home import Home, HomeError
+from hermes.registry.records import decode_record
+from hermes.registry.replica import Mark
+from hermes.registry.snapshot import SnapshotFile
 
 _PARTITION: Final = 0
 _FETCH_BYTES: Final = 1 << 20
 _TIMEOUT_SECONDS: Final = 10.0
 _CONNECT_SECONDS: Final = 2.0
+
+
+class WrongTopicError(HomeError):
+    """The home's topic isn't the one that was read so far; somebody has to do something."""
 
 
 class Stored(NamedTuple):
@@ -71,6 +78,38 @@ class HomeTopic:
         """Where the next message will be; any thread may ask."""
         (end,) = self._looker.get_offsets_before(SCHEMAS_TOPIC, _PARTITION, LATEST)
         return end
+
+    def check_follows(self, mark: Mark, snapshot: SnapshotFile | None) -> None:
+        """Refuse a topic that isn't the one that a copy has read so far.
+
+        Args:
+            mark: how far the copy is.
+            snapshot: where it comes from, for the error.
+
+        Raises:
+            WrongTopicError: it isn't.
+        """
+        earliest, end = self.bounds()
+        if mark.position < earliest:
+            raise WrongTopicError(
+                f"the beginning of {SCHEMAS_TOPIC} at {self.home} was deleted, up to offset "
+                f"{earliest}: restore it from a backup"
+            )
+        problem = ""
+        if mark.position > end:
+            problem = f"it ends at offset {end}, and this registry has read up to {mark.position}"
+        elif mark.last_offset >= earliest:
+            found = self.read(mark.last_offset)
+            record = decode_record(found[0].payload) if found else None
+            if record is None or record.id != mark.last_id:
+                problem = f"it has another event at offset {mark.last_offset}"
+        if problem:
+            how = "" if snapshot is None else f", delete {snapshot.path}"
+            raise WrongTopicError(
+                f"{SCHEMAS_TOPIC} at {self.home} is not what it was: {problem}. Restore it; or, to "
+                f"take it as it is and lose ids that were given out, stop this registry{how} and "
+                "start it again"
+            )
 
     def max_message_bytes(self) -> int:
         """The largest payload that the broker takes."""

@@ -19,14 +19,14 @@ from typing import Final
 
 from hermes.backoff import growing_pause
 from hermes.config import SCHEMAS_TOPIC
-from hermes.errors import HermesError
+from hermes.errors import BrokerError, BrokerStoppingError, HermesError, OutcomeUnknownError
 from hermes.registry.appending import Appends, dropped
 from hermes.registry.election import Election
-from hermes.registry.home import Home, HomeError, Homes
-from hermes.registry.records import decode_record
+from hermes.registry.errors import FAILED, UNAVAILABLE, RegistryError
+from hermes.registry.home import Home, Homes
 from hermes.registry.replica import Replica
 from hermes.registry.snapshot import SnapshotFile, Snapshots
-from hermes.registry.topic import HomeTopic, Stored
+from hermes.registry.topic import HomeTopic, Stored, WrongTopicError
 from hermes.registry.writer import Writer
 
 _log = logging.getLogger(__name__)
@@ -46,10 +46,6 @@ _LAST_SECONDS: Final = 2.0
 _SILENT_SECONDS: Final = 1.0
 _FIRST_PAUSE: Final = 0.05
 _LONGEST_PAUSE: Final = 2.0
-
-
-class WrongTopicError(HomeError):
-    """The home's topic isn't the one that was read so far; somebody has to do something."""
 
 
 class TopicLog:
@@ -129,14 +125,6 @@ class TopicLog:
         since = self._lost_since
         return since is not None and self._clock() - since > PATIENCE_SECONDS
 
-    def await_first_reading(self) -> None:
-        """Wait until something is known, right after a start. Blocks, not for long."""
-        if not self.is_readable:
-            with self.changed:
-                self.changed.wait_for(
-                    lambda: self.is_readable or self._stopping or self.is_lost, PATIENCE_SECONDS
-                )
-
     def may_lead(self) -> bool:
         """Whether this copy could decide: it is at the topic's end, or was a moment ago."""
         return self._was_at_end and not (self.is_lost or self._stopping)
@@ -198,7 +186,8 @@ class TopicLog:
                     self.changed.wait(_IDLE_SECONDS)  # also for the news that there is one
             return
         with HomeTopic(home) as topic:
-            self._check(topic)
+            topic.check_follows(self.replica.mark, self._snapshots.file)
+            self._appends.max_message_bytes = topic.max_message_bytes()
             self.home, self._topic = home, topic
             try:
                 until = self._clock() + _HOME_SECONDS
@@ -222,33 +211,6 @@ class TopicLog:
                 raise
             home = self.home
         return home
-
-    def _check(self, topic: HomeTopic) -> None:
-        """Refuse a topic that isn't the one that was read so far."""
-        mark = self.replica.mark
-        earliest, end = topic.bounds()
-        if mark.position < earliest:
-            raise WrongTopicError(
-                f"the beginning of {SCHEMAS_TOPIC} at {topic.home} was deleted, up to offset "
-                f"{earliest}: restore it from a backup"
-            )
-        problem = ""
-        if mark.position > end:
-            problem = f"it ends at offset {end}, and this registry has read up to {mark.position}"
-        elif mark.last_offset >= earliest:
-            found = topic.read(mark.last_offset)
-            record = decode_record(found[0].payload) if found else None
-            if record is None or record.id != mark.last_id:
-                problem = f"it has another event at offset {mark.last_offset}"
-        if problem:
-            file = self._snapshots.file
-            how = f", delete {file.path}" if file is not None else ""
-            raise WrongTopicError(
-                f"{SCHEMAS_TOPIC} at {topic.home} is not what it was: {problem}. Restore it; or, "
-                f"to take it as it is and lose ids that were given out, stop this registry{how} "
-                "and start it again"
-            )
-        self._appends.max_message_bytes = topic.max_message_bytes()
 
     def _turn(self, topic: HomeTopic) -> None:
         """Read what there is; at the end, append, or wait for more."""
@@ -307,7 +269,15 @@ class TopicLog:
     def _append(self, topic: HomeTopic) -> bool:
         """Append what has queued up; whether it came right behind what was known."""
         position = self.replica.mark.position
-        stored = topic.append(self._appends.next_batch(self.replica.mark))
+        try:
+            stored = topic.append(self._appends.next_batch(self.replica.mark))
+        except OutcomeUnknownError:
+            raise
+        except BrokerError as error:  # a full disk, say: nothing was appended
+            reason = f"the registry's home, {topic.home}, refuses to store it: {error}"
+            is_passing = isinstance(error, BrokerStoppingError)
+            self._give_up(reason, UNAVAILABLE if is_passing else FAILED)
+            return False
         self.appends += 1
         if stored[0].offset != position:
             return False
@@ -330,8 +300,10 @@ class TopicLog:
         if self.is_lost:
             self._give_up(f"{error}; what was read before is still served")
 
-    def _give_up(self, reason: str) -> None:
+    def _give_up(self, reason: str, code: int = UNAVAILABLE) -> None:
         """Decide nothing more for now, and tell those who wait."""
         self.writer = None
-        self._appends.give_up(dropped(reason))
+        self._appends.give_up(
+            dropped(reason) if code == UNAVAILABLE else RegistryError(code, reason)
+        )
         self.look()

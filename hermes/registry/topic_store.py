@@ -18,7 +18,7 @@ from hermes.registry.forwarding import Forwarder
 from hermes.registry.registering import RegisterSchema
 from hermes.registry.state import RegistryState
 from hermes.registry.store import then
-from hermes.registry.topic_log import TopicLog
+from hermes.registry.topic_log import PATIENCE_SECONDS, TopicLog
 from hermes.registry.writer import Change
 
 _THREADS: Final = 32
@@ -70,8 +70,13 @@ class TopicStore:
     @contextmanager
     def reading(self) -> Iterator[RegistryState]:
         """See `Store`."""
-        self.log.await_first_reading()
-        if not self.log.is_readable:
+        log = self.log
+        if not (log.is_readable or log.is_lost or self._is_closed):  # right after a start
+            with log.changed:
+                log.changed.wait_for(
+                    lambda: log.is_readable or log.is_lost or self._is_closed, PATIENCE_SECONDS
+                )
+        if not log.is_readable:
             raise unavailable(f"nothing can be answered yet: {self._problem()}")
         with self.log.replica.reading() as state:
             yield state

@@ -197,6 +197,19 @@ def test_a_home_that_comes_back_ends_the_wait_of_those_who_write(tmp_path: Path)
         store.close()
 
 
+def test_what_the_home_refuses_is_told_with_its_reason(tmp_path: Path) -> None:
+    with running_broker(tmp_path / "log", {"max_topics": 1}) as broker, serving(broker) as store:
+        with SyncProducer(broker.host, broker.port) as producer:
+            produce = ProduceRequest("other", 0, encode_message_set([b"x"]))
+            producer.send_acknowledged([produce], Acks.FLUSHED)
+            with pytest.raises(RegistryError, match=r"refuses to store it.*max_topics") as caught:
+                register(store, "A")
+            assert caught.value.code == 50001
+        with SimpleConsumer(broker.host, broker.port) as consumer:
+            consumer.delete_topic("other")
+        assert register(store, "A") == 1
+
+
 def test_after_a_stop_nothing_is_written(broker: RunningBroker) -> None:
     with serving(broker) as store:
         assert register(store, "A") == 1
