@@ -37,6 +37,7 @@ __all__ = [
     "is_to_be_deleted",
     "loopback",
     "record",
+    "wait_for_the_tracer",
 ]
 
 PARTITIONS = 3
@@ -232,7 +233,7 @@ def record(directory: Path, seconds: float, seed: int) -> tuple[Trace, list[Clie
         each.join(DEADLINE_SECONDS)
         if each.failure is not None:
             raise each.failure
-    _wait_for_the_tracer(output)
+    wait_for_the_tracer(output)
     return read_trace(output, logs), clients
 
 
@@ -246,7 +247,7 @@ def loopback(port: int) -> str:
     return f"tcp:{port}:interface=127.0.0.1"
 
 
-def _wait_for_the_tracer(output: Path) -> None:
+def wait_for_the_tracer(output: Path) -> None:
     """strace outlives what it traces by a moment; its last line says that the process is gone."""
     deadline = time.monotonic() + DEADLINE_SECONDS
     while time.monotonic() < deadline:

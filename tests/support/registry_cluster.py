@@ -13,7 +13,15 @@ from typing import Any, NamedTuple
 
 from hermes_testkit import BrokerProcess
 
-__all__ = ["Answer", "RegistryCluster", "kill_registries", "schema", "until"]
+__all__ = [
+    "Answer",
+    "RegistryCluster",
+    "call",
+    "http_port",
+    "kill_registries",
+    "schema",
+    "until",
+]
 
 _DEADLINE_SECONDS = 60.0
 
@@ -59,7 +67,7 @@ class RegistryCluster:
         for number in range(count):
             mine = {**settings, "broker_id": number, "log_dir": str(directory / f"log-{number}")}
             self.brokers.append(BrokerProcess(directory / f"broker-{number}", mine))
-        self.http_ports = [_http_port(broker) for broker in self.brokers]
+        self.http_ports = [http_port(broker) for broker in self.brokers]
 
     def stop(self) -> None:
         """Stop those that run."""
@@ -69,7 +77,7 @@ class RegistryCluster:
     def start(self, number: int) -> None:
         """Start a broker again."""
         self.brokers[number].start()
-        self.http_ports[number] = _http_port(self.brokers[number])
+        self.http_ports[number] = http_port(self.brokers[number])
 
     def call(self, number: int, method: str, path: str, body: Any = None) -> Answer:
         """Ask a broker's registry; raises OSError or HTTPException when nobody answers."""
@@ -119,7 +127,8 @@ def call(port: int, method: str, path: str, body: Any = None) -> Answer:
         connection.close()
 
 
-def _http_port(broker: BrokerProcess) -> int:
+def http_port(broker: BrokerProcess) -> int:
+    """Where a broker serves HTTP."""
     found = re.search(r"HTTP on 127.0.0.1:(\d+)", broker.wait_for_line("is ready"))
     assert found is not None
     return int(found[1])
