@@ -63,9 +63,14 @@ class Call:
             raise _invalid(f"{names[0]} must be true or false, not {quoted(text, 40)}")
         return text == "true"
 
-    def page(self, found: list[Any]) -> list[Any]:
-        """The part of a list that `offset` and `limit` want; a limit below zero is none."""
-        offset, limit = self._number("offset", 0), self._number("limit", -1)
+    def page(self, found: list[Any], usual: int = -1) -> list[Any]:
+        """The part of a list that `offset` and `limit` want; a limit below zero is none.
+
+        Args:
+            found: the whole.
+            usual: the limit if the call gives none.
+        """
+        offset, limit = self._number("offset", 0), self._number("limit", usual)
         end = None if limit < 0 else max(offset, 0) + limit
         return found[max(offset, 0) : end]
 

@@ -6,13 +6,17 @@ from urllib.parse import unquote
 from hermes.registry import lookups
 from hermes.registry.associating import associated
 from hermes.registry.calls import Call
+from hermes.registry.errors import INVALID_REQUEST, RegistryError
+from hermes.registry.limits import LISTED_SCHEMAS
 from hermes.registry.state import RegistryState
+from hermes.registry.values import Schema
 
 
 def schema(state: RegistryState, call: Call) -> Any:
     """The schema that has an id."""
     schema_id, subject = call.number(), call.text("subject")
     schema = lookups.schema_of_id(state, schema_id)
+    check_format(call, schema)
     found = {"guid": schema.guid, **schema.to_json()}
     if subject:
         places = lookups.uses(state, schema_id, subject, deleted=True)
@@ -45,7 +49,10 @@ def schemas(state: RegistryState, call: Call) -> Any:
     for name in names:
         found = lookups.listed(state, name, deleted=deleted)
         places += [(name, each) for each in (found[-1:] if latest else found)]
-    return [lookups.version_to_json(state, name, each) for name, each in call.page(places)]
+    return [
+        lookups.version_to_json(state, name, each)
+        for name, each in call.page(places, LISTED_SCHEMAS)
+    ]
 
 
 def subjects(state: RegistryState, call: Call) -> Any:
@@ -76,6 +83,7 @@ def version(state: RegistryState, call: Call) -> Any:
     """One version, with its schema."""
     number = lookups.version_number(call.parts[1])
     found = lookups.version(state, call.subject, number, deleted=call.flag("deleted"))
+    check_format(call, state.schemas[found.id])
     return lookups.version_to_json(state, call.subject, found)
 
 
@@ -123,3 +131,16 @@ def associations(state: RegistryState, call: Call, **wanted: str) -> Any:
             kinds=call.texts("associationType"),
         )
     )
+
+
+def check_format(call: Call, schema: Schema) -> None:
+    """Refuse a form of a schema that isn't made here.
+
+    Raises:
+        RegistryError: 422, the schema is to be told together with what it refers to.
+    """
+    if call.text("format") == "resolved" and schema.references:
+        raise RegistryError(
+            INVALID_REQUEST,
+            "format=resolved is not served here: ask for the references, and put them together",
+        )

@@ -11,7 +11,7 @@ from hermes.registry.errors import (
     RegistryError,
 )
 from hermes.registry.events import SchemaRegistered, encode_event
-from hermes.registry.limits import MAX_EVENT_BYTES, MAX_REASONS
+from hermes.registry.limits import MAX_COMPARED_CHARACTERS, MAX_EVENT_BYTES, MAX_REASONS
 from hermes.registry.lookups import check_subject, mode, properties_of, settings_of
 from hermes.registry.schemas import Draft, read_draft, reasons_against
 from hermes.registry.state import RegistryState
@@ -141,15 +141,19 @@ def incompatibilities(
     if versions is None:
         versions = _same_group(state, state.live_versions(subject), schema, settings)
         versions = versions if is_transitive else versions[-1:]
+    if not (new_reads or old_reads):
+        return []
+    numbers = {each.id: each.number for each in versions}
+    if sum(len(state.schemas[each].text) for each in numbers) > MAX_COMPARED_CHARACTERS:
+        return [
+            f"the older versions have more than {MAX_COMPARED_CHARACTERS} characters altogether, "
+            "too many to compare with: delete some, or choose a level that isn't transitive"
+        ]
     found: list[str] = []
-    seen: set[int] = set()
-    for each in reversed(versions):
-        if each.id in seen:
-            continue
-        seen.add(each.id)
-        old = state.schemas[each.id]
+    for schema_id in reversed(numbers):
+        old = state.schemas[schema_id]
         reasons = reasons_against(schema, old, state, new_reads=new_reads, old_reads=old_reads)
-        found += [f"version {each.number}: {reason}" for reason in reasons]
+        found += [f"version {numbers[schema_id]}: {reason}" for reason in reasons]
         if len(found) >= MAX_REASONS:
             break
     if found:

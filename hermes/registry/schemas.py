@@ -18,8 +18,9 @@ from hermes.registry.values import AVRO, JSON, SCHEMA_TYPES, Reference, Schema
 
 _T = TypeVar("_T")
 
-# Together some hundred megabytes at the very worst, a few mostly.
-_MOST_KEPT_CHARACTERS: Final = 8_000_000
+# What is read takes some twenty bytes of memory a character, and something for each text.
+_MOST_KEPT_CHARACTERS: Final = 4_000_000
+_CHARACTERS_OF_EACH: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +210,7 @@ class _Kept:
                 self._kept.move_to_end(key)
                 found: _T = self._kept[key][1]
                 return found
-        made = make()
+        made, length = make(), length + _CHARACTERS_OF_EACH
         with self._lock:
             if key not in self._kept:
                 self._kept[key] = length, made

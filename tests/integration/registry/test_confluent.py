@@ -1,6 +1,7 @@
 """Confluent's client and serializers, unchanged, against the registry."""
 
 import json
+import re
 import threading
 from contextlib import suppress
 
@@ -22,13 +23,25 @@ from confluent_kafka.schema_registry.common.schema_registry_client import (
 )
 from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
+from hermes_testkit import BrokerProcess
 from registry_server import served_registry
 
 
-@pytest.fixture(scope="module")
-def url():
-    with served_registry() as url:
-        yield url
+@pytest.fixture(scope="module", params=["in memory", "in a topic"])
+def url(request, tmp_path_factory):
+    """Where a registry is: one that is kept in memory, and a broker's."""
+    if request.param == "in memory":
+        with served_registry() as url:
+            yield url
+        return
+    folder = tmp_path_factory.mktemp("registry")
+    settings = {"log_dir": str(folder / "log"), "http_listen": "tcp:0:interface=127.0.0.1"}
+    broker = BrokerProcess(folder / "broker", settings)
+    try:
+        (address,) = re.findall(r"HTTP on (127\.0\.0\.1:\d+)", "".join(broker.lines))
+        yield f"http://{address}/registry"
+    finally:
+        broker.stop()
 
 
 @pytest.fixture

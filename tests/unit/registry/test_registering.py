@@ -210,3 +210,16 @@ def test_an_excerpt_answers_as_the_whole_state_does(state):
     assert RegisterSchema("order", order).decide(excerpt) == RegisterSchema("order", order).decide(
         state
     )
+
+
+def test_comparing_with_a_long_history_has_an_end(state):
+    do(state, SetConfig("a", {"compatibility": "NONE"}))
+    for number in range(6):
+        kind = {"type": "fixed", "name": "F", "size": 1, "doc": f"{number}" * 850_000}
+        do(state, RegisterSchema("a", Draft("AVRO", json.dumps(kind))))
+    small = Draft("AVRO", json.dumps({"type": "fixed", "name": "F", "size": 1}))
+    do(state, SetConfig("a", {"compatibility": "BACKWARD_TRANSITIVE"}))
+    reason = refused(409, state, RegisterSchema("a", small))
+    assert "choose a level that isn't transitive" in reason
+    do(state, SetConfig("a", {"compatibility": "BACKWARD"}))
+    do(state, RegisterSchema("a", small))

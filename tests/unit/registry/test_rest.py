@@ -246,6 +246,18 @@ def test_a_fault_is_logged_and_told_without_a_traceback(monkeypatch):
     assert "log says more" in answer["message"]
 
 
+def test_a_schema_is_not_put_together_with_its_references(client):
+    client.ask("POST", "/registry/subjects/a/versions", {"schema": SCHEMA})
+    references = [{"name": "A", "subject": "a", "version": 1}]
+    body = {"schema": '{"type": "array", "items": "A"}', "references": references}
+    client.ask("POST", "/registry/subjects/b/versions", body)
+    for path in ("schemas/ids/", "subjects/b/versions/"):
+        last = 2 if path.startswith("schemas") else 1
+        assert client.ask("GET", f"/registry/{path}{last}")[0] == 200
+        assert client.ask("GET", f"/registry/{path}{last}?format=resolved")[0] == 422
+    assert client.ask("GET", "/registry/schemas/ids/1?format=resolved")[0] == 200
+
+
 def test_head_is_get_without_a_body(client):
     status, body = client.ask("HEAD", "/registry/subjects")
     assert (status, body) == (200, b"")
