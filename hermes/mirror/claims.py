@@ -22,7 +22,12 @@ from hermes.client.groups.claims import Claim
 from hermes.client.groups.streams import MessageStream
 from hermes.coordination.layout import BrokerPartition
 from hermes.coordination.sessions import Lease
-from hermes.errors import HermesError, InvalidMessageError
+from hermes.errors import (
+    BrokerError,
+    HermesError,
+    InvalidMessageError,
+    MessageTooLargeBrokerError,
+)
 from hermes.mirror.batches import Stretch, boundaries, stretches
 from hermes.mirror.routing import Route
 from hermes.mirror.state import PartitionFigures
@@ -226,29 +231,46 @@ class SourceClaim(Claim):
             self.figures.is_held = True
         self._surroundings.has_room()
 
-    def restart(self, epoch: int, error: HermesError | None) -> None:
-        """Give up what is on its way, and plan again after a pause that grows."""
+    def restart(self, epoch: int, error: HermesError | None, least_seconds: float = 0.0) -> None:
+        """Give up what is on its way, and plan again after a pause that grows.
+
+        Args:
+            epoch: as for `add`.
+            error: what went wrong; None when nothing did, and so there is no pause.
+            least_seconds: the shortest pause.
+        """
         with self.lock:
             if epoch != self.epoch or self.is_revoked:
                 return
             self._forget()
-            pause = min(0.1 * 2 ** min(self.failures, 6), 5.0) if error else 0.0
-            self.failures += 1
+            pause = least_seconds
+            if error is not None:
+                pause = max(pause, min(0.1 * 2 ** min(self.failures, 6), 5.0))
+                self.failures += 1
         if error is not None:
             self._surroundings.trouble(self, str(error))
         self._surroundings.plan(self, pause)
 
-    def refused(self, entries: Sequence[Entry], error: HermesError) -> None:
-        """The target refused a set whose messages look intact: find out which one is meant."""
+    def refused(self, entries: Sequence[Entry], error: BrokerError) -> None:
+        """The target refused a set whose messages look intact: find out which one is meant.
+
+        A damaged one (a compressed message's inside) is skipped, or the partition waits there. One
+        that is too large waits for a higher limit.
+        """
         first, last = entries[0].piece.stretch, entries[-1].piece.stretch
+        is_single = first is last and first.messages == 1
+        is_too_large = isinstance(error, MessageTooLargeBrokerError)
         with self.lock:
             if not entries[0].is_wanted():
                 return
-            if first is last and first.messages == 1:
-                self._refused.add(first.end)
-            else:
+            if not is_single:
                 self._singly = (first.begin, last.end)
-        self.restart(entries[0].epoch, None if self._surroundings.skips_damage else error)
+            elif not is_too_large:
+                self._refused.add(first.end)
+        if not is_single or (not is_too_large and self._surroundings.skips_damage):
+            self.restart(entries[0].epoch, None)
+        else:
+            self.restart(entries[0].epoch, error, LONG_REST_SECONDS)
 
     def is_suspect(self, offset: int) -> bool:
         """Whether the target has refused a set around there, so that messages go one by one."""

@@ -84,6 +84,8 @@ class Planner:
         self._guards: dict[str, Guard] = {}
         self._due: list[tuple[float, int, SourceClaim]] = []
         self._numbers = count()
+        # How often in a row a claim couldn't be planned.
+        self._put_offs: dict[SourceClaim, int] = {}
         self._changed = threading.Condition()
         self._is_stopping = False
         self._next_look = 0.0
@@ -150,6 +152,7 @@ class Planner:
         unknown: list[tuple[BrokerPartition, MirroredSet, SourceClaim]] = []
         for claim in claims:
             if claim.is_revoked or claim.plan is not None:
+                self._put_offs.pop(claim, None)
                 continue
             with self._put_off_on_errors(claim):
                 reason = self._admit(claim)
@@ -165,7 +168,8 @@ class Planner:
             if claim in failures:
                 self._put_off(claim, str(failures[claim]))
             else:
-                self._tell(claim, "")
+                if self._put_offs.pop(claim, 0):
+                    self._tell(claim, "")
                 claim.begin(plan, offset)
 
     @contextmanager
@@ -180,8 +184,8 @@ class Planner:
 
     def _put_off(self, claim: SourceClaim, text: str, seconds: float = 0.0) -> None:
         self._tell(claim, text)
-        claim.failures += 1
-        self.add(claim, seconds or min(0.1 * 2 ** min(claim.failures, 6), _LONGEST_PAUSE))
+        pauses = self._put_offs[claim] = self._put_offs.get(claim, 0) + 1
+        self.add(claim, seconds or min(0.1 * 2 ** min(pauses, 6), _LONGEST_PAUSE))
 
     def _look(self) -> None:
         """See whether claims that are under way have to be planned anew."""
@@ -191,6 +195,7 @@ class Planner:
             for name, reason in self.refused.items()
             if any(name == f"{each.source}: {each.topic}" for each in claims)
         }
+        answers = _Answers(self._target, self._sources)
         for claim in claims:
             plan, epoch = claim.plan, claim.epoch
             if plan is None:
@@ -198,7 +203,7 @@ class Planner:
             try:
                 if self._admit(claim):
                     claim.restart(epoch, None)
-                elif plan.targets != self._target.partitions(plan.topic):
+                elif plan.targets != answers.partitions(plan.topic):
                     claim.is_draining = True
                     if claim.is_idle():
                         claim.restart(epoch, None)

@@ -13,6 +13,7 @@ from hermes.errors import (
     BrokerError,
     HermesError,
     InvalidMessageBrokerError,
+    MessageTooLargeBrokerError,
 )
 from hermes.mirror.claims import Entry
 from hermes.mirror.links import Bunch, Link, Outcome
@@ -124,7 +125,7 @@ class Sender:
             if error is None:
                 for entry in bunch.entries:
                     claim.done(entry, was_there=was_there)
-            elif isinstance(error, InvalidMessageBrokerError):
+            elif isinstance(error, InvalidMessageBrokerError | MessageTooLargeBrokerError):
                 claim.refused(bunch.entries, error)
             else:
                 claim.restart(epoch, error)

@@ -162,6 +162,18 @@ def test_what_the_target_refuses_is_found_and_skipped(pair: MirroredPair) -> Non
     eventually(lambda: totals([mirror], "damaged") == 1)
 
 
+def test_a_message_that_is_too_large_for_the_target_waits_there(stack: ExitStack) -> None:
+    pair = MirroredPair(stack, target={"max_message_bytes": "1kB"})
+    append(pair.source, "big", 0, encode_message_set(numbered(10)))
+    append(pair.source, "big", 0, encode_message_set([b"x" * 2_000, b"behind"]))
+    append(pair.source, "big", 1, encode_message_set(numbered(10)))
+    mirror = pair.mirror()
+    assert sum(map(len, pair.arrived("big", 20))) == 20
+    reason = eventually(lambda: next((f.error for f in mirror.figures() if f.error), ""))
+    assert "max_message_bytes" in reason
+    assert totals([mirror], "damaged") == 0
+
+
 def test_what_retention_took_is_told_with_its_range(
     stack: ExitStack, caplog: pytest.LogCaptureFixture
 ) -> None:
