@@ -46,6 +46,7 @@ from hermes.errors import HermesError
 from hermes.protocol import (
     AcknowledgedProduceRequest,
     LongProduce,
+    MirroredProduceRequest,
     MultiProduceRequest,
     ProduceRequest,
     ProduceRun,
@@ -63,6 +64,7 @@ _PRODUCES = (
     ProduceRequest,
     MultiProduceRequest,
     AcknowledgedProduceRequest,
+    MirroredProduceRequest,
     LongProduce,
 )
 
@@ -190,6 +192,12 @@ class BrokerConnection(Protocol):
 
     # -- events: outcomes and responses -----------------------------------------------------------
 
+    def _appended(self, _: object, deferred: DeferredResponse) -> None:
+        """All of an outcome is done but what may take its time."""
+        if deferred is self._ordered:
+            self._ordered = None
+            self._advance()
+
     def _resolved(self, response: Response, slot: Slot, deferred: DeferredResponse) -> None:
         """An outcome that was awaited is known."""
         if deferred is self._ordered:
@@ -314,6 +322,8 @@ class BrokerConnection(Protocol):
             slot.kind, slot.began = kind, now
             if outcome.ordered:
                 self._ordered = outcome
+                if outcome.appended is not None:
+                    outcome.appended.addCallback(self._appended, outcome)
             outcome.response.addCallbacks(
                 self._resolved,
                 self._failed,

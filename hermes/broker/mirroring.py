@@ -84,15 +84,22 @@ class Mirroring:
         append = partial(self._begin_and_append, request.sets, client)
         produces = self._produces
         appended = append() if deleted is None else produces.after_deletion(deleted, append)
-        response: bytes | Deferred[bytes] = then(
-            appended,
-            partial(produces.acknowledge, request.acks, request.timeout_ms, began, MIRRORED),
+        is_appended: Deferred[None] = Deferred()
+
+        def acknowledge(entries: list[Appended[MirroredEntry]]) -> "bytes | Deferred[bytes]":
+            # Sets that are checked in threads would wait for a flush each.
+            self._scheduler.resume_later(lambda: is_appended.callback(None))
+            return produces.acknowledge(request.acks, request.timeout_ms, began, MIRRORED, entries)
+
+        if isinstance(appended, Deferred):
+            held_bytes = size_of([each.produce for each in request.sets])
+            answered = appended.addCallback(acknowledge)
+            return DeferredResponse(answered, appended=is_appended, request_bytes=held_bytes)
+        response: bytes | Deferred[bytes] = produces.acknowledge(
+            request.acks, request.timeout_ms, began, MIRRORED, appended
         )
         if not isinstance(response, Deferred):
             return response
-        if isinstance(appended, Deferred):
-            held_bytes = size_of([each.produce for each in request.sets])
-            return DeferredResponse(response, request_bytes=held_bytes)
         return DeferredResponse(response, ordered=False)  # only the flush is awaited
 
     def _begin_and_append(self, sets: Sequence[MirroredSet], client: Client) -> Any:

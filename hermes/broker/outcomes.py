@@ -41,6 +41,7 @@ class DeferredResponse:
         response: fires with a `Response`; fails with CloseConnection to close.
         ordered: whether further requests of the connection must wait for it. False for produces
             that were appended and wait for their flush: more may be appended meanwhile.
+        appended: fires when they need wait no longer, if that is before the response; never fails.
         cancellable: whether it may be cancelled when the connection is lost. Never for produces,
             which are carried out all the same.
         request_bytes: how much memory the request holds until then, where that is much.
@@ -48,6 +49,7 @@ class DeferredResponse:
 
     response: "Deferred[Any]"
     ordered: bool = True
+    appended: "Deferred[None] | None" = None
     cancellable: bool = False
     request_bytes: int = 0
 
