@@ -240,7 +240,7 @@ class TierCounter:
         """Report a range of a log that is damaged, and was skipped."""
         self._add_gap(Gap(topic, log, start, end, "damaged", target_topic))
 
-    def reached(self, topic: str, log: str, offset: int | None = None) -> None:
+    def reached(self, topic: str, log: str, offset: int | None = None, *, ago_ms: int = 0) -> None:
         """Report that the log ends, at this moment, where it was counted up to.
 
         Args:
@@ -248,6 +248,7 @@ class TierCounter:
             log: as for `add_set`.
             offset: where that is; None for the end of the last range that was added. Without one
                 this does nothing.
+            ago_ms: how long ago that was found out, at most.
         """
         if topic.startswith(OWN_TOPICS):
             return
@@ -255,7 +256,7 @@ class TierCounter:
             if offset is None:
                 offset = self._ends.get((topic, log))
             if offset is not None:
-                self._reached[topic, log] = offset, self._outbox.now_ms()
+                self._reached[topic, log] = offset, max(self._outbox.now_ms() - ago_ms, 1)
 
     def publish(self) -> bool:
         """Report everything that was counted so far. Blocks; some seconds at most if it fails.

@@ -34,28 +34,13 @@ class Publisher:
     """Stores events in the topic hermes-audit of a cluster. One thread at a time.
 
     Args:
-        config: how to reach the cluster: what a producer takes. Its own encoder, handlers and
-            acknowledgements don't matter here: events are acknowledged as flushed (by a broker of
-            Kafka 0.7 not at all).
+        config: how to reach the cluster: what a producer takes, or what finds that out when it is
+            first needed. Encoder, handlers and acknowledgements don't matter here: events are
+            acknowledged as flushed (by a broker of Kafka 0.7 not at all).
     """
 
-    def __init__(self, config: ProducerConfig) -> None:
-        self._config = replace(
-            config,
-            producer_type="sync",
-            acks=None,
-            delivery_timeout=_DELIVERY_TIMEOUT,
-            encoder="bytes",
-            encoder_options={},
-            partitioner="java-hash",
-            partitioner_options={},
-            callback_handler=None,
-            callback_handler_options={},
-            event_handler=None,
-            event_handler_options={},
-            compression="none",
-            compressed_topics=(),
-        )
+    def __init__(self, config: ProducerConfig | Callable[[], ProducerConfig]) -> None:
+        self._config = config
         self._producer: Producer | None = None
 
     def open(self) -> None:
@@ -64,7 +49,7 @@ class Publisher:
         What is made before the application's own producer is closed after it, also at exit.
         """
         try:
-            self._producer = Producer(self._config)
+            self._producer = self._made()
         except HermesError as error:
             _log.warning("audit: connecting is tried again later: %s", error)
 
@@ -75,7 +60,7 @@ class Publisher:
             HermesError: some are not stored, or nobody knows. Send all of them again later.
         """
         if self._producer is None:
-            self._producer = Producer(self._config)
+            self._producer = self._made()
         self._producer.send(AUDIT_TOPIC, list(payloads))
 
     def close(self) -> None:
@@ -86,6 +71,27 @@ class Publisher:
                 producer.close()
             except HermesError as error:
                 _log.warning("closing the audit's connections: %s", error)
+
+    def _made(self) -> Producer:
+        config = self._config if isinstance(self._config, ProducerConfig) else self._config()
+        return Producer(
+            replace(
+                config,
+                producer_type="sync",
+                acks=None,
+                delivery_timeout=_DELIVERY_TIMEOUT,
+                encoder="bytes",
+                encoder_options={},
+                partitioner="java-hash",
+                partitioner_options={},
+                callback_handler=None,
+                callback_handler_options={},
+                event_handler=None,
+                event_handler_options={},
+                compression="none",
+                compressed_topics=(),
+            )
+        )
 
 
 class Outbox:

@@ -264,6 +264,14 @@ class MirrorConfig:
             "target's topic hermes-audit. Offsets are then committed only for what was counted.",
         ),
     ] = False
+    audit_window_ms: Annotated[
+        int,
+        Setting(
+            kinds.duration(1),
+            "How long the audit's windows are: as the producers have it.",
+            key="audit_window",
+        ),
+    ] = 60_000
     http_listen: Annotated[
         tuple[str, ...] | None,
         Setting(

@@ -22,7 +22,9 @@ class MirrorCounter(TierCounter):
 
     def __init__(self, config: MirrorConfig) -> None:
         self._target_publisher = _TargetPublisher(config.target)
-        super().__init__(f"{_TIER}{config.name}", self._target_publisher)
+        super().__init__(
+            f"{_TIER}{config.name}", self._target_publisher, window_ms=config.audit_window_ms
+        )
 
     def close(self) -> bool:
         """Report the rest, and disconnect; see `TierCounter`."""

@@ -175,6 +175,11 @@ class SourceClaim(Claim):
     def __str__(self) -> str:
         return f"{self.source}: topic {self.topic!r} partition {self.partition}"
 
+    @property
+    def log(self) -> str:
+        """What the audit calls the partition."""
+        return f"{self.source}/{self.partition}"
+
     # -- for the membership ---------------------------------------------------------------------
 
     @property
@@ -219,11 +224,17 @@ class SourceClaim(Claim):
     # -- planning -------------------------------------------------------------------------------
 
     def begin(self, plan: Plan, offset: int) -> None:
-        """Fetch from an offset on, up to which the target has everything."""
+        """Fetch from an offset on, up to which the target has everything.
+
+        An audit has to count what is there, so that it is read from where that was committed;
+        nothing of it is sent.
+        """
         with self.lock:
             if self.is_revoked:
                 return
             self._forget()
+            if self._surroundings.counter is not None and self.acknowledged is not None:
+                offset = min(offset, self.acknowledged)
             self.plan = plan
             self.anew = None
             self.fetch_offset = self.acknowledged = self.covered = offset
@@ -397,7 +408,7 @@ class SourceClaim(Claim):
         stretch, figures = piece.stretch, self.figures
         self._in_flight_bytes -= len(stretch.data)
         self.acknowledged = figures.position = stretch.end
-        counter, log = self._surroundings.counter, f"{self.source}/{self.partition}"
+        counter, log = self._surroundings.counter, self.log
         if not stretch.fault:
             figures.messages += stretch.messages
             figures.bytes += len(stretch.data)

@@ -24,6 +24,8 @@ _log = logging.getLogger(__name__)
 # What Hermes keeps for itself, the audit's events and schemas, is of one cluster.
 _OWN_TOPICS: Final = "hermes-.*"
 _COVER_SECONDS: Final = 1.0
+# How old what is known of the end of a source's partition may be: a fetch that waited.
+_END_KNOWN_MS: Final = 2_000
 
 
 class Mirror:
@@ -185,10 +187,17 @@ class Mirror:
             self._cover_once()
 
     def _cover_once(self) -> None:
+        if self.counter is None:
+            return
         claims = [claim for source in self._sources.values() for claim in source.stream.claims()]
-        reached = [(claim, claim.acknowledged) for claim in claims]
-        if self.counter is not None and self.counter.publish():
-            for claim, offset in reached:
+        for claim in claims:
+            end = claim.figures.end
+            if end is not None and claim.acknowledged == end:
+                self.counter.reached(claim.topic, claim.log, end, ago_ms=_END_KNOWN_MS)
+        if self.counter.publish():
+            # Where a stored range ends, and nowhere else: there a restart's ranges join it.
+            for claim in claims:
+                offset = self.counter.published_to(claim.topic, claim.log)
                 if offset is not None:
                     claim.cover(offset)
 

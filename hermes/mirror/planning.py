@@ -274,6 +274,9 @@ class Planner:
             (target, _empty(topic, target, source_text, places.get(target, offset), offset))
             for target in behind
         ]
+        if self._config.audit and claim.acknowledged is None:
+            # Nothing was ever committed: what is there was not counted for certain.
+            offset = min(offset, self._first(claim))
         return Plan(source_text, topic, targets, route, reached), offset, sets
 
     def _first(self, claim: SourceClaim) -> int:
