@@ -33,6 +33,7 @@ from hermes.client.fetching import DEFAULT_MAX_FETCH_BYTES
 from hermes.client.groups import Consumer, ConsumerConfig, StreamMessage
 from hermes.errors import ClientError
 from hermes.protocol import Message
+from hermes.protocol.stamps import STAMP_START, without_stamp
 
 # How long a broker is asked to wait for new messages; only the number of idle requests depends
 # on it, new messages are shown at once.
@@ -52,6 +53,7 @@ class _Wanted:
     count: int | None
     exit_at_end: bool
     skip_corrupt: bool
+    stamped: bool
     quiet: bool
 
 
@@ -100,6 +102,9 @@ class _Wanted:
     is_flag=True,
     help="Skip damaged messages, and with --registry those that aren't records, instead of "
     "giving up.",
+)
+@click.option(
+    "--stamped", is_flag=True, help="Leave on messages the stamps that audited producers put there."
 )
 @click.option(
     "--max-fetch",
@@ -205,6 +210,8 @@ def _consume(
     status(f"reading {wanted.topic}: {_summary(readers)}", quiet=wanted.quiet)
     retrying = Retrying(0 if wanted.exit_at_end else None, quiet=wanted.quiet)
     chunks = read_partitions(source.consumer, readers, _MAX_WAIT_MS, retrying)
+    if not wanted.stamped:
+        chunks = map(_without_stamps, chunks)
     if shower is not None:
         chunks = shower.shown(chunks)
     if renderer.needs_times:
@@ -266,6 +273,16 @@ def _first(chunks: Iterator[Chunk], count: int) -> Iterator[Chunk]:
             return
 
 
+def _without_stamps(chunk: Chunk) -> Chunk:
+    if not any(message.payload[:5] == STAMP_START for message, _ in chunk.messages):
+        return chunk
+    messages = [
+        (Message((without_stamp(message[0]), *message[1:])), following)
+        for message, following in chunk.messages
+    ]
+    return chunk._replace(messages=messages)
+
+
 def _write(data: bytes) -> None:
     sys.stdout.buffer.write(data)
     # What was read is to be seen now, by the next program in a pipe as well.
@@ -301,6 +318,8 @@ def _consume_as_member(
         (stream,) = connector.create_message_streams({wanted.topic: 1})[wanted.topic]
         status(f"{connector.consumer_id} has joined group {config.group}", quiet=wanted.quiet)
         chunks = map(_chunk_of, stream)
+        if not wanted.stamped:
+            chunks = map(_without_stamps, chunks)
         for number, chunk in enumerate(chunks if shower is None else shower.shown(chunks), 1):
             _write(renderer.render(chunk))
             if number == wanted.count:

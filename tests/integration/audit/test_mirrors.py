@@ -54,7 +54,7 @@ def read_all(cluster, topic):
 def test_a_pipeline_without_losses_is_complete_everywhere(clusters, kills):
     east, west = clusters.cluster("east"), clusters.cluster("west")
     mirror = clusters.mirror(
-        east, west, "m", audit_window=f"{WINDOW_MS}ms", topics={"prefix": "east."}
+        east, west, "m", audit=True, audit_window=f"{WINDOW_MS}ms", topics={"prefix": "east."}
     )
     config = ProducerConfig(
         zookeeper_connect=east.connect,
