@@ -74,9 +74,16 @@ def command(ctx: click.Context, path: Path | None, check: bool, supervised: bool
     if supervised:
         _run_supervised()
     elif path is None:
-        raise click.UsageError("missing option '--config', or a command: status, ask, origins")
+        raise click.UsageError(
+            "missing option '--config', or a command: status, ask, translate, origins"
+        )
     else:
         _run(path, check=check)
+
+
+def _commands(ctx: click.Context) -> list[str]:
+    assert isinstance(ctx.command, click.Group)
+    return ctx.command.list_commands(ctx)
 
 
 def _run(path: Path, *, check: bool) -> None:

@@ -19,6 +19,8 @@ from hermes.mirror.state import PartitionFigures
 _log = logging.getLogger(__name__)
 
 _EVERY_SECONDS: Final = 3.0
+#: Large nodes are written less often: each goes to every server of an ensemble, and to its disk.
+_BYTES_PER_SECOND: Final = 64 * 1024
 #: Rates are those between the last look and the one that many before it.
 _LOOKS: Final = 4
 #: Longer names of machines are cut: ZooKeeper has to take the name of the node.
@@ -151,8 +153,7 @@ class Telling:
     def _run(self) -> None:
         while True:
             self.look()
-            self._tell()
-            if self._stopping.wait(_EVERY_SECONDS):
+            if self._stopping.wait(_EVERY_SECONDS + self._tell() / _BYTES_PER_SECOND):
                 return
 
     def look(self) -> None:
@@ -166,13 +167,15 @@ class Telling:
                 place: (count - before.get(place, 0)) / seconds for place, count in counts.items()
             }
 
-    def _tell(self) -> None:
+    def _tell(self) -> int:
+        """Write the node, if that can be; returns how large it is."""
         session = self._mirror.target_session
         if session is None:
-            return
+            return 0
         told = self.now()
+        value = told.format()
         try:
-            session.create_ephemeral(told.path, told.format())
+            session.create_ephemeral(told.path, value)
         except CoordinationError as error:
             if not self._is_silent:
                 _log.warning(
@@ -181,6 +184,7 @@ class Telling:
             self._is_silent = True
         else:
             self._is_silent = False
+        return len(value)
 
 
 def _place(figures: PartitionFigures) -> tuple[str, str, str]:

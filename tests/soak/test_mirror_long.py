@@ -11,10 +11,13 @@ from soak import report, seed, times
 pytestmark = pytest.mark.soak
 
 
-def test_kills(tmp_path: Path) -> None:
+@pytest.mark.parametrize("embedded", [False, True], ids=["by itself", "in the broker"])
+def test_kills(tmp_path: Path, embedded: bool) -> None:
     chosen, kills, messages = seed(), times(20), times(1_000_000)
-    report("mirror kills", seed=chosen, kills=kills, messages=messages)  # should it hang
+    report(
+        "mirror kills", seed=chosen, kills=kills, messages=messages, embedded=embedded
+    )  # should it hang
     with ExitStack() as stack:
-        run = MirrorKills(Clusters(tmp_path, stack), messages, kills, chosen)
+        run = MirrorKills(Clusters(tmp_path, stack), messages, kills, chosen, embedded)
         run.run()
     report("mirror kills", seed=chosen, messages=messages, lost=0, twice=0, **run.deeds)

@@ -6,13 +6,22 @@ partition of the target must hold, byte for byte, what that of the source holds:
 order, nothing twice.
 """
 
+import os
 import random
+import signal
 import threading
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
 
-from mirror_clusters import ClusterProcess, Clusters, MirrorProcess, eventually
+from mirror_clusters import (
+    ClusterProcess,
+    Clusters,
+    MirrorProcess,
+    eventually,
+    mirror_settings,
+)
 
 from hermes.client import FetchRequest, SimpleConsumer, SyncProducer
 from hermes.errors import HermesError
@@ -37,6 +46,7 @@ class MirrorKills:
         messages: how many are sent.
         kills: how many kills there are.
         seed: of what is killed, and when.
+        embedded: whether the target's broker runs the mirror.
 
     Attributes:
         deeds: how often each was killed.
@@ -46,14 +56,21 @@ class MirrorKills:
     messages: int
     kills: int
     seed: int
+    embedded: bool = False
     deeds: Counter[str] = field(default_factory=Counter)
 
     def run(self) -> None:
         """Run it all; raises AssertionError for whatever isn't as it must be."""
         chance = random.Random(self.seed)
-        source, target = self.clusters.cluster("source"), self.clusters.cluster("target")
-        mirror = self.clusters.mirror(source, target)
-        victims: dict[str, ClusterProcess | MirrorProcess] = {
+        source = self.clusters.cluster("source")
+        mirror: MirrorProcess | _Embedded
+        if self.embedded:
+            target = self.clusters.cluster("target", mirror=mirror_settings(source))
+            mirror = _Embedded(target)
+        else:
+            target = self.clusters.cluster("target")
+            mirror = self.clusters.mirror(source, target)
+        victims: dict[str, ClusterProcess | MirrorProcess | _Embedded] = {
             "mirror": mirror,
             "target": target,
             "source": source,
@@ -88,6 +105,26 @@ class MirrorKills:
             assert got.digest == sent.digest, "other bytes, or in another order"
             numbers |= got.numbers
         assert numbers == set(range(self.messages)), "messages are missing"
+
+
+class _Embedded:
+    """The mirror that a broker runs."""
+
+    def __init__(self, target: ClusterProcess) -> None:
+        self._target = target
+
+    def kill(self) -> None:
+        """End it, if it runs."""
+        lines = [line for line in self._target.lines if "the mirror runs as process" in line]
+        with suppress(ProcessLookupError):
+            os.kill(int(lines[-1].rpartition(" ")[2]), signal.SIGKILL)
+
+    def start(self) -> None:
+        """The broker does that."""
+
+    def stop(self) -> int:
+        """End it with its broker; the broker's exit status."""
+        return self._target.stop()
 
 
 class _Producer(threading.Thread):

@@ -5,8 +5,8 @@ from mirror_clusters import Clusters
 from mirror_kills import MirrorKills
 
 
-@pytest.mark.parametrize("seed", [1])
-def test_everything_arrives_once_through_kills(clusters: Clusters, seed: int) -> None:
-    run = MirrorKills(clusters, messages=60_000, kills=5, seed=seed)
+@pytest.mark.parametrize("embedded", [False, True], ids=["by itself", "in the broker"])
+def test_everything_arrives_once_through_kills(clusters: Clusters, embedded: bool) -> None:
+    run = MirrorKills(clusters, messages=60_000, kills=5, seed=1, embedded=embedded)
     run.run()
     assert set(run.deeds) == {"source", "target", "mirror"}

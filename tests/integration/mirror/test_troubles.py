@@ -1,14 +1,29 @@
 """What can go wrong around a mirror: one clear line each, nothing lost, it goes on by itself."""
 
+import json
 import resource
 import signal
 from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import ProxyHandler, build_opener
 
 from click.testing import CliRunner
 from mirror_clusters import Clusters, eventually, mirror_status
 from server_process import free_port
 
 from hermes.cli import program
+
+
+def get(address: str, path: str) -> tuple[int, str]:
+    """What a mirror process serves: status and body."""
+    opener = build_opener(ProxyHandler({}))
+    try:
+        with opener.open(f"http://{address}/{path}", timeout=60) as answer:
+            return answer.status, answer.read().decode()
+    except HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
 
 UNLIMITED = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
 
@@ -35,16 +50,27 @@ def test_a_source_that_is_not_there_is_waited_for(clusters: Clusters) -> None:
     source, target = clusters.cluster("source"), clusters.cluster("target")
     source.send("clicks", [b"1"])
     source.kill()
-    mirror = clusters.mirror(source, target)
+    mirror = clusters.mirror(source, target, http_listen="tcp:0:interface=127.0.0.1")
     mirror.wait_for_line("source far: ZooKeeper at '.*' did not answer")
     (told,) = eventually(lambda: [each for each in mirror_status(target) if each["errors"]])
     assert list(told["errors"]) == ["source far"]
     shown = CliRunner().invoke(program, ["mirror", "status", "-Z", target.connect])
     assert shown.exit_code == 1
     assert "hermes: mirror m: source far: ZooKeeper at" in shown.stderr
+    address = told["http"]
+    status, ready = get(address, "health/ready")
+    assert (status, list(json.loads(ready)["errors"])) == (503, ["source far"])
     source.start()
     eventually(lambda: target.count("clicks") == 1)
     mirror.wait_for_line("source far: works again")
+    eventually(lambda: get(address, "health/ready")[0] == 200)
+    assert get(address, "health/live")[0] == 200
+    assert get(address, "health")[0] == 404
+    asked = CliRunner().invoke(program, ["mirror", "ask", address, "--json"])
+    assert (asked.exit_code, json.loads(asked.stdout)["messages"]) == (0, 1)
+    scraped = get(address, "metrics")[1]
+    assert 'hermes_mirror_messages_total{source="far",topic="clicks"} 1\n' in scraped
+    assert "process_open_fds" in scraped
     said = [line for line in mirror.lines if "did not answer" in line]
     assert len(said) == 1
 

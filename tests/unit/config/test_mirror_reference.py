@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from hermes.config.mirror import MIRROR_SETTINGS
+from hermes.config.mirror import MIRROR_SETTINGS, load_mirror_config
 from hermes.config.reference import setting_row
 
 ROOT = Path(__file__).parents[3]
@@ -13,3 +13,8 @@ def test_the_document_lists_every_setting() -> None:
     section = document.partition("\n## Settings\n")[2].partition("\n## ")[0]
     rows = [line for line in section.splitlines() if line.startswith("| `")]
     assert rows == [setting_row(each) for each in MIRROR_SETTINGS.values()]
+
+
+def test_the_example_loads() -> None:
+    config = load_mirror_config(ROOT / "examples" / "mirror.yaml")
+    assert config.topics.target_of("clicks") == "east.clicks"

@@ -7,6 +7,7 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from hermes.coordination.mirrors import MirrorProcess
+from hermes.errors import CoordinationUnavailableError
 from hermes.metrics import OPENMETRICS, Family
 from hermes.mirror.families import FAMILIES, write_families
 from hermes.mirror.state import PartitionFigures
@@ -16,7 +17,7 @@ ROOT = Path(__file__).parents[3]
 
 
 class FakeMirror:
-    target_session = None
+    target_session: Any = None
     target_id = "uuid"
 
     def __init__(self) -> None:
@@ -100,3 +101,33 @@ def test_rates_are_those_of_the_last_looks(telling: Telling, clock: Clock) -> No
         telling.look()
         clock.now += 1
     assert telling.now().rate_bytes == 0
+
+
+class FakeSession:
+    def __init__(self) -> None:
+        self.told: list[tuple[str, bytes]] = []
+        self.is_down = False
+
+    def create_ephemeral(self, path: str, value: bytes) -> None:
+        if self.is_down:
+            raise CoordinationUnavailableError("no answer")
+        self.told.append((path, value))
+
+    def delete_own(self, path: str) -> bool:
+        self.told.append((path, b""))
+        return True
+
+
+def test_it_is_told_as_long_as_it_runs(
+    telling: Telling, mirror: FakeMirror, caplog: pytest.LogCaptureFixture
+) -> None:
+    session = FakeSession()
+    mirror.target_session = session
+    assert telling._tell() == len(session.told[0][1])
+    session.is_down = True
+    assert telling._tell() == telling._tell()
+    assert len(caplog.records) == 1  # once, however often
+    session.is_down = False
+    telling.start()
+    telling.stop()
+    assert session.told[-1] == (telling.now().path, b"")
