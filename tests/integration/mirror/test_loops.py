@@ -7,6 +7,8 @@ from click.testing import CliRunner
 from mirror_clusters import ClusterProcess, Clusters, eventually, mirror_status
 
 from hermes.cli import program
+from hermes.coordination.origins import add_origins, forget_origins
+from hermes.coordination.sessions import Session
 
 
 def refused(target: ClusterProcess, name: str) -> str:
@@ -64,3 +66,23 @@ def test_a_mirror_is_turned_round(clusters: Clusters) -> None:
     assert forgotten.stdout == "forgotten t\n"
     b.send("t", [b"2"])
     eventually(lambda: a.count("t") >= 2)
+
+
+def test_a_circle_that_is_closed_elsewhere_stops_a_mirror_that_runs(clusters: Clusters) -> None:
+    a, b = clusters.cluster("A"), clusters.cluster("B")
+    a.send("t", [b"1"])
+    mirror = clusters.mirror(a, b)
+    eventually(lambda: b.count("t") == 1)
+    session = Session(a.connect)
+    session.start()
+    (told,) = eventually(lambda: [each for each in mirror_status(b) if each["target"]])
+    add_origins(session, "t", {told["target"]: "somebody"})
+    assert "'somebody'" in refused(b, "m")
+    mirror.wait_for_line("loop")
+    a.send("t", [b"2"])
+    a.send("u", [b"3"])
+    eventually(lambda: b.count("u") == 1)
+    assert b.payloads("t") == [b"1"]
+    assert forget_origins(session, "t")
+    session.stop()
+    eventually(lambda: b.payloads("t") == [b"1", b"2"])
