@@ -14,6 +14,7 @@ from hermes.registry.errors import unavailable
 FORWARDED_HEADER: Final = "X-Hermes-Forwarded"
 
 _CONTENT_TYPE: Final = "application/vnd.schemaregistry.v1+json"
+_CONNECT_SECONDS: Final = 2.0
 _MOST_ANSWER_BYTES: Final = 16 << 20
 
 
@@ -21,8 +22,7 @@ class Forwarder:
     """Sends calls on, each over a connection of its own. Threads may share it.
 
     Args:
-        timeout_seconds: the longest that connecting, and each wait for the answer, may take;
-            above 0.
+        timeout_seconds: the longest that a wait for an answer may take, above 0.
 
     Attributes:
         calls: how many calls were sent; `failures`: how many had no answer.
@@ -31,7 +31,7 @@ class Forwarder:
     def __init__(self, timeout_seconds: float) -> None:
         self._timeout_seconds = timeout_seconds
         self._lock = threading.Lock()
-        self._open: set[HTTPConnection] = set()
+        self._open: dict[HTTPConnection, str] = {}  # the address of each
         self._is_closed = False
         self.calls = self.failures = 0
 
@@ -48,8 +48,8 @@ class Forwarder:
         """
         place = urlsplit(url)
         host, port = place.hostname or "", place.port or 80
-        connection = HTTPConnection(host, port, timeout=self._timeout_seconds)
-        self._begin(connection)
+        connection = HTTPConnection(host, port, timeout=_CONNECT_SECONDS)
+        self._begin(connection, url)
         try:
             return self._exchange(connection, url, f"{place.path.rstrip('/')}/{ask.target}", ask)
         except Exception:
@@ -58,28 +58,34 @@ class Forwarder:
             raise
         finally:
             with self._lock:
-                self._open.discard(connection)
+                self._open.pop(connection, None)
             connection.close()
+
+    def leave_others(self, url: str) -> None:
+        """Wait no longer for answers from elsewhere: a leader that hangs has been replaced."""
+        with self._lock:
+            for connection, other in self._open.items():
+                if other != url:
+                    _end(connection)
 
     def close(self) -> None:
         """Let calls under way fail, and those to come. Idempotent."""
         with self._lock:
             self._is_closed = True
             for connection in self._open:
-                if connection.sock is not None:
-                    with suppress(OSError):
-                        connection.sock.shutdown(socket.SHUT_RDWR)
+                _end(connection)
 
-    def _begin(self, connection: HTTPConnection) -> None:
+    def _begin(self, connection: HTTPConnection, url: str) -> None:
         with self._lock:
             if self._is_closed:
                 raise unavailable("the registry is being stopped")
-            self._open.add(connection)
+            self._open[connection] = url
             self.calls += 1
 
     def _exchange(self, connection: HTTPConnection, url: str, target: str, ask: Ask) -> Answer:
         try:
             connection.connect()
+            connection.sock.settimeout(self._timeout_seconds)
         except OSError as error:
             raise unavailable(
                 f"the leading registry, at {url}, can't be reached ({error}): try again"
@@ -100,3 +106,9 @@ class Forwarder:
                 f"what is at {url} is no registry: it has answered with status {response.status}"
             )
         return Answer(response.status, body)
+
+
+def _end(connection: HTTPConnection) -> None:
+    if connection.sock is not None:
+        with suppress(OSError):
+            connection.sock.shutdown(socket.SHUT_RDWR)

@@ -95,10 +95,6 @@ class TopicLog:
 
     def start(self) -> None:
         """Use the snapshot if there is one, and begin to read."""
-        found = self._snapshots.load()
-        if found is not None:
-            self.is_readable = True
-            self._homes.remember(found)
         self._thread.start()
 
     def stop(self) -> None:
@@ -159,6 +155,11 @@ class TopicLog:
     # -- the thread -----------------------------------------------------------------------------
 
     def _run(self) -> None:
+        found = self._snapshots.load()
+        if found is not None:
+            self._homes.remember(found)
+            self.is_readable = True
+            self.look()
         failures = 0
         while not self._stopping:
             before = self.replica.mark, self._lost_since is None

@@ -57,7 +57,7 @@ class TopicStore:
     def start(self) -> None:
         """Begin to read, and stand for election."""
         self.log.start()
-        self.election.start(self.log.may_lead, self.log.look)
+        self.election.start(self.log.may_lead, self._elected)
 
     def close(self) -> None:
         """Let another lead, and stop; blocks. Idempotent."""
@@ -66,6 +66,13 @@ class TopicStore:
         self.forwarder.close()
         self.log.stop()
         self._pool.shutdown()
+
+    def _elected(self) -> None:
+        """Something about the election may have changed; called in any thread."""
+        leader = self.election.leader
+        if leader is not None:
+            self.forwarder.leave_others(leader.url)
+        self.log.look()
 
     @contextmanager
     def reading(self) -> Iterator[RegistryState]:

@@ -1,6 +1,8 @@
 """Registries of several brokers: one gives out ids, the others forward and follow."""
 
 import json
+import os
+import signal
 from concurrent.futures import ThreadPoolExecutor
 
 from registry_cluster import RegistryCluster, kill_registries, until
@@ -72,3 +74,29 @@ def test_a_leader_that_stops_in_good_order_is_followed_at_once(cluster: Registry
         for line in broker.lines
         if "registry" in line and "#warn" in line
     ]
+
+
+def test_a_leader_that_was_paused_decides_nothing_behind_the_others_backs(
+    cluster: RegistryCluster,
+) -> None:
+    assert cluster.register(0, "clicks", "Click").value["id"] == 1
+    home = cluster.home()
+    if cluster.leader() == home:
+        cluster.brokers[home].stop()
+        cluster.start(home)
+        until(lambda: cluster.leader() not in (None, home), "a leader elsewhere")
+    paused = cluster.leader()
+    assert paused is not None
+    other = next(number for number in range(3) if number not in (home, paused))
+    with ThreadPoolExecutor(1) as threads:
+        os.kill(cluster.brokers[paused].process.pid, signal.SIGSTOP)
+        try:
+            asked = threads.submit(cluster.register, paused, "views", "View")
+            assert cluster.register(other, "orders", "Order").value["id"] == 2
+        finally:
+            os.kill(cluster.brokers[paused].process.pid, signal.SIGCONT)
+        answer = asked.result()
+    assert (answer.status, answer.value.get("id")) == (200, 3), answer
+    for number in range(3):
+        read = cluster.call(number, "GET", "schemas/ids/3")
+        assert json.loads(read.value["schema"])["name"] == "View"

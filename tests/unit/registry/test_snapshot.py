@@ -84,3 +84,11 @@ def test_a_disk_that_refuses_is_said_once_and_costs_nothing(
         snapshots.write(HOME)
         snapshots.write(HOME)
     assert len(caplog.messages) == 1
+
+
+def test_what_is_written_is_json(tmp_path: Path) -> None:
+    file = SnapshotFile(tmp_path / "snapshot")
+    values = ({}, {"a": {}, "b": [], "c": {"d": [1, {"e": [None]}, "\ud800ü"], "f": True}})
+    for value in values:
+        file.write(value)
+        assert file.read() == value
