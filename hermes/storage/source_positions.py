@@ -297,8 +297,10 @@ class SourcePositions:
         return span
 
     def _write(self, data: bytes) -> None:
-        self._is_dirty = True
-        write_all(self._files, self._descriptor, (data,), self._size)
+        try:
+            write_all(self._files, self._descriptor, (data,), self._size)
+        finally:
+            self._is_dirty = True  # not before: a sync in another thread would take it for its own
         self._size += len(data)
         if self._since is not None:
             self._since.append(data)
@@ -386,7 +388,8 @@ class SourcePositions:
             # The old one stands, or a sync says what is wrong.
             self._rewrite_at = 2 * self._size
         finally:
-            self._since = None
+            with lock:
+                self._since = None
 
     def release(self) -> None:
         """Let the file be closed."""

@@ -27,12 +27,22 @@ from jute_frames import JuteClient, create, set_data
 from server_process import free_port
 from traced_files import Trace, read_trace, strace_command
 
+from hermes.protocol import (
+    MirroredProduceRequest,
+    MirroredSet,
+    SourceFlags,
+    decode_mirrored_produce_response,
+)
+
 __all__ = [
     "COMMITS",
+    "COPIED",
+    "COPIED_BYTES",
     "PARTITIONS",
     "SETTINGS",
     "TOPIC",
     "Client",
+    "MirrorClient",
     "Promise",
     "is_to_be_deleted",
     "loopback",
@@ -51,6 +61,8 @@ SETTINGS = {
     "coordination": "embedded",
 }
 COMMITS = "/offset"
+COPIED = "copied"
+COPIED_BYTES = 50  # of each message, in the sources and in the logs
 
 
 @dataclass(frozen=True)
@@ -58,12 +70,13 @@ class Promise:
     """What one answer said.
 
     Attributes:
-        kind: "stored", "visible", "deleted" or "committed".
+        kind: "stored", "visible", "deleted", "committed" or "copied".
         topic: which.
         partition: of it.
-        end: the offset behind what was stored or could be seen, or the one that was committed.
+        end: the offset behind what was stored or could be seen, or the one that was committed; of
+            a source, the position.
         start: where what was stored begins.
-        data: what was stored.
+        data: what was stored; of a copy, the source.
     """
 
     kind: str
@@ -171,6 +184,54 @@ class _Reader(Client):
             self._seen[self._partition] = high_watermark
 
 
+class MirrorClient(Client):
+    """Copies a source of numbered messages into a partition, some requests ahead of the answers.
+
+    Attributes:
+        name: the source's.
+        partition: where to.
+        is_verbatim: whether all is copied; else every other message is left out.
+    """
+
+    def __init__(self, client: RawClient, seed: int, number: int) -> None:
+        super().__init__(client, seed)
+        self.name = f"source{number}"
+        self.partition = number % PARTITIONS
+        self.is_verbatim = number % 2 == 0
+
+    def kept(self, first: int, end: int) -> list[int]:
+        """The numbers of the messages that are copied."""
+        return [n for n in range(first, end) if self.is_verbatim or n % 2 == 0]
+
+    def payload_of(self, number: int) -> bytes:
+        """What a message of the source holds."""
+        return f"{self.name}:{number}:".encode().ljust(COPIED_BYTES - 10, b".")
+
+    def batch(self, begin: int, count: int) -> MirroredSet:
+        """The next messages from an offset on."""
+        first = begin // COPIED_BYTES
+        end = begin + count * COPIED_BYTES
+        data = b"".join(message(self.payload_of(n)) for n in self.kept(first, first + count))
+        flags = SourceFlags.VERBATIM if self.is_verbatim else SourceFlags.NONE
+        if begin:
+            flags |= SourceFlags.FOLLOWS
+        return MirroredSet(COPIED, self.partition, self.name, begin, end, flags, data)
+
+    def talk(self) -> None:
+        sent: list[int] = []
+        begin = 0
+        while True:
+            while len(sent) < 3:
+                batch = self.batch(begin, self.chance.randrange(1, 20))
+                self.client.send(MirroredProduceRequest(2, 0, (batch,)).encode())
+                begin = batch.source_end
+                sent.append(begin)
+            (entry,) = decode_mirrored_produce_response(self.answer()[4:])
+            assert entry.error == 0, entry
+            promise = Promise("copied", COPIED, self.partition, sent.pop(0), 0, self.name.encode())
+            self.promises.append(promise)
+
+
 class _Committer(Client):
     """Commits to the coordination server how far the readers could see."""
 
@@ -222,6 +283,7 @@ def record(directory: Path, seconds: float, seed: int) -> tuple[Trace, list[Clie
                 first.call(produce_acknowledged((TOPIC, partition, message(b"first"))))
         clients: list[Client] = [_Producer(broker.connect(), seed * 100 + n) for n in range(6)]
         clients += [_Reader(broker.connect(), 0, n, seen) for n in range(PARTITIONS)]
+        clients += [MirrorClient(broker.connect(), seed * 10 + n, n) for n in range(4)]
         clients += [_TopicMaker(broker.connect(), seed)]
         clients += [_Committer(JuteClient(coordination_port), seed, seen)]
         for each in clients:

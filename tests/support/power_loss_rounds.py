@@ -10,6 +10,8 @@ every promise given before that moment:
 - behind that each valid message is one that was written there. (What was never confirmed may be
   damaged between two of them: recovery drops a bad end and nothing else.)
 - a topic whose delete was answered stays away; one whose first message was acknowledged is there;
+- of each source of a mirror all is there once and in order up to its position, which is no smaller
+  than what was acknowledged, and the mirror can go on from it;
 - what the coordination server acknowledged it still has, and an offset committed there is one
   from which a consumer can go on;
 - the broker goes on from there: a further message stands right behind, and `check-log` finds
@@ -31,10 +33,13 @@ from jute_frames import JuteClient, get_data
 from lost_power import build_state
 from power_loss_load import (
     COMMITS,
+    COPIED,
+    COPIED_BYTES,
     PARTITIONS,
     SETTINGS,
     TOPIC,
     Client,
+    MirrorClient,
     Promise,
     is_to_be_deleted,
     loopback,
@@ -42,8 +47,10 @@ from power_loss_load import (
 from server_process import free_ports
 from traced_files import Node, Trace
 
+from hermes.client.mirrored import MirroredPartitions
 from hermes.protocol import find_valid_message
 from hermes.storage.inspection import Limits
+from hermes.storage.source_records import HEADER, Opened, encode_record, parse_records
 from hermes.storage.verification import DirectoryCheck
 
 __all__ = ["Recording"]
@@ -85,6 +92,7 @@ class Recording:
 
     def __init__(self, trace: Trace, clients: list[Client]) -> None:
         self.trace = trace
+        self._mirrors = [each for each in clients if isinstance(each, MirrorClient)]
         self.checked = 0
         self.promises = sorted(
             (
@@ -127,6 +135,7 @@ class Recording:
             directory / "logs",
             believe_syncs=believe_syncs,
         )
+        _on_another_start(directory / "logs")
         shutil.copytree(directory / "logs", directory / "before")
         known = bisect.bisect_left(self.promises, moment, key=lambda each: each[0])
         promises = [promise for _, promise in self.promises[:known]]
@@ -137,6 +146,7 @@ class Recording:
             logs = self._check_logs(client, directory / "logs", moment)
             _check_promises(promises, logs)
             _check_commits(promises, logs, JuteClient(coordination_port))
+            _check_copies(broker.port, self._mirrors, promises, logs)
             _check_that_it_goes_on(client, logs)
         _check_files(directory / "logs", logs)
         self.checked += len(promises)
@@ -212,6 +222,47 @@ def _check_promises(promises: list[Promise], logs: _Logs) -> None:
         if each.kind == "stored" and each.start >= log.start:
             found = log.data[each.start - log.start : each.end - log.start]
             assert found == each.data, f"not what was acknowledged at {each.start}"
+
+
+def _on_another_start(folder: Path) -> None:
+    """Let the state be of another start of the machine, as it would be."""
+    for path in folder.glob("*/sources.positions"):
+        data = path.read_bytes()
+        if data.startswith(HEADER):
+            records = [*parse_records(data)]
+            valid = records[-1][1] if records else len(HEADER)
+            changed = [
+                each._replace(boot_id="0" * 36) if isinstance(each, Opened) else each
+                for each, _ in records
+            ]
+            path.write_bytes(HEADER + b"".join(map(encode_record, changed)) + data[valid:])
+
+
+def _check_copies(
+    port: int, mirrors: list[MirrorClient], promises: list[Promise], logs: _Logs
+) -> None:
+    with MirroredPartitions("127.0.0.1", port) as target:
+        for mirror in mirrors:
+            promised = [each.end for each in promises if each.data == mirror.name.encode()]
+            log = logs.get((COPIED, mirror.partition), _Log(0, b"", 0))
+            mine = _copied(mirror, log)
+            told = target.positions(COPIED, mirror.partition) if log.end else []
+            position = told[0].positions.get(mirror.name, 0) if told else 0
+            assert position >= max(promised, default=0), f"{mirror.name} is back at {position}"
+            expected = mirror.kept(0, position // COPIED_BYTES)
+            if log.start:
+                expected = expected[len(expected) - len(mine) :]
+            assert mine == expected, f"{mirror.name}: twice, missing, or out of order"
+            (outcome,) = target.send([mirror.batch(position, 4)])
+            assert outcome.error is None, outcome
+            assert outcome.offset is not None
+
+
+def _copied(mirror: MirrorClient, log: _Log) -> list[int]:
+    """The numbers of a source's messages that a partition has."""
+    payloads = (data[10:] for _, data in _valid_messages(log.data, 0))
+    name = mirror.name.encode() + b":"
+    return [int(each.split(b":")[1]) for each in payloads if each.startswith(name)]
 
 
 def _check_commits(promises: list[Promise], logs: _Logs, client: JuteClient) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 from mirrored_logs import SIZE, MirroredLog, SourceCopy
@@ -143,3 +144,32 @@ def test_the_process_killed_at_every_call(
     for number in range(len(whole.calls)):
         log, files = crashed(tmp_path / f"logs-{number}", number)
         goes_on(tmp_path / f"logs-{number}" / "clicks-0", log.copies, files.boot, resume)
+
+
+def test_a_sync_that_another_thread_makes_while_a_record_is_written(tmp_path: Path) -> None:
+    """That one may come too early for the record: the next flush must not rely on it."""
+
+    class RacingFiles(ForgetfulFiles):
+        """Syncs what there is just before a record is written, as a flush under way does."""
+
+        is_racing = False
+
+        def before(self, name: str, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+            if self.is_racing and name == "pwritev":
+                self.is_racing = False
+                log.log._sources.sync()
+            return super().before(name, arguments)
+
+    (tmp_path / "logs" / "clicks-0").mkdir(parents=True)
+    files = RacingFiles(str(tmp_path / "logs"))
+    log = MirroredLog(tmp_path / "logs" / "clicks-0", files, copies())
+    log.open()
+    log.copy(log.copies[0])
+    log.flush()
+    files.is_racing = True
+    log.copy(log.copies[0])
+    assert not files.is_racing
+    log.flush()
+    files.disk(str(tmp_path / "disk"))
+    goes_on(tmp_path / "disk" / "clicks-0", log.copies, "another start", resume_by_position)
+    log.log.close()
