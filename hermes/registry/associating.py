@@ -106,7 +106,7 @@ class Dissociate:
                 "its resource (cascadeLifecycle=true)",
             )
         own = {each.subject for each in found if self.cascade and each.lifecycle == "STRONG"}
-        subjects = tuple(sorted(each for each in own if state.live_versions(each)))
+        subjects = tuple(sorted(each for each in own if state.is_live(each)))
         kinds = tuple(sorted(each.kind for each in found))
         return Decision(AssociationsRemoved(self.resource_id, types[0], kinds, subjects), None)
 

@@ -19,6 +19,7 @@ class Defaults:
         self._noted: list[tuple[AvroField, str]] = []
         # What has been found out, so that nested unions don't multiply the work.
         self._known: dict[tuple[int, int], bool] = {}
+        self._symbols: dict[int, frozenset[str]] = {}
 
     def note(self, field: AvroField, where: str) -> None:
         """Check this field's default, later.
@@ -74,7 +75,9 @@ class Defaults:
                     and _BYTES.fullmatch(value) is not None
                 )
             case "enum":
-                return value in kind.symbols
+                if id(kind) not in self._symbols:
+                    self._symbols[id(kind)] = frozenset(kind.symbols)
+                return isinstance(value, str) and value in self._symbols[id(kind)]
             case "union":  # any branch: since 1.12, and other languages' libraries did before
                 return any(self._fits(value, each) for each in kind.branches)
             case "array":

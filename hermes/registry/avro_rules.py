@@ -153,15 +153,17 @@ class _Graph:
                     by_name[name].append(each)
         names = {writer.simple_name, writer.name} if writer.name else {""}
         candidates = {id(each): each for name in names for each in by_name.get(name, ())}
+        self._look(sum(1 + len(each.aliases) for each in candidates.values()))
         return [each for each in candidates.values() if _may_fit(each, writer)]
 
-    def _look(self) -> None:
-        self._looks += 1
+    def _look(self, count: int = 1) -> None:
+        self._looks += count
         if self._looks > MAX_PAIRS:
             raise _TooLargeError
 
     def _compare(self, pair: _Pair) -> None:
         reader, writer = pair.reader, pair.writer
+        self._look(len(reader.aliases))
         if writer.kind == "union":
             pair.parts = [("", self._pair(reader, each)) for each in writer.branches]
         elif reader.kind == "union":
@@ -184,6 +186,7 @@ class _Graph:
             self._compare_decimals(pair)
 
     def _compare_symbols(self, pair: _Pair) -> None:
+        self._look(len(pair.reader.symbols) + len(pair.writer.symbols))
         known = set(pair.reader.symbols)
         missing = [each for each in pair.writer.symbols if each not in known]
         if missing and pair.reader.default is None:
@@ -194,9 +197,10 @@ class _Graph:
             )
 
     def _compare_fields(self, pair: _Pair) -> None:
+        self._look(len(pair.writer.fields))
         written = {each.name: each for each in pair.writer.fields}
         for each in pair.reader.fields:
-            self._look()
+            self._look(1 + len(each.aliases))
             source = _source(each, written)
             if source is not None:
                 pair.parts.append((f".{each.name}", self._pair(each.type, source.type)))

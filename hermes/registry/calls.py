@@ -6,6 +6,7 @@ from hermes.quoting import quoted
 from hermes.registry.asking import Ask
 from hermes.registry.documents import read_document
 from hermes.registry.errors import INVALID_REQUEST, RegistryError, invalid_schema
+from hermes.registry.limits import MAX_METADATA_LENGTH
 from hermes.registry.lookups import check_subject
 from hermes.registry.schemas import Draft
 from hermes.registry.values import AVRO, Reference, document_text
@@ -171,7 +172,10 @@ def _document(body: dict[str, Any], name: str) -> str:
         properties = value.get("properties")
         if properties is not None and not isinstance(properties, dict):
             raise invalid_schema('the "properties" of "metadata" must be an object')
-    return document_text(value)
+    text = document_text(value)
+    if name == "metadata" and len(text) > MAX_METADATA_LENGTH:
+        raise invalid_schema(f'"metadata" has more than {MAX_METADATA_LENGTH} characters')
+    return text
 
 
 def _invalid(reason: str) -> RegistryError:

@@ -193,7 +193,7 @@ class SetMode:
             raise RegistryError(INVALID_MODE, f"Invalid mode. Valid values are {', '.join(MODES)}")
         if wanted == IMPORT and not self.force:
             names = state.subjects() if self.subject is None else [self.subject]
-            if any(state.live_versions(each) for each in names):
+            if any(map(state.is_live, names)):
                 raise not_permitted(
                     "Cannot import since found existing subjects: set force=true to import anyway"
                 )

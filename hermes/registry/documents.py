@@ -1,6 +1,7 @@
 """JSON from anybody: read within limits, written in one way."""
 
 import json
+from collections import Counter
 from math import isinf
 from typing import Any, Final, NoReturn
 
@@ -55,8 +56,8 @@ def write_document(value: Any, *, sort_keys: bool = False) -> str:
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
+        left = Counter(name for name, _ in pairs)
+        twice = next(name for name in left if left[name] > 1)
         raise ValueError(f"the key {quoted(twice)} is given twice in one object")
     return found
 

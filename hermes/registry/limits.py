@@ -8,6 +8,9 @@ MAX_BODY_BYTES: Final = 900_000
 #: An event as it is written: a schema's text is escaped once more in it.
 MAX_EVENT_BYTES: Final = 950_000
 
+#: A schema's metadata, as JSON text.
+MAX_METADATA_LENGTH: Final = 10_000
+
 #: How deep a document's lists and objects are nested; a record in a record takes three levels.
 MAX_DEPTH: Final = 250
 

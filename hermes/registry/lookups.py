@@ -83,9 +83,7 @@ def subjects(
     prefix = prefix.removeprefix(":*:")  # Confluent's clients: of all contexts
 
     def is_listed(subject: str) -> bool:
-        if not deleted_only:
-            return bool(listed(state, subject, deleted=deleted))
-        return not state.live_versions(subject)
+        return not state.is_live(subject) if deleted_only else deleted or state.is_live(subject)
 
     return sorted(each for each in state.subjects() if each.startswith(prefix) and is_listed(each))
 

@@ -54,13 +54,20 @@ def read_draft(draft: Draft, state: RegistryState, *, normalize: bool = False) -
         RegistryError: 42201, it isn't a schema, or a reference leads nowhere.
     """
     references = tuple(_found(each, state) for each in draft.references)
-    if draft.type == JSON:
-        return _read_json(draft, references, normalize)
-    if draft.type != AVRO:
+    if draft.type not in SCHEMA_TYPES:
         known = " and ".join(SCHEMA_TYPES)
         raise invalid_schema(f"the type {quoted(draft.type, 40)} is not served here, but {known}")
-    read = _read_avro_text(draft.text, _referred(references, state))
-    return Schema(AVRO, read.text, references, draft.metadata, draft.rule_set)
+    referred = _referred(references, state)
+
+    def read() -> Schema:
+        if draft.type == JSON:
+            return _read_json(draft, references, normalize)
+        text = _read_avro_text(draft.text, referred).text
+        return Schema(AVRO, text, references, draft.metadata, draft.rule_set)
+
+    # Each is looked at twice: ahead of the writer, and by it.
+    key = draft, references, normalize, _key("", referred)
+    return _DRAFTS.get(key, len(draft.text), read)
 
 
 def reasons_against(
@@ -221,5 +228,6 @@ class _Kept:
         return made
 
 
+_DRAFTS: Final = _Kept(_MOST_KEPT_CHARACTERS)
 _READ: Final = _Kept(_MOST_KEPT_CHARACTERS)
 _COMPARED: Final = _Kept(_MOST_KEPT_CHARACTERS)

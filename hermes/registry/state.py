@@ -82,6 +82,10 @@ class RegistryState:
         """A subject's versions, the oldest first, without the deleted ones."""
         return [each for each in self.versions(subject) if not each.is_deleted]
 
+    def is_live(self, subject: str) -> bool:
+        """Whether a subject has a version that isn't deleted."""
+        return any(not each.is_deleted for each in self._subjects.get(subject, {}).values())
+
     def version(self, subject: str, number: int) -> Version | None:
         """One version, deleted softly or not; None if there is none of this number."""
         return self._subjects.get(subject, {}).get(number)

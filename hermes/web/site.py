@@ -121,8 +121,10 @@ class _Request(server.Request):
 
     def _refuse(self) -> None:
         self._refused = True
+        text = b"a body has at most %d bytes here\n" % self._max_body_bytes
         self.channel.transport.write(
-            b"HTTP/1.1 413 Content Too Large\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+            b"HTTP/1.1 413 Content Too Large\r\nContent-Type: text/plain\r\n"
+            b"Content-Length: %d\r\nConnection: close\r\n\r\n%b" % (len(text), text)
         )
         self.channel.loseConnection()
 

@@ -93,6 +93,10 @@ REFUSED = {
         '{"type":"array","items":' * 400 + '"int"' + "}" * 400,
         f"nested deeper than {MAX_DEPTH} levels",
     ),
+    "a key twice among many": (
+        "{" + ",".join(f'"k{number}":0' for number in range(50_000)) + ',"k49999":1}',
+        "the key 'k49999' is given twice",
+    ),
     "too many values": (
         '{"type":"int","x":[' + "0," * MAX_VALUES + "0]}",
         f"more than {MAX_VALUES} values",

@@ -260,3 +260,11 @@ def test_schemas_that_are_too_large_to_compare_are_refused():
     ]
     (reason,) = reasons(branches, branches)
     assert "too large to be compared" in reason
+
+
+def test_what_is_long_counts_as_much_as_what_is_many():
+    """Aliases, symbols and fields that each pair would look through."""
+    aliases = [f"A{number}" for number in range(2000)]
+    reader = [record(name=f"R{number}", aliases=[*aliases, "W"]) for number in range(90)]
+    (reason,) = reasons(reader, record(name="W"))
+    assert "too large to be compared" in reason

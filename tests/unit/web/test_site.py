@@ -145,6 +145,7 @@ def test_a_body_that_announces_more_is_refused_before_it_comes(client: _Client) 
     length = f"Content-Length: {MAX_BODY_BYTES + 1}"
     response = client.ask("/mine", "Host: localhost", length, method="POST", body=b"x" * 10)
     assert response.startswith("HTTP/1.1 413 ")
+    assert f"at most {MAX_BODY_BYTES} bytes" in response
     assert client.transport.disconnecting
 
 
