@@ -124,6 +124,9 @@ class Surroundings(Protocol):
     def trouble(self, claim: "SourceClaim", text: str) -> None:
         """Say what keeps a claim from going on; empty when it goes on."""
 
+    def gone(self, claim: "SourceClaim") -> None:
+        """A claim is no longer this process's."""
+
     def note(self, text: str) -> None:
         """Log one line."""
 
@@ -142,6 +145,8 @@ class SourceClaim(Claim):
         acknowledged: up to where the target has everything on disk; None until it is known.
         covered: up to where offsets may be committed.
         anew: where to start over, as if for the first time, since the source's log has; or None.
+        is_draining: whether nothing is fetched until all has arrived and there is another plan.
+        is_ending: whether nothing is fetched any more.
     """
 
     def __init__(
@@ -162,7 +167,7 @@ class SourceClaim(Claim):
         self.acknowledged: int | None = None
         self.covered: int | None = None
         self.anew: int | None = None
-        self.is_draining = False
+        self.is_draining = self.is_ending = False
         self.failures = 0
         self._surroundings = surroundings
         self._pieces: deque[Piece] = deque()
@@ -209,7 +214,12 @@ class SourceClaim(Claim):
                 self.is_lost = True
                 self._forget()
                 self.figures.is_held = False
+                self._surroundings.gone(self)
             self.lock.notify_all()
+
+    def is_full(self) -> bool:
+        """Whether it would be fetched if more of it had arrived."""
+        return bool(self._pieces) and self._rest_until < time.monotonic()
 
     def is_idle(self) -> bool:
         """Whether nothing is on its way; with the lock held."""
@@ -237,6 +247,7 @@ class SourceClaim(Claim):
                 offset = min(offset, self.acknowledged)
             self.plan = plan
             self.anew = None
+            self.is_draining = False
             self.fetch_offset = self.acknowledged = self.covered = offset
             self.figures.position = offset
             self.figures.is_held = True
@@ -291,7 +302,7 @@ class SourceClaim(Claim):
 
     def wants_bytes(self, share_bytes: int, fetch_bytes: int) -> int:
         """How much to fetch; 0 for nothing now."""
-        if self.is_revoked or self.plan is None or self.is_draining:
+        if self.is_revoked or self.plan is None or self.is_draining or self.is_ending:
             return 0
         if self._rest_until and time.monotonic() < self._rest_until:
             return 0

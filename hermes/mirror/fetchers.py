@@ -27,8 +27,10 @@ from hermes.mirror.state import Troubles
 from hermes.mirror.throttle import Throttle
 from hermes.protocol import EARLIEST, LATEST, FetchRequest
 
-# How long a fetch may wait for new messages of some partitions while others have no room.
+# How long a fetch may wait for new messages of some partitions while others have no room, and
+# while others rest.
 _SHORT_WAIT_MS: Final = 10
+_LONGER_WAIT_MS: Final = 100
 _IDLE_SECONDS: Final = 0.5
 _SHORT_REST_SECONDS: Final = 0.5
 # A broker of Kafka 0.7 has no long polls. A fetch that finds nothing costs it little.
@@ -119,6 +121,7 @@ class SourceFetcher:
         largest = self._throttle.largest_fetch(self._config.fetch_bytes)
         asked: list[tuple[SourceClaim, int]] = []
         requests = []
+        wait_ms = self._wait_ms
         for claim in claims:
             assert isinstance(claim, SourceClaim)
             with claim.lock:
@@ -129,7 +132,6 @@ class SourceFetcher:
                 requests.append(FetchRequest(claim.topic, claim.partition.partition, offset, size))
         if not requests:
             return False
-        wait_ms = self._wait_ms if len(requests) == len(claims) else _SHORT_WAIT_MS
         began = time.monotonic()
         results = self._consumer.fetch_waiting(requests, wait_ms)
         size = 0

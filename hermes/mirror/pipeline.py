@@ -164,6 +164,11 @@ class Mirror:
         else:
             self._troubles.end(str(claim))
 
+    def gone(self, claim: SourceClaim) -> None:
+        """See `Surroundings`."""
+        claim.figures.error = ""
+        self._troubles.forget(str(claim))
+
     def note(self, text: str) -> None:
         """See `Surroundings`."""
         self._troubles.note(text)

@@ -256,10 +256,11 @@ class Planner:
             offset = max(min(places.values()), claim.acknowledged or 0)
         else:
             offset, is_new = self._first(claim), True
-            self._troubles.note(
-                f"{claim}: the target's partitions were others; what is behind {offset} may be "
-                "there already, and come once more"
-            )
+            if not claim.is_draining:  # then all before it has arrived, and nothing behind it
+                self._troubles.note(
+                    f"{claim}: the target's partitions were others; what is behind {offset} may "
+                    "be there already, and come once more"
+                )
         if is_new:
             generation, places = generation + 1, {}
         source_text = name if generation == 1 else f"{name}#{generation}"

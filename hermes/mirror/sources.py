@@ -111,7 +111,7 @@ class Source:
         deadline = time.monotonic() + _DRAIN_SECONDS
         claims = self.stream.claims()
         for claim in claims:
-            claim.is_draining = True
+            claim.is_ending = True
         for claim in claims:
             if claim.plan is not None:
                 self.stream.wait_until_finished(claim, deadline)
@@ -232,7 +232,10 @@ class Source:
             make_fetcher=make_fetcher,
         )
         self._sharing = membership
-        membership.start(Subscription({}, self._topics, 1), [self.stream])
+        try:
+            membership.start(Subscription({}, self._topics, 1), [self.stream])
+        except HermesError as error:  # it keeps trying
+            self._troubles.note(f"source {self.name}: {error}")
 
     def _changed(self) -> None:
         sharing = self._sharing

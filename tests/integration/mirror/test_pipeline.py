@@ -249,6 +249,28 @@ def test_other_partitionings_repeat_nothing_either(pair: MirroredPair, rule: obj
         assert len(set.union(*places.values())) > 1
 
 
+@pytest.mark.parametrize("rule", ["index", {"key": {"bytes": "0:9"}}])
+def test_partitions_may_become_more_in_the_target(stack: ExitStack, rule: object) -> None:
+    pair = MirroredPair(stack, target={"num_partitions": 1})
+    pair.send("clicks", numbered(900))
+    mirror = pair.mirror(partitioning=rule)
+    assert len(pair.arrived("clicks", 900, 1)[0]) == 900
+    with SimpleConsumer(pair.target.host, pair.target.port) as consumer:
+        consumer.alter_topic("clicks", {"partitions": 3})
+    number = 900
+
+    def is_spread() -> bool:
+        nonlocal number
+        pair.send("clicks", numbered(150, number))
+        number += 150
+        return all(pair.arrived("clicks", number))
+
+    eventually(is_spread, "nothing went to the new partitions")
+    arrived = payloads(pair.target, "clicks", 3)
+    assert sorted(int(each) for one in arrived for each in one) == list(range(number))
+    assert totals([mirror], "duplicates") == 0
+
+
 def test_mirrors_of_one_name_share_the_partitions(pair: MirroredPair) -> None:
     mirrors = [pair.mirror(), pair.mirror()]
 
