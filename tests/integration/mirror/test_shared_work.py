@@ -1,5 +1,8 @@
 """Several processes of a mirror share the work; what one leaves behind others take over."""
 
+import signal
+import threading
+
 from mirror_clusters import Clusters, eventually, mirror_status
 
 
@@ -30,3 +33,34 @@ def test_others_take_over_what_a_killed_process_had(clusters: Clusters) -> None:
     eventually(lambda: target.count("clicks", 6) == 1800)
     for partition in range(6):
         assert target.payloads("clicks", partition) == [b"%d" % n for n in range(300)]
+
+
+def test_a_process_that_slept_repeats_nothing(clusters: Clusters) -> None:
+    """While it slept others took over; what it had on its way then is not stored a second time."""
+    source, target = clusters.cluster("source"), clusters.cluster("target")
+    mirrors = [clusters.mirror(source, target) for _ in range(2)]
+    eventually(lambda: len(mirror_status(target)) == 2)
+    stop, sent = threading.Event(), [0]
+
+    def send() -> None:
+        while not stop.is_set():
+            numbers = range(sent[0], sent[0] + 100)
+            source.send("clicks", [b"%d" % n for n in numbers], partition=0)
+            source.send("clicks", [b"%d" % n for n in numbers], partition=1)
+            sent[0] += 100
+
+    sending = threading.Thread(target=send)
+    sending.start()
+    try:
+        eventually(lambda: sorted(each["count"] for each in mirror_status(target)) == [1, 1])
+        for mirror in mirrors:
+            mirror.process.send_signal(signal.SIGSTOP)
+            eventually(lambda: [each["count"] for each in mirror_status(target)] == [2])
+            mirror.process.send_signal(signal.SIGCONT)
+            eventually(lambda: sorted(each["count"] for each in mirror_status(target)) == [1, 1])
+    finally:
+        stop.set()
+        sending.join()
+    eventually(lambda: target.count("clicks") == 2 * sent[0])
+    for partition in range(2):
+        assert target.payloads("clicks", partition) == [b"%d" % n for n in range(sent[0])]
