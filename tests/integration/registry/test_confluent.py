@@ -1,5 +1,6 @@
 """Confluent's client and serializers, unchanged, against the registry."""
 
+import asyncio
 import json
 import re
 import threading
@@ -7,6 +8,7 @@ from contextlib import suppress
 
 import pytest
 from confluent_kafka.schema_registry import (
+    AsyncSchemaRegistryClient,
     Metadata,
     MetadataProperties,
     Schema,
@@ -318,6 +320,40 @@ def test_avro_end_to_end_with_evolution(url):
             {"a": 2, "new": 3},
         ]
         assert AvroDeserializer(reading, old.schema_str)(newer, context) == {"a": 2}
+
+
+def test_serializers_that_register_nothing(client):
+    context = SerializationContext("settled", MessageField.VALUE)
+    schema, newer = record("a", name="Settled"), record("a", NEW, name="Settled")
+    careful = {"auto.register.schemas": False}
+    with pytest.raises(SchemaRegistryError):
+        AvroSerializer(client, schema.schema_str, conf=careful)({"a": 1}, context)
+    ids = [client.register_schema("settled-value", each) for each in (schema, newer)]
+    spaced = json.dumps(json.loads(schema.schema_str), indent=4)
+    for conf, id_ in (
+        (careful, ids[0]),
+        ({**careful, "normalize.schemas": True}, ids[0]),
+        ({**careful, "use.latest.version": True}, ids[1]),
+        ({**careful, "use.schema.id": ids[1]}, ids[1]),
+    ):
+        value = {"a": 1, "new": 2} if id_ == ids[1] else {"a": 1}
+        data = AvroSerializer(client, spaced, conf=conf)(value, context)
+        assert data[:5] == b"\0" + id_.to_bytes(4, "big")
+        assert AvroDeserializer(client)(data, context) == value
+    assert client.get_versions("settled-value") == [1, 2]
+
+
+def test_the_asynchronous_client(url):
+    async def use():
+        async with AsyncSchemaRegistryClient({"url": url}) as client:
+            id_ = await client.register_schema("async", record("a", name="Async"))
+            await client.set_compatibility("async", "FULL")
+            assert (await client.get_schema(id_)).schema_type == "AVRO"
+            assert (await client.get_latest_version("async")).schema_id == id_
+            assert await client.get_compatibility("async") == "FULL"
+            assert not await client.test_compatibility("async", record("b", name="Async"))
+
+    asyncio.run(use())
 
 
 def test_avro_end_to_end_with_references(client):
