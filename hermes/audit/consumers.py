@@ -9,8 +9,9 @@ comparison says so.
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import islice
 from typing import Any, Final
 
 from zope.interface import implementer
@@ -18,12 +19,14 @@ from zope.interface import implementer
 from hermes.audit.counting import DEFAULT_WINDOW_MS, TierCounter
 from hermes.audit.publishing import Publisher
 from hermes.client import ProducerConfig
-from hermes.client.groups.claims import Claim, StreamMessage
+from hermes.client.groups.claims import MADE_AT_ONCE, Claim, StreamMessage
 from hermes.client.groups.config import ConsumerConfig
 from hermes.client.groups.connector import Connector, RebalanceListener
 from hermes.coordination.layout import BrokerPartition
 from hermes.interfaces import IDecoder
 from hermes.plugins.discovery import load_plugin, verify_plugin
+from hermes.protocol import MessageSet
+from hermes.protocol.loops import ListedRows
 from hermes.protocol.stamps import without_stamp
 
 _log = logging.getLogger(__name__)
@@ -99,7 +102,13 @@ class AuditedClaim(Claim):
         if not self.is_lost:
             self._note(self._counted)
 
-    def _start_run(self, run: list[StreamMessage]) -> None:
+    def _runs(self, messages: MessageSet) -> Iterator[ListedRows[StreamMessage]]:
+        # Lists, since their payloads are counted when they are finished with.
+        for run in super()._runs(messages):
+            while some := list(islice(run.items, MADE_AT_ONCE)):
+                yield ListedRows(some)
+
+    def _start_run(self, run: ListedRows[StreamMessage]) -> None:
         super()._start_run(run)
         self._noted = 0
 
@@ -110,7 +119,7 @@ class AuditedClaim(Claim):
 
     def _note(self, end: int) -> None:
         if end > self._noted:
-            payloads = [each.message for each in self._run[self._noted : end]]
+            payloads = [each.message for each in self._run.listed[self._noted : end]]
             self._noted = end
             self._counter.add_payloads(self.topic, payloads)
 

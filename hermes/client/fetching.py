@@ -35,6 +35,7 @@ from hermes.protocol import (
     error_for,
 )
 from hermes.protocol.damage import next_good
+from hermes.protocol.loops import ListedRows
 
 _T = TypeVar("_T")
 _R = TypeVar("_R", bound=tuple[Any, ...])
@@ -82,7 +83,9 @@ class _CountingMessageSet(MessageSet):
     def iterate(self, *, deep: bool = True) -> Iterator[MessageAndOffset]:
         return self._counted(super().iterate(deep=deep))
 
-    def rows(self, make: type[_R], source: tuple[str, int, int], most: int) -> Iterator[list[_R]]:
+    def rows(
+        self, make: type[_R], source: tuple[str, int, int], most: int
+    ) -> Iterator[ListedRows[_R]]:
         return self._counted(super().rows(make, source, most))
 
     def _counted(self, iteration: Iterator[_T]) -> Iterator[_T]:

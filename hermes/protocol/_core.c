@@ -607,64 +607,177 @@ collect_plain(PyObject *Py_UNUSED(module), PyObject *args)
 
 /* -- rows ------------------------------------------------------------------------------------- */
 
-/* Append the row of a message: `fields` with payload, offset and next offset in their places. The
- * row before it has this one's offset already. */
-static int
-append_row(PyObject *rows, PyObject *make, PyObject *arguments, const Message *message,
-           PyObject *offset, PyObject *next_offset)
+/* An iterator. At its end it stays where it is: what comes there is not its business. Looking at
+ * how far it has come needs no lock but the GIL, which is held all the while that it advances. */
+typedef struct {
+    PyObject_HEAD
+    PyTypeObject *make;
+    Base base; /* its offset is owned */
+    Py_buffer view;
+    Py_ssize_t start, position; /* of the last row's message, and after it */
+    Py_ssize_t taken;
+    PyObject *arguments; /* (fields,) */
+    PyObject *offset;    /* of the position, or NULL */
+    char is_cut;         /* never: nothing is made before it is taken */
+} Rows;
+
+/* The row of a message: `fields` with payload, offset and next offset in their places. */
+static PyObject *
+row_of(Rows *self, const Message *message, PyObject *next_offset)
 {
-    PyObject *fields = PyTuple_GetItem(arguments, 0); /* only `arguments` has it: it may be set */
+    PyObject *fields = PyTuple_GetItem(self->arguments, 0); /* only ours: it may be set */
     PyObject *payload = payload_of(message);
     if (payload == NULL || PyTuple_SetItem(fields, 0, payload) < 0
-        || PyTuple_SetItem(fields, 3, Py_NewRef(offset)) < 0
+        || PyTuple_SetItem(fields, 3, Py_NewRef(self->offset)) < 0
         || PyTuple_SetItem(fields, 4, Py_NewRef(next_offset)) < 0) {
-        return -1;
+        return NULL;
     }
-    PyObject *row = make_tuple((PyTypeObject *)make, arguments, NULL);
-    int failed = row == NULL ? -1 : PyList_Append(rows, row);
-    Py_XDECREF(row);
-    return failed;
+    return make_tuple(self->make, self->arguments, NULL);
 }
 
 static PyObject *
-collect_rows(PyObject *Py_UNUSED(module), PyObject *args)
+rows_next(Rows *self)
 {
-    PyObject *make, *base_offset, *topic, *partition, *broker;
-    Py_buffer view;
-    Py_ssize_t position, most, count = 0;
     Message message;
-    if (!PyArg_ParseTuple(args, "O!y*nO!(OOO)n", &PyType_Type, &make, &view, &position,
-                          &PyLong_Type, &base_offset, &topic, &partition, &broker, &most)) {
+    if (!find_message(self->view.buf, self->position, self->view.len, 1, &message)
+        || crc32_of(message.payload, message.payload_bytes) != message.crc) {
         return NULL;
     }
-    const Base base = base_of(base_offset, view.len);
-    PyObject *rows = is_tuple_type(make) ? PyList_New(0) : NULL;
-    PyObject *arguments = Py_BuildValue("((OOOOOO))", Py_None, topic, partition, Py_None, Py_None,
-                                        broker);
-    PyObject *offset = NULL;
-    int failed = rows == NULL || arguments == NULL;
-    while (!failed && count < most && find_message(view.buf, position, view.len, 1, &message)
-           && crc32_of_any(message.payload, message.payload_bytes) == message.crc) {
-        if (offset == NULL) { /* not before the position is known to be one */
-            offset = offset_of(&base, position);
-        }
-        PyObject *next_offset = offset_of(&base, message.following);
-        failed = offset == NULL || next_offset == NULL
-                 || append_row(rows, make, arguments, &message, offset, next_offset) < 0;
-        Py_XDECREF(offset);
-        offset = next_offset;
-        position = message.following;
-        count++;
+    if (self->offset == NULL) {
+        self->offset = offset_of(&self->base, self->position);
     }
-    PyBuffer_Release(&view);
-    Py_XDECREF(arguments);
-    Py_XDECREF(offset);
-    if (failed) {
-        Py_XDECREF(rows);
+    PyObject *next_offset = self->offset == NULL ? NULL : offset_of(&self->base, message.following);
+    PyObject *row = next_offset == NULL ? NULL : row_of(self, &message, next_offset);
+    if (row == NULL) {
+        Py_XDECREF(next_offset);
         return NULL;
     }
-    return Py_BuildValue("Nn", rows, position);
+    PyObject *former = self->offset;
+    self->offset = next_offset;
+    self->start = self->position;
+    self->position = message.following;
+    self->taken++;
+    Py_DECREF(former);
+    return row;
 }
+
+static PyObject *
+rows_reached(Rows *self, PyObject *Py_UNUSED(nothing))
+{
+    if (self->taken == 0) {
+        return Py_BuildValue("niii", self->taken, -1, -1, -1);
+    }
+    PyObject *start = offset_of(&self->base, self->start);
+    PyObject *end = start == NULL ? NULL : offset_of(&self->base, self->position);
+    if (end == NULL) {
+        Py_XDECREF(start);
+        return NULL;
+    }
+    return Py_BuildValue("nONN", self->taken, start, start, end);
+}
+
+static PyObject *
+rows_items(PyObject *self, void *Py_UNUSED(nothing))
+{
+    return Py_NewRef(self);
+}
+
+static int
+rows_clear(Rows *self)
+{
+    Py_CLEAR(self->make);
+    Py_CLEAR(self->base.offset);
+    Py_CLEAR(self->arguments);
+    Py_CLEAR(self->offset);
+    return 0;
+}
+
+static int
+rows_traverse(Rows *self, visitproc visit, void *arg)
+{
+    Py_VISIT(Py_TYPE((PyObject *)self));
+    Py_VISIT(self->make);
+    Py_VISIT(self->base.offset);
+    Py_VISIT(self->arguments);
+    Py_VISIT(self->offset);
+    Py_VISIT(self->view.obj);
+    return 0;
+}
+
+static void
+rows_dealloc(Rows *self)
+{
+    PyTypeObject *type = Py_TYPE((PyObject *)self);
+    PyObject_GC_UnTrack(self);
+    rows_clear(self);
+    PyBuffer_Release(&self->view);
+    PyObject_GC_Del(self);
+    Py_DECREF(type);
+}
+
+static PyObject *
+rows_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(keywords))
+{
+    PyObject *make, *data, *base, *topic, *partition, *broker;
+    Py_ssize_t position, most;
+    if (!PyArg_ParseTuple(args, "O!OnO!(OOO)n", &PyType_Type, &make, &data, &position, &PyLong_Type,
+                          &base, &topic, &partition, &broker, &most)
+        || !is_tuple_type(make)) {
+        return NULL;
+    }
+    Rows *self = (Rows *)PyType_GenericAlloc(type, 0);
+    if (self == NULL) {
+        return NULL;
+    }
+    self->make = (PyTypeObject *)Py_NewRef(make);
+    self->base.offset = Py_NewRef(base);
+    self->position = position;
+    self->arguments = Py_BuildValue("((OOOOOO))", Py_None, topic, partition, Py_None, Py_None,
+                                    broker);
+    if (self->arguments == NULL || PyObject_GetBuffer(data, &self->view, PyBUF_SIMPLE) < 0) {
+        Py_DECREF(self);
+        return NULL;
+    }
+    self->base = base_of(base, self->view.len);
+    return (PyObject *)self;
+}
+
+static PyMemberDef rows_members[] = {
+    {"position", T_PYSSIZET, offsetof(Rows, position), READONLY, NULL},
+    {"is_cut", T_BOOL, offsetof(Rows, is_cut), READONLY, NULL},
+    {NULL, 0, 0, 0, NULL},
+};
+
+static PyGetSetDef rows_getters[] = {
+    {"items", rows_items, NULL, NULL, NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyMethodDef rows_methods[] = {
+    {"reached", (PyCFunction)rows_reached, METH_NOARGS, NULL},
+    {"__class_getitem__", Py_GenericAlias, METH_O | METH_CLASS, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot rows_slots[] = {
+    {Py_tp_new, rows_new},
+    {Py_tp_iter, PyObject_SelfIter},
+    {Py_tp_iternext, rows_next},
+    {Py_tp_members, rows_members},
+    {Py_tp_getset, rows_getters},
+    {Py_tp_methods, rows_methods},
+    {Py_tp_traverse, rows_traverse},
+    {Py_tp_clear, rows_clear},
+    {Py_tp_dealloc, rows_dealloc},
+    {0, NULL},
+};
+
+static PyType_Spec rows_spec = {
+    .name = "hermes.protocol._core.Rows",
+    .basicsize = sizeof(Rows),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
+    .slots = rows_slots,
+};
 
 /* -- the iterator ----------------------------------------------------------------------------- */
 
@@ -938,6 +1051,9 @@ typedef struct {
     PyObject *clock;
     int clock_id; /* below 0: `clock` is called */
     double until;
+    /* Until the next tick it holds, as long as `until` is what it was. */
+    struct timespec held_tick;
+    double held_until;
 } Term;
 
 static int
@@ -991,10 +1107,54 @@ typedef struct {
 
 static PyTypeObject *ready_type, *term_type;
 
+/* The kernel's last tick, by the clock that also moves when a machine resumes. Reading it takes a
+ * fifth of the time of a clock that is exact; while it stands still, less than a tick has passed.
+ * False where there is no such clock. */
+static int
+read_tick(struct timespec *tick)
+{
+#ifdef CLOCK_REALTIME_COARSE
+    return clock_gettime(CLOCK_REALTIME_COARSE, tick) == 0;
+#else
+    (void)tick;
+    return 0;
+#endif
+}
+
+/* How long a tick is, in seconds; generously, and far more if nobody knows. */
+static double tick_seconds = 1e9;
+
+static void
+measure_tick(void)
+{
+#ifdef CLOCK_REALTIME_COARSE
+    struct timespec resolution;
+    if (clock_getres(CLOCK_REALTIME_COARSE, &resolution) == 0) {
+        tick_seconds = 2 * ((double)resolution.tv_sec + (double)resolution.tv_nsec * 1e-9);
+    }
+#endif
+}
+
+/* By whatever clock in Python; -1 with an error. */
+static int
+is_before_end(PyObject *lease)
+{
+    PyObject *clock = PyObject_GetAttrString(lease, "clock");
+    PyObject *told = clock == NULL ? NULL : PyObject_CallNoArgs(clock);
+    double now = told == NULL ? -1 : PyFloat_AsDouble(told);
+    Py_XDECREF(clock);
+    Py_XDECREF(told);
+    if (PyErr_Occurred()) {
+        return -1;
+    }
+    return now < ((Term *)lease)->until; /* which may have been put back while Python ran */
+}
+
 /* Whether the lease lasts; -1 with an error. */
 static int
 is_held(PyObject *lease)
 {
+    struct timespec tick, time;
     if (lease == NULL || lease == Py_None) {
         return 1;
     }
@@ -1002,23 +1162,24 @@ is_held(PyObject *lease)
         PyErr_SetString(PyExc_TypeError, "expected a Term");
         return -1;
     }
-    const Term *term = (Term *)lease;
-    struct timespec time;
-    double now;
-    if (term->clock_id >= 0 && clock_gettime(term->clock_id, &time) == 0) {
-        now = (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
+    Term *term = (Term *)lease;
+    if (term->clock_id < 0) {
+        return is_before_end(lease);
     }
-    else {
-        PyObject *clock = PyObject_GetAttrString(lease, "clock");
-        PyObject *told = clock == NULL ? NULL : PyObject_CallNoArgs(clock);
-        now = told == NULL ? -1 : PyFloat_AsDouble(told);
-        Py_XDECREF(clock);
-        Py_XDECREF(told);
-        if (PyErr_Occurred()) {
-            return -1;
-        }
+    int has_tick = read_tick(&tick);
+    if (has_tick && term->until == term->held_until && tick.tv_nsec == term->held_tick.tv_nsec
+        && tick.tv_sec == term->held_tick.tv_sec) {
+        return 1;
     }
-    return now < term->until; /* read after the clock: it may have been put back meanwhile */
+    if (clock_gettime(term->clock_id, &time) != 0) {
+        return is_before_end(lease);
+    }
+    double now = (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
+    if (has_tick && now + tick_seconds < term->until) {
+        term->held_tick = tick; /* read before the clock, so that the next tick comes in time */
+        term->held_until = term->until;
+    }
+    return now < term->until;
 }
 
 /* The next item; NULL, perhaps with an error, if there is none. */
@@ -1186,6 +1347,7 @@ module_exec(PyObject *module)
 {
     State *state = PyModule_GetState(module);
     make_crc_tables();
+    measure_tick();
 #if defined(__x86_64__) && defined(__GNUC__)
     has_clmul = __builtin_cpu_supports("pclmul") && __builtin_cpu_supports("sse4.1");
 #endif
@@ -1201,8 +1363,10 @@ module_exec(PyObject *module)
         || PyModule_AddObjectRef(module, "Term", (PyObject *)term_type) < 0) {
         return -1;
     }
-    return add_type(module, "Supply", &supply_spec) < 0
-        ? -1 : add_type(module, "AsyncSupply", &async_supply_spec);
+    return add_type(module, "Rows", &rows_spec) < 0
+                   || add_type(module, "Supply", &supply_spec) < 0
+               ? -1
+               : add_type(module, "AsyncSupply", &async_supply_spec);
 }
 
 static int
@@ -1226,7 +1390,6 @@ module_clear(PyObject *module)
 static PyMethodDef functions[] = {
     {"collect_plain", collect_plain, METH_VARARGS, NULL},
     {"collect_produces", collect_produces, METH_VARARGS, NULL},
-    {"collect_rows", collect_rows, METH_VARARGS, NULL},
     {"count_plain", (PyCFunction)(void (*)(void))count_plain, METH_FASTCALL,
      NULL},
     {"count_uncompressed", (PyCFunction)(void (*)(void))count_uncompressed, METH_FASTCALL, NULL},

@@ -13,11 +13,11 @@ from hermes.protocol import loops
 __all__ = [
     "KIND",
     "AsyncSupply",
+    "Rows",
     "Supply",
     "Term",
     "collect_plain",
     "collect_produces",
-    "collect_rows",
     "count_plain",
     "count_uncompressed",
     "encode_plain",
@@ -47,11 +47,11 @@ KIND: Final = "pure" if _loops is loops else "compiled"
 if TYPE_CHECKING:
     from hermes.protocol.loops import (
         AsyncSupply,
+        Rows,
         Supply,
         Term,
         collect_plain,
         collect_produces,
-        collect_rows,
         count_plain,
         count_uncompressed,
         encode_plain,
@@ -61,11 +61,11 @@ if TYPE_CHECKING:
     )
 else:
     AsyncSupply = _loops.AsyncSupply
+    Rows = _loops.Rows
     Supply = _loops.Supply
     Term = _loops.Term
     collect_plain = _loops.collect_plain
     collect_produces = _loops.collect_produces
-    collect_rows = _loops.collect_rows
     count_plain = _loops.count_plain
     count_uncompressed = _loops.count_uncompressed
     encode_plain = _loops.encode_plain

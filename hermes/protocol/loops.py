@@ -11,6 +11,7 @@ Source of the layout: Kafka 0.7; `messages` has the table.
 import struct
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
+from operator import length_hint
 from threading import get_ident
 from typing import Any, Final, Generic, Self, TypeAlias, TypeVar
 from zlib import crc32
@@ -101,18 +102,45 @@ def collect_plain(data: bytes, position: int, payloads: list[bytes]) -> int:
     return position
 
 
-def collect_rows(
-    make: type[_R],
-    data: bytes,
-    position: int,
-    base_offset: int,
-    source: tuple[str, int, int],
-    most: int,
-) -> tuple[list[_R], int]:
-    """Make rows of the plain messages from a position on.
+class ListedRows(Generic[_R]):
+    """Rows that are made already; what `Rows` can be asked, these can be, too.
 
-    A row is `(payload, topic, partition, offset, next offset, broker)`. Rows take less than
-    messages with their offsets, and less still when many are made at once.
+    Args:
+        listed: the rows, with offset and next offset in the fourth and the fifth place.
+
+    Attributes:
+        listed: as given.
+        items: an iterator over the rows, which the reader uses; it may be asked how far it has come
+            at any time, in any thread.
+    """
+
+    __slots__ = ("items", "listed")
+
+    def __init__(self, listed: list[_R]) -> None:
+        self.listed = listed
+        self.items: Iterator[_R] = iter(listed)
+
+    def reached(self) -> tuple[int, int, int, int]:
+        """How far the reader has come.
+
+        Returns:
+            How many rows it has taken; the next offset of the last but one of these, with two or
+            more; offset and next offset of the last one, with one or more.
+        """
+        listed = self.listed
+        taken = len(listed) - length_hint(self.items)
+        if not taken:
+            return 0, -1, -1, -1
+        last = listed[taken - 1]
+        return taken, listed[taken - 2][4] if taken > 1 else -1, last[3], last[4]
+
+
+class Rows(ListedRows[_R]):
+    """Rows of the plain messages from a position on: what takes the least time per message.
+
+    A row is `(payload, topic, partition, offset, next offset, broker)`; its payload is a copy. The
+    compiled core makes each row when it is taken, so that the memory of one serves the next; Python
+    is faster when it makes many at once.
 
     Args:
         make: the type of the rows: a type of tuples, whose own `__new__` is not called.
@@ -120,27 +148,42 @@ def collect_rows(
         position: where the first one starts; within the data.
         base_offset: the offset of the data's first byte.
         source: topic, partition and broker, which stand in each row.
-        most: how many rows to make at most.
+        most: how many rows to make at once at most, 1 or more.
 
-    Returns:
-        The rows, whose payloads are copies, and the position after the last of them.
+    Attributes:
+        position: where the message after the last row starts; ask when all are taken.
+        is_cut: whether `most` ended them, so that there may be more plain messages.
     """
-    unpack, new = PLAIN.unpack_from, tuple.__new__
-    topic, partition, broker = source
-    rows: list[_R] = []
-    append = rows.append
-    last = len(data) - PLAIN.size
-    offset = base_offset + position
-    while position <= last and len(rows) < most:
-        size, flags, crc = unpack(data, position)
-        end = position + 4 + size
-        payload = data[position + 10 : end]
-        if flags != PLAIN_FLAGS or end > len(data) or crc32(payload) != crc or size < 6:
-            break
-        next_offset = base_offset + end
-        append(new(make, (payload, topic, partition, offset, next_offset, broker)))
-        position, offset = end, next_offset
-    return rows, position
+
+    __slots__ = ("is_cut", "position")
+
+    def __init__(
+        self,
+        make: type[_R],
+        data: bytes,
+        position: int,
+        base_offset: int,
+        source: tuple[str, int, int],
+        most: int,
+    ) -> None:
+        unpack, new = PLAIN.unpack_from, tuple.__new__
+        topic, partition, broker = source
+        rows: list[_R] = []
+        append = rows.append
+        last = len(data) - PLAIN.size
+        offset = base_offset + position
+        while position <= last and len(rows) < most:
+            size, flags, crc = unpack(data, position)
+            end = position + 4 + size
+            payload = data[position + 10 : end]
+            if flags != PLAIN_FLAGS or end > len(data) or crc32(payload) != crc or size < 6:
+                break
+            next_offset = base_offset + end
+            append(new(make, (payload, topic, partition, offset, next_offset, broker)))
+            position, offset = end, next_offset
+        super().__init__(rows)
+        self.position = position
+        self.is_cut = len(rows) >= most
 
 
 def count_plain(data: Buffer, start: int, end: int) -> int:
@@ -357,7 +400,8 @@ class Term:
     Attributes:
         clock: seconds that never go backwards.
         clock_id: what `time.clock_gettime` takes, where that is what `clock` calls, so that the
-            compiled core need not ask Python for it; otherwise below 0.
+            compiled core need not ask Python for it, and may leave it at one look per tick of the
+            kernel's while the end is further away than that; otherwise below 0.
         until: when it ends, by the clock. Any thread may change it at any time.
     """
 

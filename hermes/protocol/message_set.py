@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, Literal, Self, TypeAlias, TypeVar
 
 from hermes.errors import ExpandedTooLargeError, InvalidMessageError
-from hermes.protocol import core
+from hermes.protocol import core, loops
 from hermes.protocol.compression import Codec
 from hermes.protocol.damage import resume_after, resume_beyond
 from hermes.protocol.expansion import DEFAULT_MAX_EXPANDED_BYTES, Expansion
@@ -148,42 +148,39 @@ class MessageSet:
         unusual = partial(self._next_unusual, deep)
         return core.iterate(Message, self._data, self.base_offset, unusual)
 
-    def rows(self, make: type[_R], source: tuple[str, int, int], most: int) -> Iterator[list[_R]]:
-        """Iterate over the messages in lists of rows: what takes the least time per message.
+    def rows(
+        self, make: type[_R], source: tuple[str, int, int], most: int
+    ) -> Iterator[loops.ListedRows[_R]]:
+        """Iterate over the messages in rows: what takes the least time per message.
 
         Args:
             make: the type of the rows, a type of tuples: `(payload, topic, partition, offset, next
                 offset, broker)`. `offset` is where the message starts, or the compressed message
                 that it came from.
             source: topic, partition and broker.
-            most: how many rows make a list; a compressed message is not split, though.
+            most: how many rows are made at once; a compressed message is not split, though.
 
         Yields:
-            Lists with a row at least.
+            Rows, perhaps none. All must be taken before the next ones are asked for.
 
         Raises:
             InvalidMessageError, ExpandedTooLargeError: as `iterate`, after everything before it.
         """
         self.skipped_count = 0
-        position, failure = 0, None
-        while failure is None:
-            rows, position = core.collect_rows(
-                make, self._data, position, self.base_offset, source, most
-            )
-            if len(rows) < most:
-                try:
-                    taken = self._next_unusual(True, position)
-                except InvalidMessageError as error:
-                    failure, taken = error, ([], position)
-                if taken is not None:
-                    offset = self.base_offset + position
-                    rows += _rows_of(make, source, offset, taken[0])
-                    position = taken[1]
-                elif not rows:
-                    return
-            if rows:
-                yield rows
-        raise failure
+        position = 0
+        while True:
+            plain = core.Rows(make, self._data, position, self.base_offset, source, most)
+            yield plain
+            position = plain.position
+            if plain.is_cut:
+                continue
+            taken = self._next_unusual(True, position)
+            if taken is None:
+                return
+            messages, following = taken
+            offset = self.base_offset + position
+            yield loops.ListedRows(list(_rows_of(make, source, offset, messages)))
+            position = following
 
     def _next_unusual(self, deep: bool, position: int) -> tuple[list[MessageAndOffset], int] | None:
         """Take whatever is at a position where no plain message starts; see `loops.iterate`."""
@@ -241,7 +238,7 @@ class MessageSet:
 def _rows_of(
     make: type[_R], source: tuple[str, int, int], offset: int, messages: list[MessageAndOffset]
 ) -> Iterator[_R]:
-    """Make rows of messages that are not plain; see `loops.collect_rows`."""
+    """Make rows of messages that are not plain; see `loops.Rows`."""
     topic, partition, broker = source
     for message, next_offset in messages:
         yield tuple.__new__(make, (message.payload, topic, partition, offset, next_offset, broker))

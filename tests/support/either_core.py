@@ -73,7 +73,7 @@ def what_a_consumer_sees_in_rows(
     end = base
     try:
         for rows in message_set.rows(_Row, ("t", 2, 3), most):
-            for row in rows:
+            for row in rows.items:
                 payload, topic, partition, offset, next_offset, broker = row
                 assert (type(row), topic, partition, broker) == (_Row, "t", 2, 3)
                 assert offset >= end  # more behind what was skipped, or an empty compressed set

@@ -100,7 +100,7 @@ def attack(compiled: ModuleType, rng: random.Random, data: bytes) -> None:
     for start in places:
         compiled.collect_plain(exact, start, [])
         compiled.collect_produces(exact, start, rng.choice(places), b"\0", 1 << 62, [])
-        compiled.collect_rows(Message, exact, start, base, ("t", 1, 2), 9)
+        list(compiled.Rows(Message, exact, start, base, ("t", 1, 2), 9))
         for end in places:
             compiled.count_plain(exact, start, end)
             compiled.count_uncompressed(exact, start, end)

@@ -8,23 +8,24 @@ Four offsets only ever increase, except through a seek or a reset:
 that the application has finished with, and so what may be committed. The lock of the stream guards
 everything; the fetcher, the membership and the application meet there.
 
-Messages are handed out in runs. `open_run` gives the reader an iterator that it may use without the
-lock until somebody closes the run; how far the reader got is read off the iterator. So a message
-that the reader takes at the moment when the run is closed is noticed later, but never lost.
+Messages are handed out in runs. `take` begins one: the reader may continue with its iterator
+without the lock until somebody closes the run; how far the reader got is read off the run. So a
+message that the reader takes at the moment when the run is closed is noticed later, but never lost.
 """
 
 import threading
 from collections import deque
 from collections.abc import Iterator
-from operator import length_hint
 from typing import Any, Final, NamedTuple
 
 from hermes.coordination.layout import BrokerPartition
 from hermes.coordination.sessions import Lease
 from hermes.protocol import MessageSet
+from hermes.protocol.loops import ListedRows
 
-# How many messages make a run. Few enough for the garbage collector not to start because of them.
-_RUN_MESSAGES: Final = 256
+# How many messages are made at once, where that is not done one by one. Few enough for the garbage
+# collector not to start because of them.
+MADE_AT_ONCE: Final = 256
 
 
 class StreamMessage(NamedTuple):
@@ -52,7 +53,7 @@ class _Chunk:
 
     __slots__ = ("messages", "runs", "size_bytes")
 
-    def __init__(self, messages: MessageSet, runs: Iterator[list[StreamMessage]]) -> None:
+    def __init__(self, messages: MessageSet, runs: Iterator[ListedRows[StreamMessage]]) -> None:
         self.messages = messages
         self.runs = runs
         self.size_bytes = len(messages)
@@ -105,10 +106,10 @@ class Claim:
         self._position = self._finished = 0
         # Behind the message that the application has in its hands; None if it has none.
         self._in_hands: int | None = None
+        self._in_hands_start = 0
         self._chunks: deque[_Chunk] = deque()
         self._buffered_bytes = 0
-        self._run: list[StreamMessage] = []
-        self._rest = iter(self._run)
+        self._run: ListedRows[StreamMessage] = ListedRows([])
         self._counted = 0
 
     def __str__(self) -> str:
@@ -140,7 +141,7 @@ class Claim:
             self.epoch += 1
             self._chunks.clear()
             self._buffered_bytes = 0
-            self._start_run([])
+            self._start_run(ListedRows([]))
             self.needs_iteration = False
             self.failure = None
             self._in_hands = None
@@ -183,21 +184,21 @@ class Claim:
                 self.fetch_offset = following
             else:
                 self.needs_iteration = True
-            source = (self.topic, self.partition.partition, self.partition.broker_id)
-            chunk = _Chunk(messages, messages.rows(StreamMessage, source, _RUN_MESSAGES))
+            chunk = _Chunk(messages, self._runs(messages))
             self._chunks.append(chunk)
             self._buffered_bytes += chunk.size_bytes
             self.lock.notify_all()
 
     # -- handing out ----------------------------------------------------------------------------
 
-    def open_run(self) -> Iterator[StreamMessage] | None:
-        """Get the messages to hand out next, with the lock held.
+    def take(self) -> StreamMessage | None:
+        """Take the next message, with the lock held. The reader has finished with the last one.
+
+        The reader may take those after it from `items` without the lock while the run isn't closed
+        and the lease is held, both of which it checks before each message.
 
         Returns:
-            An iterator with at least one message, not yet decoded. The reader may continue with it
-            without the lock while the run isn't closed and the lease is held, both of which it
-            checks before each message. None if there is no message, or the lease isn't held.
+            The message, not yet decoded; None if there is none, or the lease isn't held.
 
         Raises:
             InvalidMessageError, ExpandedTooLargeError: the next message is damaged.
@@ -206,8 +207,8 @@ class Claim:
             return None
         self._count()
         while self.is_held():
-            if length_hint(self._rest):
-                return self._rest
+            for message in self._run.items:
+                return message
             if not self._chunks:
                 return None
             run = next(self._chunks[0].runs, None)
@@ -216,6 +217,11 @@ class Claim:
             else:
                 self._start_run(run)
         return None
+
+    @property
+    def items(self) -> Iterator[StreamMessage]:
+        """What comes after the message that was taken."""
+        return self._run.items
 
     def is_ready(self) -> bool:
         """Whether there may be a message to hand out, or an error to raise; with the lock held."""
@@ -237,11 +243,15 @@ class Claim:
         if self.is_revoked:
             self._in_hands = None
         else:
-            self.start_at(self._run[self._counted - 1].offset)
+            self.start_at(self._in_hands_start)
 
-    def _start_run(self, run: list[StreamMessage]) -> None:
+    def _runs(self, messages: MessageSet) -> Iterator[ListedRows[StreamMessage]]:
+        """The runs in which the messages of a set are handed out."""
+        source = (self.topic, self.partition.partition, self.partition.broker_id)
+        return messages.rows(StreamMessage, source, MADE_AT_ONCE)
+
+    def _start_run(self, run: ListedRows[StreamMessage]) -> None:
         self._run = run
-        self._rest = iter(run)
         self._counted = 0
 
     def _count(self) -> None:
@@ -249,16 +259,18 @@ class Claim:
 
         It has the last of these in its hands, and was finished with one when it took the next.
         """
-        taken = len(self._run) - length_hint(self._rest)
+        taken, finished, start, end = self._run.reached()
         if taken == self._counted:
             return
         self._counted = taken
         if taken > 1 and not self.is_lost:
-            self._finished = self._run[taken - 2].next_offset
-        self._position = self._in_hands = self._run[taken - 1].next_offset
+            self._finished = finished
+        self._in_hands_start = start
+        self._position = self._in_hands = end
 
     def _drop_first(self) -> None:
         chunk = self._chunks.popleft()
+        self._start_run(ListedRows([]))  # the last one holds on to the fetched bytes
         self._buffered_bytes -= chunk.size_bytes
         # Also when the set held no message at all (only empty compressed ones).
         self._position = max(self._position, chunk.messages.next_offset)

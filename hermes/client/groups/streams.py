@@ -289,15 +289,16 @@ class MessageStream(core.Supply[StreamMessage]):
                 if not isinstance(failure, _ReportedError):
                     raise failure
             try:
-                run = None if claim.failure is not None else claim.open_run()
+                first = None if claim.failure is not None else claim.take()
             except HermesError as error:
                 claim.failure = _ReportedError()
                 raise error
-            if run is not None:
+            if first is not None:
                 self._current = claim
                 self._lease = claim.lease
-                self._items = run if self._decode is None else map(self._decoded, run)
-                return next(run)
+                rest = claim.items
+                self._items = rest if self._decode is None else map(self._decoded, rest)
+                return first
             self._claims.append(self._claims.pop(0))
         return None
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import itertools
 import subprocess
 import sys
 import threading
@@ -260,6 +261,29 @@ def test_a_lease_may_name_its_clock_instead_of_being_asked():
     assert next(supply) == 0
 
 
+def test_no_item_is_taken_after_the_end_of_a_lease_however_near():
+    counting, _ = supplies()
+    supply = counting(5, 1)
+    supply._items = itertools.count()
+    clock = partial(time.clock_gettime, time.CLOCK_MONOTONIC)
+    # The clock need not be looked at exactly within a tick, but near the end, and after changes.
+    for end in (0.0, 0.0005, 0.003, 0.01, 0.05):
+        until = clock() + end
+        supply._lease = term(clock, time.CLOCK_MONOTONIC, until)
+        while True:
+            asked = clock()
+            if supply._take() is None:
+                break
+            assert asked < until
+        assert clock() >= until
+    supply._lease = term(clock, time.CLOCK_MONOTONIC, clock() + 3600)
+    for _ in range(1000):
+        assert supply._take() is not None
+        supply._lease.until, until = clock(), supply._lease.until
+        assert supply._take() is None
+        supply._lease.until = until
+
+
 def test_the_thread_that_asked_last_is_known():
     counting, _ = supplies()
     supply = counting(2, 1)
@@ -343,7 +367,9 @@ def everything_once(sets, payloads, counting, async_counting):
         core.collect_plain(each, 0, [])
         core.whole_bytes(each)
         core.tally(each, 0, 1000, {})
-        list(message_set.rows(Message, ("t", 0, 1), 2))
+        for rows in message_set.rows(Message, ("t", 0, 1), 2):
+            taken = len(list(rows.items))
+            assert rows.reached()[0] == taken
         assert len(list(counting(2, 3))) == 6
         assert len(run(everything(async_counting(2, 3)))) == 6
     encode_message_set(payloads)
@@ -382,16 +408,21 @@ def test_rows_end_where_they_should_and_own_their_payloads():
         __slots__ = ()
 
     data = HELLO + WORLD + WORLD[:-1]
-    rows, position = core.collect_rows(Row, data, 0, 7, ("t", 1, 2), 1)
-    assert (rows, position) == ([(b"hello", "t", 1, 7, 22, 2)], 15)
-    rows, position = core.collect_rows(Row, data, position, 7, ("t", 1, 2), 9)
-    assert (rows, position) == ([(b"world!", "t", 1, 22, 38, 2)], 31)
-    assert [type(row) for row in rows] == [Row]
-    assert core.collect_rows(Row, data, position, 7, ("t", 1, 2), 9) == ([], 31)
-    assert core.collect_rows(Row, data, 0, 2**80, ("t", 1, 2), 1)[0][0][3:5] == (
-        2**80,
-        2**80 + 15,
-    )
+    rows = core.Rows(Row, data, 0, 7, ("t", 1, 2), 9)
+    assert rows.reached()[0] == 0
+    first = next(rows.items)
+    assert (first, type(first)) == ((b"hello", "t", 1, 7, 22, 2), Row)
+    assert rows.reached() == (1, *rows.reached()[1:2], 7, 22)
+    assert next(rows.items) == (b"world!", "t", 1, 22, 38, 2)
+    assert rows.reached() == (2, 22, 22, 38)
+    assert list(rows.items) == []
+    assert (rows.position, rows.is_cut, rows.reached()) == (31, False, (2, 22, 22, 38))
+    rows = core.Rows(Row, data, 15, 7, ("t", 1, 2), 9)
+    assert list(rows.items) == [(b"world!", "t", 1, 22, 38, 2)]
+    assert list(core.Rows(Row, data, 31, 7, ("t", 1, 2), 9).items) == []
+    rows = core.Rows(Row, data, 0, 2**80, ("t", 1, 2), 1)
+    assert next(rows.items)[3:5] == (2**80, 2**80 + 15)
+    assert rows.reached()[2:] == (2**80, 2**80 + 15)
 
 
 @pytest.mark.parametrize(
