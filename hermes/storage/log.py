@@ -359,14 +359,16 @@ class Log:
                 raise StorageError(f"{self.name} is not ready for ranges of sources yet; try again")
             if sources.spans.is_done(wanted, byte_count):
                 return None
+            if not byte_count:
+                sources.move(wanted)
+                return None
             self._prepare(now_ms)
             counted = message_count if self._format.counts_messages else byte_count
             flushed, mark = self._view.high_watermark, sources.mark()
             try:
                 span = sources.write(wanted, tail.end, tail.end + counted, flushed)
-                if byte_count:
-                    self.last_append_ms = now_ms
-                    tail.append(buffers, byte_count, message_count, now_ms)
+                self.last_append_ms = now_ms
+                tail.append(buffers, byte_count, message_count, now_ms)
             except OSError as error:
                 # The bytes go first: without the record they would be anybody's.
                 failure = self._undo_append(error)
@@ -376,7 +378,7 @@ class Log:
                     self._go_offline(str(failure))
                 raise failure from error
             sources.spans.note(span, flushed)
-            return span.log_begin if byte_count else None
+            return span.log_begin
 
     def _prepare(self, now_ms: int) -> None:
         """Under the lock: let the tail get ready for an append, and show what it has begun."""

@@ -95,6 +95,7 @@ class SourcePositions:
         self._rewrite_at = _LEAST_REWRITE_BYTES
         self._since: list[bytes] | None = None  # what is written while the file is replaced
         self._named = 0  # how many sources the file names
+        self._moved: set[int] = set()  # whose positions the file doesn't tell
         # What the file says: whether ranges may follow, in which start of the machine, up to where
         # they are written down, and up to where the log was flushed for certain.
         self._is_open = False
@@ -211,6 +212,7 @@ class SourcePositions:
             self._named = len(fitted.names)
             self._replace(self._image(fitted, Closed(end, end)))
         self.spans, self._fitted = fitted, None
+        self._moved.clear()
         self.takes_ranges = self._is_open = self._is_torn = False
         self._accounted = self._proven = end
 
@@ -273,7 +275,7 @@ class SourcePositions:
         Args:
             wanted: the range, a new one.
             log_begin: where it will be.
-            log_end: where it will end; `log_begin` when it has no bytes.
+            log_end: where it will end, > log_begin.
             flushed: up to where the log is flushed.
 
         Returns:
@@ -282,19 +284,57 @@ class SourcePositions:
         Raises:
             OSError: the disk refused; `cancel` it.
         """
-        source, begin, end, flags = wanted
-        number = self.spans.number(source)
-        if number is None:
-            number = self.spans.add(source)
+        _, begin, end, flags = wanted
+        number = self._number(wanted)
         span = SourceSpan(number, flags & SourceFlags.VERBATIM, begin, end, log_begin, log_end)
-        data = encode_record(Copied(span, flushed))
-        if number >= self._named:
-            names = enumerate(self.spans.names[self._named : number + 1], start=self._named)
-            data = b"".join((*(encode_record(Named(*each)) for each in names), data))
-        self._write(data)
+        self._write(self._names(number + 1) + encode_record(Copied(span, flushed)))
         self._named = max(self._named, number + 1)
         self._accounted = max(self._accounted, log_end)
         return span
+
+    def move(self, wanted: SourceRange) -> None:
+        """Move a position over a range of which nothing is appended.
+
+        The next flush writes that down, and so does a clean stop: nothing is lost with it but time,
+        and a partition may get nothing else for days.
+        """
+        number = self._number(wanted)
+        self.spans.positions[number] = wanted.end
+        self._moved.add(number)
+
+    def _number(self, wanted: SourceRange) -> int:
+        number = self.spans.number(wanted.source)
+        return self.spans.add(wanted.source) if number is None else number
+
+    def _names(self, end: int) -> bytes:
+        """The records of the names that the file lacks, up to a number."""
+        if end <= self._named:
+            return b""
+        names = enumerate(self.spans.names[self._named : end], start=self._named)
+        return b"".join(encode_record(Named(*each)) for each in names)
+
+    def _write_moved(self, end: int, flushed: int, *others: Record) -> None:
+        """Write down positions that have moved, and other records after them.
+
+        Raises:
+            OSError: the disk refused; nothing has changed, or that can't be made so.
+        """
+        named = max(self._moved, default=-1) + 1
+        parts = [self._names(named)]
+        for number in sorted(self._moved):
+            position = self.spans.positions[number]
+            moved = SourceSpan(number, 0, position, position, end, end)
+            parts.append(encode_record(Copied(moved, flushed)))
+        mark = self.mark()
+        self.prepare()
+        try:
+            self._write(b"".join((*parts, *map(encode_record, others))))
+        except OSError:
+            self.cancel(mark)
+            raise
+        self._named = max(self._named, named)
+        self._accounted = max(self._accounted, end)
+        self._moved.clear()
 
     def _write(self, data: bytes) -> None:
         try:
@@ -328,16 +368,8 @@ class SourcePositions:
         """
         if self._is_dirty:
             self.prepare()
-        if not self.takes_ranges or end <= self._accounted:
-            return
-        mark = self.mark()
-        self.prepare()
-        try:
-            self._write(encode_record(Checkpoint(end, flushed)))
-        except OSError:
-            self.cancel(mark)
-            raise
-        self._accounted = end
+        if self.takes_ranges and (self._moved or end > self._accounted):
+            self._write_moved(end, flushed, Checkpoint(end, flushed))
 
     def sync(self) -> None:
         """Put on disk what was written, where a later start looks for it. Needs no lock.
@@ -405,8 +437,7 @@ class SourcePositions:
         """
         if self.takes_ranges:
             self.takes_ranges = False
-            self.prepare()
-            self._write(encode_record(Closed(end, end)))
+            self._write_moved(end, end, Closed(end, end))
             self.sync()
 
     def retire(self) -> None:

@@ -209,6 +209,30 @@ def test_a_file_stays_small_however_long_a_mirror_runs(tmp_path: Path) -> None:
     assert files.opened == set()
 
 
+def test_a_partition_that_gets_nothing_of_its_sources_stays_small(tmp_path: Path) -> None:
+    log = opened(tmp_path)
+    log.log.begin_sources()
+    for number in range(5000):
+        wanted = SourceRange(f"source {number % 3}", number, number + 1, 0)
+        assert log.log.append_range(wanted, [], 0, 0, NOW_MS) is None
+    path = tmp_path / "clicks-0" / "sources.positions"
+    expected = {f"source {n % 3}": n + 1 for n in range(4997, 5000)}
+    assert positions(log) == expected
+    assert path.stat().st_size < 100
+    log.produce()
+    log.log.flush()
+    killed = opened(tmp_path)
+    assert positions(killed) == expected
+    killed.log.begin_sources()
+    killed.log.append_range(SourceRange("source 0", 6000, 6001, 0), [], 0, 0, NOW_MS)
+    killed.log.append_range(SourceRange("another", 0, 7, 0), [], 0, 0, NOW_MS)
+    killed.log.close()
+    again = opened(tmp_path, clean=True)
+    assert positions(again) == expected | {"source 0": 6001, "another": 7}
+    again.log.close()
+    log.log.close()
+
+
 def test_a_disk_without_room_refuses_and_forgets_nothing(tmp_path: Path) -> None:
     files = FaultyFiles(None, ENOSPC, stays=True, only=("pwrite", "pwritev"))
     log = opened(tmp_path, files)
