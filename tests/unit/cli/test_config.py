@@ -40,9 +40,23 @@ def test_as_json_it_shows_every_setting(run, broker_yaml, tmp_path):
     assert settings["topics"]["clicks"]["segment_bytes"] == 1048576
 
 
+MIRROR = {"name": "west", "sources": [{"name": "east", "brokers": "b:1"}]}
+
+
+def test_a_mirror_is_checked_and_shown(run, broker_yaml):
+    result = run("config", "check", "--json", broker_yaml(mirror=MIRROR))
+    assert json.loads(result.stdout)["mirror"] == MIRROR
+    path = broker_yaml(mirror={**MIRROR, "whitelist": "("})
+    result = run("config", "check", path)
+    assert result.exit_code == 1
+    assert result.stderr.startswith(f"hermes: {path}: mirror: topic filter: '('")
+
+
 @pytest.mark.parametrize(
     ("settings", "key"),
     [
+        ({"mirror": {**MIRROR, "sources": 7}}, "mirror: sources: "),
+        ({"mirror": {**MIRROR, "http_listen": "tcp:9092"}}, "mirror.http_listen: "),
         ({"segment_bites": 1}, "segment_bites: unknown setting"),
         ({"num_partitions": "two"}, "num_partitions: "),
         ({"topics": {"clicks": {"partitions": 0}}}, "topics.clicks.partitions: "),
