@@ -44,8 +44,8 @@ ROOMS = {
     "audit": "client coordination errors interfaces plugins protocol quoting",
     "aio": "client coordination errors forks protocol",
     "spark": "client config coordination errors interfaces plugins protocol quoting schemas",
-    "console": "__init__ client config coordination errors interfaces plugins protocol quoting "
-    "schemas web",
+    "console": "__init__ audit client config coordination errors interfaces plugins protocol "
+    "quoting schemas web",
     "mirror": "_version audit client config coordination errors interfaces metrics plugins "
     "protocol quoting web",
     "registry": "_version backoff client config coordination errors limited_log listening logs "

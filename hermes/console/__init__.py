@@ -9,9 +9,9 @@ From a request to what is sent, in the order of a reading:
     login_limit     how often a password may be tried, and by how many at once
     pages           the table of routes; errors become pages
     sources         what the functions of pages read from
-    cluster_pages, topic_pages, message_pages, group_pages, mirror_pages
+    cluster_pages, topic_pages, message_pages, group_pages, mirror_pages, audit_pages
                     the functions
-    overview, topics, groups, mirrors, sampling, messages
+    overview, topics, groups, mirrors, audits, sampling, messages
                     views: what a page shows, as plain dataclasses
     resets          what a reset of a group's offsets would do, and does
     search, partition_search, tailing, values, records

@@ -8,9 +8,17 @@ from importlib.resources import files
 from typing import Final
 
 from hermes import __version__
-from hermes.console import cluster_pages, group_pages, message_pages, mirror_pages, topic_pages
+from hermes.console import (
+    audit_pages,
+    cluster_pages,
+    group_pages,
+    message_pages,
+    mirror_pages,
+    topic_pages,
+)
 from hermes.console.access import Access
 from hermes.console.asking import Answer, Ask, InputError, NoSuchPageError, Route
+from hermes.console.audits import AuditReader
 from hermes.console.cluster import Cluster
 from hermes.console.groups import GroupReader
 from hermes.console.mirrors import MirrorReader
@@ -35,6 +43,7 @@ _NAVIGATION: Final = (
     ("groups", "/groups", "Groups"),
     ("brokers", "/brokers", "Brokers"),
     ("mirrors", "/mirrors", "Mirrors"),
+    ("audit", "/audit", "Audit"),
 )
 _ROUTES: Final[Sequence[Route]] = (
     *cluster_pages.ROUTES,
@@ -42,6 +51,7 @@ _ROUTES: Final[Sequence[Route]] = (
     *message_pages.ROUTES,
     *group_pages.ROUTES,
     *mirror_pages.ROUTES,
+    *audit_pages.ROUTES,
 )
 _STATIC: Final = files("hermes.console") / "static"
 _A_YEAR: Final = 365 * 86_400
@@ -81,6 +91,7 @@ class Console:
             groups,
             GroupResetter(cluster, recent, groups),
             MirrorReader(cluster, recent),
+            AuditReader(cluster, recent),
             records,
             renderer,
             may_act,
@@ -101,6 +112,7 @@ class Console:
 
     def close(self) -> None:
         """Disconnect from brokers and coordination. Idempotent."""
+        self.sources.audits.close()
         self.sources.cluster.close()
         if self.sources.records is not None:
             self.sources.records.close()

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from hermes.console.asking import Answer, Ask
+from hermes.console.audits import AuditReader
 from hermes.console.cluster import Cluster
 from hermes.console.groups import GroupReader
 from hermes.console.mirrors import MirrorReader
@@ -27,6 +28,7 @@ class Sources:
         groups: consumer groups.
         resets: changes their offsets.
         mirrors: what mirrors tell.
+        audits: what the tiers of the audit report.
         records: reads messages with the schemas of a registry; None where there is none.
         renderer: the templates.
         may_act: whether anything may be changed from here, at this moment.
@@ -39,6 +41,7 @@ class Sources:
     groups: GroupReader
     resets: GroupResetter
     mirrors: MirrorReader
+    audits: AuditReader
     records: Records | None
     renderer: Renderer
     may_act: Callable[[], bool]

@@ -45,6 +45,7 @@ PAGES = {
     "brokers": "/brokers",
     "broker": "/brokers/0",
     "mirrors": "/mirrors",
+    "audit": "/audit",
     "no such page": "/nothing",
 }
 

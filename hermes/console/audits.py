@@ -1,0 +1,176 @@
+"""What the page about the audit shows: what the tiers have reported to this cluster, compared."""
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from hermes.audit.checking import DEFAULT_GRACE_SECONDS
+from hermes.audit.comparing import DIFFERENT, Loss, Report, Total, Window, compare
+from hermes.audit.reading import EventReader
+from hermes.audit.tiers import Tiers
+from hermes.console.cluster import Cluster
+from hermes.console.recent import Recent
+
+#: How many windows are shown, the newest first.
+MOST_ROWS: Final = 200
+
+_SINCE_MS: Final = 24 * 3_600_000
+# What is older than the page looks back is forgotten by starting over.
+_AFRESH_SECONDS: Final = 6 * 3_600.0
+# How long a look at the page reads; it goes on with the next.
+_SECONDS: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class TierRow:
+    """One topic in one tier.
+
+    Attributes:
+        topic: its name.
+        tier: who counted.
+        against: what that is compared with.
+        states: how many windows are in which state.
+        messages: how many messages the tier has.
+        missing: how many are missing for certain.
+        doubled: how many are there once too often.
+        late: how many came late.
+        since_ms: the first window that differs; None if none does.
+    """
+
+    topic: str
+    tier: str
+    against: str
+    states: dict[str, int]
+    messages: int
+    missing: int
+    doubled: int
+    late: int
+    since_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class AuditView:
+    """The audit at one moment.
+
+    Attributes:
+        rows: topics and tiers.
+        windows: those that aren't complete, the newest first.
+        hidden: how many more there are.
+        losses: ranges that can't be counted.
+        totals: of messages without a stamp.
+        unavailable: what couldn't be read.
+        is_reading: whether there is more to read than this look has taken.
+    """
+
+    rows: tuple[TierRow, ...]
+    windows: tuple[Window, ...]
+    hidden: int
+    losses: tuple[Loss, ...]
+    totals: tuple[Total, ...]
+    unavailable: tuple[str, ...]
+    is_reading: bool
+
+
+class AuditReader:
+    """Reads and compares reports; threads may share it. Counts nothing itself.
+
+    Args:
+        cluster: has the coordination.
+        recent: remembers what was read.
+        clock: seconds since 1970.
+    """
+
+    def __init__(
+        self, cluster: Cluster, recent: Recent, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._cluster = cluster
+        self._recent = recent
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._reader: EventReader | None = None
+        self._tiers = Tiers()
+        self._began = 0.0
+
+    def view(self) -> AuditView:
+        """Read what is new, for a while, and compare. Raises HermesError without coordination."""
+        return self._recent.get("audit", self._read)
+
+    def close(self) -> None:
+        """Close the connections. Idempotent."""
+        with self._lock:
+            if self._reader is not None:
+                self._reader.close()
+            self._reader = None
+
+    def _read(self) -> AuditView:
+        with self._lock:
+            now = self._clock()
+            if self._reader is None or now - self._began > _AFRESH_SECONDS:
+                self._begin(now)
+            assert self._reader is not None
+            is_reading = self._take(self._reader)
+            report = compare(
+                self._tiers,
+                now_ms=int(now * 1000),
+                grace_ms=round(DEFAULT_GRACE_SECONDS * 1000),
+                since_ms=max(int(now * 1000) - _SINCE_MS, 0),
+            )
+            return _view(report, tuple(self._reader.unavailable), is_reading)
+
+    def _begin(self, now: float) -> None:
+        if self._reader is not None:
+            self._reader.close()
+        since_ms = max(int(now * 1000) - _SINCE_MS, 0)
+        self._tiers = Tiers(since_ms)
+        self._reader = EventReader(self._cluster.session(), since_ms=since_ms)
+        self._began = now
+
+    def _take(self, reader: EventReader) -> bool:
+        """Read for a while; returns whether there is more."""
+        deadline = time.monotonic() + _SECONDS
+        for event in reader.read():
+            self._tiers.add(event)
+            if time.monotonic() > deadline:
+                return True
+        return False
+
+
+def _view(report: Report, unavailable: tuple[str, ...], is_reading: bool) -> AuditView:
+    shown = [each for each in report.windows if each.state not in ("complete", "open")]
+    shown.sort(key=lambda each: (each.state not in DIFFERENT, -each.start_ms))
+    return AuditView(
+        tuple(_rows(report)),
+        tuple(shown[:MOST_ROWS]),
+        max(len(shown) - MOST_ROWS, 0),
+        tuple(report.losses[:MOST_ROWS]),
+        tuple(report.totals),
+        unavailable,
+        is_reading,
+    )
+
+
+def _rows(report: Report) -> list[TierRow]:
+    by_tier: dict[tuple[str, str], list[Window]] = {}
+    for each in report.windows:
+        by_tier.setdefault((each.topic, each.tier), []).append(each)
+    return [_row(topic, tier, windows) for (topic, tier), windows in by_tier.items()]
+
+
+def _row(topic: str, tier: str, windows: list[Window]) -> TierRow:
+    different = [each for each in windows if each.state in DIFFERENT]
+    states: dict[str, int] = {}
+    for each in windows:
+        states[each.state] = states.get(each.state, 0) + 1
+    return TierRow(
+        topic,
+        tier,
+        windows[0].against,
+        states,
+        sum(each.found for each in windows),
+        sum(each.short for each in different),
+        sum(each.over for each in different),
+        sum(each.late for each in windows),
+        min((each.start_ms for each in different), default=None),
+    )

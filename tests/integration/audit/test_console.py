@@ -1,0 +1,88 @@
+"""The console's page about the audit, of reports that a broker holds."""
+
+import time
+
+import pytest
+
+from hermes.audit.events import Alive, Counts, Event, Gap, encode_event
+from hermes.client import Producer, ProducerConfig
+from hermes.console import Access, Address, Cluster, Console
+from hermes.console.asking import Ask
+from hermes.testing import running_broker
+
+HOUR_MS = 3_600_000
+START_MS = (time.time_ns() // 1_000_000 - 2 * HOUR_MS) // 60_000 * 60_000
+AT_MS = START_MS + HOUR_MS
+
+
+def event(tier, process, sequence, body, host="<b>web"):
+    return encode_event(Event(tier, process, sequence, AT_MS, 60_000, host, body))
+
+
+@pytest.fixture
+def page():
+    with running_broker(settings={"coordination": "embedded"}) as broker:
+
+        def report(*payloads):
+            with Producer(ProducerConfig(broker_list=broker.broker_list)) as producer:
+                producer.send("hermes-audit", list(payloads))
+
+        console = Console(Cluster(Address(broker.host, broker.port)), Access(None), lambda: False)
+
+        def shown():
+            answer = console.answer(
+                Ask("GET", ("audit",), {}, cookies={"hermes_session": "s" * 43}, here="/audit")
+            )
+            pieces = [answer.body] if isinstance(answer.body, bytes) else answer.body
+            assert answer.status == 200
+            return b"".join(pieces).decode().partition("<main")[2]
+
+        try:
+            yield report, shown
+        finally:
+            console.close()
+
+
+def test_windows_that_are_short_are_shown_with_what_explains_them(page):
+    report, shown = page
+    assert "No two tiers have reported" in shown()
+    second = START_MS + 60_000
+    report(
+        event("producers", 7, 0, Counts("clicks", windows={(START_MS, 7): (5, 50)})),
+        event("producers", 7, 1, Counts("clicks", windows={(second, 7): (9, 90)})),
+        event("producers", 7, 2, Alive(True, AT_MS)),
+        event(
+            "cluster:<i>",
+            8,
+            0,
+            Counts(
+                "clicks",
+                log="0-0",
+                end=100,
+                since_ms=0,
+                windows={(START_MS, 7): (5, 50), (second, 7): (8, 80), (0, 0): (3, 1)},
+            ),
+        ),
+        event("cluster:<i>", 8, 1, Gap("clicks", "0-0", 100, 200, "lost")),
+        event("cluster:<i>", 8, 2, Alive(False, reached={"clicks": {"0-0": (200, AT_MS)}})),
+        b"no event",
+    )
+    deadline = time.monotonic() + 30
+    while "short" not in (text := shown()):  # what was read a moment ago is remembered
+        assert time.monotonic() < deadline, text
+    assert "1 complete" in text
+    assert "1 short" in text
+    assert "100 to 200 were deleted by retention" in text
+    assert "&lt;b&gt;web 0000000000000007 -1" in text
+    assert "<b>" not in text
+    assert "<i>" not in text
+
+
+def test_without_coordination_the_page_says_so():
+    with running_broker() as broker:
+        console = Console(Cluster(Address(broker.host, broker.port)), Access(None), lambda: False)
+        ask = Ask("GET", ("audit",), {}, cookies={"hermes_session": "s" * 43}, here="/audit")
+        answer = console.answer(ask)
+        console.close()
+    assert answer.status == 200
+    assert b"notice warn" in answer.body
