@@ -41,9 +41,9 @@ ROOMS = {
     "metrics plugins protocol quoting rate_limit storage web",
     "client": "backoff config coordination errors forks interfaces metrics plugins protocol "
     "quoting rate_limit",
-    "audit": "client coordination errors interfaces plugins protocol quoting",
+    "audit": "client coordination errors interfaces metrics plugins protocol quoting web",
     "aio": "client coordination errors forks protocol",
-    "spark": "client config coordination errors interfaces plugins protocol quoting schemas",
+    "spark": "audit client config coordination errors interfaces plugins protocol quoting schemas",
     "console": "__init__ audit client config coordination errors interfaces plugins protocol "
     "quoting schemas web",
     "mirror": "_version audit client config coordination errors interfaces metrics plugins "

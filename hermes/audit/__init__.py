@@ -11,6 +11,8 @@ In the order of a reading:
     reading, tiers  reads events, and adds them up
     comparing       what is complete, short, over or uncertain
     checking        all of that for some clusters: what `hermes audit` does
+    families, serving
+                    its metrics, and how they are served
 
 docs/audit.md is the guide, with what the audit can prove and what it can't. The stamp that
 producers put on messages is `hermes.protocol.stamps`.

@@ -28,6 +28,7 @@ DIFFERENT: Final = ("short", "over", "changed")
 
 _MASK: Final = (1 << 64) - 1
 _PRODUCERS: Final = "producers"
+_SPARK: Final = "spark"
 
 
 @dataclass(slots=True)
@@ -356,7 +357,7 @@ class _Pair:
 
     def _counted_to(self, tier: str, tally: TopicTally) -> int:
         """Up to when a tier has counted everything that it had."""
-        reached = tally.reached_ms()
+        reached = tally.reached_ms(in_turn=tier.partition(":")[0] == _SPARK)
         if reached is not None:
             return reached
         times = [each.last_ms for each in self._tiers.processes.values() if each.tier == tier]

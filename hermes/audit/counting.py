@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Final
 
-from hermes.audit.events import Alive, Counts, Gap, Tallies
+from hermes.audit.events import Alive, Counts, Gap, Tallies, add_tallies
 from hermes.audit.publishing import Outbox, SendsEvents
 from hermes.errors import InvalidMessageError
 from hermes.protocol import (
@@ -223,6 +223,18 @@ class TierCounter:
         with self._lock:
             held = self._opened(topic, log, start, end, target_topic, since_ms)
             held.damaged += count_set(data, self._window_ms, held.found)
+            if len(held.found) >= _MOST_TALLIES:
+                self._finish(topic, log)
+
+    def add_tallies(
+        self, topic: str, tallies: Tallies, *, log: str = "", start: int = 0, end: int = 0
+    ) -> None:
+        """Take what somebody else has counted, in the same windows; see `add_set`."""
+        if topic.startswith(OWN_TOPICS):
+            return
+        with self._lock:
+            held = self._opened(topic, log, start, end, "", None)
+            add_tallies(held.found, tallies)
             if len(held.found) >= _MOST_TALLIES:
                 self._finish(topic, log)
 

@@ -50,6 +50,7 @@ AUDIT_TOPIC: Final = "hermes-audit"
 
 _VERSION: Final = 1
 _MAX_INT64: Final = (1 << 63) - 1
+_MASK: Final = (1 << 64) - 1
 _HEX: Final = re.compile("[0-9a-f]{1,16}")
 
 #: By start of the window and process: how many messages, and the sum of them modulo 2^64.
@@ -130,6 +131,13 @@ class Event(NamedTuple):
     window_ms: int
     host: str
     body: Counts | Gap | Alive
+
+
+def add_tallies(to: Tallies, more: Tallies) -> None:
+    """Add tallies up, in place."""
+    for key, (count, total) in more.items():
+        held, held_total = to.get(key, (0, 0))
+        to[key] = held + count, held_total + total & _MASK
 
 
 def hex_id(process: int) -> str:

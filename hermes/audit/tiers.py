@@ -9,9 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from hermes.audit.events import Alive, Counts, Event, Gap, Tallies
-
-_MASK: Final = (1 << 64) - 1
+from hermes.audit.events import Alive, Counts, Event, Gap, Tallies, add_tallies
 
 # Ranges of a log that are kept apart; older ones, whose order is settled, are added up.
 _MOST_RANGES: Final = 64
@@ -21,13 +19,6 @@ _LATE_MS: Final = 10_000
 
 # Numbers of events that came before their predecessors; a process that has more has lost some.
 _MOST_EARLY: Final = 10_000
-
-
-def add_tallies(to: Tallies, more: Tallies, sign: int = 1) -> None:
-    """Add tallies up, in place."""
-    for key, (count, total) in more.items():
-        held, held_total = to.get(key, (0, 0))
-        to[key] = held + sign * count, held_total + sign * total & _MASK
 
 
 @dataclass(slots=True)
@@ -295,11 +286,14 @@ class TopicTally:
                 found[window] = held + count, max(held_ms, by_ms)
         return found
 
-    def reached_ms(self) -> int | None:
-        """Up to when everything that had been appended is counted; None without ranges."""
-        if not self.logs:
-            return None
-        return min(log.reached[1] if log.reached[0] <= log.end else 0 for log in self.logs.values())
+    def reached_ms(self, *, in_turn: bool = False) -> int | None:
+        """Up to when everything that had been appended is counted; None without ranges.
+
+        Args:
+            in_turn: whether each log tells of all that came since the one before, as loads do.
+        """
+        times = [log.reached[1] if log.reached[0] <= log.end else 0 for log in self.logs.values()]
+        return (max if in_turn else min)(times, default=None)
 
 
 class Tiers:

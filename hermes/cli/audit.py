@@ -34,6 +34,12 @@ from hermes.errors import ConfigError, HermesError
 EXIT_DIFFERENT: Final = 3
 EXIT_UNCERTAIN: Final = 4
 
+# How far metrics look back, and how often.
+_LOOKED_BACK_MS: Final = 24 * 3_600_000
+_LOOK_SECONDS: Final = 10.0
+# What is older than that is forgotten by starting over.
+_AFRESH_SECONDS: Final = 6 * 3_600.0
+
 _COLUMNS: Final = ("topic", "tier", "window", "state", "expected", "found", "why")
 _SUMMARY: Final = (
     *("topic", "tier", "against", "complete", "short", "over", "changed", "uncertain", "behind"),
@@ -219,9 +225,22 @@ def command(
 @click.option(
     "--whitelist", metavar="REGEX", help="Only topics whose whole name matches; all unless given."
 )
+@click.option(
+    "-l",
+    "--http-listen",
+    "endpoints",
+    multiple=True,
+    metavar="ENDPOINT",
+    help="Compare as well, and serve metrics there: tcp:9095:interface=127.0.0.1.",
+)
 @QUIET_OPTION
 @click.pass_obj
-def count(clusters: tuple[list[ClusterAddress], float], whitelist: str | None, quiet: bool) -> None:
+def count(
+    clusters: tuple[list[ClusterAddress], float],
+    whitelist: str | None,
+    endpoints: tuple[str, ...],
+    quiet: bool,
+) -> None:
     """Count the messages of the clusters as they come, until Ctrl-C or SIGTERM.
 
     Give -b or -Z, --name, --also and --window before `count`. Several processes share the work, as
@@ -233,7 +252,41 @@ def count(clusters: tuple[list[ClusterAddress], float], whitelist: str | None, q
     with sigterm_as_exit(), Audit(addresses, topics=topics, window_ms=window_ms) as audit:
         audit.start_counting()
         status("counting; Ctrl-C ends it", quiet=quiet)
+        if endpoints:
+            _serve(addresses, window_ms, endpoints)
         threading.Event().wait()
+
+
+def _serve(addresses: Sequence[ClusterAddress], window_ms: int, endpoints: Sequence[str]) -> None:
+    """Compare every now and then, and serve metrics, for ever."""
+    from hermes.audit.serving import LastReport, mount_audit  # Twisted, for this alone
+    from hermes.web import WebThread
+
+    def make() -> Audit:
+        now_ms = time.time_ns() // 1_000_000
+        return Audit(addresses, since_ms=now_ms - _LOOKED_BACK_MS, window_ms=window_ms)
+
+    last = LastReport(make, _AFRESH_SECONDS)
+    web = WebThread(
+        "--http-listen", endpoints, lambda made, reactor: mount_audit(made, reactor, last)
+    )
+    web.start()
+    places = [each if isinstance(each, str) else f"{each[0]}:{each[1]}" for each in web.addresses]
+    note(f"metrics are served at {', '.join(places)}")
+    problem = ""
+    try:
+        while True:
+            try:
+                last.look()
+                problem = ""
+            except HermesError as error:
+                if str(error) != problem:  # once, not every few seconds
+                    problem = str(error)
+                    note(problem)
+            time.sleep(_LOOK_SECONDS)
+    finally:
+        web.stop()
+        last.close()
 
 
 class _Run:

@@ -25,6 +25,7 @@ Of copies of topics in files, each message once:
 
     load        loads that any crash or race leaves whole, to Parquet or Delta
     delta       streams into Delta tables, and reading these without a jar
+    auditing    counts what loads and streams have, for the audit
     parquet, files
                 the files that Spark writes; durable steps on a file system
 

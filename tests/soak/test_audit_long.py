@@ -1,0 +1,16 @@
+"""A million messages through a whole pipeline, and one of them lost or doubled at each tier."""
+
+from contextlib import ExitStack
+
+import pytest
+from audited_pipeline import AuditedPipeline
+from mirror_clusters import Clusters
+from soak import report, times
+
+
+@pytest.mark.soak
+def test_one_of_a_million_is_found_at_each_tier(tmp_path) -> None:
+    with ExitStack() as stack:
+        clusters = Clusters(tmp_path / "a place", stack)
+        run = AuditedPipeline(clusters, times(1_000_000), kills=times(10))
+        report("audit", differences=0, **run.run())

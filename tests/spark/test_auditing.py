@@ -1,0 +1,107 @@
+"""The audit of loads and streams: each message once, however often a load is counted."""
+
+import time
+
+import pytest
+
+from hermes.audit.checking import Audit, ClusterAddress
+from hermes.client import Producer, ProducerConfig
+from hermes.protocol.stamps import Stamper, without_stamp
+from hermes.spark.auditing import audit_loads, audited_batches, tally_values, without_stamps
+from hermes.spark.load import load
+from hermes.testing import running_broker
+
+WINDOW_MS = 500
+
+
+@pytest.fixture(scope="module")
+def broker():
+    with running_broker(settings={"coordination": "embedded", "num_partitions": 2}) as running:
+        yield running
+
+
+def send(broker, topic, count):
+    config = ProducerConfig(
+        broker_list=broker.broker_list,
+        producer_type="async",
+        callback_handler="audit",
+        callback_handler_options={"window": WINDOW_MS / 1000},
+    )
+    with Producer(config) as producer:
+        for number in range(count):
+            producer.send(topic, b"%d" % number)
+
+
+def options(broker, topic):
+    return {"hermes.bootstrap.servers": f"{broker.host}:{broker.port}", "subscribe": topic}
+
+
+def windows(broker, topic, tier):
+    """The windows of a tier, once they are over."""
+    deadline = time.monotonic() + 60
+    address = ClusterAddress("main", broker.zookeeper_connect)
+    with Audit([address], grace_seconds=0, window_ms=WINDOW_MS) as auditing:
+        while True:
+            found = auditing.look(["producers", tier], [topic]).windows
+            if found and all(each.state != "open" for each in found):
+                return found
+            assert time.monotonic() < deadline, found
+
+
+@pytest.mark.parametrize("sink", ["parquet", "delta"])
+def test_loads_are_counted_once(spark, broker, tmp_path, sink):
+    topic, target = f"loaded-{sink}", tmp_path / "target"
+    to = ProducerConfig(broker_list=broker.broker_list)
+    audit = {"audit_to": to, "window_ms": WINDOW_MS}
+    send(broker, topic, 3000)
+    first = load(spark, target, options(broker, topic), sink=sink)
+    assert audit_loads(spark, target, topic, loads=first.number, **audit) == 3000
+    send(broker, topic, 1000)
+    load(spark, target, options(broker, topic), sink=sink)
+    assert audit_loads(spark, target, topic, **audit) == 4000  # the first one as well
+    found = windows(broker, topic, f"spark:{topic}")
+    assert {each.state for each in found} == {"complete"}
+    assert sum(each.found for each in found) == 4000
+
+
+def test_micro_batches_are_counted_and_values_come_without_stamps(spark, broker, tmp_path):
+    send(broker, "streamed", 2000)
+    to = ProducerConfig(broker_list=broker.broker_list)
+    seen = []
+
+    def handle(batch, number):
+        seen.extend(int(row.value) for row in without_stamps(batch).select("value").collect())
+
+    rows = (
+        spark.readStream.format("hermes")
+        .options(**options(broker, "streamed"), startingOffsets="earliest")
+        .load()
+    )
+    audited = audited_batches(handle, "stream", to, window_ms=WINDOW_MS)
+    query = (
+        rows.writeStream.foreachBatch(audited)
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    assert sorted(seen) == list(range(2000))
+    found = windows(broker, "streamed", "spark:stream")
+    assert {each.state for each in found} == {"complete"}
+    assert sum(each.found for each in found) == 2000
+
+
+def test_values_without_stamps_are_counted_as_such(spark):
+    rows = spark.createDataFrame([("clicks", b"a"), ("clicks", None)], "topic string, value binary")
+    ((place, tallies),) = tally_values(rows).items()
+    assert (place, [count for count, _ in tallies.values()]) == (("clicks", 0), [1])
+
+
+def test_only_stamps_are_taken_off(spark):
+    (stamped,) = Stamper(7, "wéb").stamped([b"payload"], 1)
+    values = [b"", b"payload", stamped, stamped[:20], stamped[:5] + b"\xff" + stamped[6:]]
+    values += [stamped[:6] + b"\1" + stamped[7:], stamped[:14] + bytes(8) + stamped[22:], None]
+    rows = spark.createDataFrame([(each,) for each in values], "value binary")
+    found = [row.value and bytes(row.value) for row in without_stamps(rows).collect()]
+    assert found == [each and without_stamp(each) for each in values]
+    assert found[2] == b"payload"
