@@ -176,6 +176,8 @@ class SourceClaim(Claim):
         # Where the target refused a set: there messages go one by one; and the refused ones.
         self._singly = (0, 0)
         self._refused: set[int] = set()
+        # Those that are too large: nothing is sent behind one before the target has taken it.
+        self._large: set[int] = set()
 
     def __str__(self) -> str:
         return f"{self.source}: topic {self.topic!r} partition {self.partition}"
@@ -287,7 +289,9 @@ class SourceClaim(Claim):
                 return
             if not is_single:
                 self._singly = (first.begin, last.end)
-            elif not is_too_large:
+            elif is_too_large:
+                self._large.add(first.end)
+            else:
                 self._refused.add(first.end)
         if not is_single or (not is_too_large and self._surroundings.skips_damage):
             self.restart(entries[0].epoch, None)
@@ -322,6 +326,9 @@ class SourceClaim(Claim):
                     )
                     return
                 self._take(stretch, epoch)
+                if stretch.end in self._large:
+                    self._rest_until = time.monotonic() + LONG_REST_SECONDS
+                    return
         except InvalidMessageError as error:
             self.rest(str(error))
             return
@@ -358,6 +365,9 @@ class SourceClaim(Claim):
             piece = entry.piece
             piece.left -= 1
             piece.duplicates += entry.messages if was_there else 0
+            if self._large and piece.stretch.end in self._large:
+                self._large.discard(piece.stretch.end)
+                self._rest_until = 0.0
             while self._pieces and not self._pieces[0].left:
                 self._settle(self._pieces.popleft())
             if not self._pieces:

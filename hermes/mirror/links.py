@@ -14,13 +14,17 @@ from typing import Final, NamedTuple, Protocol
 from hermes.client import conversations
 from hermes.client.mirrored import MirroredPartitions
 from hermes.client.sync_producer import SyncProducer
-from hermes.errors import BrokerError, BrokerTimeoutError
+from hermes.errors import BrokerError, MessageTooLargeBrokerError, OutcomeUnknownError
 from hermes.mirror.claims import Entry
 from hermes.protocol import LATEST, Acks, MirroredSet, ProduceRequest, SourceFlags
 
 _TIMEOUT_SECONDS: Final = 30.0
 # Kafka 0.7 flushes every few seconds, or after some hundred messages.
 _POLL_SECONDS: Final = 0.02
+_PATIENCE_SECONDS: Final = 20.0
+
+#: Topic and number of a partition.
+_Place = tuple[str, int]
 
 
 class Bunch(NamedTuple):
@@ -124,45 +128,60 @@ class AcknowledgedLink:
 
 
 class PlainLink:
-    """To a Kafka 0.7: at least once, and sure only while nobody else writes to the partition."""
+    """To a Kafka 0.7: at least once, and sure only while nobody else writes to the partition.
+
+    A set with a message that is too large for the broker is dropped without a word: the end of the
+    log stays where it is. Nothing that was sent behind it is counted on then.
+    """
 
     most_in_flight = 32
 
     def __init__(self, producer: SyncProducer) -> None:
         self._producer = producer
-        self._ends: dict[tuple[str, int], int] = {}
-        self._waiting: deque[list[tuple[tuple[str, int], int]]] = deque()
+        # By partition: where it will end when all is there, and how often that has gone wrong.
+        self._ends: dict[_Place, int] = {}
+        self._misses: dict[_Place, int] = {}
+        self._waiting: deque[list[tuple[_Place, int, int]]] = deque()
 
     def begin(self, bunches: Sequence[Bunch]) -> None:
         """See `Link`."""
         expected = []
         for each in bunches:
-            if each.place not in self._ends:
-                self._ends[each.place] = self._end(each.place)
-            self._ends[each.place] += len(each.data)
-            expected.append((each.place, self._ends[each.place]))
+            place = each.place
+            if place not in self._ends:
+                self._ends[place] = self._end(place)
+            self._ends[place] += len(each.data)
+            expected.append((place, self._ends[place], self._misses.get(place, 0)))
         self._producer.multi_send([ProduceRequest(*each.place, each.data) for each in bunches])
         self._waiting.append(expected)
 
     def finish(self) -> Sequence[Outcome]:
         """See `Link`."""
-        deadline = time.monotonic() + _TIMEOUT_SECONDS
-        expected = self._waiting.popleft()
-        for place, end in expected:
-            while (reached := self._end(place)) < end:
-                if time.monotonic() > deadline:
-                    raise BrokerTimeoutError(
-                        f"{self._producer.address}: topic {place[0]!r} partition {place[1]} ends "
-                        f"at {reached} and should at {end}: was a message too large for it?"
-                    )
-                time.sleep(_POLL_SECONDS)
-        return [Outcome(None)] * len(expected)
+        return [Outcome(self._missed(*each)) for each in self._waiting.popleft()]
 
     def close(self) -> None:
         """See `Link`."""
         self._producer.close()
 
-    def _end(self, place: tuple[str, int]) -> int:
+    def _missed(self, place: _Place, end: int, misses: int) -> BrokerError | None:
+        """Wait until a partition ends where it should; why it doesn't, or None."""
+        where = f"{self._producer.address}: topic {place[0]!r} partition {place[1]}"
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while misses == self._misses.get(place, 0):
+            reached = self._end(place)
+            if reached >= end:
+                return None
+            if time.monotonic() > deadline:
+                self._misses[place] = misses + 1
+                del self._ends[place]
+                return MessageTooLargeBrokerError(
+                    f"{where} ends at {reached} and not at {end}, after {_PATIENCE_SECONDS:g} s: "
+                    "a message is larger than the broker's max.message.size, it seems"
+                )
+            time.sleep(_POLL_SECONDS)
+        return OutcomeUnknownError(f"{where}: something that was sent before is missing")
+
+    def _end(self, place: _Place) -> int:
         channel = self._producer.channel
         offsets = channel.run(conversations.offsets_before(*place, LATEST, 1))
         return offsets[0] if offsets else 0

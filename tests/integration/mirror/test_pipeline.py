@@ -13,6 +13,7 @@ from server_process import free_port
 
 from hermes.client import FetchRequest, SimpleConsumer, SyncProducer
 from hermes.coordination.layout import broker_path, format_broker, format_number, topic_path
+from hermes.mirror import links
 from hermes.protocol import Acks, Codec, ProduceRequest, encode_message, encode_message_set
 from hermes.testing import RunningBroker, running_broker
 
@@ -421,3 +422,25 @@ def test_a_target_may_be_a_kafka_07(stack: ExitStack, pair: MirroredPair) -> Non
     assert {each for one in arrived for each in one} == set(numbered(3_100))
     mirror.stop()
     assert proxy.refused
+
+
+def test_a_kafka_07_that_drops_what_is_too_large_is_waited_for(
+    stack: ExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(links, "_PATIENCE_SECONDS", 0.5)
+    pair = MirroredPair(stack, target={"max_message_bytes": "1kB"})
+    proxy = Kafka07Proxy(pair.target.host, pair.target.port)
+    stack.callback(proxy.stop)
+    append(pair.source, "big", 0, encode_message_set(numbered(10)))
+    append(pair.source, "big", 0, encode_message_set([b"x" * 2_000, b"behind"]))
+    append(pair.source, "big", 1, encode_message_set(numbered(10)))
+    connect = register(pair, pair.target, proxy, "big")
+    mirror = pair.mirror(target={"zookeeper": connect})
+    reason = eventually(lambda: next((f.error for f in mirror.figures() if f.error), ""))
+    assert "max.message.size" in reason
+    arrived = pair.arrived("big", 20)
+    assert set(arrived[0]) - {b"behind"} == set(numbered(10))
+    assert set(arrived[1]) == set(numbered(10))
+    with SimpleConsumer(pair.source.host, pair.source.port) as consumer:
+        (end,) = consumer.get_offsets_before("big", 0, -1)
+    assert totals([mirror], "position") < end + len(log_bytes(pair.source, "big", 1))
