@@ -95,6 +95,8 @@ class MirrorKills:
         assert producer.failure is None
         eventually(lambda: _ends(source) == _ends(target), "not everything arrived")
         self._compare(source, target)
+        if isinstance(mirror, MirrorProcess):  # before that a signal just ends it
+            mirror.wait_for_line("mirror m begins")
         assert mirror.stop() == 0
 
     def _compare(self, source: ClusterProcess, target: ClusterProcess) -> None:
