@@ -9,7 +9,7 @@ from errno import EIO, ENOSPC
 from pathlib import Path
 
 import pytest
-from storage_fakes import FaultyFiles, ForgetfulFiles, WatchedFiles
+from storage_fakes import FaultyFiles, ForgetfulFiles, UnsyncedFiles, WatchedFiles
 from storage_logs import NOW_MS, all_files, append, message, read_all, settings, write_segments
 
 from hermes.errors import (
@@ -617,4 +617,16 @@ def test_a_topic_that_is_being_deleted_is_left_alone_meanwhile(log_dir: Path) ->
     assert set(refused) == {"unlink", "rmdir"}
     assert directory.delete_topic("a") == 0
     directory.create("a", 0)
+    directory.close()
+
+
+def test_a_cluster_id_is_made_once_and_kept(tmp_path: Path) -> None:
+    made = iter(["0f8fad5b-d9cb-469f-a165-70867728950e", "never"])
+    directory = DataDirectory(tmp_path / "logs", lambda topic: settings(), UnsyncedFiles())
+    directory.open(NOW_MS)
+    for _ in range(2):
+        assert directory.cluster_id(lambda: next(made)) == "0f8fad5b-d9cb-469f-a165-70867728950e"
+    (tmp_path / "logs" / ".hermes_cluster_id").write_text("something else\n")
+    with pytest.raises(StorageError, match=r"\.hermes_cluster_id holds no UUID; put back"):
+        directory.cluster_id(lambda: next(made))
     directory.close()
