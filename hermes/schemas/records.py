@@ -6,7 +6,6 @@ record = RecordReader(registry).read(payload)
 """
 
 import json
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -20,7 +19,7 @@ from hermes.schemas.subjects import subject_of
 
 _AVRO: Final = "AVRO"
 _JSON: Final = "JSON"
-# What readings are kept for; the oldest are made again.
+# Of how many schemas the readings are kept; then they are made again.
 _MOST_READINGS: Final = 1_000
 
 
@@ -130,7 +129,6 @@ class RecordReader:
             except ValueError as error:
                 raise ConfigError("reader_schema", str(error)) from error
         self._readings: dict[int, _Reading] = {}
-        self._lock = threading.Lock()
 
     def read(self, payload: bytes) -> Any:
         """Read a payload.
@@ -155,10 +153,9 @@ class RecordReader:
                 reading = self._made(registered)
             except UnknownSchemaError as error:
                 raise EncodingError(str(error)) from error
-            with self._lock:
-                if len(self._readings) >= _MOST_READINGS:
-                    del self._readings[next(iter(self._readings))]
-                self._readings[schema_id] = reading
+            if len(self._readings) >= _MOST_READINGS:
+                self._readings.clear()
+            self._readings[schema_id] = reading
         return reading
 
     def _made(self, registered: RegisteredSchema) -> "_Reading":

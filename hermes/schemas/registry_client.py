@@ -1,5 +1,6 @@
 """What a schema registry is asked, remembered where the answer can't change."""
 
+import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -8,7 +9,12 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeVar
 from urllib.parse import quote
 
-from hermes.errors import ConfigError, SchemaRegistryError, UnknownSchemaError
+from hermes.errors import (
+    ConfigError,
+    RegistryUnavailableError,
+    SchemaRegistryError,
+    UnknownSchemaError,
+)
 from hermes.quoting import quoted
 from hermes.schemas.addresses import parse_addresses
 from hermes.schemas.exchanges import Exchanges
@@ -344,9 +350,12 @@ class _Kept:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._answers: dict[object, Future[Any]] = {}
+        self._process = os.getpid()
 
     def once(self, key: object, ask: Callable[[], _T]) -> _T:
         """The answer for a key, asked for if nobody has yet; a failure isn't kept."""
+        if self._process != os.getpid():
+            self._forget_other_threads()
         with self._lock:
             future = self._answers.get(key)
             is_first = future is None
@@ -361,9 +370,20 @@ class _Kept:
                 with self._lock:
                     if self._answers.get(key) is future:
                         del self._answers[key]
-                future.set_exception(error)
+                is_interrupt = not isinstance(error, Exception)  # whose, is for this thread to say
+                future.set_exception(
+                    RegistryUnavailableError("the request was interrupted")
+                    if is_interrupt
+                    else error
+                )
+                raise
         found: _T = future.result()
         return found
+
+    def _forget_other_threads(self) -> None:
+        """In a forked process there are none: none will answer, or release the lock."""
+        answers = {key: each for key, each in self._answers.items() if each.done()}
+        self._process, self._lock, self._answers = os.getpid(), threading.Lock(), answers
 
 
 def _body(text: str, schema_type: str, references: Sequence[SchemaReference]) -> dict[str, Any]:
