@@ -234,8 +234,10 @@ def _check_unused(
 
 
 def _level(given: Any) -> str | None:
-    level = given.upper() if isinstance(given, str) else given
-    if level is not None and level not in LEVELS:
+    if given is None:
+        return None
+    level = given.upper() if isinstance(given, str) else ""
+    if level not in LEVELS:
         raise RegistryError(
             INVALID_LEVEL,
             "Invalid compatibility level. Valid values are none, backward, forward, full, "

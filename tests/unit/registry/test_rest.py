@@ -180,6 +180,8 @@ def test_what_is_not_here_is_looked_for_once_more():
         ("POST", "/registry/subjects/s/versions", b'{"schema": "1", "references": [1]}', 42201),
         ("POST", "/registry/subjects/s/versions", b'{"schema": "1", "metadata": []}', 42201),
         ("PUT", "/registry/config", b'{"compatibility": 7}', 42203),
+        ("PUT", "/registry/config", b'{"compatibility": ["NONE"]}', 42203),
+        ("PUT", "/registry/mode", b'{"mode": ["IMPORT"]}', 42204),
         ("PUT", "/registry/config", b'{"overrideMetadata": {"a": 1}}', 422),
         ("PUT", "/registry/config", b'{"normalize": "yes"}', 422),
         ("PUT", "/registry/mode", b"{}", 42204),
