@@ -128,29 +128,30 @@ class TopicLog:
     def refresh(self, timeout_seconds: float) -> bool:
         """Read to where the topic ends now. Blocks.
 
+        Args:
+            timeout_seconds: the longest that each of two waits may take.
+
         Returns:
-            Whether the state has changed meanwhile.
+            Whether something may be there that wasn't a moment ago.
         """
-        before = self.replica.mark.events
         if self.writer is not None and self._election.is_leading:
             return False
         try:
             if self._topic is None and self._homes.find() is None:
                 return False
+            with self.changed:
+                self.changed.wait_for(
+                    lambda: self._topic or self.is_lost or self._stopping, timeout_seconds
+                )
             topic = self._topic
-            end = None if topic is None else topic.end()
+            end = 0 if topic is None else topic.end()
         except HermesError:
-            return self.replica.mark.events != before
-
-        def is_there() -> bool:
-            mark = self.replica.mark
-            return self._stopping or (
-                mark.events != before if end is None else mark.position >= end
-            )
-
+            return True
         with self.changed:
-            self.changed.wait_for(is_there, timeout_seconds)
-        return self.replica.mark.events != before
+            self.changed.wait_for(
+                lambda: self.replica.mark.position >= end or self._stopping, timeout_seconds
+            )
+        return True
 
     # -- the thread -----------------------------------------------------------------------------
 
@@ -190,6 +191,7 @@ class TopicLog:
             topic.check_follows(self.replica.mark, self._snapshots.file)
             self._appends.max_message_bytes = topic.max_message_bytes()
             self.home, self._topic = home, topic
+            self.look()
             try:
                 until = self._clock() + _HOME_SECONDS
                 while not self._stopping:

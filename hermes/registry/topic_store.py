@@ -26,7 +26,7 @@ _THREADS: Final = 32
 _PATIENCE_SECONDS: Final = 10.0
 #: How long a leader's answer may take.
 _FORWARD_SECONDS: Final = 20.0
-_REFRESH_SECONDS: Final = 2.0
+_REFRESH_SECONDS: Final = 3.0
 _LOOK_SECONDS: Final = 0.5
 
 
