@@ -34,6 +34,9 @@ ASKED = {
 #: What the composition root makes something of: see the last test.
 LOGGED = {"log_format", "log_rotate_bytes", "log_keep_files"}
 
+#: What processes beside the broker are made of.
+COMPANIONS = {"mirror"}
+
 #: Of each other setting a value, and what the broker has made of it.
 MADE: dict[str, tuple[Any, Callable[[ServingBroker], object], object]] = {
     "max_request_bytes": ("5MiB", lambda run: receiver_of(run)._frames.max_bytes, 5 << 20),
@@ -98,7 +101,7 @@ def retention_of(run: ServingBroker) -> Any:
 
 def test_each_setting_is_here() -> None:
     live = {key for key, setting in BROKER_SETTINGS.items() if setting.is_live}
-    assert ASKED | LOGGED | MADE.keys() == live
+    assert ASKED | LOGGED | COMPANIONS | MADE.keys() == live
 
 
 @pytest.fixture(scope="module")
@@ -109,6 +112,7 @@ def reloaded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServingBroker
         "listen": "tcp:0:interface=127.0.0.1",
         "http_listen": "tcp:0:interface=127.0.0.1",
         "coordination": "none",
+        "registry": False,  # it would be a client, too
         "log_dir": str(tmp_path_factory.mktemp("in-force")),
     }
     with _ReactorThread(parse_broker_config(values)) as thread:

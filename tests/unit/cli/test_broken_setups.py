@@ -32,6 +32,7 @@ VALUES = {
     "file": "{bad}",
     "messages": "1",
     "settings": "retention_time=1h",
+    "source": "127.0.0.1:1",
 }
 
 # Those that serve until they are stopped, and show what can't be reached.
