@@ -2,11 +2,14 @@
 
 In the order of a reading:
 
-    pipeline        a mirror, and the planning of what goes where
+    pipeline        a mirror
+    planning, answers
+                    where a claim's messages go and where it begins, and what is asked for that
     sources, alone, fetchers
                     who of the group reads what, or who reads all without one; a thread for each
                     broker that is read
-    claims          one partition of a source, from the fetch to the commit
+    claims, source_stream
+                    one partition of a source, from the fetch to the commit; all of one source
     batches, routing
                     fetched bytes as stretches, and which partition gets what; pure
     targets, senders, links

@@ -18,7 +18,8 @@ from hermes.coordination.filters import TopicFilter
 from hermes.coordination.layout import BrokerPartition
 from hermes.coordination.sessions import Lease
 from hermes.errors import ConfigError, HermesError
-from hermes.mirror.claims import SourceClaim, SourceStream
+from hermes.mirror.claims import SourceClaim
+from hermes.mirror.source_stream import SourceStream
 from hermes.mirror.state import Troubles
 from hermes.protocol import MetadataRequest
 

@@ -8,7 +8,8 @@ is where the audit hears of it, and how far offsets may be committed. Nothing is
 the safe side: after any failure the claim starts anew from what is acknowledged, and the target's
 own positions say what of it is there already.
 
-The lock is the stream's, as for every claim of a group.
+The lock is the stream's, as for every claim of a group. It is long because fetching, sending and
+acknowledging meet in one state, which must be seen whole.
 """
 
 import threading
@@ -19,7 +20,6 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from hermes.client.groups.claims import Claim
-from hermes.client.groups.streams import MessageStream
 from hermes.coordination.layout import BrokerPartition
 from hermes.coordination.sessions import Lease
 from hermes.errors import (
@@ -29,37 +29,12 @@ from hermes.errors import (
     MessageTooLargeBrokerError,
 )
 from hermes.mirror.batches import Stretch, boundaries, stretches
-from hermes.mirror.routing import Route
+from hermes.mirror.routing import Plan
 from hermes.mirror.state import PartitionFigures
 from hermes.protocol import Buffer, MessageSet
 
 #: How long a partition rests when only somebody's help, or new data, can get it further.
 LONG_REST_SECONDS: Final = 15.0
-
-
-@dataclass(slots=True, eq=False)
-class Plan:
-    """How a claim's messages get to the target.
-
-    Attributes:
-        source: what the target calls the partition of the source; empty where it keeps no
-            positions.
-        topic: the target's topic.
-        targets: its partitions.
-        route: divides the messages among these.
-        reached: for each of them, up to where it was told of the source.
-    """
-
-    source: str
-    topic: str
-    targets: tuple[BrokerPartition, ...]
-    route: Route
-    reached: list[int]
-
-    @property
-    def is_exact(self) -> bool:
-        """Whether the target knows what it has, so that nothing is stored twice."""
-        return bool(self.source)
 
 
 class Piece:
@@ -465,39 +440,3 @@ class SourceClaim(Claim):
         self._in_flight_bytes = 0
         self._rest_until = 0.0
         self.lock.notify_all()
-
-
-class SourceStream(MessageStream):
-    """Holds the claims of a mirror in one source; nobody iterates over it.
-
-    Args:
-        name: the source's name.
-        surroundings: what its claims report to.
-    """
-
-    def __init__(self, name: str, surroundings: Surroundings) -> None:
-        super().__init__(name, None, None, surroundings.has_room)
-        self._surroundings = surroundings
-
-    def replace_claims(self, add: Iterable[Claim] = (), remove: Iterable[Claim] = ()) -> None:
-        """See `MessageStream`; new claims are planned."""
-        added = list(add)
-        super().replace_claims(added, remove)
-        for claim in added:
-            assert isinstance(claim, SourceClaim)
-            self._surroundings.plan(claim, 0.0)
-
-    def claims(self) -> list[SourceClaim]:
-        """The partitions that are owned now."""
-        with self.lock:
-            return [each for each in self._claims if isinstance(each, SourceClaim)]
-
-    def wait_until_finished(self, claim: Claim, deadline: float) -> bool:
-        """Wait until nothing of a revoked claim is on its way."""
-        assert isinstance(claim, SourceClaim)
-        with self.lock:
-            return self.lock.wait_for(claim.is_idle, max(0.0, deadline - time.monotonic()))
-
-    def fail(self, error: HermesError) -> None:
-        """Say what keeps the group from sharing out the partitions."""
-        self._surroundings.note(f"{self.name}: {error}")

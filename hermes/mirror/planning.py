@@ -15,7 +15,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cache
 from itertools import count
 from typing import Final, Protocol
 
@@ -24,12 +23,13 @@ from hermes.config.mirror import MirrorConfig
 from hermes.coordination.layout import BrokerPartition
 from hermes.coordination.sessions import Session
 from hermes.errors import ConfigError, HermesError
-from hermes.mirror.claims import Plan, SourceClaim
-from hermes.mirror.routing import make_route
+from hermes.mirror.answers import Answers, empty_set, latest_generation
+from hermes.mirror.claims import SourceClaim
+from hermes.mirror.routing import Plan, make_route
 from hermes.mirror.sources import Source
 from hermes.mirror.state import Troubles
 from hermes.mirror.targets import TargetCluster
-from hermes.protocol import EARLIEST, LATEST, MirroredSet, SourceFlags
+from hermes.protocol import EARLIEST, LATEST, MirroredSet
 
 _log = logging.getLogger(__name__)
 
@@ -147,7 +147,7 @@ class Planner:
 
     def _plan(self, claims: Sequence[SourceClaim]) -> None:
         """Plan some claims; what they have in common is asked once."""
-        answers = _Answers(self._target, self._sources)
+        answers = Answers(self._target, self._sources)
         made: list[tuple[SourceClaim, Plan, int]] = []
         unknown: list[tuple[BrokerPartition, MirroredSet, SourceClaim]] = []
         for claim in claims:
@@ -195,7 +195,7 @@ class Planner:
             for name, reason in self.refused.items()
             if any(name == f"{each.source}: {each.topic}" for each in claims)
         }
-        answers = _Answers(self._target, self._sources)
+        answers = Answers(self._target, self._sources)
         for claim in claims:
             plan, epoch = claim.plan, claim.epoch
             if plan is None:
@@ -228,7 +228,7 @@ class Planner:
         return reason
 
     def _made(
-        self, claim: SourceClaim, answers: "_Answers"
+        self, claim: SourceClaim, answers: Answers
     ) -> tuple[Plan, int, list[tuple[BrokerPartition, MirroredSet]]]:
         """Make a plan, and say where to begin, and what the target has to be told before."""
         source, topic = self._sources[claim.source], claim.figures.target_topic
@@ -244,7 +244,7 @@ class Planner:
                 )
             offset = self._first(claim)
             return Plan("", topic, targets, route, [offset] * len(targets)), offset, []
-        generation, places = _latest(name, answers.positions(topic))
+        generation, places = latest_generation(name, answers.positions(topic))
         is_new = False
         if claim.anew is not None:
             offset, is_new = claim.anew, True
@@ -272,7 +272,7 @@ class Planner:
             behind = [target for target in targets if target not in places]
             reached = [places.get(target, offset) for target in targets]
         sets = [
-            (target, _empty(topic, target, source_text, places.get(target, offset), offset))
+            (target, empty_set(topic, target, source_text, places.get(target, offset), offset))
             for target in behind
         ]
         if self._config.audit and claim.acknowledged is None:
@@ -288,36 +288,3 @@ class Planner:
             return claim.acknowledged
         time_ms = EARLIEST if self._config.start == "smallest" else LATEST
         return self._sources[claim.source].offset(claim, time_ms)
-
-
-class _Answers:
-    """What the clusters have said in a round of planning, asked once."""
-
-    def __init__(self, target: TargetCluster, sources: Mapping[str, Source]) -> None:
-        self.partitions = cache(target.partitions)
-        self.positions = cache(target.positions)
-        self._places = cache(lambda source, topic: sources[source].partitions(topic))
-
-    def index(self, claim: SourceClaim) -> int:
-        """The place of a claim's partition among those of its topic."""
-        known = {*self._places(claim.source, claim.topic), claim.partition}
-        return sorted(known).index(claim.partition)
-
-
-def _empty(topic: str, target: BrokerPartition, source: str, begin: int, end: int) -> MirroredSet:
-    """Has a partition know a source up to an offset, without a message of it."""
-    return MirroredSet(topic, target.partition, source, begin, end, SourceFlags.NONE, b"")
-
-
-def _latest(
-    name: str, told: Mapping[BrokerPartition, Mapping[str, int]]
-) -> tuple[int, dict[BrokerPartition, int]]:
-    """The highest generation of a source that the target has, with its positions; 0 for none."""
-    found: dict[int, dict[BrokerPartition, int]] = {}
-    for target, positions in told.items():
-        for source, position in positions.items():
-            plain, _, generation = source.partition("#")
-            if plain == name and (not generation or generation.isdecimal()):
-                found.setdefault(int(generation or 1), {})[target] = position
-    highest = max(found, default=0)
-    return highest, found.get(highest, {})

@@ -8,10 +8,12 @@ part of a range as well. So neither side can lose anything without noticing.
 
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol
 from zlib import crc32
 
 from hermes.config.mirror import Partitioning
+from hermes.coordination.layout import BrokerPartition
 from hermes.errors import LocalProtocolError
 from hermes.interfaces import IPartitioner
 from hermes.mirror.batches import Stretch, boundaries, whole_until
@@ -174,6 +176,31 @@ class KeyRoute:
         except LocalProtocolError:  # a list, a number of more than 64 bits
             target = self._partition("", str(key), count)
         return target
+
+
+@dataclass(slots=True, eq=False)
+class Plan:
+    """How a claim's messages get to the target.
+
+    Attributes:
+        source: what the target calls the partition of the source; empty where it keeps no
+            positions.
+        topic: the target's topic.
+        targets: its partitions.
+        route: divides the messages among these.
+        reached: for each of them, up to where it was told of the source.
+    """
+
+    source: str
+    topic: str
+    targets: tuple[BrokerPartition, ...]
+    route: Route
+    reached: list[int]
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the target knows what it has, so that nothing is stored twice."""
+        return bool(self.source)
 
 
 def make_route(rule: Partitioning, index: int, source: str) -> Route:

@@ -29,8 +29,9 @@ from hermes.coordination.layout import (
 from hermes.coordination.sessions import Session
 from hermes.errors import BrokerUnavailableError, HermesError, InvalidNodeError
 from hermes.mirror.alone import Alone
-from hermes.mirror.claims import SourceClaim, SourceStream, Surroundings
+from hermes.mirror.claims import SourceClaim, Surroundings
 from hermes.mirror.fetchers import SourceFetcher
+from hermes.mirror.source_stream import SourceStream
 from hermes.mirror.state import Troubles
 from hermes.mirror.targets import coordination_of, id_of
 from hermes.mirror.throttle import Throttle

@@ -1,0 +1,45 @@
+"""What the clusters say while claims are planned, and how the target's positions are read."""
+
+from collections.abc import Mapping
+from functools import cache
+
+from hermes.coordination.layout import BrokerPartition
+from hermes.mirror.claims import SourceClaim
+from hermes.mirror.sources import Source
+from hermes.mirror.targets import TargetCluster
+from hermes.protocol import MirroredSet, SourceFlags
+
+
+class Answers:
+    """What the clusters have said in a round of planning, asked once."""
+
+    def __init__(self, target: TargetCluster, sources: Mapping[str, Source]) -> None:
+        self.partitions = cache(target.partitions)
+        self.positions = cache(target.positions)
+        self._places = cache(lambda source, topic: sources[source].partitions(topic))
+
+    def index(self, claim: SourceClaim) -> int:
+        """The place of a claim's partition among those of its topic."""
+        known = {*self._places(claim.source, claim.topic), claim.partition}
+        return sorted(known).index(claim.partition)
+
+
+def empty_set(
+    topic: str, target: BrokerPartition, source: str, begin: int, end: int
+) -> MirroredSet:
+    """Has a partition know a source up to an offset, without a message of it."""
+    return MirroredSet(topic, target.partition, source, begin, end, SourceFlags.NONE, b"")
+
+
+def latest_generation(
+    name: str, told: Mapping[BrokerPartition, Mapping[str, int]]
+) -> tuple[int, dict[BrokerPartition, int]]:
+    """The highest generation of a source that the target has, with its positions; 0 for none."""
+    found: dict[int, dict[BrokerPartition, int]] = {}
+    for target, positions in told.items():
+        for source, position in positions.items():
+            plain, _, generation = source.partition("#")
+            if plain == name and (not generation or generation.isdecimal()):
+                found.setdefault(int(generation or 1), {})[target] = position
+    highest = max(found, default=0)
+    return highest, found.get(highest, {})
