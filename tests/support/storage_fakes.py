@@ -241,8 +241,11 @@ class ForgetfulFiles(WatchedFiles):
     def before(self, name: str, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
         if self.crash_at is not None and len(self.calls) > self.crash_at:
             raise Crash
-        if name == "unlink" and arguments[0] in self._names:
-            self._names[arguments[0]].volatile = self._read(arguments[0])
+        # What loses its name here may keep it on disk.
+        lost = {"unlink": arguments[:1], "rename": arguments[1:]}.get(name, ())
+        for path in lost:
+            if path in self._names:
+                self._names[path].volatile = self._read(path)
         return arguments
 
     def after(self, name: str, arguments: tuple[Any, ...], result: Any) -> None:

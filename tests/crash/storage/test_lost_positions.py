@@ -16,6 +16,7 @@ from mirrored_logs import SIZE, MirroredLog, SourceCopy
 from storage_fakes import Crash, ForgetfulFiles, UnsyncedFiles
 
 from hermes.errors import SourceOverlapError
+from hermes.storage import source_positions
 
 
 def copies() -> list[SourceCopy]:
@@ -173,3 +174,67 @@ def test_a_sync_that_another_thread_makes_while_a_record_is_written(tmp_path: Pa
     files.disk(str(tmp_path / "disk"))
     goes_on(tmp_path / "disk" / "clicks-0", log.copies, "another start", resume_by_position)
     log.log.close()
+
+
+class BusyFiles(ForgetfulFiles):
+    """Lets mirrors go on while a file of positions is replaced.
+
+    Attributes:
+        busy: what they do then.
+        replaced: how often that was.
+    """
+
+    def __init__(self, root: str, crash_at: int | None = None) -> None:
+        self.busy: Callable[[], object] = lambda: None
+        self.replaced = 0
+        self._draft = -1
+        super().__init__(root, crash_at)
+
+    def after(self, name: str, arguments: tuple[Any, ...], result: Any) -> None:
+        super().after(name, arguments, result)
+        if name == "open_new" and arguments[0].endswith("sources.positions.new"):
+            self._draft = result
+        elif name == "fdatasync" and arguments[0] == self._draft:
+            self._draft = -1
+            self.replaced += 1
+            self.busy()
+
+
+def busy_life(path: Path, crash_at: int | None) -> tuple[MirroredLog, BusyFiles]:
+    (path / "clicks-0").mkdir(parents=True)
+    files = BusyFiles(str(path), crash_at)
+    log = MirroredLog(path / "clicks-0", files, copies(), segment_bytes=1000)
+    try:
+        log.open()
+        log.copy(log.copies[0])
+        files.busy = lambda: [log.copy(each, 3) for each in log.copies]
+        for _ in range(3):
+            log.copy(log.copies[0])
+            log.produce()
+            log.flush()
+    except Crash:
+        pass
+    files.busy = lambda: None
+    files.crash_at = None
+    files.close_all()
+    return log, files
+
+
+@pytest.mark.parametrize("is_power_lost", [True, False])
+def test_a_crash_while_the_file_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_power_lost: bool
+) -> None:
+    monkeypatch.setattr(source_positions, "_LEAST_REWRITE_BYTES", 100)
+    monkeypatch.setattr(source_positions, "_REWRITE_FACTOR", 1)
+    _, whole = busy_life(tmp_path / "whole", None)
+    assert whole.replaced >= 4
+    for number in range(len(whole.calls)):
+        log, files = busy_life(tmp_path / f"logs-{number}", number)
+        if not is_power_lost:
+            path = tmp_path / f"logs-{number}" / "clicks-0"
+            goes_on(path, log.copies, files.boot, resume_by_acknowledgement)
+            continue
+        for seed in (None, 1, 2):
+            disk = tmp_path / f"disk-{number}-{seed}"
+            files.disk(str(disk), None if seed is None else Random(number * 1000 + seed))
+            goes_on(disk / "clicks-0", log.copies, "another start", resume_by_acknowledgement)
