@@ -58,7 +58,7 @@ class Audit:
         clusters: which; events are read from all of them.
         since_ms: windows that begin before are left out; 0 for all.
         grace_seconds: see `comparing.compare`.
-        window_ms: how long windows are, for counting.
+        window_ms: how long windows are; events with others are left out.
         topics: which topics are counted; None for all.
         clock: seconds since 1970.
     """
@@ -73,7 +73,7 @@ class Audit:
         topics: TopicFilter | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self.tiers = Tiers(since_ms)
+        self.tiers = Tiers(since_ms, window_ms)
         self.unavailable: list[str] = []
         self._clusters = clusters
         self._since_ms = since_ms

@@ -301,18 +301,19 @@ class Tiers:
 
     Args:
         since_ms: windows that end before are left out.
+        window_ms: how long windows are; None for those of the first event.
 
     Attributes:
         topics: by tier and topic what was counted.
         processes: by tier and number who reports.
-        refused: how many events made no sense together with others.
-        window_ms: how long windows are: those of the first event.
+        refused: how many events have windows of another length.
+        window_ms: as given or found.
     """
 
-    def __init__(self, since_ms: int = 0) -> None:
+    def __init__(self, since_ms: int = 0, window_ms: int | None = None) -> None:
         self.topics: dict[str, dict[str, TopicTally]] = {}
         self.processes: dict[tuple[str, int], Process] = {}
-        self.window_ms: int | None = None
+        self.window_ms = window_ms
         self.refused = 0
         self._since_ms = since_ms
 

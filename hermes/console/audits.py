@@ -19,6 +19,8 @@ MOST_ROWS: Final = 200
 _SINCE_MS: Final = 24 * 3_600_000
 # What is older than the page looks back is forgotten by starting over.
 _AFRESH_SECONDS: Final = 6 * 3_600.0
+# So many lengths of windows are told apart.
+_MOST_LENGTHS: Final = 8
 # How long a look at the page reads; it goes on with the next.
 _SECONDS: Final = 0.5
 
@@ -90,7 +92,9 @@ class AuditReader:
         self._clock = clock
         self._lock = threading.Lock()
         self._reader: EventReader | None = None
-        self._tiers = Tiers()
+        self._since_ms = 0
+        # By length of the windows: each producer chooses its own.
+        self._tiers: dict[int, Tiers] = {}
         self._began = 0.0
 
     def view(self) -> AuditView:
@@ -111,19 +115,24 @@ class AuditReader:
                 self._begin(now)
             assert self._reader is not None
             is_reading = self._take(self._reader)
-            report = compare(
-                self._tiers,
-                now_ms=int(now * 1000),
-                grace_ms=round(DEFAULT_GRACE_SECONDS * 1000),
-                since_ms=max(int(now * 1000) - _SINCE_MS, 0),
-            )
+            report = Report(int(now * 1000), 0)
+            for tiers in self._tiers.values():
+                each = compare(
+                    tiers,
+                    now_ms=int(now * 1000),
+                    grace_ms=round(DEFAULT_GRACE_SECONDS * 1000),
+                    since_ms=max(int(now * 1000) - _SINCE_MS, 0),
+                )
+                report.windows += each.windows
+                report.losses += each.losses
+                report.totals += each.totals
             return _view(report, tuple(self._reader.unavailable), is_reading)
 
     def _begin(self, now: float) -> None:
         if self._reader is not None:
             self._reader.close()
         since_ms = max(int(now * 1000) - _SINCE_MS, 0)
-        self._tiers = Tiers(since_ms)
+        self._tiers, self._since_ms = {}, since_ms
         self._reader = EventReader(self._cluster.session(), since_ms=since_ms)
         self._began = now
 
@@ -131,7 +140,11 @@ class AuditReader:
         """Read for a while; returns whether there is more."""
         deadline = time.monotonic() + _SECONDS
         for event in reader.read():
-            self._tiers.add(event)
+            window_ms = event.window_ms
+            if window_ms not in self._tiers and len(self._tiers) < _MOST_LENGTHS:
+                self._tiers[window_ms] = Tiers(self._since_ms, window_ms)
+            if window_ms in self._tiers:
+                self._tiers[window_ms].add(event)
             if time.monotonic() > deadline:
                 return True
         return False
