@@ -4,6 +4,7 @@
     text            `decode_text`, `decode_pattern`: text, whole or by a regular expression, in the
                     JVM
     avro            `decode_avro`, `decode_framed_avro`: Avro, in Python workers
+    registry_avro   `decode_registry_avro`: the same, with the schemas of a registry
     avro_values     what Avro's types are to Spark; what a worker does
     dead_letters    `split_dead_letters`, `count_dead_letters`, `read_counts`; when a value is a
                     dead letter
@@ -26,6 +27,7 @@ from hermes.spark.decoding.dead_letters import (
     split_dead_letters,
 )
 from hermes.spark.decoding.json import decode_json
+from hermes.spark.decoding.registry_avro import decode_registry_avro
 from hermes.spark.decoding.text import decode_pattern, decode_text
 
 __all__ = [
@@ -35,6 +37,7 @@ __all__ = [
     "decode_framed_avro",
     "decode_json",
     "decode_pattern",
+    "decode_registry_avro",
     "decode_text",
     "read_counts",
     "split_dead_letters",

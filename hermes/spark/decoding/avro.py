@@ -5,7 +5,7 @@ filtered later.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -21,6 +21,9 @@ from hermes.spark.decoding.dead_letters import (
     check_columns,
     with_outcome,
 )
+
+if TYPE_CHECKING:
+    from hermes.spark.decoding.avro_values import AvroFormat
 
 
 def decode_avro(
@@ -146,7 +149,32 @@ def _decode(
     from hermes.spark.decoding import avro_values
 
     kind = avro_values.to_spark(reader or writers[0][1], "schema")
-    rules, arrow = avro_values.AvroFormat(writers, reader), avro_values.to_arrow(kind)
+    rules = avro_values.AvroFormat(writers, reader)
+    return with_decoded_avro(df, rules, kind, column=column, into=into, dead_letter=dead_letter)
+
+
+def with_decoded_avro(
+    df: DataFrame,
+    rules: "AvroFormat",
+    kind: StructType,
+    *,
+    column: str,
+    into: str,
+    dead_letter: str,
+) -> DataFrame:
+    """Add the two columns.
+
+    Args:
+        df: with the values.
+        rules: how they were written, and are to be read.
+        kind: the type of the decoded struct.
+        column: the values' column, which was checked.
+        into: the name for the struct.
+        dead_letter: the name for the reason.
+    """
+    from hermes.spark.decoding import avro_values
+
+    arrow = avro_values.to_arrow(kind)
 
     def decode(payloads: pa.Array) -> pa.Array:
         return avro_values.decode_batch(payloads.to_pylist(), rules, arrow)

@@ -34,6 +34,8 @@ from hermes.protocol.stamps import without_stamp
 from hermes.schemas.avro import AvroSchema
 from hermes.schemas.avro_reading import AvroReading
 from hermes.schemas.framing import HEADER_BYTES, schema_id_of
+from hermes.schemas.records import RecordReader
+from hermes.schemas.registry_client import RegistryClient
 
 _PRIMITIVE: Final[Mapping[str, spark.DataType]] = {
     "boolean": spark.BooleanType(),
@@ -57,6 +59,9 @@ _LOGICAL: Final[Mapping[tuple[str, str], spark.DataType]] = {
 _MAX_PRECISION: Final = 38
 
 _MAX_REASON: Final = 300
+
+# How long a worker waits for a registry before its task fails, which Spark tries again.
+_REGISTRY_SECONDS: Final = 60.0
 
 # What building an array from fastavro's values can raise: an int32 from a longer varint, a decimal
 # with more digits than its schema says.
@@ -185,10 +190,14 @@ class AvroFormat(NamedTuple):
         writers: (id, schema as JSON) of each schema that values may have been written with; for
             values without framing there is one, with the id None.
         reader: the schema to resolve them to, as JSON; None to take them as they are.
+        registry: the URL of the registry that has the writers' schemas, instead of `writers`.
+        referenced: the schemas that the reader's stands on, each after those that it needs itself.
     """
 
     writers: tuple[tuple[int | None, str], ...]
     reader: str | None
+    registry: str | None = None
+    referenced: tuple[str, ...] = ()
 
 
 def decode_batch(
@@ -198,6 +207,9 @@ def decode_batch(
 
     Returns:
         A struct array (value, reason), exactly one of the two null in each place.
+
+    Raises:
+        HermesError: the registry can't be reached, or refused; no payload is to blame.
     """
     decode = _decoder(rules)
     values: list[Any] = []
@@ -221,7 +233,16 @@ def decode_batch(
 
 @functools.lru_cache(maxsize=64)
 def _decoder(rules: AvroFormat) -> Callable[[bytes], Any]:
-    """Make the function from payload to value; it raises `EncodingError`."""
+    """Make the function from payload to value; it raises `EncodingError`.
+
+    Kept for the worker's life, so that a registry is asked once for each schema.
+    """
+    if rules.registry is not None:
+        client = RegistryClient(rules.registry, retry_seconds=_REGISTRY_SECONDS)
+        records = RecordReader(
+            client, rules.reader, referenced=rules.referenced, keep_uuids_as_text=True
+        )
+        return lambda payload: records.read(without_stamp(payload))
     reader = None if rules.reader is None else _parsed(rules.reader, "reader_schema")
     readings = {
         number: AvroReading(_parsed(text, "schema"), reader) for number, text in rules.writers

@@ -7,10 +7,12 @@ from typing import Any
 import fastavro
 import pyarrow as pa
 import pytest
+from fake_registry import fake_registry
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from hermes.errors import ConfigError
+from hermes.errors import ConfigError, RegistryUnavailableError
+from hermes.protocol.stamps import Stamper
 from hermes.spark.decoding.avro_values import (
     AvroFormat,
     decode_batch,
@@ -130,3 +132,51 @@ def test_arrays_of_nothing_are_refused() -> None:
     schema["fields"].append({"name": "a", "type": {"type": "array", "items": nothing}})
     with pytest.raises(ConfigError, match="take no bytes"):
         schema_text(schema, "schema")
+
+
+def test_a_registry_has_the_writers_schemas(monkeypatch: pytest.MonkeyPatch) -> None:
+    with fake_registry() as registry:
+        number = registry.add("s", json.dumps(SCHEMA)).to_bytes(4, "big")
+        more = [*SCHEMA["fields"][:1], {"name": "n", "type": "long", "default": 7}]
+        reader = json.dumps({**SCHEMA, "fields": more})
+        kind = to_arrow(to_spark(reader, "schema"))
+        rules = AvroFormat((), reader, registry.url)
+        registry.add("s", '{"type": "record", "name": "Other", "fields": []}')
+        registry.add("s", '{"type": "object"}', "JSON")
+        good = b"\0" + number + b"\2" + bytes(6)
+        payloads = [good, b"\0\0\0\0\2", b"\0\0\0\0\3{}", b"\0\0\0\0\x63", good[:-1], b"x", good]
+        found = decode_batch(payloads, rules, kind).to_pylist()
+        assert [row["value"] for row in found[::6]] == [{"i": 1, "n": 7}] * 2
+        reasons = [str(row["reason"]) for row in found[1:6]]
+        assert reasons[0].startswith("written with schema 2: not a value of the schema: Schema")
+        assert reasons[1] == "schema 3 is of type JSON, not Avro"
+        assert reasons[2].endswith("has no schema 99")
+        assert reasons[3].startswith("written with schema 1: not a value of the schema: EOFError")
+        assert reasons[4] == "the payload doesn't start with 0 and a schema id"
+        asked = len(registry.asked)
+        decode_batch(payloads, rules, kind)
+        assert len(registry.asked) == asked
+        # A value that nobody can read for now is no dead letter.
+        monkeypatch.setattr("hermes.spark.decoding.avro_values._REGISTRY_SECONDS", 0.0)
+        elsewhere = rules._replace(registry=f"{registry.url}/x")
+        registry.faults = [503]
+        with pytest.raises(RegistryUnavailableError, match="503"):
+            decode_batch(payloads, elsewhere, kind)
+
+
+def test_recursive_records_of_a_writer_are_left_out() -> None:
+    recursive = {
+        "type": "record",
+        "name": "R",
+        "fields": [{"name": "r", "type": ["null", "R"]}, {"name": "i", "type": "int"}],
+    }
+    reader = json.dumps({"type": "record", "name": "R", "fields": [{"name": "i", "type": "int"}]})
+    kind = to_arrow(to_spark(reader, "schema"))
+    with fake_registry() as registry:
+        registry.add("s", json.dumps(recursive))
+        rules = AvroFormat((), reader, registry.url)
+        payloads = [bytes.fromhex("0000000001 02 00 04 06"), b"\0\0\0\0\1" + b"\2" * 1_000_000]
+        payloads += Stamper(1, "host").stamped(payloads[:1], 0)  # by an audited producer
+        found = decode_batch(payloads, rules, kind).to_pylist()
+    assert found[0]["value"] == found[2]["value"] == {"i": 3}
+    assert "nested more than 200 deep" in found[1]["reason"]
