@@ -93,8 +93,8 @@ class Forwarder:
         headers = {FORWARDED_HEADER: "1", "Content-Type": _CONTENT_TYPE}
         try:
             connection.request(ask.method, target, ask.body, headers)
-            response = connection.getresponse()
-            body = response.read(_MOST_ANSWER_BYTES + 1)
+            with connection.getresponse() as response:
+                body = response.read(_MOST_ANSWER_BYTES + 1)
         except (OSError, HTTPException) as error:
             raise unavailable(
                 f"the leading registry, at {url}, has not answered ({error!r:.100}); whether this "
