@@ -11,6 +11,8 @@ In the order of a reading:
     subjects           under which name a topic's schemas are registered
     addresses          where registries listen; what of it may be shown
     exchanges          one request and its response over HTTP, tried again where that can help
+    registered         schemas as a registry has them
+    kept               answers that can't change
     registry_client    `RegistryClient`: what a registry is asked, remembered where it can't change
     records            `RecordWriter` and `RecordReader`: values to payloads and back
 
@@ -20,6 +22,7 @@ What reads and writes Avro needs fastavro (the extra `avro`): `avro`, `avro_read
 `logical_types`, `json_values` and `records`.
 """
 
-from hermes.schemas.registry_client import RegisteredSchema, RegistryClient, SchemaReference
+from hermes.schemas.registered import RegisteredSchema, SchemaReference
+from hermes.schemas.registry_client import RegistryClient
 
 __all__ = ["RegisteredSchema", "RegistryClient", "SchemaReference"]

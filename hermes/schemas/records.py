@@ -14,7 +14,8 @@ from hermes.schemas.avro import AvroSchema
 from hermes.schemas.avro_reading import AvroReading
 from hermes.schemas.framing import HEADER_BYTES, header, schema_id_of
 from hermes.schemas.json_values import value_to_json
-from hermes.schemas.registry_client import RegisteredSchema, RegistryClient, SchemaReference
+from hermes.schemas.registered import RegisteredSchema, SchemaReference
+from hermes.schemas.registry_client import RegistryClient
 from hermes.schemas.subjects import subject_of
 
 _AVRO: Final = "AVRO"

@@ -1,67 +1,28 @@
 """What a schema registry is asked, remembered where the answer can't change."""
 
-import os
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
-from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final
 from urllib.parse import quote
 
-from hermes.errors import (
-    ConfigError,
-    RegistryUnavailableError,
-    SchemaRegistryError,
-    UnknownSchemaError,
-)
+from hermes.errors import ConfigError, SchemaRegistryError, UnknownSchemaError
 from hermes.quoting import quoted
 from hermes.schemas.addresses import parse_addresses
 from hermes.schemas.exchanges import Exchanges
-
-_T = TypeVar("_T")
+from hermes.schemas.kept import Kept
+from hermes.schemas.registered import (
+    RegisteredSchema,
+    SchemaReference,
+    body_of,
+    read_registered,
+)
 
 #: How long an id stays unknown before it is asked for again: damaged payloads hold any.
 _UNKNOWN_SECONDS: Final = 5.0
-#: How many schemas, and how many unknown ids, are kept at most.
-_MOST_KEPT: Final = 10_000
+#: How many unknown ids are kept at most.
+_MOST_UNKNOWN: Final = 10_000
 #: How many schemas one may stand on, those of others counted.
 _MOST_REFERENCES: Final = 1_000
-
-
-class SchemaReference(NamedTuple):
-    """A registered schema whose types another one names.
-
-    Attributes:
-        name: for Avro the full name of the type.
-        subject: where it is registered.
-        version: which one.
-    """
-
-    name: str
-    subject: str
-    version: int
-
-
-@dataclass(frozen=True, slots=True)
-class RegisteredSchema:
-    """A schema as a registry has it.
-
-    Attributes:
-        schema_id: the number in payloads; it never stands for another schema.
-        text: the schema.
-        schema_type: AVRO, JSON or PROTOBUF.
-        references: those that it stands on.
-        subject: where it was looked up; empty if it was by its id.
-        version: of that subject; 0 if it was by its id.
-    """
-
-    schema_id: int
-    text: str
-    schema_type: str = "AVRO"
-    references: tuple[SchemaReference, ...] = ()
-    subject: str = ""
-    version: int = 0
 
 
 class RegistryClient:
@@ -110,7 +71,7 @@ class RegistryClient:
             retry_seconds=retry_seconds,
             waiting=waiting,
         )
-        self._kept = _Kept()
+        self._kept = Kept()
         self._unknown: dict[int, float] = {}
 
     @property
@@ -143,7 +104,7 @@ class RegistryClient:
         try:
             answer = self._exchanges.ask_all(f"/schemas/ids/{schema_id}")
         except UnknownSchemaError as error:
-            if len(self._unknown) >= _MOST_KEPT:
+            if len(self._unknown) >= _MOST_UNKNOWN:
                 self._unknown.clear()
             self._unknown[schema_id] = time.monotonic()
             raise self._no_such_id(schema_id) from error
@@ -276,7 +237,7 @@ class RegistryClient:
         schema_type: str,
         references: Sequence[SchemaReference],
     ) -> int:
-        body = _body(text, schema_type, references)
+        body = body_of(text, schema_type, references)
 
         def ask() -> int:
             answer = self._exchanges.ask("POST", path, body)
@@ -304,7 +265,7 @@ class RegistryClient:
             HermesError: as `register`.
         """
         path = f"/compatibility/subjects/{_quoted(subject)}/versions?verbose=true"
-        answer = self._exchanges.ask("POST", path, _body(text, schema_type, references))
+        answer = self._exchanges.ask("POST", path, body_of(text, schema_type, references))
         if not isinstance(answer, dict) or not isinstance(answer.get("is_compatible"), bool):
             raise self._misunderstood(answer)
         if answer["is_compatible"]:
@@ -316,89 +277,15 @@ class RegistryClient:
     # -- answers --------------------------------------------------------------------------------
 
     def _read(self, answer: Any, known: Mapping[str, Any]) -> RegisteredSchema:
-        """Understand the description of a schema."""
         try:
-            given = {**answer, **known}
-            found = RegisteredSchema(
-                schema_id=_of_type(int, given["id"]),
-                text=_of_type(str, given["schema"]),
-                schema_type=_of_type(str, given.get("schemaType") or "AVRO"),
-                references=tuple(
-                    SchemaReference(
-                        _of_type(str, each["name"]),
-                        _of_type(str, each["subject"]),
-                        _of_type(int, each["version"]),
-                    )
-                    for each in given.get("references") or ()
-                ),
-                subject=_of_type(str, given.get("subject") or ""),
-                version=_of_type(int, given.get("version") or 0),
-            )
+            return read_registered({**answer, **known})
         except (KeyError, TypeError) as error:
             raise self._misunderstood(answer) from error
-        return found
 
     def _misunderstood(self, answer: Any) -> SchemaRegistryError:
         return SchemaRegistryError(
             f"there is no schema registry at {self.name}: it answered {quoted(answer)}", status=200
         )
-
-
-class _Kept:
-    """Answers that can't change; what several threads ask for at once is asked once."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._answers: dict[object, Future[Any]] = {}
-        self._process = os.getpid()
-
-    def once(self, key: object, ask: Callable[[], _T]) -> _T:
-        """The answer for a key, asked for if nobody has yet; a failure isn't kept."""
-        if self._process != os.getpid():
-            self._forget_other_threads()
-        with self._lock:
-            future = self._answers.get(key)
-            is_first = future is None
-            if future is None:
-                if len(self._answers) >= _MOST_KEPT:
-                    del self._answers[next(iter(self._answers))]
-                future = self._answers[key] = Future()
-        if is_first:
-            try:
-                future.set_result(ask())
-            except BaseException as error:
-                with self._lock:
-                    if self._answers.get(key) is future:
-                        del self._answers[key]
-                is_interrupt = not isinstance(error, Exception)  # whose, is for this thread to say
-                future.set_exception(
-                    RegistryUnavailableError("the request was interrupted")
-                    if is_interrupt
-                    else error
-                )
-                raise
-        found: _T = future.result()
-        return found
-
-    def _forget_other_threads(self) -> None:
-        """In a forked process there are none: none will answer, or release the lock."""
-        answers = {key: each for key, each in self._answers.items() if each.done()}
-        self._process, self._lock, self._answers = os.getpid(), threading.Lock(), answers
-
-
-def _body(text: str, schema_type: str, references: Sequence[SchemaReference]) -> dict[str, Any]:
-    body: dict[str, Any] = {"schema": text}
-    if schema_type != "AVRO":  # the default, which older registries don't know by name
-        body["schemaType"] = schema_type
-    if references:
-        body["references"] = [each._asdict() for each in references]
-    return body
-
-
-def _of_type(kind: type[_T], value: Any) -> _T:
-    if type(value) is not kind:
-        raise TypeError(value)
-    return value
 
 
 def _quoted(subject: str) -> str:
