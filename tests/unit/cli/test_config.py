@@ -1,5 +1,6 @@
 import json
 import subprocess
+from pathlib import Path
 
 import pytest
 import yaml
@@ -136,6 +137,9 @@ def test_reload_needs_to_know_where(run):
 def test_reload_signals_no_process_but_a_broker(run):
     with subprocess.Popen(["sleep", "600"]) as process:
         try:
+            # Popen returns in the middle of the exec: for a moment there is no command line.
+            while not Path(f"/proc/{process.pid}/cmdline").read_bytes():
+                assert process.poll() is None
             result = run("config", "reload", "--pid", str(process.pid))
             assert (result.exit_code, result.stderr) == (
                 1,
