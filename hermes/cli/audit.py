@@ -173,7 +173,11 @@ _ALSO_OPTION: Final = click.option(
     help="How often --follow looks.",
 )
 @click.option("-a", "--all", "shows_all", is_flag=True, help="Show complete windows as well.")
-@click.option("--strict", is_flag=True, help="End with 4 if windows are uncertain or behind.")
+@click.option(
+    "--strict",
+    is_flag=True,
+    help="End with 4 if windows are uncertain or behind, or none is compared.",
+)
 @QUIET_OPTION
 @JSON_OPTION
 @click.pass_context
@@ -331,7 +335,8 @@ class _Run:
             _show_report(report, windows)
         if report.differences or any(each.why == "lost" for each in report.losses):
             raise click.exceptions.Exit(EXIT_DIFFERENT)
-        if self._strict and any(each.state in ("uncertain", "behind") for each in report.windows):
+        unsure = [each for each in report.windows if each.state in ("uncertain", "behind")]
+        if self._strict and (unsure or not report.windows):
             raise click.exceptions.Exit(EXIT_UNCERTAIN)
 
     def follow(self) -> None:

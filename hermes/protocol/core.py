@@ -35,7 +35,7 @@ def _compiled() -> ModuleType | None:
     except ImportError:  # no compiler was available, or the build is for another Python
         return None
     # One that was built before the sources beside it changed is as good as none.
-    names = (name for name in __all__ if name not in ("KIND", "tally"))
+    names = (name for name in __all__ if name != "KIND")
     return core if all(hasattr(core, name) for name in names) else None
 
 
@@ -70,6 +70,5 @@ else:
     count_uncompressed = _loops.count_uncompressed
     encode_plain = _loops.encode_plain
     iterate = _loops.iterate
-    # An audit on a build of before there was one counts in Python; nothing else is slowed down.
-    tally = getattr(_loops, "tally", loops.tally)
+    tally = _loops.tally
     whole_bytes = _loops.whole_bytes

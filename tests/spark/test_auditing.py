@@ -1,6 +1,9 @@
 """The audit of loads and streams: each message once, however often a load is counted."""
 
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -105,3 +108,12 @@ def test_only_stamps_are_taken_off(spark):
     found = [row.value and bytes(row.value) for row in without_stamps(rows).collect()]
     assert found == [each and without_stamp(each) for each in values]
     assert found[2] == b"payload"
+
+
+def test_the_example_proves_its_pipeline(tmp_path):
+    example = Path(__file__).parents[2] / "examples" / "pipeline.py"
+    ran = subprocess.run(
+        [sys.executable, str(example), "5000"], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert ran.stdout.endswith("proved: all is there, and once\n")
