@@ -89,6 +89,7 @@ class TopicLog:
         self._topic: HomeTopic | None = None
         self._appends = Appends(self.changed)
         self._lost_since: float | None = clock()
+        self._is_asked = False
         self._said = ""  # the problem that was logged
         self._was_at_end = self._stopping = False
         self._thread = threading.Thread(target=self._run, name="hermes-registry", daemon=True)
@@ -140,9 +141,9 @@ class TopicLog:
             if self._topic is None and self._homes.find() is None:
                 return False
             with self.changed:
-                self.changed.wait_for(
-                    lambda: self._topic or self.is_lost or self._stopping, timeout_seconds
-                )
+                self._is_asked = True  # ends a pause between two attempts to connect
+                self.changed.notify_all()
+                self.changed.wait_for(lambda: self._topic or self._stopping, timeout_seconds)
             topic = self._topic
             end = 0 if topic is None else topic.end()
         except HermesError:
@@ -174,7 +175,8 @@ class TopicLog:
                 self._failed(error)
                 with self.changed:
                     pause = growing_pause(_FIRST_PAUSE, failures, _LONGEST_PAUSE)
-                    self.changed.wait_for(lambda: self._stopping, pause)
+                    self._is_asked = False
+                    self.changed.wait_for(lambda: self._stopping or self._is_asked, pause)
         self._give_up("the registry is being stopped")
         self._snapshots.write(self.home)
 

@@ -55,8 +55,8 @@ def test_without_the_home_reads_go_on_and_writes_say_what_is_wrong(
     cluster.start(home)
     until(lambda: cluster.register(others[0], "views", "View").status == 200, "a registration")
     for number in range(3):
-        assert cluster.call(number, "GET", "subjects").value == ["clicks", "views"]
         assert cluster.call(number, "GET", "subjects/views/versions/1").value["id"] == 2
+        assert cluster.call(number, "GET", "subjects").value == ["clicks", "views"]
 
 
 def test_a_leader_that_stops_in_good_order_is_followed_at_once(cluster: RegistryCluster) -> None:
