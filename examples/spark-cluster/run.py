@@ -267,6 +267,7 @@ def read_by_workers(spark: SparkSession, broker: RunningBroker) -> DataFrame:
         spark.read.format("hermes")  # found by itself, see pyspark_hermes
         .option("hermes.bootstrap.servers", f"{broker.host}:{broker.port}")
         .option("subscribe", TOPIC)
+        .option("minPartitions", 2)  # else partitions as small as these share a task
         .load()
     )
     seen = messages.select("value").mapInArrow(with_worker, "worker string, task int, value binary")

@@ -98,11 +98,15 @@ def test_parquet_needs_no_spark_to_be_read(spark, topics, tmp_path) -> None:
 
 @pytest.mark.parametrize("sink", SINKS)
 def test_settings_of_the_session_hold(spark, topics, tmp_path, sink) -> None:
-    session = spark.newSession()
+    topics.send("clicks", 1)
+    options = {**topics.options, "subscribe": "clicks"}
+    load(spark, tmp_path / "before", options, sink=sink)
+    assert read_loaded(spark, tmp_path / "before").count() == 1
+    session, tmp_path = spark.newSession(), tmp_path / "now"
     session.conf.set("spark.sql.parquet.compression.codec", "gzip")
     session.conf.set("spark.sql.session.timeZone", "Asia/Kathmandu")
     topics.send("clicks", 20)
-    load(session, tmp_path, {**topics.options, "subscribe": "clicks"}, sink=sink)
+    load(session, tmp_path, options, sink=sink)
     (file,) = tmp_path.rglob("*.parquet")
     assert pq.ParquetFile(file).metadata.row_group(0).column(0).compression == "GZIP"
     assert session.conf.get("spark.sql.session.timeZone") == "Asia/Kathmandu"

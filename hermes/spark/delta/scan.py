@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -40,9 +41,18 @@ def read_delta(spark: SparkSession, path: str | Path) -> DataFrame:
     """
     place = local_path(path)
     table = _opened(place)
-    spark.dataSource.register(DeltaSource)
+    _register(spark)
     reader = spark.read.format(DeltaSource.name())
     return reader.option("version", str(table.version())).option("table", str(place)).load()
+
+
+def _register(spark: SparkSession) -> None:
+    try:
+        spark.dataSource.register(DeltaSource)
+    except AnalysisException:
+        # Spark looks for the name in the active session, which may be another one that has it.
+        spark.createDataFrame([], "nothing int")  # makes this one active
+        spark.dataSource.register(DeltaSource)
 
 
 @dataclass(frozen=True, eq=False)
