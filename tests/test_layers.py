@@ -33,7 +33,7 @@ ROOMS = {
     "plugins": "errors interfaces schemas",
     "protocol": "errors quoting",
     "storage": "errors interfaces plugins protocol quoting",
-    "web": "errors limited_log listening logs",
+    "web": "errors limited_log listening logs metrics",
     "backup": "errors quoting storage",
     "coordination": "_version backoff config errors forks limited_log listening logs protocol "
     "quoting",

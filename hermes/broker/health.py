@@ -13,7 +13,7 @@ from twisted.internet.defer import Deferred
 from twisted.web.resource import Resource
 
 from hermes.broker.serving import ServingBroker
-from hermes.web import ErrorPage, respond_later, write_json
+from hermes.web import Health, respond_later, write_json
 
 #: How many offline partitions are named.
 _MOST_NAMED = 10
@@ -61,33 +61,9 @@ def look(run: ServingBroker, available_bytes: int | None = None) -> Iterator[Che
         yield Check("disk", available_bytes >= wanted, f"{found}, ready_min_free is {wanted}")
 
 
-def health_resource(run: ServingBroker) -> Any:
+def health_resource(run: ServingBroker) -> Health:
     """What is served as `/health`: `live` and `ready`."""
-    health = _Health()
-    health.putChild(b"live", _Live())
-    health.putChild(b"ready", _Ready(run))
-    return health
-
-
-class _Health(Resource):
-    """Says what there is, whatever else is asked for."""
-
-    _page = ErrorPage(HTTPStatus.NOT_FOUND, "there are /health/live and /health/ready")
-
-    def getChild(self, path: bytes, request: Any) -> Any:
-        return self._page
-
-    def render(self, request: Any) -> bytes:
-        return self._page.render(request)
-
-
-class _Live(Resource):
-    """Answered by the reactor: so it turns."""
-
-    isLeaf = True
-
-    def render_GET(self, request: Any) -> bytes:
-        return write_json(request, {"live": True})
+    return Health(_Ready(run))
 
 
 class _Ready(Resource):

@@ -11,11 +11,9 @@ it shows those of the last time.
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from http import HTTPStatus
 from typing import Any, Final
 
 from twisted.internet.defer import Deferred, succeed
-from twisted.web.resource import Resource
 
 from hermes._version import __version__
 from hermes.broker.families import BY_PARTITION, BY_TOPIC, FIXED, LAG
@@ -28,14 +26,13 @@ from hermes.metrics import (
     FamiliesCollector,
     Histogram,
     Series,
-    content_type,
     generate,
     write_series,
 )
 from hermes.metrics.exposition import label_text
 from hermes.protocol.core import KIND
 from hermes.storage import Log
-from hermes.web import ErrorPage, WebServer, stream
+from hermes.web import Metrics, WebServer
 
 #: How often the reactor's lag is measured.
 _LAG_INTERVAL_SECONDS = 0.5
@@ -48,9 +45,6 @@ _PATIENCE_SECONDS = 2.0
 
 #: How many offsets of groups are read at the most.
 MAX_GROUP_OFFSETS = 20_000
-
-#: How many scrapes are answered at once: each takes a turn of its own of the reactor, and memory.
-MAX_SCRAPES = 4
 
 #: How many logs are looked at in one turn, for what needs all of them.
 _LOGS_AT_ONCE = 256
@@ -71,7 +65,7 @@ def add_resources(web: WebServer, run: ServingBroker) -> None:
     """
     monitoring = Monitoring(run)
     web.root.add("health", health_resource(run), any_host=True)
-    web.root.add("metrics", _Metrics(monitoring), any_host=True)
+    web.root.add("metrics", Metrics(monitoring.reactor, monitoring.scrape), any_host=True)
     web.on_stop.append(monitoring.stop)
 
 
@@ -310,27 +304,3 @@ def _append_times(labelled: Iterable[tuple[str, Log]]) -> Iterator[_Sample]:
     for labels, log in labelled:
         if log.last_append_ms is not None:
             yield labels, log.last_append_ms / 1000
-
-
-class _Metrics(Resource):
-    isLeaf = True
-
-    def __init__(self, monitoring: Monitoring) -> None:
-        super().__init__()
-        self._monitoring = monitoring
-        self._under_way = 0
-
-    def render_GET(self, request: Any) -> int | bytes:
-        if self._under_way >= MAX_SCRAPES:
-            refusal = f"{MAX_SCRAPES} scrapes are under way: ask again later"
-            page: bytes = ErrorPage(HTTPStatus.SERVICE_UNAVAILABLE, refusal).render(request)
-            return page
-        self._under_way += 1
-        request.notifyFinish().addBoth(self._ended)
-        format_ = content_type(request.getHeader("accept") or "")
-        request.setHeader(b"Content-Type", format_.encode())
-        body: Deferred[Any] = self._monitoring.scrape(format_)
-        return stream(request, self._monitoring.reactor, body)
-
-    def _ended(self, _: Any) -> None:
-        self._under_way -= 1

@@ -8,7 +8,7 @@ from twisted.web.resource import Resource
 from hermes.metrics import OPENMETRICS, FamiliesCollector, content_type, generate
 from hermes.registry.metrics import RegistryMetrics
 from hermes.registry.topic_store import TopicStore
-from hermes.web import ErrorPage, WebServer, write_json
+from hermes.web import Health, WebServer, write_json
 
 
 def add_resources(web: WebServer, store: TopicStore, metrics: RegistryMetrics) -> None:
@@ -19,26 +19,8 @@ def add_resources(web: WebServer, store: TopicStore, metrics: RegistryMetrics) -
         store: the registry's.
         metrics: its numbers.
     """
-    health = _Health()
-    health.putChild(b"live", _Live())
-    health.putChild(b"ready", _Ready(store))
-    web.root.add("health", health, any_host=True)
+    web.root.add("health", Health(_Ready(store)), any_host=True)
     web.root.add("metrics", _Metrics(metrics), any_host=True)
-
-
-class _Health(Resource):
-    def render(self, request: Any) -> bytes:
-        page: bytes = ErrorPage(404, "there are /health/live and /health/ready").render(request)
-        return page
-
-
-class _Live(Resource):
-    """Answered by the reactor: so it turns."""
-
-    isLeaf = True
-
-    def render_GET(self, request: Any) -> bytes:
-        return write_json(request, {"live": True})
 
 
 class _Ready(Resource):

@@ -3,6 +3,7 @@
     hosts       which names a request may be addressed to
     answers     JSON, text and error pages; responses that come later, or in turns
     site        requests: their limits, the check of their host, the headers of every response
+    operating   health and metrics, as any process that serves has them
     server      ports opened, and closed again with their connections
     own_thread  all of it in a thread, for programs that have no reactor
 
@@ -11,6 +12,7 @@ Knows neither the broker nor the client library, nor what is served.
 
 from hermes.web.answers import ErrorPage, respond_later, stream, write_json, write_text
 from hermes.web.hosts import AcceptedHosts
+from hermes.web.operating import Health, Metrics
 from hermes.web.own_thread import WebThread, make_reactor
 from hermes.web.server import WebServer
 from hermes.web.site import CONTENT_SECURITY_POLICY, Root, Site
@@ -19,6 +21,8 @@ __all__ = [
     "CONTENT_SECURITY_POLICY",
     "AcceptedHosts",
     "ErrorPage",
+    "Health",
+    "Metrics",
     "Root",
     "Site",
     "WebServer",

@@ -6,8 +6,9 @@ from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
 from twisted.python.failure import Failure
 
-from hermes.broker.monitoring import MAX_SCRAPES, Monitoring, _Metrics
-from hermes.web import AcceptedHosts, Root, Site
+from hermes.broker.monitoring import Monitoring
+from hermes.web import AcceptedHosts, Metrics, Root, Site
+from hermes.web.operating import MAX_SCRAPES
 
 
 class _NeverKnown(Monitoring):
@@ -20,7 +21,7 @@ class _NeverKnown(Monitoring):
 
 def test_a_flood_of_scrapes_is_refused_until_one_ends() -> None:
     clock, root = Clock(), Root()
-    root.add("metrics", _Metrics(_NeverKnown(clock)), any_host=True)
+    root.add("metrics", Metrics(clock, _NeverKnown(clock).scrape), any_host=True)
     site = Site(root, AcceptedHosts(), clock)
     channels = []
 

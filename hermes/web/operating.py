@@ -1,0 +1,76 @@
+"""What programs ask of any process that serves: whether it is well, and its numbers."""
+
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import Any
+
+from twisted.web.resource import Resource
+
+from hermes.metrics import content_type
+from hermes.web.answers import ErrorPage, stream, write_json
+
+#: How many scrapes are answered at once: each takes a turn of its own of the reactor, and memory.
+MAX_SCRAPES = 4
+
+
+class Health(Resource):
+    """What is served as `/health`: `live`, `ready`, and what there is, whatever else is asked for.
+
+    Args:
+        ready: answers `/health/ready`.
+    """
+
+    _page = ErrorPage(HTTPStatus.NOT_FOUND, "there are /health/live and /health/ready")
+
+    def __init__(self, ready: Resource) -> None:
+        super().__init__()
+        self.putChild(b"live", _Live())
+        self.putChild(b"ready", ready)
+
+    def getChild(self, path: bytes, request: Any) -> Any:
+        """See `Resource`."""
+        return self._page
+
+    def render(self, request: Any) -> bytes:
+        """See `Resource`."""
+        return self._page.render(request)
+
+
+class _Live(Resource):
+    """Answered by the reactor: so it turns."""
+
+    isLeaf = True
+
+    def render_GET(self, request: Any) -> bytes:
+        return write_json(request, {"live": True})
+
+
+class Metrics(Resource):
+    """What is served as `/metrics`, to a few at a time.
+
+    Args:
+        reactor: takes turns with everything else.
+        scrape: called with the format that is wanted; what it returns is `stream`ed.
+    """
+
+    isLeaf = True
+
+    def __init__(self, reactor: Any, scrape: Callable[[str], Any]) -> None:
+        super().__init__()
+        self._reactor = reactor
+        self._scrape = scrape
+        self._under_way = 0
+
+    def render_GET(self, request: Any) -> int | bytes:
+        """See `Resource`."""
+        if self._under_way >= MAX_SCRAPES:
+            refusal = f"{MAX_SCRAPES} scrapes are under way: ask again later"
+            return ErrorPage(HTTPStatus.SERVICE_UNAVAILABLE, refusal).render(request)
+        self._under_way += 1
+        request.notifyFinish().addBoth(self._ended)
+        format_ = content_type(request.getHeader("accept") or "")
+        request.setHeader(b"Content-Type", format_.encode())
+        return stream(request, self._reactor, self._scrape(format_))
+
+    def _ended(self, _: Any) -> None:
+        self._under_way -= 1
