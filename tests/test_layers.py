@@ -24,6 +24,7 @@ ROOMS = {
     "forks": "",
     "backoff": "",
     "rate_limit": "",
+    "reactors": "",
     "metrics": "",
     "limited_log": "quoting rate_limit",
     "listening": "errors",
@@ -33,7 +34,7 @@ ROOMS = {
     "plugins": "errors interfaces schemas",
     "protocol": "errors quoting",
     "storage": "errors interfaces plugins protocol quoting",
-    "web": "errors limited_log listening logs metrics",
+    "web": "errors limited_log listening logs metrics reactors",
     "backup": "errors quoting storage",
     "coordination": "_version backoff config errors forks limited_log listening logs protocol "
     "quoting",
@@ -51,9 +52,10 @@ ROOMS = {
     "registry": "_version backoff client config coordination errors limited_log listening logs "
     "metrics protocol quoting web",
     "tap": "broker config console errors logs mirror registry web",
-    "testing": "broker config errors tap",
+    "testing": "broker config errors tap reactors",
     "cli": "__init__ audit backoff backup broker client config console coordination errors "
-    "interfaces listening mirror plugins protocol quoting registry schemas spark storage web",
+    "interfaces listening mirror plugins protocol quoting reactors registry schemas spark storage "
+    "web",
     "__init__": "_version client errors",
 }
 

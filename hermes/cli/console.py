@@ -14,7 +14,8 @@ from hermes.cli.terminal import note
 from hermes.console import Address, Cluster, Password, Records, hash_password, serve_console
 from hermes.errors import HermesError
 from hermes.listening import Listener
-from hermes.web import WebServer, make_reactor
+from hermes.reactors import make_reactor
+from hermes.web import WebServer
 
 _LISTEN: Final = "tcp:8092:interface=127.0.0.1"
 _LEAST_CHARACTERS: Final = 8

@@ -13,12 +13,13 @@ from hermes.cli.terminal import note
 from hermes.coordination.sessions import Session
 from hermes.errors import HermesError
 from hermes.listening import Listener
+from hermes.reactors import make_reactor
 from hermes.registry.election import Leader, NodeElection, NoElection
 from hermes.registry.home import FixedHome, Home, RecordedHome
 from hermes.registry.monitoring import add_resources
 from hermes.registry.mounting import NAME, make_store, serve_registry, url_of
 from hermes.registry.topic_store import TopicStore
-from hermes.web import WebServer, make_reactor
+from hermes.web import WebServer
 
 _LISTEN: Final = "tcp:8081:interface=127.0.0.1"
 _TIMEOUT_SECONDS: Final = 10.0

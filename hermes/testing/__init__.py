@@ -14,7 +14,7 @@ client. So each broker here has its own reactor, in its own thread.
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -27,6 +27,7 @@ from hermes.broker import BrokerService
 from hermes.broker.clocks import use_monotonic_clock
 from hermes.config import parse_broker_config
 from hermes.errors import ConfigError, HermesError
+from hermes.reactors import make_reactor, release_reactor
 from hermes.tap import mount_registry
 
 __all__ = ["RunningBroker", "running_broker"]
@@ -117,7 +118,7 @@ class _ReactorThread:
     """A broker's service, on a reactor that runs in a thread."""
 
     def __init__(self, config: Any) -> None:
-        self._reactor = _make_reactor()
+        self._reactor = make_reactor()
         use_monotonic_clock(self._reactor)
         self.service = BrokerService(
             config,
@@ -155,7 +156,7 @@ class _ReactorThread:
         else:
             self._reactor.run(installSignalHandlers=False)
         finally:
-            _release(self._reactor)
+            release_reactor(self._reactor)
             self._started.set()
 
     def _set_started(self) -> None:
@@ -172,25 +173,3 @@ class _ReactorThread:
             self._reactor.stop()
 
         maybeDeferred(self.service.stopService).addBoth(stopped)
-
-
-def _make_reactor() -> Any:
-    try:
-        from twisted.internet.epollreactor import EPollReactor
-    except ImportError:
-        from twisted.internet.selectreactor import SelectReactor
-
-        return SelectReactor()
-    return EPollReactor()  # type: ignore[no-untyped-call]
-
-
-def _release(reactor: Any) -> None:
-    """Close what a reactor holds. Twisted doesn't, as its global reactor lives until the exit."""
-    waker = reactor.waker
-    with suppress(Exception):
-        reactor._internalReaders.discard(waker)
-        reactor.removeReader(waker)
-    waker.connectionLost(None)
-    poller = getattr(reactor, "_poller", None)
-    if poller is not None:
-        poller.close()

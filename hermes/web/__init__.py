@@ -13,7 +13,7 @@ Knows neither the broker nor the client library, nor what is served.
 from hermes.web.answers import ErrorPage, respond_later, stream, write_json, write_text
 from hermes.web.hosts import AcceptedHosts
 from hermes.web.operating import Health, Metrics
-from hermes.web.own_thread import WebThread, make_reactor
+from hermes.web.own_thread import WebThread
 from hermes.web.server import WebServer
 from hermes.web.site import CONTENT_SECURITY_POLICY, Root, Site
 
@@ -27,7 +27,6 @@ __all__ = [
     "Site",
     "WebServer",
     "WebThread",
-    "make_reactor",
     "respond_later",
     "stream",
     "write_json",

@@ -2,25 +2,14 @@
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from typing import Any
 
 from twisted.internet.defer import maybeDeferred
 
 from hermes.errors import HermesError
 from hermes.listening import Address, Listener
+from hermes.reactors import make_reactor, release_reactor
 from hermes.web.server import WebServer
-
-
-def make_reactor() -> Any:
-    """A reactor of the caller's own: only the composition root imports the global one."""
-    try:
-        from twisted.internet.epollreactor import EPollReactor
-    except ImportError:
-        from twisted.internet.selectreactor import SelectReactor
-
-        return SelectReactor()
-    return EPollReactor()
 
 
 class WebThread:
@@ -77,7 +66,7 @@ class WebThread:
     def _run(self) -> None:
         self._reactor.callWhenRunning(self._open)
         self._reactor.run(installSignalHandlers=False)
-        _release(self._reactor)
+        release_reactor(self._reactor)
 
     def _open(self) -> None:
         self._server = WebServer(self._reactor, self._hosts)
@@ -94,15 +83,3 @@ class WebThread:
         server = self._server
         stopped = maybeDeferred(server.stop) if server is not None else maybeDeferred(int)
         stopped.addBoth(lambda _: self._reactor.stop())
-
-
-def _release(reactor: Any) -> None:
-    """Close what a reactor holds. Twisted doesn't, as its global reactor lives until the exit."""
-    waker = reactor.waker
-    with suppress(Exception):
-        reactor._internalReaders.discard(waker)
-        reactor.removeReader(waker)
-    waker.connectionLost(None)
-    poller = getattr(reactor, "_poller", None)
-    if poller is not None:
-        poller.close()

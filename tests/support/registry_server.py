@@ -6,9 +6,9 @@ from contextlib import contextmanager
 
 from hermes.broker.clocks import use_monotonic_clock
 from hermes.listening import Listener
+from hermes.reactors import make_reactor, release_reactor
 from hermes.registry.rest import RegistryResource
 from hermes.registry.store import MemoryStore, Store
-from hermes.testing import _make_reactor, _release
 from hermes.web import WebServer
 
 __all__ = ["served_registry"]
@@ -24,7 +24,7 @@ def served_registry(store: Store | None = None) -> Iterator[str]:
     Yields:
         Its URL, without a slash at its end.
     """
-    reactor = _make_reactor()
+    reactor = make_reactor()
     use_monotonic_clock(reactor)
     web = WebServer(reactor)
     resource = RegistryResource(reactor, store or MemoryStore(), web.hosts)
@@ -39,4 +39,4 @@ def served_registry(store: Store | None = None) -> Iterator[str]:
     finally:
         reactor.callFromThread(lambda: web.stop().addCallback(lambda _: reactor.stop()))
         thread.join()
-        _release(reactor)
+        release_reactor(reactor)

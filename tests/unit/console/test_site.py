@@ -1,34 +1,14 @@
 """The console as a resource of a site: bytes in, bytes out; threads are the test's own."""
 
 import pytest
+from at_once import NoThreads, Reactor
 from twisted.internet.error import ConnectionDone
-from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
 from twisted.python.failure import Failure
 
 from hermes.console.asking import Answer
 from hermes.console.site import ConsoleResource
 from hermes.web import AcceptedHosts, Root, Site
-
-
-class NoThreads:
-    """A pool that calls at once."""
-
-    def start(self):
-        pass
-
-    def callInThreadWithCallback(self, done, call, *arguments, **options):
-        try:
-            result = call(*arguments, **options)
-        except BaseException:
-            done(False, Failure())
-        else:
-            done(True, result)
-
-
-class Reactor(Clock):
-    def callFromThread(self, call, *arguments):
-        call(*arguments)
 
 
 class Console:

@@ -3,9 +3,8 @@
 import json
 
 import pytest
-from twisted.internet.task import Clock
+from at_once import NoThreads, Reactor
 from twisted.internet.testing import StringTransport
-from twisted.python.failure import Failure
 
 from hermes.registry import rest
 from hermes.registry.limits import MAX_BODY_BYTES
@@ -14,29 +13,6 @@ from hermes.registry.store import MemoryStore, finished
 from hermes.web import AcceptedHosts, Root, Site
 
 SCHEMA = '{"type": "record", "name": "A", "fields": []}'
-
-
-class NoThreads:
-    """A pool that calls at once."""
-
-    def __init__(self, *arguments):
-        pass
-
-    def start(self):
-        pass
-
-    def callInThreadWithCallback(self, done, call, *arguments, **options):
-        try:
-            result = call(*arguments, **options)
-        except BaseException:
-            done(False, Failure())
-        else:
-            done(True, result)
-
-
-class Reactor(Clock):
-    def callFromThread(self, call, *arguments):
-        call(*arguments)
 
 
 class Client:
