@@ -126,16 +126,19 @@ class Browser:
 
     def follow(self, selector: str) -> None:
         """Click what leads to another page, and wait until this one is gone."""
-        page = self.find("html")
-        self.find(selector).click()
+        target = self.find(selector)
+        document = self.document()
+        target.click()
+        self.wait(lambda: self.document() != document)
 
-        def is_gone() -> bool:
-            try:
-                return not page.tag_name
-            except StaleElementReferenceException:
-                return True
+    def document(self) -> str:
+        """The browser's identity of the document that is shown: each navigation gives a new one.
 
-        self.wait(is_gone)
+        An element of the page that goes can't tell: while the next one is put in its place,
+        chromedriver answers for it now as stale and now with an inspector's error.
+        """
+        tree = self.driver.execute_cdp_cmd("Page.getFrameTree", {})
+        return str(tree["frameTree"]["frame"]["loaderId"])
 
     def all(self, selector: str) -> list[Any]:
         return self.driver.find_elements(By.CSS_SELECTOR, selector)
