@@ -29,6 +29,7 @@ ROOMS = {
     "limited_log": "quoting rate_limit",
     "listening": "errors",
     "logs": "quoting",
+    "security": "errors quoting",
     "config": "errors interfaces quoting",
     "schemas": "backoff errors quoting",
     "plugins": "errors interfaces schemas",

@@ -1,0 +1,10 @@
+"""Who somebody is and what they may do, as pure values: no socket, no Twisted, no broker.
+
+    principals   the names of those who are served
+
+Whatever needs a library that few brokers use imports it where it is called.
+"""
+
+from hermes.security.principals import ANONYMOUS, INTERNAL, check_user_name
+
+__all__ = ["ANONYMOUS", "INTERNAL", "check_user_name"]
