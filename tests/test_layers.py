@@ -35,7 +35,7 @@ ROOMS = {
     "plugins": "errors interfaces schemas",
     "protocol": "errors quoting",
     "storage": "errors interfaces plugins protocol quoting",
-    "web": "errors limited_log listening logs metrics reactors",
+    "web": "errors limited_log listening logs metrics quoting reactors security",
     "backup": "errors quoting storage",
     "coordination": "_version backoff config errors forks limited_log listening logs protocol "
     "quoting",

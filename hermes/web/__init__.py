@@ -1,7 +1,9 @@
 """What this process serves over HTTP, on twisted.web: the site, its limits, and ways to respond.
 
     hosts       which names a request may be addressed to
+    logins      users' passwords as requests bring them
     answers     JSON, text and error pages; responses that come later, or in turns
+    gates       who a request is from, and whether it may have what it asks for
     site        requests: their limits, the check of their host, the headers of every response
     operating   health and metrics, as any process that serves has them
     server      ports opened, and closed again with their connections
@@ -11,7 +13,9 @@ Knows neither the broker nor the client library, nor what is served.
 """
 
 from hermes.web.answers import ErrorPage, respond_later, stream, write_json, write_text
+from hermes.web.gates import Gate, Rule
 from hermes.web.hosts import AcceptedHosts
+from hermes.web.logins import Logins
 from hermes.web.operating import Health, Metrics
 from hermes.web.own_thread import WebThread
 from hermes.web.server import WebServer
@@ -21,9 +25,12 @@ __all__ = [
     "CONTENT_SECURITY_POLICY",
     "AcceptedHosts",
     "ErrorPage",
+    "Gate",
     "Health",
+    "Logins",
     "Metrics",
     "Root",
+    "Rule",
     "Site",
     "WebServer",
     "WebThread",

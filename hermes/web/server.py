@@ -6,6 +6,7 @@ from typing import Any
 from twisted.internet.defer import Deferred, inlineCallbacks
 
 from hermes.listening import Address, Listener
+from hermes.web.gates import Gate
 from hermes.web.hosts import AcceptedHosts
 from hermes.web.site import Root, Site
 
@@ -21,8 +22,9 @@ class WebServer:
         hosts: the names that requests may be addressed to, beside those of the loopback interface.
 
     Attributes:
-        root: what is served; complete it before `open`.
+        root: what is served; complete it before the reactor runs.
         addresses: what the ports are bound to.
+        gates: of each port its gate, in the same order.
         hosts: the names that requests may be addressed to.
         on_stop: called by `stop` when no request comes any more; what they return is waited for.
     """
@@ -33,24 +35,40 @@ class WebServer:
         self.addresses: list[Address] = []
         self.on_stop: list[Callable[[], Any]] = []
         self.hosts = AcceptedHosts(hosts)
-        self._site = Site(self.root, self.hosts, reactor)
+        self.gates: list[Gate] = []
+        self._sites: list[Site] = []
         self._ports: list[Any] = []
 
-    def open(self, listeners: Sequence[Listener]) -> None:
+    def open(
+        self,
+        listeners: Sequence[Listener],
+        gate_for: Callable[[Listener], Gate] = lambda listener: Gate(),
+    ) -> None:
         """Listen; several calls add up.
+
+        Args:
+            listeners: the ports.
+            gate_for: makes what says who the requests of a port are from.
 
         Raises:
             HermesError: a port can't be opened; those before it are open.
         """
         for listener in listeners:
-            opened = listener.open(self._site)
+            gate = gate_for(listener)
+            site = Site(self.root, self.hosts, self._reactor, gate)
+            opened = listener.open(site)
+            self._sites.append(site)
             self._ports.append(opened.port)
             self.addresses.append(opened.address)
+            self.gates.append(gate)
 
     @property
     def connections(self) -> int:
         """How many are open."""
-        return len(self._site.channels)
+        return len(self._channels())
+
+    def _channels(self) -> list[Any]:
+        return [channel for site in self._sites for channel in site.channels]
 
     @inlineCallbacks
     def stop(self) -> "Any":
@@ -67,22 +85,23 @@ class WebServer:
             yield call()
 
     def _close_connections(self) -> "Deferred[None]":
-        site, closed = self._site, Deferred[None]()
+        closed = Deferred[None]()
 
         def abort() -> None:
-            for channel in list(site.channels):
+            for channel in self._channels():
                 channel.transport.abortConnection()
 
         patience = self._reactor.callLater(_LEAVE_SECONDS, abort)
 
         def look() -> None:
-            if not (site.channels or closed.called):
+            if not (self._channels() or closed.called):
                 if patience.active():
                     patience.cancel()
                 closed.callback(None)
 
-        site.on_closed = look
-        for channel in list(site.channels):
+        for site in self._sites:
+            site.on_closed = look
+        for channel in self._channels():
             channel.loseConnection()
         look()
         return closed

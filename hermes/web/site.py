@@ -17,6 +17,7 @@ from twisted.web.resource import Resource, getChildForRequest
 from hermes.limited_log import LimitedLog
 from hermes.logs import ModuleLogger
 from hermes.web.answers import ErrorPage
+from hermes.web.gates import Gate, Rule
 from hermes.web.hosts import AcceptedHosts
 
 #: Nothing but what this site serves itself, and no inline script or style.
@@ -36,6 +37,12 @@ _HEADERS = {
     b"Cache-Control": b"no-store",
 }
 
+#: Of a listener with TLS: browsers that were here once never ask this host without it (RFC 6797).
+_STRICT = b"max-age=31536000"
+
+#: Whoever may pass the listener's gate.
+_ANYBODY = Rule()
+
 #: Forms are small, and bodies are kept in memory. A resource's own attribute `max_body_bytes` goes
 #: before it.
 MAX_BODY_BYTES = 64 * 1024
@@ -52,14 +59,19 @@ class Root(Resource):
     Attributes:
         fallback: the resource for every path that no child has, which sees the whole path, `/`
             included; None for an error page.
+        fallback_rule: who is given it.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.fallback: Any = None
+        self.fallback_rule = _ANYBODY
         self._any_host: set[bytes] = set()
+        self._rules: dict[bytes, Rule] = {}
 
-    def add(self, name: str, resource: Any, *, any_host: bool = False) -> None:
+    def add(
+        self, name: str, resource: Any, *, any_host: bool = False, rule: Rule = _ANYBODY
+    ) -> None:
         """Serve a resource at `/NAME`.
 
         Args:
@@ -67,10 +79,20 @@ class Root(Resource):
             resource: twisted.web's, a leaf or not.
             any_host: whether requests may name any host: for what programs ask, and what nobody
                 needs to hide.
+            rule: who is given it, of those whom the listener's gate lets pass.
         """
         self.putChild(name.encode(), resource)
+        self._rules[name.encode()] = rule
         if any_host:
             self._any_host.add(name.encode())
+
+    def rule(self, name: bytes) -> Rule:
+        """Who is given what is found at a path.
+
+        Args:
+            name: its first segment, unquoted, as the resource is looked for.
+        """
+        return self._rules[name] if name in self.children else self.fallback_rule
 
     def allows_any_host(self, path: bytes) -> bool:
         """Whether the `Host` of a request for this path doesn't matter."""
@@ -92,10 +114,15 @@ class Root(Resource):
 
 
 class _Request(server.Request):
-    """A request whose body is limited, and whose failure shows nobody a traceback."""
+    """A request whose body is limited, and whose failure shows nobody a traceback.
+
+    Attributes:
+        principal: who it is from; None if it says nobody, where the resource itself asks for that.
+    """
 
     _refused = False
     channel: Any
+    principal: str | None = None
 
     def __init__(self, channel: Any, *queued: bool) -> None:
         super().__init__(channel, *queued)
@@ -209,6 +236,7 @@ class Site(server.Site):
         root: what is served.
         hosts: which names requests may be addressed to.
         reactor: serves the timers.
+        gate: says who requests are from; anybody unless given.
 
     Attributes:
         channels: the open connections, the oldest first.
@@ -220,9 +248,12 @@ class Site(server.Site):
     noisy = False
     displayTracebacks = False
 
-    def __init__(self, root: Root, hosts: AcceptedHosts, reactor: Any) -> None:
+    def __init__(
+        self, root: Root, hosts: AcceptedHosts, reactor: Any, gate: Gate | None = None
+    ) -> None:
         super().__init__(root, _Request, reactor=reactor)
         self._root = root
+        self._gate = gate or Gate()
         self._hosts = hosts
         self.channels: dict[_Channel, None] = {}
         self.lines = LimitedLog(ModuleLogger(), reactor.seconds)
@@ -257,6 +288,8 @@ class Site(server.Site):
         """Find what a request asks for, once its host is checked."""
         for name, value in _HEADERS.items():
             request.setHeader(name, value)
+        if request.isSecure():
+            request.setHeader(b"Strict-Transport-Security", _STRICT)
         if not request.uri.startswith(b"/"):  # proxies' and others' forms of an address
             return ErrorPage(HTTPStatus.BAD_REQUEST, "what is asked for must begin with a slash")
         if not self._root.allows_any_host(request.path):
@@ -269,7 +302,8 @@ class Site(server.Site):
                 )
             if _is_part_of_another_site(request):
                 return ErrorPage(HTTPStatus.FORBIDDEN, "pages of other sites can only link to it")
-        return super().getResourceFor(request)
+        rule = self._root.rule(request.postpath[0])
+        return self._gate.pass_on(request, rule, super().getResourceFor(request), self.lines)
 
 
 def _is_part_of_another_site(request: Any) -> bool:

@@ -1,0 +1,181 @@
+"""Who a request is from, and whether it may have what it asks for.
+
+Each listener has a `Gate`. By the listener's `authentication` a request is from
+
+    none    `anonymous`
+    scram   the user whose name and password it carries (basic authentication, RFC 7617)
+    tls     whom the connection's certificate names
+
+What is mounted with a `Rule` that `is_open` is given to anybody. Where the resource itself asks for
+a password (`logs_in`), a request may bring none: its `principal` is None then. All others get 401,
+and 403 if they may not do what the rule wants.
+"""
+
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import Any, Final, NamedTuple
+
+from twisted.internet.defer import Deferred
+from twisted.web.resource import Resource
+from twisted.web.server import NOT_DONE_YET
+
+from hermes.limited_log import LimitedLog
+from hermes.quoting import quoted
+from hermes.security import ANONYMOUS
+from hermes.web.answers import ErrorPage
+from hermes.web.logins import BadCredentialsError, Logins, parse_authorization
+
+_CHALLENGE: Final = b'Basic realm="Hermes", charset="UTF-8"'
+
+
+class Rule(NamedTuple):
+    """Who is given what is mounted at a name.
+
+    Attributes:
+        is_open: anybody, whatever the listener wants.
+        logs_in: whether the resource itself asks those for a password who bring none.
+        allows: whether a principal may; called for each request, in the reactor's thread.
+        action: what one may not do otherwise, for people: "describe the cluster".
+    """
+
+    is_open: bool = False
+    logs_in: bool = False
+    allows: Callable[[str], bool] = lambda principal: True
+    action: str = ""
+
+
+class _Refusal(NamedTuple):
+    """A request that is given nothing: a word for the metrics, and the answer."""
+
+    reason: str
+    status: HTTPStatus
+    text: str
+
+
+class Gate:
+    """Says who the requests of one listener are from. Lives in the reactor's thread.
+
+    Args:
+        authentication: `none`, `scram` or `tls`.
+        logins: checks passwords; needed for `scram`.
+        name_of: whom the certificate of a request's connection names, or None; needed for `tls`.
+        refused: called with a word for each refusal: `not_authenticated` or `not_authorized`.
+
+    Attributes:
+        authentication: as given.
+    """
+
+    def __init__(
+        self,
+        authentication: str = "none",
+        logins: Logins | None = None,
+        name_of: Callable[[Any], str | None] = lambda request: None,
+        refused: Callable[[str], None] = lambda reason: None,
+    ) -> None:
+        self.authentication = authentication
+        self._logins = logins
+        self._name_of = name_of
+        self._refused = refused
+
+    def pass_on(self, request: Any, rule: Rule, resource: Any, lines: LimitedLog) -> Any:
+        """Find what a request is given.
+
+        Args:
+            request: gets its `principal`.
+            rule: of what it asks for.
+            resource: what it asks for.
+            lines: logs refusals.
+
+        Returns:
+            The resource, or a page in its place.
+        """
+        if rule.is_open:
+            return resource
+
+        def decide(found: str | _Refusal | None) -> Any:
+            if found is None and not rule.logs_in:
+                found = _not_authenticated(self._wanted)
+            if isinstance(found, str) and not rule.allows(found):
+                text = f"{quoted(found)} may not {rule.action}: an access rule has to allow it"
+                found = _Refusal("not_authorized", HTTPStatus.FORBIDDEN, text)
+            if isinstance(found, _Refusal):
+                return self._page(found, request, resource, lines)
+            request.principal = found
+            return resource
+
+        found = self._principal(request)
+        if isinstance(found, Deferred):
+            return _Later(found.addCallback(decide))
+        return decide(found)
+
+    @property
+    def _wanted(self) -> str:
+        if self.authentication == "tls":
+            return "a client certificate that names somebody is needed"
+        return "a user's name and password are needed"
+
+    def _principal(self, request: Any) -> "str | _Refusal | Deferred[Any] | None":
+        """Who it is from; None if it doesn't say."""
+        if self.authentication == "none":
+            return ANONYMOUS
+        if self.authentication == "tls":
+            return self._name_of(request)
+        headers = request.requestHeaders.getRawHeaders(b"Authorization") or []
+        if not headers:
+            return None
+        assert self._logins is not None
+        try:
+            if len(headers) > 1:
+                raise BadCredentialsError("one Authorization header is expected")
+            given = parse_authorization(headers[0])
+            address = getattr(request.getClientAddress(), "host", "")
+            checked = self._logins.check(address, given)
+        except BadCredentialsError as error:
+            return _not_authenticated(str(error))
+        return checked.addCallback(lambda is_right: given.user if is_right else _WRONG)
+
+    def _page(self, refusal: _Refusal, request: Any, resource: Any, lines: LimitedLog) -> Any:
+        self._refused(refusal.reason)
+        lines.warn(
+            refusal.reason,
+            "refused {method} {path} of {peer}: {text}",
+            method=request.method.decode("latin-1"),
+            path=request.path.decode("latin-1"),
+            peer=getattr(request.getClientAddress(), "host", ""),
+            text=refusal.text,
+        )
+        if refusal.status == HTTPStatus.UNAUTHORIZED and self.authentication == "scram":
+            request.setHeader(b"WWW-Authenticate", _CHALLENGE)
+        make_page = getattr(resource, "error_page", ErrorPage)
+        return make_page(int(refusal.status), refusal.text)
+
+
+class _Later(Resource):
+    """What is found out once a password has been checked."""
+
+    isLeaf = True
+
+    def __init__(self, found: "Deferred[Any]") -> None:
+        super().__init__()
+        self._found = found
+
+    def render(self, request: Any) -> int:
+        request.notifyFinish().addErrback(lambda _: None)
+
+        def respond(found: Any) -> None:
+            if not request._disconnected:
+                request.render(found)
+
+        def fail(failure: Any) -> None:
+            if not (request._disconnected or request.finished):
+                request.processingFailed(failure)
+
+        self._found.addCallback(respond).addErrback(fail)
+        return int(NOT_DONE_YET)
+
+
+def _not_authenticated(text: str) -> _Refusal:
+    return _Refusal("not_authenticated", HTTPStatus.UNAUTHORIZED, text)
+
+
+_WRONG: Final = _not_authenticated("there is no such user with this password")

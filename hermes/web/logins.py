@@ -1,0 +1,145 @@
+"""Users' passwords as requests bring them: each carries one, and few of them are checked.
+
+To check a password costs milliseconds of a processor on purpose, and programs send it with every
+request (RFC 7617). So what was right a moment ago is right again: it is remembered as an HMAC with
+a key of this process, for a minute, and no longer than what authenticates users is unchanged.
+"""
+
+import base64
+import binascii
+import hashlib
+import hmac
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+from twisted.internet.defer import Deferred, succeed
+
+#: How long a password that was right isn't checked again.
+REMEMBERED_SECONDS: Final = 60.0
+
+_MOST_REMEMBERED: Final = 10_000
+_MOST_WAITING: Final = 64
+# Beyond this no user's name and no password is looked at.
+_MOST_BYTES: Final = 4096
+
+
+class BadCredentialsError(Exception):
+    """Credentials that aren't looked at; the text says why."""
+
+
+class Credentials(NamedTuple):
+    """What a request brings.
+
+    Attributes:
+        user: the name.
+        password: the password.
+    """
+
+    user: str
+    password: str
+
+    def __repr__(self) -> str:
+        """Nothing of it: what is in a log must not have the password."""
+        return "<Credentials>"
+
+
+def parse_authorization(header: bytes) -> Credentials:
+    """Read an `Authorization` header: basic authentication (RFC 7617), in UTF-8.
+
+    Raises:
+        BadCredentialsError: it is something else.
+    """
+    scheme, _, encoded = header.partition(b" ")
+    if scheme.lower() != b"basic":
+        raise BadCredentialsError("basic authentication is expected")
+    if len(encoded) > _MOST_BYTES:
+        raise BadCredentialsError("the user's name and password are too long")
+    try:
+        text = base64.b64decode(encoded.strip(b" "), validate=True).decode()
+    except (binascii.Error, ValueError):
+        text = ""
+    user, colon, password = text.partition(":")
+    if not (user and colon) or any(each < " " or each == "\x7f" for each in text):
+        raise BadCredentialsError("Base64 of USER:PASSWORD in UTF-8 is expected")
+    return Credentials(user, password)
+
+
+class Logins:
+    """Checks the passwords of requests; of several with the same one at once only the first.
+
+    Lives in the reactor's thread.
+
+    Args:
+        revision: something that is equal as long as no user and no password has changed; cheap.
+        check: called with an address, a user and a password; fires with None if it is not the
+            user's, and slows down who guesses.
+        seconds: monotonic.
+    """
+
+    def __init__(
+        self,
+        revision: Callable[[], object],
+        check: "Callable[[str, str, str], Deferred[Any]]",
+        seconds: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._read_revision = revision
+        self._check = check
+        self._seconds = seconds
+        self._key = secrets.token_bytes(32)
+        self._revision: object = None
+        self._right: OrderedDict[bytes, float] = OrderedDict()  # until when
+        self._under_way: dict[bytes, list[Deferred[bool]]] = {}
+
+    def check(self, address: str, given: Credentials) -> "Deferred[bool]":
+        """Whether a password is right.
+
+        Args:
+            address: the IP address that it comes from; empty where there is none.
+            given: what came from there.
+
+        Raises:
+            BadCredentialsError: too many are being checked.
+        """
+        revision = self._read_revision()
+        if revision != self._revision:
+            self._right.clear()
+            self._revision = revision
+        key = self._mac(given)
+        if self._seconds() < self._right.get(key, 0.0):
+            return succeed(True)
+        # Whose failure it would be depends on the address.
+        place = key + address.encode(errors="replace")
+        others = self._under_way.get(place)
+        waiting: Deferred[bool] = Deferred()
+        if others is not None:
+            others.append(waiting)
+            return waiting
+        if len(self._under_way) >= _MOST_WAITING:
+            raise BadCredentialsError("too many passwords are being checked: try again")
+        self._under_way[place] = [waiting]
+
+        def known(found: Any) -> None:
+            is_right = found is not None
+            if is_right and revision == self._read_revision():
+                self._remember(key)
+            for each in self._under_way.pop(place):
+                each.callback(is_right)
+
+        def failed(failure: Any) -> None:
+            for each in self._under_way.pop(place):
+                each.errback(failure)
+
+        self._check(address, *given).addCallbacks(known, failed)
+        return waiting
+
+    def _remember(self, key: bytes) -> None:
+        self._right[key] = self._seconds() + REMEMBERED_SECONDS
+        self._right.move_to_end(key)
+        if len(self._right) > _MOST_REMEMBERED:
+            self._right.popitem(last=False)
+
+    def _mac(self, given: Credentials) -> bytes:
+        return hmac.digest(self._key, "\0".join(given).encode(), hashlib.sha256)
