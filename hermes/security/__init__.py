@@ -1,6 +1,7 @@
 """Who somebody is and what they may do, as pure values: no socket, no Twisted, no broker.
 
-    principals   the names of those who are served
+    principals       the names of those who are served
+    password_files   passwords as secret stores keep them
 
 Whatever needs a library that few brokers use imports it where it is called.
 """
