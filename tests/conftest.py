@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
+from certificates import Certificates
 from coordination_servers import KINDS, ServerProcess
 from hermes_testkit import TWISTD, BrokerProcess
 from hypothesis import settings
@@ -105,6 +106,12 @@ def kafka_vectors() -> dict[str, Any]:
         "vectors": {vector["name"]: vector for vector in recorded["vectors"]},
         "behaviours": recorded["behaviours"],
     }
+
+
+@pytest.fixture(scope="session")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    """Certificates, good ones and bad ones, that all tests share; made when first asked for."""
+    return Certificates(tmp_path_factory.mktemp("certificates"))
 
 
 @pytest.fixture(scope="session")
