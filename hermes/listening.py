@@ -11,6 +11,7 @@ from twisted.internet import endpoints
 from twisted.internet.interfaces import IListeningPort, IProtocolFactory
 from twisted.python.failure import Failure
 
+from hermes.config import ListenerConfig
 from hermes.errors import ConfigError, HermesError
 
 __all__ = ["Address", "Listener", "OpenPort"]
@@ -43,17 +44,20 @@ class Listener:
 
     Args:
         reactor: serves the port.
-        setting: where the string comes from, for error messages.
-        description: the endpoint string.
+        setting: where it comes from, for error messages.
+        config: the endpoint string, and the rules for those who connect.
 
     Raises:
         ConfigError: it is not an endpoint.
+
+    Attributes:
+        config: as given.
     """
 
-    def __init__(self, reactor: Any, setting: str, description: str) -> None:
+    def __init__(self, reactor: Any, setting: str, config: ListenerConfig) -> None:
         self._setting = setting
-        self._description = description
-        text = description
+        self.config = config
+        self._description = text = description = config.endpoint
         if text.startswith("tcp:") and ":backlog=" not in text:
             text += f":backlog={_BACKLOG}"
         try:

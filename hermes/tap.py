@@ -32,6 +32,7 @@ from hermes.errors import ConfigError, HermesError
 
 if TYPE_CHECKING:
     from hermes.broker.companion import Companion
+    from hermes.config.embedded_mirror import EmbeddedMirror
     from hermes.console import Records
     from hermes.web import WebServer
 
@@ -214,8 +215,8 @@ def _plain_ports(config: BrokerConfig, web: "WebServer") -> "list[tuple[str, int
     """Where the HTTP port is without TLS, on TCP."""
     return [
         address
-        for text, address in zip(config.http_listen or (), web.addresses, strict=True)
-        if text.startswith(("tcp:", "tcp6:")) and not isinstance(address, str)
+        for listener, address in zip(config.http_listen or (), web.addresses, strict=True)
+        if listener.tls is None and not isinstance(address, str)
     ]
 
 
@@ -317,7 +318,13 @@ class _ExitingService(BrokerService):
             self._mirror = Companion(
                 "mirror", [sys.executable, "-c", command, "mirror", "--supervised"]
             )
-        self._mirror.use(None if mirror is None else mirror.line(self._here()))
+        self._mirror.use(None if mirror is None else self._line_of(mirror))
+
+    def _line_of(self, mirror: "EmbeddedMirror") -> bytes:
+        config = self.config
+        return mirror.line(
+            self._here(), allow_insecure=config.allow_insecure, users_file=config.users_file
+        )
 
     def _here(self) -> dict[str, object]:
         """This cluster, as a mirror's settings have it."""

@@ -27,7 +27,7 @@ ROOMS = {
     "reactors": "",
     "metrics": "",
     "limited_log": "quoting rate_limit",
-    "listening": "errors",
+    "listening": "config errors",
     "logs": "quoting",
     "security": "errors quoting",
     "config": "errors interfaces quoting",
@@ -35,7 +35,7 @@ ROOMS = {
     "plugins": "errors interfaces schemas",
     "protocol": "errors quoting",
     "storage": "errors interfaces plugins protocol quoting",
-    "web": "errors limited_log listening logs metrics quoting reactors security",
+    "web": "config errors limited_log listening logs metrics quoting reactors security",
     "backup": "errors quoting storage",
     "coordination": "_version backoff config errors forks limited_log listening logs protocol "
     "quoting",

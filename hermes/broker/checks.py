@@ -5,13 +5,13 @@ needs the settings alone is refused when they are read, by `hermes.config`.
 """
 
 import os
-import re
 from importlib.util import find_spec
 from pathlib import Path
 
 from twisted.internet.endpoints import serverFromString
 
-from hermes.config import BrokerConfig
+from hermes.config import BrokerConfig, ListenerConfig
+from hermes.config.endpoints import read_endpoint
 from hermes.errors import ConfigError, InvalidTopicError, PluginError
 from hermes.interfaces import IRetentionPolicy
 from hermes.plugins import load_plugin
@@ -28,10 +28,10 @@ def check_startable(config: BrokerConfig) -> None:
     for topic in ("", *config.topics):
         retention_policy(config, topic)
     _check_endpoint("coordination_listen", config.coordination_listen)
-    for description in config.listen:
-        _check_endpoint("listen", description)
-    for description in config.http_listen or ():
-        _check_endpoint("http_listen", description)
+    for listener in config.listen:
+        _check_endpoint("listen", listener)
+    for listener in config.http_listen or ():
+        _check_endpoint("http_listen", listener)
     _check_coordination_listen(config)
     _check_advertised(config)
     _check_directory("log_dir", config.log_dir)
@@ -79,30 +79,32 @@ def _check_topics(config: BrokerConfig) -> None:
             raise ConfigError(f"topics.{topic}", str(error)) from error
 
 
-def _check_endpoint(setting: str, description: str) -> None:
+def _check_endpoint(setting: str, listener: ListenerConfig) -> None:
     """Let Twisted read an endpoint string, without listening on it."""
+    description = listener.endpoint
     try:
         serverFromString(None, description)  # type: ignore[no-untyped-call]
     except Exception as error:  # whatever the endpoint's parser, maybe a plugin's, raises
         text = f"{description!r} is not an endpoint that Twisted knows: {error}"
         raise ConfigError(setting, text) from error
-    kind, first, *_ = re.split(r"(?<!\\):", description)
-    if kind == "unix":
-        folder = Path(first.removeprefix("address=").replace("\\", "")).absolute().parent
+    path = read_endpoint(description).path
+    if path:
+        folder = Path(path).absolute().parent
         if not os.access(folder, os.W_OK | os.X_OK):
             raise ConfigError(setting, f"{description!r}: can't write into the directory {folder}")
 
 
 def _check_coordination_listen(config: BrokerConfig) -> None:
     """Its clients are given a host and a port."""
-    if config.coordination == "embedded" and config.coordination_listen.startswith("unix:"):
-        text = f"{config.coordination_listen!r} is not a TCP port, and its clients need one"
+    endpoint = config.coordination_listen.endpoint
+    if config.coordination == "embedded" and read_endpoint(endpoint).kind == "unix":
+        text = f"{endpoint!r} is not a TCP port, and its clients need one"
         raise ConfigError("coordination_listen", text)
 
 
 def _check_advertised(config: BrokerConfig) -> None:
     """Registering needs a TCP port: clients find a host and a port in ZooKeeper."""
-    listens_on_tcp = any(not each.startswith("unix:") for each in config.listen)
+    listens_on_tcp = any(read_endpoint(each.endpoint).kind != "unix" for each in config.listen)
     if config.coordination != "none" and not listens_on_tcp and config.advertised_port is None:
         raise ConfigError(
             "advertised_port",

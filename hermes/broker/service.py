@@ -81,9 +81,9 @@ class BrokerService(Service):
         self._stopping: ServingBroker | None = None
         check_startable(config)
         self._mount = mount
-        self._listeners = [Listener(reactor, "listen", text) for text in config.listen]
+        self._listeners = [Listener(reactor, "listen", each) for each in config.listen]
         self._http_listeners = [
-            Listener(reactor, "http_listen", text) for text in config.http_listen or ()
+            Listener(reactor, "http_listen", each) for each in config.http_listen or ()
         ]
 
     @property

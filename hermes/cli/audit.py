@@ -25,6 +25,7 @@ from hermes.cli.terminal import (
 )
 from hermes.cli.zookeeper import Cluster, cluster_options
 from hermes.client.places import parse_time_ms
+from hermes.config import ListenerConfig
 from hermes.config.units import parse_duration
 from hermes.coordination.filters import Whitelist
 from hermes.coordination.layout import check_node_name
@@ -271,8 +272,9 @@ def _serve(addresses: Sequence[ClusterAddress], window_ms: int, endpoints: Seque
         return Audit(addresses, since_ms=now_ms - _LOOKED_BACK_MS, window_ms=window_ms)
 
     last = LastReport(make, _AFRESH_SECONDS)
+    listeners = [ListenerConfig(each) for each in endpoints]
     web = WebThread(
-        "--http-listen", endpoints, lambda made, reactor: mount_audit(made, reactor, last)
+        "--http-listen", listeners, lambda made, reactor: mount_audit(made, reactor, last)
     )
     web.start()
     places = [each if isinstance(each, str) else f"{each[0]}:{each[1]}" for each in web.addresses]

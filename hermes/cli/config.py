@@ -11,9 +11,11 @@ import click
 
 from hermes.cli.options import JSON_OPTION, TIMEOUT_OPTION, BrokerAddress, broker_option
 from hermes.cli.terminal import note, write_json, write_line
-from hermes.config import BrokerConfig, load_broker_config
+from hermes.config import BrokerConfig, ListenerConfig, load_broker_config
 from hermes.config.broker import BROKER_SETTINGS
-from hermes.config.mirror import EmbeddedMirror
+from hermes.config.embedded_mirror import EmbeddedMirror
+from hermes.config.kinds import SECRET_OPTIONS
+from hermes.config.listeners import as_given
 from hermes.config.properties import import_properties
 from hermes.errors import ClientError, ConfigError
 from hermes.mirror.embedding import check_embedded_mirror
@@ -39,7 +41,9 @@ def check(path: Path, as_json: bool) -> None:
     if as_json:
         write_json(_settings_of(config))
         return
-    click.echo(f"{path}: good: broker {config.broker_id} listens on {', '.join(config.listen)}")
+    click.echo(
+        f"{path}: good: broker {config.broker_id} listens on {', '.join(map(str, config.listen))}"
+    )
 
 
 @command.command("reload", short_help="Let a running broker read its broker.yaml again.")
@@ -119,7 +123,11 @@ def _check_startable(config: BrokerConfig, source: str) -> None:
 def _settings_of(config: BrokerConfig) -> dict[str, Any]:
     """Every setting by its attribute's name, as JSON can hold it; topics with all that applies."""
     settings = {
-        setting.attribute: _jsonable(getattr(config, setting.attribute))
+        setting.attribute: (
+            setting.kind.show(getattr(config, setting.attribute))
+            if setting.kind is SECRET_OPTIONS
+            else _jsonable(getattr(config, setting.attribute))
+        )
         for setting in BROKER_SETTINGS.values()
     }
     topics = {name: _topic_settings(config, name) for name in config.topics}
@@ -135,7 +143,9 @@ def _jsonable(value: Any) -> Any:
     if isinstance(value, Path):
         return str(value)
     if isinstance(value, tuple):
-        return list(value)
+        return [_jsonable(each) for each in value]
+    if isinstance(value, ListenerConfig):
+        return as_given(value)
     if isinstance(value, EmbeddedMirror):
         return json.loads(value.settings)
     return dict(value) if hasattr(value, "items") else value

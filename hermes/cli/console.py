@@ -11,6 +11,7 @@ from twisted.internet.defer import maybeDeferred
 from hermes.cli.options import BrokerAddress, broker_option, zookeeper_option
 from hermes.cli.registries import REGISTRY_OPTION, needs_fastavro
 from hermes.cli.terminal import note
+from hermes.config import ListenerConfig
 from hermes.console import Address, Cluster, Password, Records, hash_password, serve_console
 from hermes.errors import HermesError
 from hermes.listening import Listener
@@ -100,7 +101,7 @@ def command(
         raise click.UsageError("missing option '-b' / '--broker', or '-Z' / '--zookeeper'")
     password = None if password_file is None else Password(password_file)
     reactor = make_reactor()
-    listener = Listener(reactor, "--listen", endpoint)
+    listener = Listener(reactor, "--listen", ListenerConfig(endpoint))
     cluster = Cluster(None if broker is None else Address(*broker), zookeeper or "")
     server = WebServer(reactor, hosts)
     failure: list[HermesError] = []

@@ -6,7 +6,6 @@ Each check yields findings; one that finds nothing wrong says what it has seen.
 import errno
 import fcntl
 import os
-import re
 import resource
 import socket
 import sys
@@ -22,7 +21,8 @@ from hermes import __version__
 from hermes.broker.checks import check_startable
 from hermes.cli.options import BrokerAddress
 from hermes.cli.terminal import format_bytes, format_time_ms
-from hermes.config import BrokerConfig, load_broker_config
+from hermes.config import BrokerConfig, ListenerConfig, load_broker_config
+from hermes.config.endpoints import read_endpoint
 from hermes.coordination.cluster import read_brokers
 from hermes.coordination.embedded.snapshots import condition_of, snapshot_path
 from hermes.coordination.embedded.store import FILE_NAME
@@ -236,8 +236,8 @@ def check_ports(config: BrokerConfig, holder: str | None, timeout: float) -> Ite
     others = [("http_listen", each) for each in config.http_listen or ()]
     if config.coordination == "embedded":
         others.append(("coordination_listen", config.coordination_listen))
-    for setting, description in served + others:
-        place = tcp_place(description)
+    for setting, listener in served + others:
+        place = tcp_place(listener)
         if place is None or not place.port:
             continue
         if holder is None:
@@ -248,14 +248,12 @@ def check_ports(config: BrokerConfig, holder: str | None, timeout: float) -> Ite
             yield _check_open(setting, place, timeout)
 
 
-def tcp_place(description: str) -> BrokerAddress | None:
-    """Where an endpoint string listens; None for one that isn't TCP."""
-    kind, *parts = [part.replace("\\", "") for part in re.split(r"(?<!\\):", description)]
-    if kind not in ("tcp", "tcp4", "tcp6"):
+def tcp_place(listener: ListenerConfig) -> BrokerAddress | None:
+    """Where a listener is; None for one that isn't TCP."""
+    endpoint = read_endpoint(listener.endpoint)
+    if not (endpoint.is_tcp and endpoint.port.isdigit()):
         return None
-    named = dict(part.split("=", 1) for part in parts if "=" in part)
-    port = named.get("port", parts[0] if parts and "=" not in parts[0] else "")
-    return BrokerAddress(named.get("interface", ""), int(port)) if port.isdigit() else None
+    return BrokerAddress(endpoint.interface, int(endpoint.port))
 
 
 def _check_free(setting: str, place: BrokerAddress) -> Diagnosis:

@@ -10,6 +10,7 @@ from twisted.internet.defer import Deferred, maybeDeferred
 
 from hermes.cli.options import BrokerAddress, broker_option, zookeeper_option
 from hermes.cli.terminal import note
+from hermes.config import ListenerConfig
 from hermes.coordination.sessions import Session
 from hermes.errors import HermesError
 from hermes.listening import Listener
@@ -78,7 +79,7 @@ def command(
         raise click.UsageError("missing option '-b' / '--broker', or '-Z' / '--zookeeper'")
     logging.getLogger("hermes").setLevel(logging.INFO)
     reactor = make_reactor()
-    listener = Listener(reactor, "--listen", endpoint)
+    listener = Listener(reactor, "--listen", ListenerConfig(endpoint))
     zookeeper = zookeeper or _coordination_of(broker)
     if zookeeper:
         _check_coordination(zookeeper)

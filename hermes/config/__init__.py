@@ -6,6 +6,7 @@ Imports neither Twisted nor the broker, so that tools can use it as well.
 
 from hermes.config.broker import BrokerConfig
 from hermes.config.files import read_regular_file
+from hermes.config.listeners import ListenerConfig, TlsConfig
 from hermes.config.loading import (
     load_broker_config,
     parse_broker_config,
@@ -31,8 +32,10 @@ __all__ = [
     "Change",
     "ClusterAddress",
     "ImportedProperties",
+    "ListenerConfig",
     "MirrorConfig",
     "OriginatedSetting",
+    "TlsConfig",
     "TopicConfig",
     "TopicSettings",
     "changes_between",

@@ -10,14 +10,15 @@ ending, since the value has a unit: `idle_timeout: 10m` -> `config.idle_timeout_
 for `_bytes` where the key was named without it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 from hermes.config import kinds
-from hermes.config.mirror import EMBEDDED_MIRROR, EmbeddedMirror
+from hermes.config.embedded_mirror import EMBEDDED_MIRROR, EmbeddedMirror
+from hermes.config.listeners import LISTENER, LISTENERS, ListenerConfig
 from hermes.config.setting import Setting, table_of
 from hermes.config.topic import (
     DEFAULT_OF,
@@ -34,6 +35,7 @@ _DAY = 24 * 60 * _MINUTE
 
 # The reference's headings, in its order.
 _NETWORK = "Identity and network"
+_SECURITY = "Security"
 _LIMITS = "Limits"
 _TOPICS = "Topics"
 _STORAGE = "Logs and retention"
@@ -42,6 +44,14 @@ _COORDINATION = "Coordination"
 _HTTP = "HTTP"
 _MIRROR = "Mirror"
 _PROCESS = "The process"
+
+
+# For this machine only: see `hermes.config.exposure`.
+_LISTEN = ListenerConfig("tcp:9092:interface=127.0.0.1")
+_COORDINATION_LISTEN = ListenerConfig("tcp:2181:interface=127.0.0.1")
+
+#: The authenticator that reads `users_file`.
+USERS_FILE: Final = "users-file"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,16 +68,16 @@ class BrokerConfig:
         ),
     ]
     listen: Annotated[
-        tuple[str, ...],
+        tuple[ListenerConfig, ...],
         Setting(
-            kinds.ENDPOINTS,
-            "Where to listen, as Twisted server endpoint strings. **The default is every "
-            "interface, without a password**; `tcp:9092:interface=127.0.0.1` is this machine "
-            "only. Port 0 takes a free one, which the log and the ready file name.",
+            LISTENERS,
+            "Where to listen: Twisted server endpoint strings, or [mappings](#listeners) with TLS "
+            "and authentication. The default is for this machine only. Port 0 takes a free one, "
+            "which the log and the ready file name.",
             _NETWORK,
             replaces=("port",),
         ),
-    ] = ("tcp:9092",)
+    ] = (_LISTEN,)
     advertised_host: Annotated[
         str | None,
         Setting(
@@ -108,6 +118,42 @@ class BrokerConfig:
             is_live=True,
         ),
     ] = None
+
+    allow_insecure: Annotated[
+        bool,
+        Setting(
+            kinds.TRUTH,
+            "Whether ports may be opened that other machines reach without TLS and "
+            "authentication. Each of them is warned of at every start "
+            "([security.md](security.md)).",
+            _SECURITY,
+        ),
+    ] = False
+    users_file: Annotated[
+        Path | None,
+        Setting(
+            kinds.optional(kinds.PATH, "none"),
+            "The file with the users of listeners with `authentication: scram`, as `hermes users` "
+            "writes it. Read again whenever it changes.",
+            _SECURITY,
+        ),
+    ] = None
+    authenticator: Annotated[
+        str,
+        Setting(
+            kinds.TEXT,
+            "What knows the users: `users-file`, or a plugin's name (docs/plugins.md).",
+            _SECURITY,
+        ),
+    ] = USERS_FILE
+    authenticator_options: Annotated[
+        Mapping[str, Any],
+        Setting(
+            kinds.SECRET_OPTIONS,
+            "Passed to the authenticator as it is; for plugins. Its values are never shown.",
+            _SECURITY,
+        ),
+    ] = field(default_factory=dict, repr=False)
 
     max_request_bytes: Annotated[
         int,
@@ -371,13 +417,13 @@ class BrokerConfig:
         ),
     ] = "embedded"
     coordination_listen: Annotated[
-        str,
+        ListenerConfig,
         Setting(
-            kinds.ENDPOINT,
-            "Where embedded coordination listens, as a Twisted server endpoint string.",
+            LISTENER,
+            "Where embedded coordination listens; one [listener](#listeners).",
             _COORDINATION,
         ),
-    ] = "tcp:2181:interface=127.0.0.1"
+    ] = _COORDINATION_LISTEN
     coordination_max_bytes: Annotated[
         int,
         Setting(
@@ -426,11 +472,11 @@ class BrokerConfig:
     ] = 2 * _SECOND
 
     http_listen: Annotated[
-        tuple[str, ...] | None,
+        tuple[ListenerConfig, ...] | None,
         Setting(
-            kinds.optional(kinds.ENDPOINTS, "off"),
-            "Where to serve metrics, health and pages, as Twisted server endpoint strings, for "
-            "instance `tcp:9093:interface=127.0.0.1`. Off unless set.",
+            kinds.optional(LISTENERS, "off"),
+            "Where to serve metrics, health and pages, as `listen` has it, for instance "
+            "`tcp:9093:interface=127.0.0.1`. Off unless set.",
             _HTTP,
         ),
     ] = None
@@ -595,6 +641,21 @@ class BrokerConfig:
             _PROCESS,
         ),
     ] = None
+
+    @property
+    def knows_users(self) -> bool:
+        """Whether there is anything that knows users and their passwords."""
+        return self.users_file is not None or self.authenticator != USERS_FILE
+
+    def listeners(self) -> Iterator[tuple[str, tuple[ListenerConfig, ...]]]:
+        """List the settings that say where to listen, with what they say; not those without."""
+        yield "listen", self.listen
+        if self.coordination == "embedded":
+            yield "coordination_listen", (self.coordination_listen,)
+        if self.http_listen:
+            yield "http_listen", self.http_listen
+        if self.mirror is not None and self.mirror.config.http_listen:
+            yield "mirror.http_listen", self.mirror.config.http_listen
 
     def topic(self, name: str) -> TopicSettings:
         """The settings that apply to a topic, whether `topics` mentions it or not."""

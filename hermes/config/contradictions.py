@@ -3,10 +3,11 @@
 Looks at values only: no file, no Twisted, no port that is really open.
 """
 
-import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
+from hermes.config.endpoints import read_endpoint
+from hermes.config.exposure import check_listeners
 from hermes.config.topic import check_untrimmed
 from hermes.errors import ConfigError
 
@@ -51,6 +52,16 @@ def check_contradictions(config: "BrokerConfig") -> None:
                     f"{address.text!r} is taken by {other.setting} already ({other.text!r})",
                 )
         taken.append(address)
+    _check_listeners(config)
+
+
+def _check_listeners(config: "BrokerConfig") -> None:
+    for setting, listeners in config.listeners():
+        allow_insecure, knows_users = config.allow_insecure, config.knows_users
+        if setting == "mirror.http_listen" and config.mirror is not None:
+            allow_insecure |= config.mirror.config.allow_insecure
+            knows_users = bool(config.mirror.config.users_file or config.users_file)
+        check_listeners(setting, listeners, allow_insecure=allow_insecure, knows_users=knows_users)
 
 
 def _check_coordination(config: "BrokerConfig") -> None:
@@ -88,25 +99,15 @@ def _check_retention(config: "BrokerConfig") -> None:
 
 
 def _addresses(config: "BrokerConfig") -> Iterator[_Address]:
-    endpoints = [("listen", text) for text in config.listen]
-    if config.coordination == "embedded":
-        endpoints.append(("coordination_listen", config.coordination_listen))
-    endpoints += [("http_listen", text) for text in config.http_listen or ()]
-    if config.mirror is not None:
-        endpoints += [
-            ("mirror.http_listen", text) for text in config.mirror.config.http_listen or ()
-        ]
-    for setting, text in endpoints:
-        kind, *arguments = re.split(r"(?<!\\):", text)
-        named = dict(each.split("=", 1) for each in arguments if "=" in each)
-        first = arguments[0] if "=" not in arguments[0] else ""
-        if kind == "unix":
-            yield _Address(setting, text, first or named.get("address", ""), "unix")
-        elif kind in ("tcp", "tcp6", "ssl"):
-            port = (first or named.get("port", "")).lstrip("0")
-            interface = named.get("interface", "").replace("\\", "")
-            if port:
-                yield _Address(setting, text, port, "" if interface in _ANYWHERE else interface)
+    for setting, listeners in config.listeners():
+        for each in listeners:
+            text = each.endpoint
+            endpoint = read_endpoint(text)
+            if endpoint.path:
+                yield _Address(setting, text, endpoint.path, "unix")
+            elif endpoint.is_tcp and (port := endpoint.port.lstrip("0")):
+                interface = "" if endpoint.interface in _ANYWHERE else endpoint.interface
+                yield _Address(setting, text, port, interface)
 
 
 def _collide(one: _Address, other: _Address) -> bool:

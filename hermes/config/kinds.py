@@ -234,60 +234,7 @@ PARTITION_COUNT = whole_number(1, MAX_PARTITIONS)
 RETAINED_TIME = unlimited_or(duration(1))
 RETAINED_BYTES = unlimited_or(size(0))
 OPTIONS = Kind("mapping", _parse_options, lambda value: repr(dict(value)))
-
-# -- endpoints ----------------------------------------------------------------------------------
-
-_ENDPOINT_EXAMPLE = "tcp:9092 or tcp:9092:interface=127.0.0.1"
-_WITH_PORT = ("tcp", "tcp6", "ssl")
-
-
-def parse_endpoint(value: object) -> str:
-    r"""Check a Twisted server endpoint string, as far as possible without Twisted.
-
-    Args:
-        value: for instance `tcp:9092`, `unix:/run/hermes.sock`; a colon in an argument is
-            escaped with a backslash (`tcp6:9092:interface=\:\:1`).
-
-    Returns:
-        The string as it was. Whether Twisted (or a plugin for it) knows the type and the
-        arguments turns out only when the endpoint is created.
-
-    Raises:
-        ValueError: this can't be an endpoint.
-    """
-    wanted = f"expected an endpoint such as {_ENDPOINT_EXAMPLE}, got {quoted(value)}"
-    if isinstance(value, int) and not isinstance(value, bool):
-        raise ValueError(f"{wanted} (write tcp:{value})")
-    if not isinstance(value, str):
-        raise ValueError(wanted)
-    kind, *arguments = re.split(r"(?<!\\):", value)
-    if kind.isdigit() and not arguments:
-        raise ValueError(f"{wanted} (write tcp:{kind})")
-    if not re.fullmatch(r"[A-Za-z0-9_-]+", kind) or kind == "localhost" or kind.isdigit():
-        port = next((argument for argument in arguments if argument.isdigit()), None)
-        hint = f" (write tcp:{port}:interface={kind})" if port and kind else ""
-        raise ValueError(wanted + hint)
-    if not arguments or not arguments[0]:
-        raise ValueError(f"{wanted}, which ends after its type")
-    if kind in _WITH_PORT:
-        _check_port(arguments, wanted)
-    return value
-
-
-def _check_port(arguments: list[str], wanted: str) -> None:
-    named = dict(argument.split("=", 1) for argument in arguments if "=" in argument)
-    port = arguments[0] if "=" not in arguments[0] else named.get("port", "")
-    if not re.fullmatch(r"[0-9]{1,5}", port) or int(port) > 65535:
-        raise ValueError(f"{wanted}, whose port is not within 0 to 65535")
-
-
-def _parse_endpoints(value: object) -> tuple[str, ...]:
-    if isinstance(value, list):
-        if not value:
-            raise ValueError(f"expected at least one endpoint such as {_ENDPOINT_EXAMPLE}, got []")
-        return tuple(parse_endpoint(item) for item in value)
-    return (parse_endpoint(value),)
-
-
-ENDPOINT = Kind("endpoint", parse_endpoint)
-ENDPOINTS = Kind("endpoint, or a list of them", _parse_endpoints, ", ".join)
+#: What may hold secrets: only what they are called is ever shown.
+SECRET_OPTIONS = Kind(
+    "mapping", _parse_options, lambda value: ", ".join(f"{key}: ***" for key in value) or "none"
+)

@@ -53,6 +53,12 @@ def load_broker_config(path: str | Path) -> BrokerConfig:
         ready_file=config.ready_file and base / config.ready_file,
         console_password_file=config.console_password_file
         and str(base / config.console_password_file),
+        listen=tuple(each.relative_to(base) for each in config.listen),
+        http_listen=config.http_listen
+        and tuple(each.relative_to(base) for each in config.http_listen),
+        coordination_listen=config.coordination_listen.relative_to(base),
+        users_file=config.users_file and base / config.users_file,
+        mirror=config.mirror and config.mirror.relative_to(base),
     )
 
 

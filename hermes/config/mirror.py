@@ -5,16 +5,17 @@ broker.yaml takes the same keys under `mirror:`. Topics are checked where their 
 """
 
 import difflib
-import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 from hermes.config import kinds
+from hermes.config.exposure import check_listeners
 from hermes.config.files import read_regular_file
 from hermes.config.kinds import Kind
+from hermes.config.listeners import LISTENERS, ListenerConfig
 from hermes.config.setting import Setting, table_of
 from hermes.config.yaml_text import read_yaml
 from hermes.errors import ConfigError
@@ -273,10 +274,27 @@ class MirrorConfig:
         ),
     ] = 60_000
     http_listen: Annotated[
-        tuple[str, ...] | None,
+        tuple[ListenerConfig, ...] | None,
         Setting(
-            kinds.optional(kinds.ENDPOINTS, "none"),
-            "Where the process serves metrics, health and its state over HTTP.",
+            kinds.optional(LISTENERS, "none"),
+            "Where the process serves metrics, health and its state over HTTP: endpoint strings, "
+            "or [listeners](configuration.md#listeners) with TLS and authentication.",
+        ),
+    ] = None
+    allow_insecure: Annotated[
+        bool,
+        Setting(
+            kinds.TRUTH,
+            "Whether `http_listen` may be reached by other machines without TLS and "
+            "authentication. In broker.yaml it is the broker's unless given.",
+        ),
+    ] = False
+    users_file: Annotated[
+        Path | None,
+        Setting(
+            kinds.optional(kinds.PATH, "none"),
+            "The file with the users of `http_listen`, as `hermes users` writes it. In "
+            "broker.yaml it is the broker's unless given.",
         ),
     ] = None
 
@@ -287,6 +305,9 @@ MIRROR_SETTINGS: Final[Mapping[str, Setting]] = table_of(MirrorConfig)
 def load_mirror_config(path: str | Path) -> MirrorConfig:
     """Read and check a mirror.yaml.
 
+    Returns:
+        A value for every setting; relative paths of the file start at its own directory.
+
     Raises:
         ConfigError: the file can't be read or isn't YAML, or a setting is unknown, wrong or
             missing; one line that names the file, the key and what was expected.
@@ -296,7 +317,14 @@ def load_mirror_config(path: str | Path) -> MirrorConfig:
         content = read_regular_file(path, _MAX_FILE_BYTES)
     except OSError as error:
         raise ConfigError("", f"can't be read: {error.strerror}", source=source) from None
-    return parse_mirror_config(read_yaml(content, source), source)
+    config = parse_mirror_config(read_yaml(content, source), source)
+    base = Path(path).absolute().parent
+    return replace(
+        config,
+        http_listen=config.http_listen
+        and tuple(each.relative_to(base) for each in config.http_listen),
+        users_file=config.users_file and base / config.users_file,
+    )
 
 
 def parse_mirror_config(
@@ -307,7 +335,8 @@ def parse_mirror_config(
     Args:
         values: the contents of a mirror.yaml, as Python values; must be a mapping.
         source: the file's name for messages; empty when there is none.
-        default_target: what `target` is where it is not given; None: it must be.
+        default_target: what `target` is where it is not given; None: it must be. With it, these
+            are settings in broker.yaml, whose own say which listeners may be opened.
 
     Raises:
         ConfigError: a setting is unknown, wrong or missing.
@@ -334,44 +363,12 @@ def parse_mirror_config(
             raise ConfigError(key, f"missing: {setting.kind.name} ({setting.doc})", source=source)
     if parsed.get("whitelist") and parsed.get("blacklist"):
         raise ConfigError("blacklist", "give it or whitelist, not both", source=source)
-    return MirrorConfig(**parsed)
-
-
-@dataclass(frozen=True)
-class EmbeddedMirror:
-    """The mirror that a broker runs, as broker.yaml has it.
-
-    Attributes:
-        settings: a mirror.yaml as JSON, where `target` may be missing.
-        config: the same; the target is meaningless where it is missing.
-    """
-
-    settings: str
-    config: MirrorConfig = field(compare=False)
-
-    def line(self, target: Mapping[str, Any]) -> bytes:
-        """The settings as a line of JSON, for the process that runs it.
-
-        Args:
-            target: the broker's own cluster: what `target` is unless it is given.
-        """
-        return json.dumps({"target": target, **json.loads(self.settings)}).encode()
-
-
-def _parse_embedded(value: object) -> EmbeddedMirror:
-    try:
-        config = parse_mirror_config(value, default_target={"brokers": "localhost:9092"})
-        return EmbeddedMirror(json.dumps(value), config)
-    except ConfigError as error:
-        raise ValueError(str(error)) from None
-    except TypeError:  # YAML knows values that JSON doesn't
-        raise ValueError(
-            f"expected texts, numbers, lists and mappings, got {quoted(value)}"
-        ) from None
-
-
-EMBEDDED_MIRROR: Final = Kind(
-    "mapping of [a mirror's settings](mirror.md#settings)",
-    _parse_embedded,
-    lambda value: str(value.settings),
-)
+    config = MirrorConfig(**parsed)
+    if default_target is None:  # else the broker's settings decide about it
+        check_listeners(
+            "http_listen",
+            config.http_listen or (),
+            allow_insecure=config.allow_insecure,
+            knows_users=config.users_file is not None,
+        )
+    return config

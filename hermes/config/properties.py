@@ -24,6 +24,13 @@ _HEADER = (
     "# Imported from a Kafka 0.7 server.properties; what it doesn't set has Hermes' defaults.\n"
 )
 
+# 0.7 listens on every interface, and whoever reaches it may do everything.
+_INSECURE = {"listen": "tcp:9092", "allow_insecure": True}
+_INSECURE_NOTE = (
+    "# Kafka 0.7 knows neither TLS nor users: whoever reaches this broker may read, write and "
+    "delete\n# everything. docs/security.md says how to change that.\n"
+)
+
 Value = int | str | bool
 
 
@@ -65,7 +72,15 @@ def import_properties(text: str, source: str = "") -> ImportedProperties:
         raise ConfigError(error.key, error.message, source=source) from None
     if topics:
         settings["topics"] = topics
-    return ImportedProperties(_HEADER + (write_yaml(settings) if settings else ""), unknown)
+    return ImportedProperties(_HEADER + (_written(settings) if settings else ""), unknown)
+
+
+def _written(settings: dict[str, object]) -> str:
+    """What the file means is a broker that other machines reach, as 0.7's is."""
+    settings = {**_INSECURE, **settings}
+    in_order = {key: settings.pop(key) for key in BROKER_SETTINGS if key in settings}
+    text = write_yaml({**in_order, **settings})
+    return text.replace("allow_insecure: true\n", f"{_INSECURE_NOTE}allow_insecure: true\n", 1)
 
 
 def _broker_settings(properties: dict[str, str]) -> dict[str, object]:

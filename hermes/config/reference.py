@@ -42,6 +42,111 @@ that.
   a topic may be called `123` or `no` without quotes.
 """
 
+_LISTENERS = """\
+## Listeners
+
+`listen`, `http_listen` and `coordination_listen` take an endpoint string, or a mapping:
+
+```yaml
+broker_id: 0
+log_dir: /var/lib/hermes
+users_file: users
+listen:
+  - tcp:9092:interface=127.0.0.1
+  - endpoint: tcp:9094
+    name: outside
+    advertised: kafka1.example.org:9094
+    tls:
+      certificate: kafka1.pem
+      key: kafka1.key
+    authentication: scram
+```
+
+{table}
+
+A listener that other machines reach needs `tls`, and `authentication` or a required certificate;
+without them the file is refused, unless it says `allow_insecure: true`. Over a loopback interface
+or a UNIX socket anything goes. [security.md](security.md) has recipes.
+"""
+
+_LISTENER_KEYS = (
+    (
+        "`endpoint`",
+        "endpoint",
+        "**required**",
+        "Where to listen.",
+    ),
+    (
+        "`name`",
+        "name",
+        "its place, from `0`",
+        "Brokers tell each other's listeners apart by it: a client is given the addresses "
+        "of those that are called like the one that it has asked.",
+    ),
+    (
+        "`advertised`",
+        "`HOST:PORT` or `HOST`",
+        "where it is bound",
+        "How clients reach it; before `advertised_host` and `advertised_port`.",
+    ),
+    (
+        "`authentication`",
+        "`none`, `tls` or `scram`",
+        "`none`",
+        "How clients say who they are: not at all, by a certificate, or by a user's name "
+        "and password.",
+    ),
+    (
+        "`tls`",
+        "mapping",
+        "no TLS",
+        "As follows.",
+    ),
+    (
+        "`tls.certificate`",
+        "path",
+        "**required**",
+        "The certificate, and those between it and its authority, in PEM format. Read "
+        "again when the file changes.",
+    ),
+    (
+        "`tls.key`",
+        "path",
+        "**required**",
+        "Its private key in PEM format, without a passphrase.",
+    ),
+    (
+        "`tls.client_ca`",
+        "path",
+        "none",
+        "The authorities whose certificates clients may have.",
+    ),
+    (
+        "`tls.client_certificate`",
+        "`none`, `optional` or `required`",
+        "`required` with `client_ca`, else `none`",
+        "Whether clients have a certificate.",
+    ),
+    (
+        "`tls.versions`",
+        "`1.2` or `1.3`",
+        "`1.2`",
+        "The lowest version of TLS.",
+    ),
+    (
+        "`tls.ciphers`",
+        "`intermediate` or `modern`",
+        "`intermediate`",
+        "[Mozilla's profiles](https://wiki.mozilla.org/Security/Server_Side_TLS).",
+    ),
+    (
+        "`tls.principal`",
+        "`CN`, `SUBJECT`, `SAN:DNS`, `SAN:EMAIL` or `SAN:URI`",
+        "`CN`",
+        "What of a client's certificate is its name.",
+    ),
+)
+
 _TOPICS_INTRODUCTION = """\
 ## Per-topic settings
 
@@ -72,6 +177,10 @@ of Hermes' defaults differ: a message is visible after milliseconds rather than 
 or 3 seconds (`flush_messages`, `flush_check_interval`), the port is 9092 rather than 6667, and what
 0.7 leaves unbounded has a limit.
 
+0.7 has no words for security: its brokers listen on every interface, and whoever reaches them may
+do everything. So the import says `allow_insecure: true`. Without it, a broker that others reach
+needs TLS and authentication ([security.md](security.md)).
+
 `log.default.flush.scheduler.interval.ms` alone also sets `flush_interval`, as it does in 0.7.
 `port` becomes an endpoint and `hostname` the advertised name; `enable.zookeeper=false` becomes
 `coordination: none`.
@@ -85,6 +194,7 @@ def reference() -> str:
     for section in sections:
         rows = [s for s in BROKER_SETTINGS.values() if s.section == section]
         parts.append(f"## {section}\n\n" + _table(rows))
+    parts.append(_LISTENERS.replace("{table}", _listener_table()))
     parts.append(f"{_TOPICS_INTRODUCTION}\n{_topic_table()}")
     parts.append(f"{_KAFKA_INTRODUCTION}\n{_kafka_table()}")
     return "\n".join(parts)
@@ -98,6 +208,11 @@ def _table(settings: Iterable[Setting]) -> str:
         cells = f"`{setting.key}` | {setting.kind.name} | {default} | {live} | {setting.doc}"
         lines.append(f"| {cells} |")
     return "\n".join(lines) + "\n"
+
+
+def _listener_table() -> str:
+    lines = ["| key | value | default | meaning |", "|---|---|---|---|"]
+    return "\n".join([*lines, *(f"| {' | '.join(each)} |" for each in _LISTENER_KEYS)])
 
 
 def _topic_table() -> str:

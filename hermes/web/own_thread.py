@@ -6,6 +6,7 @@ from typing import Any
 
 from twisted.internet.defer import maybeDeferred
 
+from hermes.config import ListenerConfig
 from hermes.errors import HermesError
 from hermes.listening import Address, Listener
 from hermes.reactors import make_reactor, release_reactor
@@ -17,7 +18,7 @@ class WebThread:
 
     Args:
         setting: where the endpoints come from, for error messages.
-        endpoints: where to listen, as Twisted endpoint strings.
+        listeners: where to listen.
         mount: completes what is served; called once the ports are open.
         hosts: see `WebServer`.
 
@@ -31,7 +32,7 @@ class WebThread:
     def __init__(
         self,
         setting: str,
-        endpoints: Sequence[str],
+        listeners: Sequence[ListenerConfig],
         mount: Callable[[WebServer, Any], None],
         hosts: Iterable[str] = (),
     ) -> None:
@@ -39,7 +40,7 @@ class WebThread:
         self._reactor = make_reactor()
         self._mount = mount
         self._hosts = list(hosts)
-        self._listeners = [Listener(self._reactor, setting, text) for text in endpoints]
+        self._listeners = [Listener(self._reactor, setting, each) for each in listeners]
         self._server: WebServer | None = None
         self._failure: HermesError | None = None
         self._started = threading.Event()

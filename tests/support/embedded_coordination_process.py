@@ -50,12 +50,13 @@ class EmbeddedCoordinationProcess(ServerProcess):
 def _serve(path: str, port: str, shortest_ms: str, longest_ms: str) -> None:
     from twisted.internet import reactor
 
+    from hermes.config import ListenerConfig
     from hermes.coordination.embedded import EmbeddedCoordination
 
     service = EmbeddedCoordination(
         reactor,
         path,
-        f"tcp:{port}:interface=127.0.0.1",
+        ListenerConfig(f"tcp:{port}:interface=127.0.0.1"),
         tick_ms=100,
         min_session_timeout_ms=int(shortest_ms),
         max_session_timeout_ms=int(longest_ms),

@@ -77,7 +77,7 @@ def test_the_services_of_compose_find_each_other(compose: dict[str, Any]) -> Non
     prometheus = EXAMPLES / "monitoring" / Path(option).name
     (job,) = yaml.safe_load(prometheus.read_text(encoding="utf-8"))["scrape_configs"]
     ((target,),) = [each["targets"] for each in job["static_configs"]]
-    assert http == f"tcp:{target.partition(':')[2]}:interface=127.0.0.1"
+    assert http.endpoint == f"tcp:{target.partition(':')[2]}:interface=127.0.0.1"
     assert {services[name]["network_mode"] for name in ("prometheus", "grafana")} == {
         "service:hermes"
     }
@@ -85,4 +85,4 @@ def test_the_services_of_compose_find_each_other(compose: dict[str, Any]) -> Non
     (source,) = parsed["datasource"]["datasources"]
     assert source["url"].rpartition(":")[2] in published
     endpoints = [*broker.listen, broker.coordination_listen]
-    assert {endpoint.split(":")[1] for endpoint in endpoints} <= published
+    assert {each.endpoint.split(":")[1] for each in endpoints} <= published

@@ -5,6 +5,7 @@ from typing import Any
 from twisted.internet.address import IPv4Address
 from twisted.internet.protocol import Factory
 
+from hermes.config import ListenerConfig
 from hermes.listening import Listener
 
 
@@ -33,7 +34,7 @@ class OnePortReactor:
 
 def test_a_crowd_is_let_in_a_few_at_a_time() -> None:
     port = CrowdedPort()
-    Listener(OnePortReactor(port), "listen", "tcp:0").open(Factory())
+    Listener(OnePortReactor(port), "listen", ListenerConfig("tcp:0")).open(Factory())
     for _ in range(20):
         port.doRead()
     assert max(port.accepted) <= 64

@@ -246,7 +246,7 @@ def test_a_container_runs_as_nobody_in_particular_with_a_configuration_of_its_ow
     assert f"-o {user} -g {user} -m 0750 {volume}" in created
     (exposed,) = [each.text.split() for each in final if each.name == "EXPOSE"]
     endpoints = (*config.listen, config.coordination_listen, *(config.http_listen or ()))
-    ports = [each.split(":")[1] for each in endpoints if not each.endswith(":interface=127.0.0.1")]
+    ports = [each.endpoint.split(":")[1] for each in endpoints if not each.is_loopback]
     assert ports == exposed
     text = (ROOT / "Dockerfile").read_text(encoding="utf-8")
     (version,) = re.findall(r"^ARG PYTHON=(.*)$", text, re.MULTILINE)

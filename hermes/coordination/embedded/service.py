@@ -18,6 +18,7 @@ from twisted.application.service import Service
 from twisted.internet.defer import inlineCallbacks
 from twisted.internet.interfaces import IListeningPort
 
+from hermes.config import ListenerConfig
 from hermes.coordination.embedded.changes import SessionOpened
 from hermes.coordination.embedded.clients import Clients
 from hermes.coordination.embedded.committing import CommitQueue
@@ -31,7 +32,7 @@ from hermes.errors import HermesError
 from hermes.listening import Address, Listener
 
 #: ZooKeeper's port, for this machine only.
-DEFAULT_LISTEN: Final = "tcp:2181:interface=127.0.0.1"
+DEFAULT_LISTEN: Final = ListenerConfig("tcp:2181:interface=127.0.0.1")
 
 #: The unit of ZooKeeper's session timeouts: 2 to 20 of these unless said otherwise.
 DEFAULT_TICK_MS: Final = 2000
@@ -45,7 +46,7 @@ class EmbeddedCoordination(Service):
     Args:
         reactor: serves the socket and the timers.
         path: the SQLite file that holds everything; created when it is missing.
-        listen: an endpoint string of Twisted's.
+        listen: where to listen, and the rules for those who connect.
         tick_ms: at least 1; the unit of the two that follow.
         min_session_timeout_ms: the shortest that a client can get; 2 ticks unless given.
         max_session_timeout_ms: the longest that a client can get; 20 ticks unless given.
@@ -69,7 +70,7 @@ class EmbeddedCoordination(Service):
         self,
         reactor: Any,
         path: str | Path,
-        listen: str = DEFAULT_LISTEN,
+        listen: ListenerConfig = DEFAULT_LISTEN,
         *,
         tick_ms: int = DEFAULT_TICK_MS,
         min_session_timeout_ms: int | None = None,

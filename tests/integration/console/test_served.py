@@ -85,7 +85,13 @@ def test_a_broker_serves_the_console_beside_health(tmp_path: Path, password_file
 
 def test_beyond_loopback_its_pages_say_what_is_missing(password_file: Path) -> None:
     def mount(settings: dict[str, Any]) -> Any:
-        values = {"broker_id": 0, "log_dir": "log", "http_listen": "tcp:9093", **settings}
+        values = {
+            "broker_id": 0,
+            "log_dir": "log",
+            "http_listen": "tcp:9093",
+            "allow_insecure": True,
+            **settings,
+        }
         web = SimpleNamespace(root=Root(), addresses=[("0.0.0.0", 9093)], on_stop=[])
         config = parse_broker_config(values, "settings")
         here = "127.0.0.1", 9092

@@ -16,11 +16,12 @@ from twisted.internet import reactor
 from twisted.internet.threads import deferToThread
 from zookeeper_process import four_letter_word
 
+from hermes.config import ListenerConfig
 from hermes.coordination.embedded import EmbeddedCoordination
 from hermes.coordination.embedded.store import Store
 from hermes.errors import ConfigError, HermesError, StorageError
 
-LOOPBACK = "tcp:0:interface=127.0.0.1"
+LOOPBACK = ListenerConfig("tcp:0:interface=127.0.0.1")
 UNLIMITED = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
 
 
@@ -94,7 +95,7 @@ def test_the_service_serves_until_it_is_stopped(tmp_path: Path) -> Any:
 
 def test_a_port_that_is_taken(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        listen = f"tcp:{taken.getsockname()[1]}:interface=127.0.0.1"
+        listen = ListenerConfig(f"tcp:{taken.getsockname()[1]}:interface=127.0.0.1")
         service = EmbeddedCoordination(reactor, tmp_path / "coordination.sqlite", listen)
         with pytest.raises(HermesError, match="coordination_listen: can't open"):
             service.startService()
@@ -105,7 +106,9 @@ def test_a_port_that_is_taken(tmp_path: Path) -> None:
 
 def test_what_is_no_endpoint(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="coordination_listen"):
-        EmbeddedCoordination(reactor, tmp_path / "coordination.sqlite", "nonsense:2181")
+        EmbeddedCoordination(
+            reactor, tmp_path / "coordination.sqlite", ListenerConfig("nonsense:2181")
+        )
 
 
 @pytest_twisted.inlineCallbacks

@@ -24,10 +24,10 @@ def broker_yaml(tmp_path):
 
 
 def test_a_good_file_is_called_good(run, broker_yaml):
-    path = broker_yaml(listen="tcp:9093")
+    path = broker_yaml(listen="tcp:9093:interface=127.0.0.1")
     result = run("config", "check", path)
     assert (result.exit_code, result.stderr) == (0, "")
-    assert result.stdout == f"{path}: good: broker 3 listens on tcp:9093\n"
+    assert result.stdout == f"{path}: good: broker 3 listens on tcp:9093:interface=127.0.0.1\n"
 
 
 def test_as_json_it_shows_every_setting(run, broker_yaml, tmp_path):

@@ -10,6 +10,7 @@ import yaml
 
 from hermes.cli import diagnosis
 from hermes.cli.options import BrokerAddress
+from hermes.config import ListenerConfig
 from hermes.protocol import encode_message_set
 from hermes.storage import FileLayer
 from hermes.storage.lock import DirectoryLock
@@ -102,7 +103,8 @@ def test_ports(doctor, port):
     assert text == f"listen: port {port}: another process uses it: stop that one, or choose " + (
         "another port"
     )
-    text = doctor(http_listen=f"tcp:{port}:interface=192.0.2.1")["problem ports"]
+    elsewhere = f"tcp:{port}:interface=192.0.2.1"
+    text = doctor(http_listen=elsewhere, allow_insecure=True)["problem ports"]
     assert "this machine has no such address" in text
 
 
@@ -156,7 +158,7 @@ def test_a_clock_that_was_never_set():
 
 
 @pytest.mark.parametrize(
-    ("description", "place"),
+    ("endpoint", "place"),
     [
         ("tcp:9092", ("", 9092)),
         ("tcp:port=9092:interface=127.0.0.1", ("127.0.0.1", 9092)),
@@ -165,9 +167,9 @@ def test_a_clock_that_was_never_set():
         ("tcp:nonsense", None),
     ],
 )
-def test_where_an_endpoint_listens(description, place):
+def test_where_an_endpoint_listens(endpoint, place):
     expected = None if place is None else BrokerAddress(*place)
-    assert diagnosis.tcp_place(description) == expected
+    assert diagnosis.tcp_place(ListenerConfig(endpoint)) == expected
 
 
 def test_completion(run):

@@ -7,6 +7,7 @@ import pytest
 from hermes.config import parse_broker_config
 from hermes.errors import ConfigError
 
+OPEN = {"broker_id": 0, "log_dir": "logs", "allow_insecure": True}
 TCP, LOOPBACK, IPV6 = "tcp:9092", "tcp:9092:interface=127.0.0.1", r"tcp6:9092:interface=\:\:1"
 
 
@@ -46,7 +47,7 @@ TCP, LOOPBACK, IPV6 = "tcp:9092", "tcp:9092:interface=127.0.0.1", r"tcp6:9092:in
 )
 def test_what_excludes_each_other_is_refused(settings: dict[str, Any], text: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        parse_broker_config({"broker_id": 0, "log_dir": "logs", **settings})
+        parse_broker_config({**OPEN, **settings})
     assert text in str(caught.value)
 
 
@@ -63,4 +64,4 @@ def test_what_excludes_each_other_is_refused(settings: dict[str, Any], text: str
     ],
 )
 def test_what_goes_together_is_taken(settings: dict[str, Any]) -> None:
-    parse_broker_config({"broker_id": 0, "log_dir": "logs", **settings})
+    parse_broker_config({**OPEN, **settings})

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hermes.config.kinds import ENDPOINTS
+from hermes.config.listeners import LISTENERS, ListenerConfig
 
 
 @pytest.mark.parametrize(
@@ -14,15 +14,17 @@ from hermes.config.kinds import ENDPOINTS
         "tcp:interface=127.0.0.1:port=9092",
         "tcp:9092:interface=127.0.0.1:backlog=50",
         r"tcp6:9092:interface=\:\:1",
-        "ssl:9093:privateKey=key.pem",
         "unix:/run/hermes.sock",
         "systemd:domain=INET:index=0",
         "someplugin:whatever",
     ],
 )
 def test_an_endpoint_is_taken_as_it_is(endpoint: str) -> None:
-    assert ENDPOINTS.parse(endpoint) == (endpoint,)
-    assert ENDPOINTS.parse([endpoint, "tcp:1"]) == (endpoint, "tcp:1")
+    assert LISTENERS.parse(endpoint) == (ListenerConfig(endpoint),)
+    assert LISTENERS.parse([endpoint, "tcp:1"]) == (
+        ListenerConfig(endpoint),
+        ListenerConfig("tcp:1", name="1"),
+    )
 
 
 @pytest.mark.parametrize(
@@ -43,8 +45,9 @@ def test_an_endpoint_is_taken_as_it_is(endpoint: str) -> None:
         (True, "got True"),
         ([], r"got \[\]"),
         (["tcp:1", 3], "write tcp:3"),
+        ("ssl:9093:privateKey=key.pem", "write a mapping: endpoint: tcp:PORT, and tls"),
     ],
 )
 def test_what_can_not_be_an_endpoint_is_refused(endpoint: object, hint: str) -> None:
     with pytest.raises(ValueError, match=f"expected .*endpoint such as tcp:9092.*{hint}"):
-        ENDPOINTS.parse(endpoint)
+        LISTENERS.parse(endpoint)

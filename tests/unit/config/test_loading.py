@@ -6,9 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from hermes.config import BrokerConfig, TopicConfig, load_broker_config, parse_broker_config
+from hermes.config import (
+    BrokerConfig,
+    ListenerConfig,
+    TlsConfig,
+    TopicConfig,
+    load_broker_config,
+    parse_broker_config,
+)
 from hermes.config.broker import BROKER_SETTINGS
-from hermes.config.mirror import EmbeddedMirror, parse_mirror_config
+from hermes.config.embedded_mirror import EmbeddedMirror
+from hermes.config.mirror import parse_mirror_config
 from hermes.config.topic import TOPIC_SETTINGS
 from hermes.errors import ConfigError
 from hermes.interfaces import RetentionSettings
@@ -30,7 +38,7 @@ def write(tmp_path: Path, text: str | bytes) -> Path:
 def test_what_is_not_given_has_its_default(tmp_path: Path) -> None:
     config = load_broker_config(write(tmp_path, MINIMAL))
     assert config == BrokerConfig(broker_id=0, log_dir=tmp_path / "data")
-    assert config.listen == ("tcp:9092",)
+    assert config.listen == (ListenerConfig("tcp:9092:interface=127.0.0.1"),)
     assert config.coordination == "embedded"
     assert config.idle_timeout_ms == 600_000
 
@@ -38,11 +46,29 @@ def test_what_is_not_given_has_its_default(tmp_path: Path) -> None:
 def test_every_setting_can_be_given(tmp_path: Path) -> None:
     text = """
 broker_id: 7
-listen: [tcp:6667, "tcp6:6668:interface=\\\\:\\\\:1", unix:/run/hermes.sock]
+listen:
+  - tcp:6667
+  - "tcp6:6668:interface=\\\\:\\\\:1"
+  - endpoint: unix:/run/hermes.sock
+    name: local
+    advertised: localhost:6669
+    authentication: scram
+    tls:
+      certificate: /etc/hermes/broker.pem
+      key: /etc/hermes/broker.key
+      client_ca: /etc/hermes/ca.pem
+      client_certificate: optional
+      versions: 1.3
+      ciphers: modern
+      principal: SAN:DNS
 advertised_host: kafka-1.example.org
 advertised_port: 6667
 socket_send_buffer: 100KiB
 socket_receive_buffer: 102400
+allow_insecure: true
+users_file: /etc/hermes/users
+authenticator: ldap
+authenticator_options: {password: secret}
 max_request_bytes: 10MiB
 max_message_bytes: 2MB
 max_expanded_bytes: 1GiB
@@ -106,7 +132,29 @@ ready_file: /run/hermes.ready
     config = load_broker_config(write(tmp_path, text))
     expected = BrokerConfig(
         broker_id=7,
-        listen=("tcp:6667", r"tcp6:6668:interface=\:\:1", "unix:/run/hermes.sock"),
+        listen=(
+            ListenerConfig("tcp:6667"),
+            ListenerConfig(r"tcp6:6668:interface=\:\:1", name="1"),
+            ListenerConfig(
+                "unix:/run/hermes.sock",
+                TlsConfig(
+                    Path("/etc/hermes/broker.pem"),
+                    Path("/etc/hermes/broker.key"),
+                    Path("/etc/hermes/ca.pem"),
+                    "optional",
+                    "1.3",
+                    "modern",
+                    "SAN:DNS",
+                ),
+                "scram",
+                "localhost:6669",
+                "local",
+            ),
+        ),
+        allow_insecure=True,
+        users_file=Path("/etc/hermes/users"),
+        authenticator="ldap",
+        authenticator_options={"password": "secret"},
         advertised_host="kafka-1.example.org",
         advertised_port=6667,
         socket_send_buffer_bytes=102_400,
@@ -149,7 +197,7 @@ ready_file: /run/hermes.ready
         flush_check_interval_ms=3000,
         flush_threads=3,
         coordination="none",
-        coordination_listen="tcp:2182",
+        coordination_listen=ListenerConfig("tcp:2182"),
         coordination_max_bytes=10 << 20,
         zookeeper_connect="zk1:2181,zk2:2181/kafka",
         zookeeper_session_timeout_ms=7000,
@@ -160,7 +208,7 @@ ready_file: /run/hermes.ready
         metrics_interval_ms=0,
         log_format="json",
         log_level="warn",
-        http_listen=("tcp:9093:interface=127.0.0.1",),
+        http_listen=(ListenerConfig("tcp:9093:interface=127.0.0.1"),),
         http_hosts=("broker-0.example.org", "::1"),
         metrics_per_partition=False,
         ready_min_free_bytes=1 << 30,

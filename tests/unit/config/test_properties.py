@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from hermes.config import BrokerConfig, parse_broker_config
+from hermes.config import BrokerConfig, ListenerConfig, parse_broker_config
 from hermes.config.broker import BROKER_SETTINGS
 from hermes.config.properties import _CONVERSIONS, import_properties, parse_properties
 from hermes.config.topic import TOPIC_SETTINGS
@@ -27,8 +27,14 @@ KAFKA_KEYS = (
 
 
 def settings_of(text: str) -> dict[str, object]:
+    """What a file means, beside that it is open to everybody, as 0.7 always is."""
     values = read_yaml(import_properties(text).yaml_text.encode(), "imported")
-    return values if isinstance(values, dict) else {}
+    if not isinstance(values, dict):
+        return {}
+    assert values.pop("allow_insecure") is True
+    if values["listen"] == "tcp:9092":
+        del values["listen"]
+    return values
 
 
 def test_every_key_of_0_7_has_its_setting_and_its_meaning() -> None:
@@ -73,6 +79,9 @@ jmx.port=9999
         "listen: tcp:6667\n"
         "advertised_host: kafka-3.example.org\n"
         "socket_send_buffer: 1MiB\n"
+        "# Kafka 0.7 knows neither TLS nor users: whoever reaches this broker may read, write and "
+        "delete\n# everything. docs/security.md says how to change that.\n"
+        "allow_insecure: true\n"
         "num_partitions: 2\n"
         "log_dir: /var/kafka-logs\n"
         "segment_bytes: 512MiB\n"
@@ -115,7 +124,7 @@ jmx.port=9999
         ("log.default.flush.interval.ms=-1", {"flush_interval": 0}),
         ("log.retention.size=-1", {"retention_bytes": "unlimited"}),
         ("log.retention.size=0", {"retention_bytes": 0}),
-        ("port= 9092 ", {"listen": "tcp:9092"}),
+        ("port= 9093 ", {"listen": "tcp:9093"}),
         ("topic.log.file.size=", {}),
         ("topic.log.roll.hours=a.b-c:36,a.b-c:37", {"topics": {"a.b-c": {"segment_age": "1d13h"}}}),
         (
@@ -315,7 +324,7 @@ def test_the_import_keeps_every_value(
     config = parse_broker_config(read_yaml(imported.yaml_text.encode(), "imported"))
 
     assert imported.unknown_keys == ()
-    assert config.listen == (f"tcp:{port}",)
+    assert config.listen == (ListenerConfig(f"tcp:{port}"),)
     assert config.log_dir == Path(f"/{log_dir}")
     expected = {_NUMERIC[key][0]: number * _NUMERIC[key][1] for key, number in numbers.items()}
     assert {name: getattr(config, name) for name in expected} == expected

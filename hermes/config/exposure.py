@@ -1,0 +1,49 @@
+"""Which listeners may be opened: the safe default.
+
+Without TLS and authentication a port is for this machine only, unless `allow_insecure` says
+otherwise. Looks at settings only.
+"""
+
+from collections.abc import Iterable
+
+from hermes.config.listeners import BY_PASSWORD, ListenerConfig
+from hermes.errors import ConfigError
+from hermes.quoting import quoted
+
+
+def check_listeners(
+    setting: str,
+    listeners: Iterable[ListenerConfig],
+    *,
+    allow_insecure: bool,
+    knows_users: bool,
+) -> None:
+    """Refuse listeners that are dangerous, or that ask for passwords that nobody has.
+
+    Args:
+        setting: where they come from, for the error.
+        listeners: all of that setting.
+        allow_insecure: the setting of this name.
+        knows_users: whether there is anything that knows passwords.
+
+    Raises:
+        ConfigError: one of them may not be opened.
+    """
+    names: set[str] = set()
+    for each in listeners:
+        if each.name in names:
+            raise ConfigError(setting, f"two listeners are called {quoted(each.name)}")
+        names.add(each.name)
+        if each.authentication == BY_PASSWORD and not knows_users:
+            raise ConfigError(
+                setting,
+                f"{each.endpoint!r} has authentication: scram, and there are no users: "
+                "set users_file (`hermes users add NAME --file FILE` makes one)",
+            )
+        if not (each.is_safe or allow_insecure):
+            raise ConfigError(
+                setting,
+                f"{each.endpoint!r} can be reached from other machines, and {each.danger}: "
+                "give it tls and authentication (docs/security.md), or interface=127.0.0.1, "
+                "or set allow_insecure: true",
+            )

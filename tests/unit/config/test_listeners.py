@@ -1,0 +1,151 @@
+"""What `listen` and its like may say beside an endpoint, and what is never let pass."""
+
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hermes.config import ListenerConfig, TlsConfig
+from hermes.config.listeners import LISTENER, LISTENERS, as_given
+from hermes.config.reference import reference
+from hermes.config.yaml_text import read_yaml
+
+TLS = {"certificate": "broker.pem", "key": "broker.key"}
+CLIENTS = {**TLS, "client_ca": "ca.pem"}
+
+
+def listener(**values: Any) -> ListenerConfig:
+    parsed: ListenerConfig = LISTENER.parse({"endpoint": "tcp:9094", **values})
+    return parsed
+
+
+def test_what_is_not_said_has_its_default() -> None:
+    assert listener() == ListenerConfig("tcp:9094")
+    assert listener(tls=TLS).tls == TlsConfig(Path("broker.pem"), Path("broker.key"))
+    assert listener(tls=None) == ListenerConfig("tcp:9094")
+
+
+def test_a_name_is_the_place_unless_it_is_given() -> None:
+    texts = ["tcp:1", {"endpoint": "tcp:2"}, {"endpoint": "tcp:3", "name": "outside"}]
+    assert [each.name for each in LISTENERS.parse(texts)] == ["0", "1", "outside"]
+
+
+def test_whoever_names_an_authority_wants_certificates() -> None:
+    for given, demand in ((CLIENTS, "required"), (TLS, "none")):
+        tls = listener(tls=given).tls
+        assert tls is not None
+        assert tls.client_certificate == demand
+
+
+def test_a_version_needs_no_quotes() -> None:
+    values = read_yaml(
+        b"endpoint: tcp:1\ntls: {certificate: a, key: b, versions: 1.3}", "broker.yaml"
+    )
+    tls = LISTENER.parse(values).tls
+    assert tls.versions == "1.3"
+
+
+@pytest.mark.parametrize(
+    ("values", "place"),
+    [
+        (None, ("", None)),
+        ("kafka1:9094", ("kafka1", 9094)),
+        ("kafka1.example.org", ("kafka1.example.org", None)),
+        ("10.0.0.1:1", ("10.0.0.1", 1)),
+        ("[fe80::1]:65535", ("fe80::1", 65535)),
+        ("[::1]", ("::1", None)),
+    ],
+)
+def test_advertised_places(values: str | None, place: tuple[str, int | None]) -> None:
+    assert listener(advertised=values).advertised_place == place
+
+
+@pytest.mark.parametrize(
+    ("values", "error"),
+    [
+        ({"endpoint": 9094}, r"expected an endpoint .*\(write tcp:9094\)"),
+        ({"endpoint": "ssl:1:privateKey=a"}, "endpoint: tcp:PORT, and tls beside it"),
+        ({"endpiont": "tcp:1"}, "unknown key 'endpiont': expected endpoint, tls,"),
+        ({"name": "0"}, "expected a name of letters"),
+        ({"name": "a b"}, "expected a name of letters"),
+        ({"name": 5}, "expected a name of letters"),
+        ({"authentication": "password"}, "authentication: expected none, tls or scram, got 'pass"),
+        ({"authentication": "tls"}, "authentication: tls needs tls, with client_ca"),
+        ({"authentication": "tls", "tls": TLS}, "authentication: tls needs tls.client_ca"),
+        (
+            {"authentication": "tls", "tls": {**CLIENTS, "client_certificate": "optional"}},
+            "every client a certificate",
+        ),
+        ({"advertised": "kafka1:0"}, "advertised: expected HOST:PORT or HOST, got 'kafka1:0'"),
+        ({"advertised": "kafka1:65536"}, "advertised: expected"),
+        ({"advertised": "::1"}, "advertised: expected"),
+        ({"advertised": 9094}, "advertised: expected"),
+        ({"tls": True}, "tls: expected a mapping of certificate and key"),
+        ({"tls": {"key": "a"}}, "tls.certificate: missing"),
+        ({"tls": {"certificate": "a"}}, "tls.key: missing"),
+        ({"tls": {**TLS, "certificate": 5}}, "tls.certificate: expected a path"),
+        ({"tls": {**TLS, "cypers": "modern"}}, "unknown key 'tls.cypers'"),
+        ({"tls": {**TLS, "versions": 1.1}}, "tls.versions: expected 1.2 or 1.3, got '1.1'"),
+        ({"tls": {**TLS, "ciphers": "old"}}, "tls.ciphers: expected intermediate or modern"),
+        ({"tls": {**TLS, "principal": "OU"}}, "tls.principal: expected CN, SUBJECT, SAN:DNS"),
+        ({"tls": {**TLS, "client_certificate": "required"}}, "required needs client_ca"),
+        ({"tls": {**CLIENTS, "client_certificate": "none"}}, "tls.client_ca: it has no effect"),
+    ],
+)
+def test_what_can_not_be_meant_is_refused(values: dict[str, Any], error: str) -> None:
+    with pytest.raises(ValueError, match=error):
+        listener(**values)
+
+
+def test_a_mapping_needs_an_endpoint() -> None:
+    with pytest.raises(ValueError, match="a listener needs an endpoint such as tcp:9093"):
+        LISTENER.parse({"name": "outside"})
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "is_loopback"),
+    [
+        ("tcp:9092", False),
+        ("tcp:9092:interface=127.0.0.1", True),
+        ("tcp:interface=127.8.9.10:port=1", True),
+        ("tcp:9092:interface=localhost", True),
+        ("tcp:9092:interface=", False),
+        ("tcp:9092:interface=0.0.0.0", False),
+        ("tcp:9092:interface=10.0.0.1", False),
+        ("tcp:9092:interface=127.0.0.1.example.org", False),
+        ("tcp6:9092", False),
+        (r"tcp6:9092:interface=\:\:", False),
+        (r"tcp6:9092:interface=\:\:1", True),
+        (r"tcp6:9092:interface=\:\:ffff\:127.0.0.1", True),
+        (r"tcp6:9092:interface=\:\:ffff\:10.0.0.1", False),
+        ("unix:/run/hermes.sock", True),
+        ("systemd:domain=INET:index=0", False),
+        ("someplugin:interface=127.0.0.1", False),
+    ],
+)
+def test_what_is_for_this_machine_only(endpoint: str, is_loopback: bool) -> None:
+    assert ListenerConfig(endpoint).is_loopback is is_loopback
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "tcp:9092",
+        {"endpoint": "tcp:1", "name": "outside"},
+        {"endpoint": "tcp:1", "tls": TLS, "authentication": "scram", "advertised": "a:1"},
+        {"endpoint": "tcp:1", "tls": {**CLIENTS, "client_certificate": "optional"}},
+    ],
+)
+def test_it_is_shown_as_it_was_given(given: Any) -> None:
+    parsed = LISTENER.parse(given)
+    assert as_given(parsed) == given
+    assert read_yaml(f"a: {LISTENER.show(parsed)}".encode(), "") == {"a": given}
+
+
+def test_the_reference_has_every_key() -> None:
+    keys = [each.name for each in fields(ListenerConfig)]
+    keys += [f"tls.{each.name}" for each in fields(TlsConfig)]
+    section = reference().partition("## Listeners")[2].partition("\n## ")[0]
+    rows = {line.split("`")[1] for line in section.splitlines() if line.startswith("| `")}
+    assert rows == set(keys)
