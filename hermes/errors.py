@@ -311,6 +311,14 @@ class BrokerNotReachedError(BrokerUnavailableError):
     """There was no connection for the request, so none of it was sent."""
 
 
+class BrokerNotTrustedError(BrokerNotReachedError):
+    """TLS was refused by one side; the text says why. No retry helps, but a change of settings.
+
+    The broker's certificate is of an unknown authority, has expired, or is for another host; or
+    the broker refuses the client's; or there is no TLS on that port.
+    """
+
+
 class BrokerTimeoutError(ClientError):
     """The broker did not respond within the configured time."""
 
