@@ -25,12 +25,13 @@ ROOMS = {
     "backoff": "",
     "rate_limit": "",
     "reactors": "",
+    "regex": "",
     "metrics": "",
     "limited_log": "quoting rate_limit",
     "listening": "config errors",
     "logs": "quoting",
-    "security": "errors quoting",
-    "config": "errors interfaces quoting",
+    "security": "errors quoting regex",
+    "config": "errors interfaces quoting security",
     "schemas": "backoff errors quoting",
     "plugins": "errors interfaces schemas",
     "protocol": "errors quoting",
@@ -38,14 +39,15 @@ ROOMS = {
     "web": "config errors limited_log listening logs metrics quoting reactors security",
     "backup": "errors quoting storage",
     "coordination": "_version backoff config errors forks limited_log listening logs protocol "
-    "quoting",
+    "quoting regex",
     "broker": "_version backoff config coordination errors interfaces limited_log listening logs "
     "metrics plugins protocol quoting rate_limit storage web",
     "client": "backoff config coordination errors forks interfaces metrics plugins protocol "
     "quoting rate_limit",
     "audit": "client coordination errors interfaces metrics plugins protocol quoting web",
     "aio": "client coordination errors forks protocol",
-    "spark": "audit client config coordination errors interfaces plugins protocol quoting schemas",
+    "spark": "audit client config coordination errors interfaces plugins protocol quoting regex "
+    "schemas",
     "console": "__init__ audit client config coordination errors interfaces plugins protocol "
     "quoting schemas web",
     "mirror": "_version audit client config coordination errors interfaces metrics plugins "

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final
 
 from hermes.config import kinds
+from hermes.config.access import ACCESS_RULES
 from hermes.config.embedded_mirror import EMBEDDED_MIRROR, EmbeddedMirror
 from hermes.config.listeners import LISTENER, LISTENERS, ListenerConfig
 from hermes.config.setting import Setting, table_of
@@ -28,6 +29,7 @@ from hermes.config.topic import (
     TopicSettings,
     untrimmed,
 )
+from hermes.security import AccessRule
 
 _SECOND = 1000
 _MINUTE = 60 * _SECOND
@@ -154,6 +156,17 @@ class BrokerConfig:
             _SECURITY,
         ),
     ] = field(default_factory=dict, repr=False)
+    access: Annotated[
+        tuple[AccessRule, ...] | None,
+        Setting(
+            ACCESS_RULES,
+            "Who may do what: `[{principal: alice, operations: [produce], topic: web-*}]`. A rule "
+            "with `allow: false` wins, and what no rule allows is refused. Unless given, whoever "
+            "can connect may do everything.",
+            _SECURITY,
+            is_live=True,
+        ),
+    ] = None
 
     max_request_bytes: Annotated[
         int,

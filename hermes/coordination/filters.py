@@ -6,9 +6,9 @@ spaces go, commas become `|`, other spaces and surrounding quotes go; the rest i
 expression that must match the whole name of a topic.
 """
 
-from hermes.coordination.regex import RegexTooCostlyError, compile_java
 from hermes.errors import ConfigError
 from hermes.quoting import quoted
+from hermes.regex import RegexTooCostlyError, compile_java
 
 
 class TopicFilter:

@@ -3,11 +3,36 @@
     principals       the names of those who are served
     password_files   passwords as secret stores keep them
     credentials      what a client brings: whom it trusts, and who it is
+    access           the rules of what they may do
 
 Whatever needs a library that few brokers use imports it where it is called.
 """
 
+from hermes.security.access import (
+    CLUSTER,
+    LONGEST_NAME,
+    AccessRule,
+    AccessRules,
+    Decision,
+    Operation,
+    Resource,
+    ResourceKind,
+)
 from hermes.security.credentials import PLAIN, ClientSecurity
 from hermes.security.principals import ANONYMOUS, INTERNAL, check_user_name
 
-__all__ = ["ANONYMOUS", "INTERNAL", "PLAIN", "ClientSecurity", "check_user_name"]
+__all__ = [
+    "ANONYMOUS",
+    "CLUSTER",
+    "INTERNAL",
+    "LONGEST_NAME",
+    "PLAIN",
+    "AccessRule",
+    "AccessRules",
+    "ClientSecurity",
+    "Decision",
+    "Operation",
+    "Resource",
+    "ResourceKind",
+    "check_user_name",
+]

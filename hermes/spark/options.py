@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from hermes.config.units import parse_size
-from hermes.coordination.regex import JavaPattern, compile_java
 from hermes.errors import ConfigError
+from hermes.regex import JavaPattern, compile_java
 from hermes.spark.offsets import Offsets, TopicPartition, parse_offsets, parse_partitions
 
 Use: TypeAlias = Literal["batch", "stream", "sink"]

@@ -6,7 +6,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes.coordination.regex import compile_java
+from hermes.regex import compile_java
 
 _ATOMS = st.sampled_from(
     ["a", "b", "-", ".", "[ab]", "[^a]", "[a-c_]", r"\w", r"\d", r"\S", r"\.", r"\b", "^", "$", ""]

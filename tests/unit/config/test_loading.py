@@ -20,6 +20,7 @@ from hermes.config.mirror import parse_mirror_config
 from hermes.config.topic import TOPIC_SETTINGS
 from hermes.errors import ConfigError
 from hermes.interfaces import RetentionSettings
+from hermes.security import AccessRule, Operation
 
 #: Nine lines that stand for a billion texts.
 LAUGHS = "a0: &a0 [ha, ha, ha, ha, ha, ha, ha, ha, ha, ha]\n" + "".join(
@@ -124,6 +125,7 @@ log_levels: {hermes.broker: debug}
 log_rotate_bytes: unlimited
 log_keep_files: 3
 registry: false
+access: [{principal: alice, operations: [produce], topic: clicks}]
 mirror: {name: west, sources: [{name: east, brokers: "zoo:2181"}]}
 console_actions: true
 console_password_file: /etc/hermes/console-password
@@ -188,6 +190,7 @@ ready_file: /run/hermes.ready
         segment_bytes=512 << 20,
         segment_age_ms=2 * 86_400_000,
         retention_policy="time",
+        access=(AccessRule("alice", frozenset({Operation.PRODUCE}), topic="clicks"),),
         retention_time_ms=3 * 86_400_000,
         retention_bytes=10 << 30,
         retention_options={"a": "b"},

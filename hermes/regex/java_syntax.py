@@ -1,4 +1,4 @@
-r"""The syntax of Java's regular expressions: a text becomes a tree. Matching is `regex`'s.
+r"""The syntax of Java's regular expressions: a text becomes a tree. Matching is `matching`'s.
 
 Java's dialect is read as Java reads it, so that nothing is translated into another and nothing
 means something else by accident.

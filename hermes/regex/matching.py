@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from hermes.coordination.regex_syntax import (
+from hermes.regex.java_syntax import (
     At,
     Choice,
     Look,
