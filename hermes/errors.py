@@ -292,6 +292,22 @@ class InvalidSourceError(BrokerError):
     code = 78
 
 
+class NotAuthenticatedError(BrokerError):
+    """Code 79: the broker doesn't know who asks, or doesn't believe it; nothing was done.
+
+    The user or the password is wrong, or a listener that wants them was given none. The same
+    attempt fails again.
+    """
+
+    code = 79
+
+
+class NotAuthorizedError(BrokerError):
+    """Code 80: whoever asks may not do this; nothing was done. The access rules would say so."""
+
+    code = 80
+
+
 # -- client -------------------------------------------------------------------------------------
 
 

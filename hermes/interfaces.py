@@ -11,6 +11,9 @@ from typing import Any
 from zope.interface import Interface
 
 __all__ = [
+    "AuthenticatorSettings",
+    "Disguise",
+    "IAuthenticator",
     "ICallbackHandler",
     "IDecoder",
     "IEncoder",
@@ -20,6 +23,8 @@ __all__ = [
     "IRetentionPolicy",
     "RetentionSettings",
     "SegmentInfo",
+    "User",
+    "Verifier",
 ]
 
 
@@ -243,3 +248,106 @@ class IEventHandler(Interface):
 
     def close() -> None:
         """Release the handler's resources; the last call."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verifier:
+    """What proves that somebody knows a password, and can't be turned back into it (RFC 5802).
+
+    Attributes:
+        mechanism: "SCRAM-SHA-256" or "SCRAM-SHA-512".
+        iterations: of PBKDF2, 4,096 or more.
+        salt: 12 bytes or more.
+        stored_key: as long as the mechanism's hash.
+        server_key: the same.
+    """
+
+    mechanism: str
+    iterations: int
+    salt: bytes = field(repr=False)
+    stored_key: bytes = field(repr=False)
+    server_key: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """Somebody whom an authenticator knows.
+
+    Attributes:
+        name: under which access rules have them.
+        verifiers: up to one for each mechanism; none for somebody who has no password, because a
+            certificate says who they are.
+        groups: those that they belong to, for access rules.
+    """
+
+    name: str
+    verifiers: tuple[Verifier, ...] = ()
+    groups: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Disguise:
+    """What names look like that nobody has: as much like users as users do among themselves.
+
+    Attributes:
+        secret: 32 random bytes that stay the same; those names' salts are made from it. Were they
+            made anew each time, that would tell that there is no such user.
+        iterations: as most users have.
+        salt_bytes: likewise, 12 to 32.
+    """
+
+    secret: bytes = field(repr=False)
+    iterations: int
+    salt_bytes: int = 16
+
+
+@dataclass(frozen=True, slots=True)
+class AuthenticatorSettings:
+    """What broker.yaml says about an authenticator; passed to its factory.
+
+    Attributes:
+        users_file: the path that is set there, if any.
+        options: `authenticator_options`, free for third parties. There may be secrets in it.
+    """
+
+    users_file: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+
+class IAuthenticator(Interface):
+    """Knows users. What proves that somebody is one (SCRAM, delays, the log) is the broker's.
+
+    Entry point group: `hermes.authenticators`. The entry names a factory that is called with one
+    `AuthenticatorSettings` and returns an object that provides this interface. All its methods are
+    called in worker threads, several at once; they may take their time, but a client waits for
+    `find`, and is given up after ten seconds.
+    """
+
+    def find(name: str) -> Any:
+        """Look a user up.
+
+        Args:
+            name: as a client gave it, after SASLprep; or one that was found before.
+
+        Returns:
+            The `User`, or None if there is none of that name. This must not take longer for the one
+            than for the other: it would tell strangers which users there are.
+
+        Raises:
+            Exception: users can't be looked up now. The client is refused, and may try again.
+        """
+
+    def disguise() -> Any:
+        """Tell what names look like that nobody has: a `Disguise`."""
+
+    def revision() -> Any:
+        """Tell whether users may have changed since.
+
+        Asked once a second. When the answer isn't equal to the last one, all users that are
+        connected are looked up again: those that are gone, or have other verifiers, are
+        disconnected.
+
+        Returns:
+            Anything that can be compared; None if that can't be told: then connected users are
+            looked up once a minute.
+        """

@@ -30,7 +30,7 @@ ROOMS = {
     "limited_log": "quoting rate_limit",
     "listening": "config errors",
     "logs": "quoting",
-    "security": "errors quoting regex",
+    "security": "errors interfaces quoting regex",
     "config": "errors interfaces quoting security",
     "schemas": "backoff errors quoting",
     "plugins": "errors interfaces schemas",

@@ -37,6 +37,7 @@ from hermes.protocol import (
     AcknowledgedProduceRequest,
     AlterTopicRequest,
     AppendTimesRequest,
+    AuthenticateRequest,
     BoundaryRequest,
     ClusterIdRequest,
     CoordinationRequest,
@@ -63,6 +64,7 @@ from hermes.protocol import (
     code_for,
     encode_coordination_response,
     encode_error_response,
+    encode_refusal,
 )
 
 #: Of requests that move messages the type, as `KINDS` has it. A long fetch counts as other.
@@ -141,6 +143,7 @@ class Broker:
             SourcePositionsRequest: self.mirroring.positions,
             ClusterIdRequest: self.mirroring.tell_cluster_id,
             CoordinationRequest: self._coordination,
+            AuthenticateRequest: self._take_no_user,
             UnsupportedRequest: lambda _: encode_error_response(ErrorCode.UNSUPPORTED_VERSION),
         }
 
@@ -167,6 +170,11 @@ class Broker:
         kind = type(request)
         serve = self._serve.get(kind)
         return self._serve_client[kind](request, client) if serve is None else serve(request)
+
+    def _take_no_user(self, _: AuthenticateRequest) -> bytes:
+        """Whoever gets here need not say who it is, or has done so."""
+        reason = "this listener takes no users with passwords, or knows already who asks"
+        return encode_refusal(ErrorCode.UNSUPPORTED_VERSION, reason)
 
     def _coordination(self, _: CoordinationRequest) -> bytes:
         return encode_coordination_response(self.coordination_address())

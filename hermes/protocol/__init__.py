@@ -10,6 +10,7 @@
                             the same of our requests for operators
     mirror_requests, mirror_responses
                             and of those for mirrors
+    authenticating          the request by which clients say who they are, and its response
     framing, receiver       a stream of bytes to requests or responses
     wire                    integers and strings, of which everything else consists
     topics                  which names are allowed
@@ -43,6 +44,11 @@ from hermes.protocol.admin_responses import (
     encode_refusal,
     encode_reload_response,
     encode_settings_response,
+)
+from hermes.protocol.authenticating import (
+    AuthenticateRequest,
+    decode_authenticate_response,
+    encode_authenticate_response,
 )
 from hermes.protocol.compression import MIN_CHARGE_BYTES, Codec, compress, decompress
 from hermes.protocol.decoding import (
@@ -162,6 +168,7 @@ __all__ = [
     "AppendRun",
     "AppendTimesAnswer",
     "AppendTimesRequest",
+    "AuthenticateRequest",
     "BoundaryRequest",
     "BrokerMetadata",
     "Buffer",
@@ -221,6 +228,7 @@ __all__ = [
     "compress",
     "decode_acknowledged_produce_response",
     "decode_append_times_response",
+    "decode_authenticate_response",
     "decode_boundary_response",
     "decode_cluster_id_response",
     "decode_coordination_response",
@@ -241,6 +249,7 @@ __all__ = [
     "decompress",
     "encode_acknowledged_produce_response",
     "encode_append_times_response",
+    "encode_authenticate_response",
     "encode_boundary_response",
     "encode_cluster_id_response",
     "encode_coordination_response",

@@ -20,6 +20,7 @@ from hermes.protocol.admin_requests import (
     RecentLogLinesRequest,
     ReloadConfigRequest,
 )
+from hermes.protocol.authenticating import AuthenticateRequest
 from hermes.protocol.mirror_requests import (
     ClusterIdRequest,
     MirroredProduceRequest,
@@ -88,6 +89,7 @@ Request: TypeAlias = (
     | MirroredProduceRequest
     | SourcePositionsRequest
     | ClusterIdRequest
+    | AuthenticateRequest
     | UnsupportedRequest
 )
 
@@ -116,6 +118,7 @@ _OWN: Final[dict[int, Callable[[ByteReader], Request]]] = {
     MirroredProduceRequest.TYPE: MirroredProduceRequest.decode,
     SourcePositionsRequest.TYPE: SourcePositionsRequest.decode,
     ClusterIdRequest.TYPE: ClusterIdRequest.decode,
+    AuthenticateRequest.TYPE: AuthenticateRequest.decode,
 }
 
 

@@ -20,6 +20,8 @@ from hermes.errors import (
     InvalidTopicError,
     MessageTooLargeBrokerError,
     MessageTooLargeError,
+    NotAuthenticatedError,
+    NotAuthorizedError,
     OffsetOutOfRangeBrokerError,
     OffsetOutOfRangeError,
     OutcomeUnknownError,
@@ -64,6 +66,8 @@ class ErrorCode(IntEnum):
     SOURCE_OVERLAP = 76
     SOURCE_GAP = 77
     INVALID_SOURCE = 78
+    NOT_AUTHENTICATED = 79
+    NOT_AUTHORIZED = 80
 
 
 _ERRORS: Final[dict[ErrorCode, tuple[type[BrokerError], str]]] = {
@@ -123,6 +127,14 @@ _ERRORS: Final[dict[ErrorCode, tuple[type[BrokerError], str]]] = {
         InvalidSourceError,
         "the source's name or range is not valid, or the partition has too many sources; "
         "nothing was written",
+    ),
+    ErrorCode.NOT_AUTHENTICATED: (
+        NotAuthenticatedError,
+        "the broker wants to know who asks: it serves users with their passwords only",
+    ),
+    ErrorCode.NOT_AUTHORIZED: (
+        NotAuthorizedError,
+        "the broker's access rules don't allow it; nothing was done",
     ),
 }
 

@@ -18,6 +18,11 @@ _LONGEST: Final = 255
 _NAME: Final = re.compile(r"[^\s:,=\x00-\x1f\x7f-\x9f\ud800-\udfff]+")
 
 
+def is_user_name(name: str) -> bool:
+    """Whether a user could have this name; reserved ones, which only a listener's own has, too."""
+    return len(name) <= _LONGEST and _NAME.fullmatch(name) is not None
+
+
 def check_user_name(name: str) -> None:
     """Refuse a name that no user can have.
 
@@ -26,7 +31,7 @@ def check_user_name(name: str) -> None:
     """
     if name in (ANONYMOUS, INTERNAL):
         raise ConfigError("user", f"{quoted(name)} is reserved")
-    if len(name) > _LONGEST or not _NAME.fullmatch(name):
+    if not is_user_name(name):
         raise ConfigError(
             "user",
             f"{quoted(name)} can't be a user's name: 1 to {_LONGEST} characters, "

@@ -20,7 +20,7 @@ _NAMES = [
     *(b"", b".", b"..", b"../x", b"a\0b", b"/etc", b"a b", b"%s{topic}\n", b"\xff\xfe"),
     *(b"x" * 255, b"x" * 256, b"x" * 32767, b"\x1b]0;x\x07", "ü".encode(), b".hermes_lock"),
 ]
-_TYPES = [0, 1, 2, 3, 4, *range(64, 80)]
+_TYPES = [0, 1, 2, 3, 4, *range(64, 81)]
 _UNKNOWN_TYPES = [5, 63, 70, 100, -1, 32767, -32768]
 _XERIAL = bytes.fromhex("82534e4150505900")
 
@@ -82,6 +82,9 @@ class BrokerFrames:
                 return version + self._place() + self._time()
             case 68:
                 return version + self._name()
+            case 80:
+                message = self._chance.choice([b"n,,n=a,r=b", b"", b"c=biws,r=b,p=", b"\xff" * 9])
+                return version + self._name() + _int32(self._number(len(message), 0.2)) + message
             case _:
                 times = b"".join(self._time() for _ in range(3))
                 return version + self._place() + times

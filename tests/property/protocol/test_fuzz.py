@@ -14,6 +14,7 @@ from hermes.protocol import (
     AcknowledgedProduceRequest,
     AlterTopicRequest,
     AppendTimesRequest,
+    AuthenticateRequest,
     BoundaryRequest,
     ClusterIdRequest,
     Codec,
@@ -90,6 +91,7 @@ REQUESTS = [
     MirroredProduceRequest(2, 0, (MirroredSet("t", 0, "s/t/0-0", 0, 9, 0, b"123456789"),)).encode(),
     SourcePositionsRequest("t", -1, False, 0).encode(),
     ClusterIdRequest().encode(),
+    AuthenticateRequest("SCRAM-SHA-256", b"n,,n=a,r=b").encode(),
 ]
 NUMBERS = [0, 1, 2, 0x7F, 0xFF, 0x7FFF, 0xFFFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 5, 6, 64, 100]
 
@@ -194,7 +196,7 @@ def test_damaged_requests(batch):
 
 def test_a_stream_of_damaged_requests_costs_no_memory():
     rng = random.Random(99)
-    frames = [damaged(rng, rng.choice(REQUESTS)) for _ in range(6000)]
+    frames = [damaged(rng, rng.choice(REQUESTS)) for _ in range(7000)]
     receiver = RequestReceiver(MAX_REQUEST_BYTES, MAX_MESSAGE_BYTES)
     tracemalloc.start()
     try:

@@ -10,6 +10,7 @@ from hermes.protocol import (
     AppendRun,
     AppendTimesAnswer,
     AppendTimesRequest,
+    AuthenticateRequest,
     BoundaryRequest,
     BrokerMetadata,
     ClusterIdRequest,
@@ -96,6 +97,7 @@ requests = st.one_of(
     st.builds(MirroredProduceRequest, int16, int32, st.lists(mirrored_sets, max_size=4).map(tuple)),
     st.builds(SourcePositionsRequest, topics, int32, st.booleans(), int64),
     st.builds(ClusterIdRequest),
+    st.builds(AuthenticateRequest, topics, st.binary(max_size=2048)),
 )
 
 

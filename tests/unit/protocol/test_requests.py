@@ -7,6 +7,7 @@ from hermes.protocol import (
     Acks,
     AlterTopicRequest,
     AppendTimesRequest,
+    AuthenticateRequest,
     BoundaryRequest,
     ClusterIdRequest,
     CoordinationRequest,
@@ -121,6 +122,10 @@ REQUESTS = {
         "00000016 004e 0000 0002 6162 ffffffff 0001 0000000000000007",
     ),
     "cluster id": (ClusterIdRequest(), "00000004 004f 0000"),
+    "authenticate": (
+        AuthenticateRequest("AB", b"n,,"),
+        "0000000f 0050 0000 0002 4142 00000003 6e2c2c",
+    ),
     "a later version": (UnsupportedRequest(66, 1), "00000004 0042 0001"),
 }
 

@@ -1,0 +1,196 @@
+"""The users file on its disk: read again when it has changed, replaced as a whole."""
+
+import fcntl
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from stat import S_ISREG
+from typing import Final
+
+from zope.interface import implementer
+
+from hermes.errors import ConfigError
+from hermes.interfaces import AuthenticatorSettings, Disguise, IAuthenticator, User
+from hermes.security.users import Users
+
+#: A hundred thousand users.
+_MOST_BYTES: Final = 32 * 1024 * 1024
+
+#: How often it is looked whether the file has changed.
+_LOOK_SECONDS: Final = 1.0
+
+_State = tuple[int, ...]
+
+
+def read_users(path: Path) -> tuple[Users, _State]:
+    """Read a users file, and what to recognise its next change by.
+
+    Raises:
+        ConfigError: it can't be read or understood, or others than its owner may read it.
+    """
+    try:
+        # Without O_NONBLOCK the open of a pipe would wait for a writer.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(descriptor, "rb") as file:
+            found = os.fstat(descriptor)
+            if not S_ISREG(found.st_mode):
+                raise ConfigError("users_file", f"{path} is not a regular file")
+            if found.st_mode & 0o077:
+                raise ConfigError(
+                    "users_file",
+                    f"others than its owner may use {path}: run chmod 600 {path}",
+                )
+            content = file.read(_MOST_BYTES + 1)
+    except OSError as error:
+        raise ConfigError(
+            "users_file", f"can't read {path}: {error.strerror}; hermes users add makes one"
+        ) from None
+    if len(content) > _MOST_BYTES:
+        raise ConfigError("users_file", f"{path} is larger than {_MOST_BYTES >> 20} MiB")
+    return Users.parse(content, str(path)), _state(found)
+
+
+def _state(found: os.stat_result) -> _State:
+    return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_mode
+
+
+@implementer(IAuthenticator)
+class UsersFile:
+    """A users file that may change while it is used. Threads may share it.
+
+    Args:
+        path: the file.
+        clock: monotonic, in seconds.
+
+    Raises:
+        ConfigError: it can't be used as it is.
+
+    Attributes:
+        problem: why the file, as it is now, can't be used, so that what it said before still
+            holds; None while it can.
+    """
+
+    def __init__(self, path: str | Path, clock: Callable[[], float] = time.monotonic) -> None:
+        self.problem: str | None = None
+        self._path = Path(path)
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._users, seen = read_users(self._path)
+        self._seen: _State | None = seen
+        self._revision = 0
+        self._looked = clock()
+
+    def current(self) -> Users:
+        """Who there is now, by the last file that could be used; looks at most once a second."""
+        now = self._clock()
+        if now - self._looked >= _LOOK_SECONDS:
+            with self._lock:
+                if now - self._looked >= _LOOK_SECONDS:
+                    self._looked = now
+                    self._look()
+        return self._users
+
+    def _look(self) -> None:
+        try:
+            seen: _State | None = _state(os.stat(self._path))
+        except OSError:
+            seen = None
+        if seen is not None and seen == self._seen:
+            return
+        self._seen = seen
+        try:
+            self._users, self._seen = read_users(self._path)
+        except ConfigError as error:
+            self.problem = str(error)
+        else:
+            self.problem = None
+            self._revision += 1
+
+    def find(self, name: str) -> User | None:
+        """See `IAuthenticator`."""
+        return self.current().find(name)
+
+    def disguise(self) -> Disguise:
+        """See `IAuthenticator`."""
+        return self._users.disguise()
+
+    def revision(self) -> object:
+        """See `IAuthenticator`."""
+        self.current()
+        return self._revision
+
+
+def from_settings(settings: AuthenticatorSettings) -> UsersFile:
+    """Make the authenticator `users-file`, of broker.yaml's `users_file`.
+
+    Raises:
+        ConfigError: there is no such setting, or the file can't be used.
+    """
+    if settings.users_file is None:
+        raise ConfigError("users_file", "needed by the authenticator users-file")
+    return UsersFile(settings.users_file)
+
+
+def change_users_file(
+    path: str | Path, change: Callable[[Users], Users], *, may_create: bool = False
+) -> Users:
+    """Replace a users file by a changed one; whoever else wants to, waits meanwhile.
+
+    A crash leaves the old file or the new one. Blocks; the new one is on disk when this returns.
+
+    Args:
+        path: the file; of a link, where it leads to.
+        change: makes the new users of the old ones.
+        may_create: whether there need be no file yet.
+
+    Returns:
+        What is in the file now.
+
+    Raises:
+        ConfigError: the file can't be used or written, or what `change` raises.
+    """
+    target = Path(os.path.realpath(path))
+    try:
+        with _locked(target.parent):
+            is_new = may_create and not os.path.lexists(target)
+            users = Users.none() if is_new else read_users(target)[0]
+            changed = change(users)
+            _replace(target, changed.encode(), None if is_new else os.stat(target))
+            return changed
+    except OSError as error:
+        raise ConfigError("users_file", f"can't write {path}: {error.strerror}") from None
+
+
+@contextmanager
+def _locked(directory: Path) -> Iterator[None]:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _replace(target: Path, content: bytes, owner: os.stat_result | None) -> None:
+    draft = target.with_name(f".{target.name}.new")
+    with suppress(FileNotFoundError):  # of a command that was killed
+        draft.unlink()
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(draft, flags, 0o600)
+    try:
+        with open(descriptor, "wb") as file:
+            os.fchmod(descriptor, 0o600)
+            if owner is not None and (owner.st_uid, owner.st_gid) != (os.getuid(), os.getgid()):
+                os.fchown(descriptor, owner.st_uid, owner.st_gid)  # the broker's, not root's
+            file.write(content)
+            file.flush()
+            os.fsync(descriptor)
+        os.replace(draft, target)
+    except BaseException:
+        with suppress(OSError):
+            draft.unlink()
+        raise
