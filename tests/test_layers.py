@@ -28,7 +28,7 @@ ROOMS = {
     "regex": "",
     "metrics": "",
     "limited_log": "quoting rate_limit",
-    "listening": "config errors",
+    "listening": "config errors limited_log logs security",
     "logs": "quoting",
     "security": "errors interfaces quoting regex",
     "config": "errors interfaces quoting security",

@@ -1,18 +1,22 @@
-"""Ports of this process, opened from Twisted's endpoint strings.
+"""Ports of this process, opened from Twisted's endpoint strings, with TLS where it is asked for.
 
 Errors name the setting that the string comes from. A port opens at once or not at all: endpoints
 that need a running reactor to open are refused, since at a start it isn't running yet.
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from twisted.internet import endpoints
 from twisted.internet.interfaces import IListeningPort, IProtocolFactory
 from twisted.python.failure import Failure
 
-from hermes.config import ListenerConfig
+from hermes.config.listeners import BY_CERTIFICATE, ListenerConfig
 from hermes.errors import ConfigError, HermesError
+
+if TYPE_CHECKING:
+    from hermes.listening.handshakes import Handshakes
+    from hermes.listening.tls import ServerTls
 
 __all__ = ["Address", "Listener", "OpenPort"]
 
@@ -40,49 +44,74 @@ class OpenPort:
 
 
 class Listener:
-    """An endpoint string, parsed and ready to be opened.
+    """A listener of the settings, checked and ready to be opened.
 
     Args:
         reactor: serves the port.
         setting: where it comes from, for error messages.
         config: the endpoint string, and the rules for those who connect.
 
-    Raises:
-        ConfigError: it is not an endpoint.
-
     Attributes:
         config: as given.
+        tls: its TLS; None without.
+        handshakes: of its TLS, once it is open.
+
+    Raises:
+        ConfigError: its endpoint is none, or its certificate can't be used.
     """
 
     def __init__(self, reactor: Any, setting: str, config: ListenerConfig) -> None:
-        self._setting = setting
         self.config = config
-        self._description = text = description = config.endpoint
+        self.tls: ServerTls | None = None
+        self.handshakes: Handshakes | None = None
+        self._reactor = reactor
+        self._setting = setting
+        text = config.endpoint
         if text.startswith("tcp:") and ":backlog=" not in text:
             text += f":backlog={_BACKLOG}"
         try:
             self._endpoint: Any = endpoints.serverFromString(reactor, text)  # type: ignore[no-untyped-call]
         except Exception as error:  # whatever the endpoint's parser, maybe a plugin's, raises
-            text = f"{description!r} is not an endpoint such as tcp:9092: {error}"
+            text = f"{config.endpoint!r} is not an endpoint such as tcp:9092: {error}"
             raise ConfigError(setting, text) from error
+        if config.tls is not None:
+            from hermes.listening import tls  # OpenSSL, which most brokers don't need
+
+            self.tls = tls.ServerTls(setting, config.tls, self._demands_principal, reactor.seconds)
+
+    @property
+    def _demands_principal(self) -> bool:
+        return self.config.authentication == BY_CERTIFICATE
+
+    def refresh(self) -> None:
+        """Use the certificate as its files are now, for connections from now on."""
+        if self.tls is not None:
+            self.tls.refresh()
 
     def open(self, factory: IProtocolFactory) -> OpenPort:
         """Listen.
 
         Args:
-            factory: makes the protocol of each connection.
+            factory: makes the protocol of each connection; with TLS when its handshake is over.
 
         Raises:
             HermesError: the port can't be opened, or not at once.
         """
+        if self.tls is not None:
+            from hermes.listening.handshakes import TlsFactory
+
+            factory = wrapped = TlsFactory(
+                self.tls, factory, self._reactor, self._demands_principal
+            )
+            self.handshakes = wrapped.handshakes
         opened: list[Any] = []
         self._endpoint.listen(factory).addBoth(opened.append)
         if not opened:
-            raise HermesError(f"{self._setting}: {self._description!r} did not open at once")
+            raise HermesError(f"{self._setting}: {self.config.endpoint!r} did not open at once")
         (port,) = opened
         if isinstance(port, Failure):
             reason = port.getErrorMessage()
-            raise HermesError(f"{self._setting}: can't open {self._description!r}: {reason}")
+            raise HermesError(f"{self._setting}: can't open {self.config.endpoint!r}: {reason}")
         _accept_few_at_once(port)
         return OpenPort(port, _address(port.getHost()))
 

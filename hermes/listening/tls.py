@@ -1,0 +1,278 @@
+"""What a listener's TLS agrees to, and its certificate, which is read again when its files change.
+
+TLS is OpenSSL's, by pyOpenSSL; the parameters are Mozilla's. Importing this takes a while, so only
+listeners with `tls` do.
+
+A connection keeps what it began with. What replaces a certificate has to be good: a pair that can't
+be read, doesn't belong together or isn't valid now is refused with a log line, and the former one
+stays. Nothing is resumed: a session costs one handshake, and a client that is no longer trusted
+gets none by a ticket of former days.
+
+Source of the profiles: Mozilla's Server Side TLS guidelines, version 5.7, without the ciphers that
+need Diffie-Hellman parameters in a file.
+"""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+from cryptography import x509
+from OpenSSL import SSL
+from OpenSSL.crypto import X509, PKey
+from twisted.internet.interfaces import IOpenSSLServerConnectionCreator
+from zope.interface import implementer
+
+from hermes.config.listeners import TlsConfig
+from hermes.errors import ConfigError
+from hermes.logs import ModuleLogger
+from hermes.security.certificates import KeyPair, read_authorities, read_pair
+
+__all__ = ["WARNING_DAYS", "ServerTls"]
+
+#: A certificate that ends sooner is warned of, at the start and then daily.
+WARNING_DAYS: Final = 14
+
+#: How often files are looked at, at the most.
+_LOOK_SECONDS: Final = 1.0
+
+#: Larger files are no certificates.
+_MAX_FILE_BYTES: Final = 1024 * 1024
+
+_VERSIONS: Final = {"1.2": SSL.TLS1_2_VERSION, "1.3": SSL.TLS1_3_VERSION}
+
+#: TLS 1.3 has no other ciphers than good ones; this is about TLS 1.2.
+_CIPHERS: Final = (
+    b"ECDHE-ECDSA-AES128-GCM-SHA256:ECDHE-RSA-AES128-GCM-SHA256:"
+    b"ECDHE-ECDSA-AES256-GCM-SHA384:ECDHE-RSA-AES256-GCM-SHA384:"
+    b"ECDHE-ECDSA-CHACHA20-POLY1305:ECDHE-RSA-CHACHA20-POLY1305"
+)
+
+# Nobody negotiates anew: it lets a client make a server work, and hides who speaks (CVE-2009-3555,
+# CVE-2011-1473). Compression tells secrets by their length (CVE-2012-4929).
+_OPTIONS: Final = SSL.OP_NO_RENEGOTIATION | SSL.OP_NO_COMPRESSION | SSL.OP_NO_TICKET
+
+_Stamp = tuple[tuple[int, ...] | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Loaded:
+    """What connections are made with."""
+
+    context: SSL.Context
+    pair: KeyPair
+
+
+@implementer(IOpenSSLServerConnectionCreator)
+class ServerTls:
+    """The TLS of one listener. Lives in the reactor's thread.
+
+    Args:
+        setting: where it stands in the settings, for messages.
+        config: what it says.
+        demands_certificate: whether a client without a certificate is refused, whatever
+            `client_certificate` says.
+        seconds: a clock that only goes forward.
+        now: the wall clock, UTC: what certificates' ends are compared with.
+
+    Raises:
+        ConfigError: the files can't be used.
+    """
+
+    _log = ModuleLogger()
+
+    def __init__(
+        self,
+        setting: str,
+        config: TlsConfig,
+        demands_certificate: bool,
+        seconds: Callable[[], float],
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self.config = config
+        self._setting = setting
+        self._demands_certificate = demands_certificate
+        self._seconds = seconds
+        self._now = now
+        self._stamp = self._look_at_files()
+        self._looked = seconds()
+        self._loaded = self._load()
+        self.warn_of_end()
+
+    @property
+    def end_seconds(self) -> float:
+        """When the certificate in use ends, in seconds since 1970."""
+        return self._loaded.pair.end.timestamp()
+
+    def serverConnectionForTLS(self, tls_protocol: Any) -> SSL.Connection:
+        """Twisted's: begin a connection, with the certificate of now."""
+        if self._seconds() - self._looked >= _LOOK_SECONDS:
+            self.refresh()
+        connection = SSL.Connection(self._loaded.context, None)
+        connection.set_app_data(tls_protocol)
+        return connection
+
+    def refresh(self) -> None:
+        """Use the files as they are now, if they have changed and are good."""
+        self._looked = self._seconds()
+        stamp = self._look_at_files()
+        if stamp == self._stamp:
+            return
+        self._stamp = stamp
+        try:
+            loaded = self._load()
+            self._check_validity(loaded.pair)
+        except ConfigError as error:
+            self._log.error(
+                "the certificate in use is kept, what stands in its files can't be used: {error}",
+                error=error,
+            )
+            return
+        self._loaded = loaded
+        self._log.info(
+            "{setting}: a new certificate is in use: {subject}, valid until {end}",
+            setting=self._setting,
+            subject=loaded.pair.subject,
+            end=_date(loaded.pair.end),
+        )
+        self.warn_of_end()
+
+    def warn_of_end(self) -> None:
+        """Log that the certificate in use isn't valid now, or will end soon."""
+        pair, now = self._loaded.pair, self._now()
+        values = {
+            "setting": self._setting,
+            "path": str(self.config.certificate),
+            "end": _date(pair.end),
+        }
+        if now >= pair.end:
+            self._log.error("{setting}: the certificate in {path} has ended on {end}", **values)
+        elif now < pair.begin:
+            values["begin"] = _date(pair.begin)
+            self._log.error("{setting}: the certificate in {path} begins on {begin}", **values)
+        elif pair.end - now < timedelta(days=WARNING_DAYS):
+            self._log.warn(
+                "{setting}: the certificate in {path} ends on {end}: renew it, a new one is taken "
+                "without a restart",
+                **values,
+            )
+
+    # -- files ------------------------------------------------------------------------------------
+
+    @property
+    def _paths(self) -> list[Path]:
+        config = self.config
+        paths = (config.certificate, config.key, config.client_ca)
+        return [Path(path) for path in paths if path is not None]
+
+    def _look_at_files(self) -> _Stamp:
+        """What is different once a file is: nothing is read."""
+        return tuple(map(_stamp, self._paths))
+
+    def _load(self) -> _Loaded:
+        config = self.config
+        pair = self._parsed(
+            read_pair, self._read("certificate", config.certificate), self._read("key", config.key)
+        )
+        authorities: tuple[x509.Certificate, ...] = ()
+        if config.client_ca is not None:
+            pem = self._read("client_ca", config.client_ca)
+            authorities = self._parsed(read_authorities, pem)
+        try:
+            context = _context(config, pair, authorities, self._verify_mode)
+        except (SSL.Error, ValueError) as error:
+            raise ConfigError(
+                self._key("certificate"), f"OpenSSL refuses it: {_openssl_reason(error)}"
+            ) from None
+        return _Loaded(context, pair)
+
+    def _check_validity(self, pair: KeyPair) -> None:
+        now = self._now()
+        if not pair.begin <= now < pair.end:
+            raise ConfigError(
+                self._key("certificate"),
+                f"it is valid from {_date(pair.begin)} until {_date(pair.end)}, and not now",
+            )
+
+    def _read(self, name: str, path: Path) -> bytes:
+        try:
+            with open(path, "rb", opener=_open_at_once) as file:
+                return file.read(_MAX_FILE_BYTES)
+        except OSError as error:
+            text = f"can't read {str(path)!r}: {error.strerror}"
+            raise ConfigError(self._key(name), text) from None
+
+    def _parsed(self, read: Callable[..., Any], *content: bytes) -> Any:
+        try:
+            return read(*content)
+        except ConfigError as error:
+            path = getattr(self.config, error.key)
+            raise ConfigError(self._key(error.key), f"{str(path)!r}: {error.message}") from None
+
+    def _key(self, name: str) -> str:
+        return f"{self._setting}: tls.{name}"
+
+    @property
+    def _verify_mode(self) -> int:
+        if self._demands_certificate or self.config.client_certificate == "required":
+            return SSL.VERIFY_PEER | SSL.VERIFY_FAIL_IF_NO_PEER_CERT
+        return SSL.VERIFY_PEER if self.config.client_certificate == "optional" else SSL.VERIFY_NONE
+
+
+def _context(
+    config: TlsConfig, pair: KeyPair, authorities: tuple[x509.Certificate, ...], verify_mode: int
+) -> SSL.Context:
+    """Make what connections are made with.
+
+    Raises:
+        SSL.Error, ValueError: OpenSSL doesn't take the certificate, for instance a weak key.
+    """
+    context = SSL.Context(SSL.TLS_SERVER_METHOD)
+    modern = config.ciphers == "modern"
+    context.set_min_proto_version(SSL.TLS1_3_VERSION if modern else _VERSIONS[config.versions])
+    context.set_cipher_list(_CIPHERS)
+    context.set_options(_OPTIONS)
+    context.set_session_cache_mode(SSL.SESS_CACHE_OFF)
+    context.set_mode(SSL.MODE_RELEASE_BUFFERS)  # else an idle connection keeps 34 KiB
+    context.use_certificate(X509.from_cryptography(pair.chain[0]))
+    for issuer in pair.chain[1:]:
+        context.add_extra_chain_cert(X509.from_cryptography(issuer))
+    context.use_privatekey(PKey.from_cryptography_key(pair.key))
+    context.check_privatekey()
+    context.set_verify(verify_mode, _verified)
+    store: Any = context.get_cert_store()
+    for authority in authorities:
+        store.add_cert(X509.from_cryptography(authority))
+        context.add_client_ca(X509.from_cryptography(authority))
+    return context
+
+
+def _verified(connection: SSL.Connection, _: X509, error: int, depth: int, ok: int) -> bool:
+    """Note what is wrong with a client's certificate, which OpenSSL has decided, for the log."""
+    if not ok:
+        connection.get_app_data().verification_error = error
+    return bool(ok)
+
+
+def _stamp(path: Path) -> tuple[int, ...] | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_ino, found.st_dev, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    """Open, but don't wait for somebody to write into a pipe."""
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
+def _openssl_reason(error: Exception) -> str:
+    errors = error.args[0] if error.args else ""
+    return str(errors[-1][-1]) if isinstance(errors, list) and errors else str(errors)
+
+
+def _date(when: datetime) -> str:
+    return when.strftime("%Y-%m-%d %H:%M UTC")
