@@ -18,6 +18,7 @@ from hermes.broker.checks import check_ready_file, check_startable
 from hermes.broker.serving import ServingBroker
 from hermes.broker.shared import no_file
 from hermes.config import BrokerConfig, settings_in_force
+from hermes.config.exposure import warnings_of
 from hermes.config.origins import DEFAULT
 from hermes.listening import Address, Listener
 from hermes.logs import LogLevels, ModuleLogger, RecentLines
@@ -183,6 +184,10 @@ class BrokerService(Service):
             settings=printable(", ".join(given), _SETTINGS_LENGTH),
             topics=len(self.config.topics),
         )
+        for setting, listeners in self.config.listeners():
+            if not setting.startswith("mirror."):  # its process says so itself
+                for text in warnings_of(setting, listeners):
+                    self._log.warn("NOT SECURED: {text}", text=text)
         self.on_ready()
 
     @inlineCallbacks

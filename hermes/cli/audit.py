@@ -14,6 +14,7 @@ from hermes.audit.comparing import DIFFERENT, Report, Window
 from hermes.audit.counting import DEFAULT_WINDOW_MS
 from hermes.audit.producers import TIER_NAME
 from hermes.cli.exits import sigterm_as_exit
+from hermes.cli.listening import ALLOW_INSECURE_OPTION, LISTENER_TYPE, check_served
 from hermes.cli.options import JSON_OPTION, QUIET_OPTION, TOPIC, option_type
 from hermes.cli.terminal import (
     format_time_ms,
@@ -233,17 +234,20 @@ def command(
 @click.option(
     "-l",
     "--http-listen",
-    "endpoints",
+    "listeners",
+    type=LISTENER_TYPE,
     multiple=True,
     metavar="ENDPOINT",
     help="Compare as well, and serve metrics there: tcp:9095:interface=127.0.0.1.",
 )
+@ALLOW_INSECURE_OPTION
 @QUIET_OPTION
 @click.pass_obj
 def count(
     clusters: tuple[list[ClusterAddress], float],
     whitelist: str | None,
-    endpoints: tuple[str, ...],
+    listeners: tuple[ListenerConfig, ...],
+    allow_insecure: bool,
     quiet: bool,
 ) -> None:
     """Count the messages of the clusters as they come, until Ctrl-C or SIGTERM.
@@ -251,18 +255,21 @@ def count(
     Give -b or -Z, --name, --also and --window before `count`. Several processes share the work, as
     members of the group hermes-audit-NAME; one that dies is replaced by the others.
     """
+    check_served("--http-listen", listeners, allow_insecure=allow_insecure)
     addresses, window_seconds = clusters
     topics = None if whitelist is None else Whitelist(whitelist)
     window_ms = round(window_seconds * 1000)
     with sigterm_as_exit(), Audit(addresses, topics=topics, window_ms=window_ms) as audit:
         audit.start_counting()
         status("counting; Ctrl-C ends it", quiet=quiet)
-        if endpoints:
-            _serve(addresses, window_ms, endpoints)
+        if listeners:
+            _serve(addresses, window_ms, listeners)
         threading.Event().wait()
 
 
-def _serve(addresses: Sequence[ClusterAddress], window_ms: int, endpoints: Sequence[str]) -> None:
+def _serve(
+    addresses: Sequence[ClusterAddress], window_ms: int, listeners: Sequence[ListenerConfig]
+) -> None:
     """Compare every now and then, and serve metrics, for ever."""
     from hermes.audit.serving import LastReport, mount_audit  # Twisted, for this alone
     from hermes.web import WebThread
@@ -272,7 +279,6 @@ def _serve(addresses: Sequence[ClusterAddress], window_ms: int, endpoints: Seque
         return Audit(addresses, since_ms=now_ms - _LOOKED_BACK_MS, window_ms=window_ms)
 
     last = LastReport(make, _AFRESH_SECONDS)
-    listeners = [ListenerConfig(each) for each in endpoints]
     web = WebThread(
         "--http-listen", listeners, lambda made, reactor: mount_audit(made, reactor, last)
     )

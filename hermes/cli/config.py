@@ -14,6 +14,7 @@ from hermes.cli.terminal import note, write_json, write_line
 from hermes.config import BrokerConfig, ListenerConfig, load_broker_config
 from hermes.config.broker import BROKER_SETTINGS
 from hermes.config.embedded_mirror import EmbeddedMirror
+from hermes.config.exposure import warnings_of
 from hermes.config.kinds import SECRET_OPTIONS
 from hermes.config.listeners import as_given
 from hermes.config.properties import import_properties
@@ -41,6 +42,9 @@ def check(path: Path, as_json: bool) -> None:
     if as_json:
         write_json(_settings_of(config))
         return
+    for setting, listeners in config.listeners():
+        for text in warnings_of(setting, listeners):
+            note(f"NOT SECURED: {text}")
     click.echo(
         f"{path}: good: broker {config.broker_id} listens on {', '.join(map(str, config.listen))}"
     )

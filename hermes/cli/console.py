@@ -8,6 +8,7 @@ from typing import Final
 import click
 from twisted.internet.defer import maybeDeferred
 
+from hermes.cli.listening import ALLOW_INSECURE_OPTION, LISTENER_TYPE, check_served
 from hermes.cli.options import BrokerAddress, broker_option, zookeeper_option
 from hermes.cli.registries import REGISTRY_OPTION, needs_fastavro
 from hermes.cli.terminal import note
@@ -46,13 +47,14 @@ def _write_password(ctx: click.Context, _: click.Parameter, path: Path | None) -
 @click.option(
     "-l",
     "--listen",
-    "endpoint",
     default=_LISTEN,
     show_default=True,
+    type=LISTENER_TYPE,
     metavar="ENDPOINT",
-    help="Where to listen, as a Twisted endpoint string. Elsewhere than on the loopback interface "
-    "only with --password-file.",
+    help="Where to listen: an endpoint string, or a mapping as broker.yaml has it, in braces. "
+    "Elsewhere than on the loopback interface only with --password-file.",
 )
+@ALLOW_INSECURE_OPTION
 @click.option(
     "--host",
     "hosts",
@@ -81,7 +83,8 @@ def _write_password(ctx: click.Context, _: click.Parameter, path: Path | None) -
 def command(
     broker: BrokerAddress | None,
     zookeeper: str | None,
-    endpoint: str,
+    listen: ListenerConfig,
+    allow_insecure: bool,
     hosts: tuple[str, ...],
     password_file: Path | None,
     registry_url: str | None,
@@ -99,9 +102,10 @@ def command(
     """
     if broker is None and not zookeeper:
         raise click.UsageError("missing option '-b' / '--broker', or '-Z' / '--zookeeper'")
+    check_served("--listen", [listen], allow_insecure=allow_insecure)
     password = None if password_file is None else Password(password_file)
     reactor = make_reactor()
-    listener = Listener(reactor, "--listen", ListenerConfig(endpoint))
+    listener = Listener(reactor, "--listen", listen)
     cluster = Cluster(None if broker is None else Address(*broker), zookeeper or "")
     server = WebServer(reactor, hosts)
     failure: list[HermesError] = []

@@ -23,6 +23,7 @@ from hermes.cli.options import BrokerAddress
 from hermes.cli.terminal import format_bytes, format_time_ms
 from hermes.config import BrokerConfig, ListenerConfig, load_broker_config
 from hermes.config.endpoints import read_endpoint
+from hermes.config.exposure import warnings_of
 from hermes.coordination.cluster import read_brokers
 from hermes.coordination.embedded.snapshots import condition_of, snapshot_path
 from hermes.coordination.embedded.store import FILE_NAME
@@ -225,6 +226,25 @@ def check_limits(config: BrokerConfig) -> Iterator[Diagnosis]:
     if largest != resource.RLIM_INFINITY and largest < config.topic("").segment_bytes:
         text = f"a file may have {format_bytes(largest)}, less than segment_bytes: ulimit -f"
         yield Diagnosis("limits", "problem", text)
+
+
+# -- security -----------------------------------------------------------------------------------
+
+
+def check_security(config: BrokerConfig) -> Iterator[Diagnosis]:
+    """Look at who is let in."""
+    dangers = [text for setting, each in config.listeners() for text in warnings_of(setting, each)]
+    for text in dangers:
+        yield Diagnosis("security", "notice", text)
+    if not dangers:
+        others = [
+            f"{setting} {each}"
+            for setting, listeners in config.listeners()
+            for each in listeners
+            if not each.is_loopback
+        ]
+        shown = f"by TLS and authentication only: {', '.join(others)}" if others else "not at all"
+        yield Diagnosis("security", "ok", f"other machines reach this broker {shown}")
 
 
 # -- ports and coordination ---------------------------------------------------------------------

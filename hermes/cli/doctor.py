@@ -81,6 +81,7 @@ def _look(
         yield from diagnosis.check_data(config, holder)
         yield from diagnosis.check_disk(config)
         yield from diagnosis.check_limits(config)
+        yield from diagnosis.check_security(config)
         yield from diagnosis.check_ports(config, holder, timeout)
         zookeeper = zookeeper or config.zookeeper_connect or _embedded(config, holder)
     if broker is not None:

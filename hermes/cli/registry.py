@@ -8,6 +8,7 @@ from typing import Any, Final
 import click
 from twisted.internet.defer import Deferred, maybeDeferred
 
+from hermes.cli.listening import ALLOW_INSECURE_OPTION, LISTENER_TYPE, check_served
 from hermes.cli.options import BrokerAddress, broker_option, zookeeper_option
 from hermes.cli.terminal import note
 from hermes.config import ListenerConfig
@@ -32,13 +33,13 @@ _TIMEOUT_SECONDS: Final = 10.0
 @click.option(
     "-l",
     "--listen",
-    "endpoint",
     default=_LISTEN,
     show_default=True,
+    type=LISTENER_TYPE,
     metavar="ENDPOINT",
-    help="Where to listen, as a Twisted endpoint string. There is no password: whoever reaches it "
-    "may register and delete schemas.",
+    help="Where to listen: an endpoint string, or a mapping as broker.yaml has it, in braces.",
 )
+@ALLOW_INSECURE_OPTION
 @click.option(
     "--advertised-host",
     metavar="NAME",
@@ -60,7 +61,8 @@ _TIMEOUT_SECONDS: Final = 10.0
 def command(
     broker: BrokerAddress | None,
     zookeeper: str | None,
-    endpoint: str,
+    listen: ListenerConfig,
+    allow_insecure: bool,
     advertised_host: str | None,
     hosts: tuple[str, ...],
     state_dir: Path | None,
@@ -69,7 +71,7 @@ def command(
 
     \b
     hermes registry -b localhost:9092
-    hermes registry -Z zoo1:2181,zoo2:2181/hermes --listen tcp:8081
+    hermes registry -Z zoo1:2181,zoo2:2181/hermes --listen tcp:8081 --allow-insecure
 
     Schemas live in the topic hermes-schemas, with those of the brokers that serve /registry on
     their http_listen: several may run beside each other, and one of them gives out ids. With -b it
@@ -77,9 +79,10 @@ def command(
     """
     if broker is None and not zookeeper:
         raise click.UsageError("missing option '-b' / '--broker', or '-Z' / '--zookeeper'")
+    check_served("--listen", [listen], allow_insecure=allow_insecure)
     logging.getLogger("hermes").setLevel(logging.INFO)
     reactor = make_reactor()
-    listener = Listener(reactor, "--listen", ListenerConfig(endpoint))
+    listener = Listener(reactor, "--listen", listen)
     zookeeper = zookeeper or _coordination_of(broker)
     if zookeeper:
         _check_coordination(zookeeper)

@@ -4,7 +4,7 @@ Without TLS and authentication a port is for this machine only, unless `allow_in
 otherwise. Looks at settings only.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from hermes.config.listeners import BY_PASSWORD, ListenerConfig
 from hermes.errors import ConfigError
@@ -46,4 +46,14 @@ def check_listeners(
                 f"{each.endpoint!r} can be reached from other machines, and {each.danger}: "
                 "give it tls and authentication (docs/security.md), or interface=127.0.0.1, "
                 "or set allow_insecure: true",
+            )
+
+
+def warnings_of(setting: str, listeners: Iterable[ListenerConfig]) -> Iterator[str]:
+    """Say of each listener that is dangerous, and was allowed, what that means."""
+    for each in listeners:
+        if not each.is_safe:
+            yield (
+                f"{setting}: {each.endpoint} can be reached from other machines, and {each.danger} "
+                "(allow_insecure: true; see docs/security.md)"
             )

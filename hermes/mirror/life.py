@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import BinaryIO, Final
 
 from hermes.config import MirrorConfig
+from hermes.config.exposure import warnings_of
 from hermes.coordination.sessions import Session
 from hermes.errors import ConfigError
 from hermes.mirror.auditing import MirrorCounter
@@ -61,6 +62,8 @@ class MirrorRun:
             places = [a if isinstance(a, str) else f"{a[0]}:{a[1]}" for a in self.web.addresses]
             self.telling.http = ", ".join(places)
             _log.info("metrics and state are served at %s", self.telling.http)
+            for text in warnings_of("http_listen", self.config.http_listen):
+                _log.warning("NOT SECURED: %s", text)
         self.mirror.start()
         self.telling.start()
         sources = ", ".join(map(str, self.config.sources))

@@ -163,3 +163,21 @@ def test_reload_shows_what_has_changed_and_what_has_not(run, broker_yaml, monkey
     assert as_json["changed"] == [{"name": "a", "before": "1", "after": "2", "left_because": ""}]
     assert [each["name"] for each in as_json["left"]] == ["b"]
     assert as_json["untold"] == 5
+
+
+def test_what_is_open_to_others_is_said(run, broker_yaml):
+    path = broker_yaml(listen="tcp:9093")
+    refused = run("config", "check", path)
+    assert refused.exit_code == 1
+    assert "listen: 'tcp:9093' can be reached from other machines" in refused.stderr
+    path = broker_yaml(listen="tcp:9093", allow_insecure=True)
+    allowed = run("config", "check", path)
+    assert allowed.exit_code == 0
+    assert allowed.stderr.startswith("hermes: NOT SECURED: listen: tcp:9093 can be reached from")
+
+
+def test_secrets_are_not_shown(run, broker_yaml):
+    options = {"url": "ldap://a", "password": "sesame"}
+    path = broker_yaml(authenticator_options=options)
+    result = run("config", "check", "--json", path)
+    assert json.loads(result.stdout)["authenticator_options"] == "password: ***, url: ***"
