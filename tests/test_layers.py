@@ -32,7 +32,7 @@ ROOMS = {
     "logs": "quoting",
     "security": "errors interfaces quoting regex",
     "config": "errors interfaces quoting security",
-    "schemas": "backoff errors quoting",
+    "schemas": "backoff errors quoting security",
     "plugins": "errors interfaces schemas",
     "protocol": "errors quoting",
     "storage": "errors interfaces plugins protocol quoting",
@@ -57,8 +57,8 @@ ROOMS = {
     "tap": "broker config console errors logs mirror registry web",
     "testing": "broker config errors tap reactors",
     "cli": "__init__ audit backoff backup broker client config console coordination errors "
-    "interfaces listening mirror plugins protocol quoting reactors registry schemas spark storage "
-    "web",
+    "interfaces listening mirror plugins protocol quoting reactors registry schemas security spark "
+    "storage web",
     "__init__": "_version client errors",
 }
 

@@ -19,6 +19,7 @@ from hermes.cli.options import (
     BrokerAddress,
     broker_option,
 )
+from hermes.cli.security import security_options
 from hermes.cli.terminal import (
     format_bytes,
     format_time_ms,
@@ -33,6 +34,7 @@ from hermes.client import SimpleConsumer
 from hermes.coordination.embedded.store import BESIDE, FILE_NAME
 from hermes.errors import BrokerError, ClientError
 from hermes.protocol import ErrorCode, MetadataRequest, error_for
+from hermes.security import ClientSecurity
 from hermes.storage import LogSettings
 from hermes.storage.verification import data_bytes
 
@@ -62,6 +64,7 @@ def command() -> None:
 @MAX_MESSAGE_OPTION
 @JSON_OPTION
 @QUIET_OPTION
+@security_options
 @TIMEOUT_OPTION
 @click.argument("log_dir", metavar="LOG_DIR", type=click.Path(exists=True, file_okay=False))
 @click.argument("repository", metavar="BACKUPS", type=click.Path(file_okay=False))
@@ -71,6 +74,7 @@ def create(
     max_message_bytes: int,
     as_json: bool,
     quiet: bool,
+    security: ClientSecurity,
     timeout_seconds: float,
     log_dir: str,
     repository: str,
@@ -91,7 +95,7 @@ def create(
     with ExitStack() as stack:
         flushed = None
         if broker is not None:
-            consumer = stack.enter_context(broker.consumer(timeout_seconds))
+            consumer = stack.enter_context(broker.consumer(timeout_seconds, security))
 
             def flushed(topic: str) -> Mapping[int, int]:
                 return _high_watermarks(consumer, topic)

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from hermes.cli.options import JSON_OPTION, TIMEOUT_OPTION, BrokerAddress, broker_option
+from hermes.cli.security import security_options
 from hermes.cli.terminal import note, write_json, write_line
 from hermes.config import BrokerConfig, ListenerConfig, load_broker_config
 from hermes.config.broker import BROKER_SETTINGS
@@ -20,6 +21,7 @@ from hermes.config.listeners import as_given
 from hermes.config.properties import import_properties
 from hermes.errors import ClientError, ConfigError
 from hermes.mirror.embedding import check_embedded_mirror
+from hermes.security import ClientSecurity
 
 
 @click.group("config")
@@ -54,9 +56,14 @@ def check(path: Path, as_json: bool) -> None:
 @broker_option(required=False)
 @click.option("--pid", type=click.IntRange(1), metavar="N", help="The broker's process, here.")
 @JSON_OPTION
+@security_options
 @TIMEOUT_OPTION
 def reload(
-    broker: BrokerAddress | None, pid: int | None, as_json: bool, timeout_seconds: float
+    broker: BrokerAddress | None,
+    pid: int | None,
+    as_json: bool,
+    security: ClientSecurity,
+    timeout_seconds: float,
 ) -> None:
     """Let a running broker read its broker.yaml again, and show what has changed.
 
@@ -68,7 +75,7 @@ def reload(
         return
     if broker is None:
         raise click.UsageError("give the broker's address with -b, or its process with --pid")
-    with broker.consumer(timeout_seconds) as consumer:
+    with broker.consumer(timeout_seconds, security) as consumer:
         told = consumer.reload_config()
     if as_json:
         changed, left = ([each._asdict() for each in some] for some in (told.changed, told.left))

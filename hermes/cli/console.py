@@ -11,12 +11,14 @@ from twisted.internet.defer import maybeDeferred
 from hermes.cli.listening import ALLOW_INSECURE_OPTION, LISTENER_TYPE, check_served
 from hermes.cli.options import BrokerAddress, broker_option, zookeeper_option
 from hermes.cli.registries import REGISTRY_OPTION, needs_fastavro
+from hermes.cli.security import security_options
 from hermes.cli.terminal import note
 from hermes.config import ListenerConfig
 from hermes.console import Address, Cluster, Password, Records, hash_password, serve_console
 from hermes.errors import HermesError
 from hermes.listening import Listener
 from hermes.reactors import make_reactor
+from hermes.security import ClientSecurity
 from hermes.web import WebServer
 
 _LISTEN: Final = "tcp:8092:interface=127.0.0.1"
@@ -79,6 +81,7 @@ def _write_password(ctx: click.Context, _: click.Parameter, path: Path | None) -
     "and exit.",
 )
 @REGISTRY_OPTION
+@security_options(password_option="--client-password-file")
 @click.option("--actions", is_flag=True, help="Allow changes: resetting the offsets of groups.")
 def command(
     broker: BrokerAddress | None,
@@ -88,6 +91,7 @@ def command(
     hosts: tuple[str, ...],
     password_file: Path | None,
     registry_url: str | None,
+    security: ClientSecurity,
     actions: bool,
 ) -> None:
     r"""Serve pages that show a broker, or a whole cluster, until Ctrl-C.
@@ -118,7 +122,7 @@ def command(
             setting="--listen",
             password=password,
             may_act=lambda: actions,
-            records=_records(registry_url),
+            records=_records(registry_url, security),
         )
     except HermesError as error:
         failure.append(error)
@@ -133,7 +137,7 @@ def command(
         raise failure[0]
 
 
-def _records(url: str | None) -> Records | None:
+def _records(url: str | None, security: ClientSecurity) -> Records | None:
     try:
         return Records(url) if url else None
     except ModuleNotFoundError as error:

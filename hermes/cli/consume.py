@@ -26,6 +26,7 @@ from hermes.cli.positions import open_readers
 from hermes.cli.reading import Chunk, PartitionReader, read_partitions, with_times
 from hermes.cli.registries import REGISTRY_OPTION, RecordShower, record_shower, schema_option
 from hermes.cli.retrying import Retrying
+from hermes.cli.security import security_options
 from hermes.cli.terminal import note, progress, status
 from hermes.cli.topic_source import OffsetRange, TopicSource
 from hermes.cli.zookeeper import coordination_of
@@ -34,6 +35,7 @@ from hermes.client.groups import Consumer, ConsumerConfig, StreamMessage
 from hermes.errors import ClientError
 from hermes.protocol import Message
 from hermes.protocol.stamps import STAMP_START, without_stamp
+from hermes.security import ClientSecurity
 
 # How long a broker is asked to wait for new messages; only the number of idle requests depends
 # on it, new messages are shown at once.
@@ -115,6 +117,7 @@ class _Wanted:
     help="The largest message to expect (64MiB unless given).",
 )
 @MAX_EXPANDED_OPTION
+@security_options
 @TIMEOUT_OPTION
 def command(
     broker: BrokerAddress | None,
@@ -127,6 +130,7 @@ def command(
     schema_path: str | None,
     max_fetch_bytes: int,
     max_expanded_bytes: int,
+    security: ClientSecurity,
     timeout_seconds: float,
     **options: Any,
 ) -> None:
@@ -141,16 +145,17 @@ def command(
     """
     wanted = _Wanted(**options)
     renderer = _renderer(template, delimiter, as_json, has_values=bool(registry_url))
-    showing = _showing(registry_url, schema_path, wanted)
+    showing = _showing(registry_url, security, schema_path, wanted)
     if group is not None:
         if broker is not None and not zookeeper:
-            zookeeper = coordination_of(broker, timeout_seconds)
+            zookeeper = coordination_of(broker, timeout_seconds, security)
         config = _group_config(
             wanted,
             group=group,
             zookeeper_connect=zookeeper or "",
             max_fetch_bytes=max_fetch_bytes,
             timeout=timeout_seconds * 1000,
+            **security.settings(),
         )
         with showing as shower:
             _consume_as_member(config, wanted, renderer, shower)
@@ -158,12 +163,15 @@ def command(
     if broker is None:
         raise click.UsageError("missing option '-b' / '--broker' (or --group and --zookeeper)")
     limits = {"max_fetch_bytes": max_fetch_bytes, "max_expanded_bytes": max_expanded_bytes}
-    with broker.consumer(timeout_seconds, **limits) as consumer, showing as shower:
+    with broker.consumer(timeout_seconds, security, **limits) as consumer, showing as shower:
         _consume(TopicSource(consumer, wanted.topic, wanted.partition), wanted, renderer, shower)
 
 
 def _showing(
-    registry_url: str | None, schema_path: str | None, wanted: _Wanted
+    registry_url: str | None,
+    security: ClientSecurity,
+    schema_path: str | None,
+    wanted: _Wanted,
 ) -> AbstractContextManager[RecordShower | None]:
     """What makes JSON of records; None where payloads are written as they are."""
     if not registry_url:
@@ -172,6 +180,7 @@ def _showing(
         return nullcontext()
     return record_shower(
         registry_url,
+        security,
         schema_path,
         retry_seconds=_REGISTRY_SECONDS if wanted.exit_at_end else None,
         skip_corrupt=wanted.skip_corrupt,

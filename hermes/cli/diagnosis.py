@@ -30,6 +30,7 @@ from hermes.coordination.embedded.store import FILE_NAME
 from hermes.coordination.sessions import Session
 from hermes.errors import ConfigError, HermesError, StorageError
 from hermes.protocol.core import KIND
+from hermes.security import ClientSecurity
 from hermes.storage.files import FileLayer
 from hermes.storage.layout import (
     CLEAN_SHUTDOWN_MARKER,
@@ -250,7 +251,9 @@ def check_security(config: BrokerConfig) -> Iterator[Diagnosis]:
 # -- ports and coordination ---------------------------------------------------------------------
 
 
-def check_ports(config: BrokerConfig, holder: str | None, timeout: float) -> Iterator[Diagnosis]:
+def check_ports(
+    config: BrokerConfig, holder: str | None, timeout: float, security: ClientSecurity
+) -> Iterator[Diagnosis]:
     """Look whether a broker's ports are free, or, if it runs, whether it answers there."""
     served = [("listen", each) for each in config.listen]
     others = [("http_listen", each) for each in config.http_listen or ()]
@@ -263,7 +266,7 @@ def check_ports(config: BrokerConfig, holder: str | None, timeout: float) -> Ite
         if holder is None:
             yield _check_free(setting, place)
         elif setting == "listen":
-            yield from check_broker(place, timeout, config.broker_id)
+            yield from check_broker(place, timeout, security, config.broker_id)
         else:
             yield _check_open(setting, place, timeout)
 
@@ -298,12 +301,15 @@ def _check_open(setting: str, place: BrokerAddress, timeout: float) -> Diagnosis
 
 
 def check_broker(
-    place: BrokerAddress, timeout: float, broker_id: int | None = None
+    place: BrokerAddress,
+    timeout: float,
+    security: ClientSecurity,
+    broker_id: int | None = None,
 ) -> Iterator[Diagnosis]:
     """Ask a broker about itself."""
     address = place._replace(host=place.host or "localhost")
     try:
-        with address.consumer(timeout) as consumer:
+        with address.consumer(timeout, security) as consumer:
             answer = consumer.metadata([])
     except HermesError as error:
         yield Diagnosis("broker", "problem", str(error))
@@ -320,12 +326,18 @@ def check_broker(
 
 
 def check_coordination(
-    connect: str, timeout: float, config: BrokerConfig | None, holder: str | None
+    connect: str,
+    timeout: float,
+    security: ClientSecurity,
+    config: BrokerConfig | None,
+    holder: str | None,
 ) -> Iterator[Diagnosis]:
     """Ask ZooKeeper, or the embedded server, which brokers there are."""
     faults: list[str] = []
     session = Session(
-        connect, session_timeout_seconds=max(timeout, 1.0), connection_timeout_seconds=timeout
+        connect,
+        session_timeout_seconds=max(timeout, 1.0),
+        connection_timeout_seconds=timeout,
     )
     try:
         session.start()

@@ -16,8 +16,10 @@ from hermes.cli.options import (
     broker_option,
     zookeeper_option,
 )
+from hermes.cli.security import security_options
 from hermes.cli.terminal import note, write_json, write_line
 from hermes.config import BrokerConfig
+from hermes.security import ClientSecurity
 
 _COLOURS = {"ok": "green", "notice": "yellow", "problem": "red"}
 
@@ -26,6 +28,7 @@ _COLOURS = {"ok": "green", "notice": "yellow", "problem": "red"}
 @broker_option(required=False)
 @zookeeper_option("A ZooKeeper to look at.")
 @JSON_OPTION
+@security_options
 @TIMEOUT_OPTION
 @click.argument(
     "path", metavar="[BROKER.YAML]", required=False, type=click.Path(dir_okay=False, path_type=Path)
@@ -36,6 +39,7 @@ def command(
     broker: BrokerAddress | None,
     zookeeper: str | None,
     as_json: bool,
+    security: ClientSecurity,
     timeout_seconds: float,
     path: Path | None,
 ) -> None:
@@ -51,7 +55,7 @@ def command(
       hermes doctor -b kafka1:9092 -Z zk1:2181/hermes --timeout 5      from elsewhere
     """
     problems = []
-    for found in _look(broker, zookeeper, timeout_seconds, path):
+    for found in _look(broker, zookeeper, timeout_seconds, security, path):
         if found.level == "problem":
             problems.append(found)
         if as_json:
@@ -68,7 +72,11 @@ def command(
 
 
 def _look(
-    broker: BrokerAddress | None, zookeeper: str | None, timeout: float, path: Path | None
+    broker: BrokerAddress | None,
+    zookeeper: str | None,
+    timeout: float,
+    security: ClientSecurity,
+    path: Path | None,
 ) -> Iterator[Diagnosis]:
     yield from diagnosis.check_installation()
     yield from diagnosis.check_clock()
@@ -82,12 +90,12 @@ def _look(
         yield from diagnosis.check_disk(config)
         yield from diagnosis.check_limits(config)
         yield from diagnosis.check_security(config)
-        yield from diagnosis.check_ports(config, holder, timeout)
+        yield from diagnosis.check_ports(config, holder, timeout, security)
         zookeeper = zookeeper or config.zookeeper_connect or _embedded(config, holder)
     if broker is not None:
-        yield from diagnosis.check_broker(broker, timeout)
+        yield from diagnosis.check_broker(broker, timeout, security)
     if zookeeper:
-        yield from diagnosis.check_coordination(zookeeper, timeout, config, holder)
+        yield from diagnosis.check_coordination(zookeeper, timeout, security, config, holder)
 
 
 def _embedded(config: BrokerConfig, holder: str | None) -> str | None:

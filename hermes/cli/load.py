@@ -10,6 +10,7 @@ import click
 from click.core import ParameterSource
 
 from hermes.cli.options import JSON_OPTION, TOPIC, zookeeper_option
+from hermes.cli.security import security_options
 from hermes.cli.spark_session import require_spark, spark_session
 from hermes.cli.terminal import format_bytes, note, progress, write_json, write_line, write_table
 from hermes.errors import DataLossError, LoadError
@@ -82,6 +83,7 @@ if TYPE_CHECKING:
     help="Where Spark runs the tasks.",
 )
 @click.option("--conf", "settings", multiple=True, metavar="KEY=VALUE", help="A Spark setting.")
+@security_options
 @JSON_OPTION
 @click.argument("topics", metavar="[TOPIC]...", type=TOPIC, nargs=-1)
 def command(

@@ -72,7 +72,7 @@ def command(
     finally:
         session.stop()
     faults: list[str] = []
-    found = dict(_translate_all(cluster.session, reader, faults))
+    found = dict(_translate_all(cluster, reader, faults))
     rows = [
         {
             "topic": topic,
@@ -106,20 +106,22 @@ def _read(session: Session, group: str) -> _Reader:
 
 
 def _translate_all(
-    session: Session, reader: _Reader, faults: list[str]
+    cluster: Cluster, reader: _Reader, faults: list[str]
 ) -> Iterator[tuple[tuple[str, BrokerPartition], TranslatedPlace]]:
     """Translate into all partitions that have something of what is read.
 
     What is found is taken out of `reader.shown`.
     """
+    session, security = cluster.session, cluster.security
     wanted = {shown.rpartition(" ")[0] for shown in reader.shown.values()}
     for topic, known in list_origins(session).items():
         if isinstance(known, InvalidNodeError) or reader.cluster_id in known:
             wanted.add(topic)
     topics = sorted(wanted & set(read_topics(session)))
-    for broker_id, node in read_brokers(session, lambda fault: faults.append(str(fault))).items():
+    brokers = read_brokers(session, lambda fault: faults.append(str(fault)))
+    for broker_id, node in brokers.items():
         with MirroredPartitions(
-            node.host, node.port, timeout_seconds=_TIMEOUT_SECONDS
+            node.host, node.port, timeout_seconds=_TIMEOUT_SECONDS, **security.settings()
         ) as partitions:
             if not partitions.is_supported():
                 faults.append(f"broker {broker_id} keeps no positions of sources: not of Hermes")

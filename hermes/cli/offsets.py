@@ -11,9 +11,11 @@ from hermes.cli.options import (
     topic_option,
 )
 from hermes.cli.places import TIME
+from hermes.cli.security import security_options
 from hermes.cli.terminal import write_json, write_rows, write_table
 from hermes.cli.topic_source import OffsetRange, TopicSource
 from hermes.errors import ClientError
+from hermes.security import ClientSecurity
 
 
 @click.command("offsets", short_help="Show where reading can start.")
@@ -38,6 +40,7 @@ from hermes.errors import ClientError
     help="How many offsets to list for a --time.",
 )
 @JSON_OPTION
+@security_options
 @TIMEOUT_OPTION
 def command(
     broker: BrokerAddress,
@@ -46,10 +49,11 @@ def command(
     time_ms: int | None,
     max_offsets: int,
     as_json: bool,
+    security: ClientSecurity,
     timeout_seconds: float,
 ) -> None:
     """Show the earliest and the latest offset of each partition, or the offsets before a time."""
-    with broker.consumer(timeout_seconds) as consumer:
+    with broker.consumer(timeout_seconds, security) as consumer:
         ranges, exists = TopicSource(consumer, topic, partition).ranges()
         if not exists:
             raise ClientError(f"there is no topic {topic!r} (hermes topics list shows all)")

@@ -10,6 +10,7 @@ from hermes.client import SimpleConsumer, SyncProducer
 from hermes.config.units import parse_size
 from hermes.errors import InvalidTopicError
 from hermes.protocol import DEFAULT_MAX_EXPANDED_BYTES, RANDOM_PARTITION, Codec, check_topic_name
+from hermes.security import ClientSecurity
 
 _DEFAULT_PORT: Final = 9092
 _MAX_PARTITION: Final = 2**31 - 1  # what a request can hold
@@ -32,13 +33,23 @@ class BrokerAddress(NamedTuple):
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{host}:{self.port}"
 
-    def consumer(self, timeout_seconds: float, **settings: Any) -> SimpleConsumer:
+    def consumer(
+        self, timeout_seconds: float, security: ClientSecurity, **settings: Any
+    ) -> SimpleConsumer:
         """A consumer of this broker, which the caller closes."""
-        return SimpleConsumer(self.host, self.port, timeout_seconds=timeout_seconds, **settings)
+        return SimpleConsumer(
+            self.host,
+            self.port,
+            timeout_seconds=timeout_seconds,
+            **security.settings(),
+            **settings,
+        )
 
-    def producer(self, timeout_seconds: float) -> SyncProducer:
+    def producer(self, timeout_seconds: float, security: ClientSecurity) -> SyncProducer:
         """A synchronous producer to this broker, which the caller closes."""
-        return SyncProducer(self.host, self.port, timeout_seconds=timeout_seconds)
+        return SyncProducer(
+            self.host, self.port, timeout_seconds=timeout_seconds, **security.settings()
+        )
 
 
 def option_type(parse: Callable[[str], Value], shown: str) -> Callable[[str], Value]:

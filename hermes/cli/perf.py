@@ -24,11 +24,14 @@ from hermes.cli.options import (
 from hermes.cli.places import Place, start_option
 from hermes.cli.positions import open_readers
 from hermes.cli.reading import PartitionReader, read_partitions
+from hermes.cli.security import security_options
 from hermes.cli.sending import BatchSender, choose_acks
 from hermes.cli.terminal import progress, write_json
 from hermes.cli.topic_source import TopicSource
+from hermes.client import SyncProducer
 from hermes.errors import ClientError
 from hermes.protocol import Codec
+from hermes.security import ClientSecurity
 
 _PERCENTILES: Final = (50.0, 95.0, 99.0, 99.9)
 
@@ -84,33 +87,40 @@ class _Load:
 @acks_option("none", "What every request waits for.")
 @compress_option("Compress every request's messages.")
 @JSON_OPTION
+@security_options
 @TIMEOUT_OPTION
-def produce(broker: BrokerAddress, as_json: bool, timeout_seconds: float, **load: Any) -> None:
+def produce(
+    broker: BrokerAddress,
+    as_json: bool,
+    security: ClientSecurity,
+    timeout_seconds: float,
+    **load: Any,
+) -> None:
     """Send generated messages, one request after another.
 
     With --acks written or flushed the latency of every request is measured too. The clock stops
     when the broker has read everything.
     """
-    _produce(broker, timeout_seconds, _Load(**load), as_json)
+    with broker.producer(timeout_seconds, security) as producer:
+        _produce(producer, _Load(**load), as_json)
 
 
-def _produce(broker: BrokerAddress, timeout_seconds: float, load: _Load, as_json: bool) -> None:
-    with broker.producer(timeout_seconds) as producer:
-        acks = choose_acks(producer, load.acks_name, is_required=True)
-        sender = BatchSender(producer, load.topic, load.partition, acks, load.codec)
-        if load.size_bytes > sender.max_message_bytes:
-            limit = sender.max_message_bytes
-            raise click.UsageError(f"--size: the broker takes messages of up to {limit} bytes")
-        latencies_ms = []
-        with progress(load.messages, "sending") as advance:
-            started = time.perf_counter()
-            for batch in _generated(load):
-                sent = time.perf_counter()
-                sender.send(batch)
-                latencies_ms.append((time.perf_counter() - sent) * 1000)
-                advance(len(batch.lines))
-            sender.finish()
-            elapsed = time.perf_counter() - started
+def _produce(producer: SyncProducer, load: _Load, as_json: bool) -> None:
+    acks = choose_acks(producer, load.acks_name, is_required=True)
+    sender = BatchSender(producer, load.topic, load.partition, acks, load.codec)
+    if load.size_bytes > sender.max_message_bytes:
+        limit = sender.max_message_bytes
+        raise click.UsageError(f"--size: the broker takes messages of up to {limit} bytes")
+    latencies_ms = []
+    with progress(load.messages, "sending") as advance:
+        started = time.perf_counter()
+        for batch in _generated(load):
+            sent = time.perf_counter()
+            sender.send(batch)
+            latencies_ms.append((time.perf_counter() - sent) * 1000)
+            advance(len(batch.lines))
+        sender.finish()
+        elapsed = time.perf_counter() - started
     result = _Result(load.messages, load.messages * load.size_bytes, elapsed)
     _report("sent", result, latencies_ms if acks is not None else [], as_json)
 
@@ -137,6 +147,7 @@ def _generated(load: _Load) -> Iterator[LineBatch]:
     help="How many to read; all unless given.",
 )
 @JSON_OPTION
+@security_options
 @TIMEOUT_OPTION
 def consume(
     broker: BrokerAddress,
@@ -145,10 +156,11 @@ def consume(
     start: Place,
     messages: int | None,
     as_json: bool,
+    security: ClientSecurity,
     timeout_seconds: float,
 ) -> None:
     """Read a topic to the end that it has now, and check every message."""
-    with broker.consumer(timeout_seconds) as consumer:
+    with broker.consumer(timeout_seconds, security) as consumer:
         source = TopicSource(consumer, topic, partition)
         readers = open_readers(source, source.ranges()[0], start, to_end=True)
         result = _consume(source, readers, messages)

@@ -23,10 +23,12 @@ from hermes.cli.options import (
 )
 from hermes.cli.registries import REGISTRY_OPTION, line_encoder, schema_option
 from hermes.cli.retrying import Retrying
+from hermes.cli.security import security_options
 from hermes.cli.sending import BatchSender, choose_acks
 from hermes.cli.terminal import note, progress, status
 from hermes.errors import ClientError
 from hermes.protocol import RANDOM_PARTITION, Codec
+from hermes.security import ClientSecurity
 
 _BATCH_LINES: Final = 5000
 _BATCH_BYTES: Final = 512 * 1024
@@ -73,6 +75,7 @@ _LINGER_SECONDS: Final = 0.005
     help="Where the registry keeps the schema's versions; TOPIC-value unless given.",
 )
 @QUIET_OPTION
+@security_options
 @TIMEOUT_OPTION
 @click.option(
     "--delivery-timeout",
@@ -98,6 +101,7 @@ def command(
     registry_url: str | None,
     subject: str | None,
     quiet: bool,
+    security: ClientSecurity,
     timeout_seconds: float,
     delivery_seconds: float,
     path: str,
@@ -115,11 +119,11 @@ def command(
     if key_delimiter is not None and partition != RANDOM_PARTITION:
         raise click.UsageError("--partition and --key-delimiter exclude each other")
     acks_given = ctx.get_parameter_source("acks_name") is not click.core.ParameterSource.DEFAULT
-    encoding = _encoding(schema_path, registry_url, topic, subject, delivery_seconds)
+    encoding = _encoding(schema_path, registry_url, security, topic, subject, delivery_seconds)
     with (
         _opened(path) as descriptor,
         encoding as encode,
-        broker.producer(timeout_seconds) as producer,
+        broker.producer(timeout_seconds, security) as producer,
     ):
         acks = choose_acks(producer, acks_name, is_required=acks_given)
         retrying = Retrying(delivery_seconds, quiet=quiet)
@@ -141,6 +145,7 @@ def command(
 def _encoding(
     schema_path: str | None,
     registry_url: str | None,
+    security: ClientSecurity,
     topic: str,
     subject: str | None,
     delivery_seconds: float,
@@ -152,7 +157,7 @@ def _encoding(
         return nullcontext()
     if not registry_url:
         raise click.UsageError("--schema needs --registry")
-    return line_encoder(registry_url, schema_path, topic, subject, delivery_seconds)
+    return line_encoder(registry_url, security, schema_path, topic, subject, delivery_seconds)
 
 
 def _batches(descriptor: int, sender: BatchSender, delimiter: bytes) -> Iterator[LineBatch]:

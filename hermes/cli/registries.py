@@ -15,6 +15,7 @@ from hermes.cli.terminal import note
 from hermes.client import Message
 from hermes.errors import ClientError, ConfigError, EncodingError
 from hermes.protocol.stamps import without_stamp
+from hermes.security import ClientSecurity
 
 if TYPE_CHECKING:
     from hermes.schemas import RegistryClient
@@ -40,11 +41,18 @@ def schema_option(help_text: str) -> Callable[[Callable[..., Any]], Callable[...
 
 
 @contextmanager
-def _client(url: str, retry_seconds: float | None) -> "Iterator[RegistryClient]":
+def _client(
+    url: str, security: ClientSecurity, retry_seconds: float | None
+) -> "Iterator[RegistryClient]":
     from hermes.schemas import RegistryClient  # takes its time, and most commands need none
 
+    settings = security.settings()
+    settings.pop("tls", None)  # the URL says it
     client = RegistryClient(
-        url, retry_seconds=retry_seconds, waiting=lambda reason: note(f"{reason}; retrying")
+        url,
+        retry_seconds=retry_seconds,
+        waiting=lambda reason: note(f"{reason}; retrying"),
+        **settings,
     )
     try:
         yield client
@@ -54,12 +62,18 @@ def _client(url: str, retry_seconds: float | None) -> "Iterator[RegistryClient]"
 
 @contextmanager
 def line_encoder(
-    url: str, schema_path: str, topic: str, subject: str | None, retry_seconds: float
+    url: str,
+    security: ClientSecurity,
+    schema_path: str,
+    topic: str,
+    subject: str | None,
+    retry_seconds: float,
 ) -> Iterator[Callable[[bytes], bytes]]:
     """Register a schema, and make the function from a line of JSON to a payload.
 
     Args:
         url: the registry's.
+        security: how to connect to it.
         schema_path: a file with an Avro schema.
         topic: where the records go.
         subject: where the schema is registered; None for `<topic>-value`.
@@ -76,7 +90,7 @@ def line_encoder(
         from hermes.schemas.records import RecordWriter
     except ModuleNotFoundError as error:
         raise needs_fastavro("--schema") from error
-    with _client(url, retry_seconds) as client:
+    with _client(url, security, retry_seconds) as client:
         writer = RecordWriter(client, _text(schema_path), subject=subject)
         writer.prepare(topic)
         parsed, named = writer.schema.parsed, writer.schema.named
@@ -141,12 +155,18 @@ class RecordShower:
 
 @contextmanager
 def record_shower(
-    url: str, schema_path: str | None, *, retry_seconds: float | None, skip_corrupt: bool
+    url: str,
+    security: ClientSecurity,
+    schema_path: str | None,
+    *,
+    retry_seconds: float | None,
+    skip_corrupt: bool,
 ) -> Iterator[RecordShower]:
     """Make what shows records.
 
     Args:
         url: the registry's.
+        security: how to connect to it.
         schema_path: a file with an Avro schema to resolve them to; None to show what was written.
         retry_seconds: how long to wait for the registry; None for ever.
         skip_corrupt: see `RecordShower`.
@@ -158,7 +178,7 @@ def record_shower(
         from hermes.schemas.records import RecordReader
     except ModuleNotFoundError as error:
         raise needs_fastavro("--registry") from error
-    with _client(url, retry_seconds) as client:
+    with _client(url, security, retry_seconds) as client:
         reader = RecordReader(client, None if schema_path is None else _text(schema_path))
         yield RecordShower(reader.read_as_json, skip_corrupt=skip_corrupt)
 

@@ -10,6 +10,7 @@ from twisted.internet.defer import Deferred, maybeDeferred
 
 from hermes.cli.listening import ALLOW_INSECURE_OPTION, LISTENER_TYPE, check_served
 from hermes.cli.options import BrokerAddress, broker_option, zookeeper_option
+from hermes.cli.security import security_options
 from hermes.cli.terminal import note
 from hermes.config import ListenerConfig
 from hermes.coordination.sessions import Session
@@ -21,6 +22,7 @@ from hermes.registry.home import FixedHome, Home, RecordedHome
 from hermes.registry.monitoring import add_resources
 from hermes.registry.mounting import NAME, make_store, serve_registry, url_of
 from hermes.registry.topic_store import TopicStore
+from hermes.security import ClientSecurity
 from hermes.web import WebServer
 
 _LISTEN: Final = "tcp:8081:interface=127.0.0.1"
@@ -58,6 +60,7 @@ _TIMEOUT_SECONDS: Final = 10.0
     type=click.Path(file_okay=False, exists=True, path_type=Path),
     help="Where to keep a snapshot, with which a start is quick; only one process may use it.",
 )
+@security_options
 def command(
     broker: BrokerAddress | None,
     zookeeper: str | None,
@@ -66,6 +69,7 @@ def command(
     advertised_host: str | None,
     hosts: tuple[str, ...],
     state_dir: Path | None,
+    security: ClientSecurity,
 ) -> None:
     r"""Serve schemas with their ids, in the shape of Confluent's registry, until Ctrl-C.
 
@@ -83,7 +87,7 @@ def command(
     logging.getLogger("hermes").setLevel(logging.INFO)
     reactor = make_reactor()
     listener = Listener(reactor, "--listen", listen)
-    zookeeper = zookeeper or _coordination_of(broker)
+    zookeeper = zookeeper or _coordination_of(broker, security)
     if zookeeper:
         _check_coordination(zookeeper)
     server = WebServer(reactor, hosts)
@@ -103,10 +107,10 @@ def command(
     reactor.run()
 
 
-def _coordination_of(broker: BrokerAddress | None) -> str:
+def _coordination_of(broker: BrokerAddress | None, security: ClientSecurity) -> str:
     """Where a broker is registered; empty if it is nowhere."""
     assert broker is not None
-    with broker.consumer(_TIMEOUT_SECONDS) as consumer:
+    with broker.consumer(_TIMEOUT_SECONDS, security) as consumer:
         settings = {each.name: each.value for each in consumer.describe_settings()}
         return "" if settings["coordination"] == "none" else consumer.coordination()
 

@@ -31,6 +31,7 @@ from hermes.cli.places import BEGINNING, END, START, Place, start_option
 from hermes.cli.positions import find_position
 from hermes.cli.reading import PartitionReader, read_partitions
 from hermes.cli.retrying import Retrying
+from hermes.cli.security import security_options
 from hermes.cli.sending import BatchSender, choose_acks
 from hermes.cli.stored_topics import StoredTopics
 from hermes.cli.terminal import note, progress
@@ -39,6 +40,7 @@ from hermes.client import SyncProducer
 from hermes.client.conversations import metadata
 from hermes.errors import ClientError
 from hermes.protocol import Acks, Codec, MetadataRequest
+from hermes.security import ClientSecurity
 
 _MAX_WAIT_MS: Final = 1000
 
@@ -102,6 +104,7 @@ _MAX_WAIT_MS: Final = 1000
 @JSON_OPTION
 @QUIET_OPTION
 @MAX_EXPANDED_OPTION
+@security_options
 @TIMEOUT_OPTION
 @click.pass_context
 def command(
@@ -124,6 +127,7 @@ def command(
     as_json: bool,
     quiet: bool,
     max_expanded_bytes: int,
+    security: ClientSecurity,
     timeout_seconds: float,
 ) -> None:
     r"""Copy the messages of a topic, or a range of them, into another topic.
@@ -149,13 +153,13 @@ def command(
         raise click.UsageError("--until is end, an offset, or @TIME")
     acks_given = ctx.get_parameter_source("acks_name") is not ParameterSource.DEFAULT
     with ExitStack() as stack:
-        producer = stack.enter_context(broker.producer(timeout_seconds))
+        producer = stack.enter_context(broker.producer(timeout_seconds, security))
         acks = choose_acks(producer, acks_name, is_required=acks_given)
         if log_dir is not None:
             source = TopicSource(StoredTopics(log_dir), topic, partition)
         else:
             consumer = (other_broker or broker).consumer(
-                timeout_seconds, max_expanded_bytes=max_expanded_bytes
+                timeout_seconds, security, max_expanded_bytes=max_expanded_bytes
             )
             source = TopicSource(stack.enter_context(consumer), topic, partition)
         plans = _plans(source, start, until, skip_corrupt=skip_corrupt)

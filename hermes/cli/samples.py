@@ -12,6 +12,7 @@ from hermes.coordination.group_state import list_groups, read_group
 from hermes.coordination.layout import BrokerPartition
 from hermes.coordination.sessions import Session
 from hermes.errors import ClientError, CoordinationError
+from hermes.security import ClientSecurity
 
 _Place = tuple[str, BrokerPartition]
 
@@ -65,6 +66,7 @@ class Sampler:
         broker: the one to look at; None for all that are registered in ZooKeeper.
         zookeeper: where they are; None to ask the broker.
         timeout_seconds: for connecting to ZooKeeper, and for each request.
+        security: how to connect.
         groups: which to look at; empty for all.
     """
 
@@ -73,11 +75,13 @@ class Sampler:
         broker: BrokerAddress | None,
         zookeeper: str | None,
         timeout_seconds: float,
+        security: ClientSecurity,
         groups: Sequence[str] = (),
     ) -> None:
         self._broker = broker
         self._zookeeper = zookeeper
         self._timeout = timeout_seconds
+        self._security = security
         self._groups = groups
         self._stack = ExitStack()
         self._consumers: dict[BrokerAddress, SimpleConsumer] = {}
@@ -101,7 +105,10 @@ class Sampler:
         if self._broker is not None:
             addresses = [self._broker]
         else:
-            nodes = read_brokers(self._opened(), lambda fault: sample.faults.append(str(fault)))
+            nodes = read_brokers(
+                self._opened(),
+                lambda fault: sample.faults.append(str(fault)),
+            )
             addresses = [BrokerAddress(node.host, node.port) for node in nodes.values()]
             if not addresses:
                 raise CoordinationError(f"{self._zookeeper} has no broker: is one running?")
@@ -115,7 +122,7 @@ class Sampler:
 
     def _ask(self, address: BrokerAddress, sample: Sample) -> None:
         if address not in self._consumers:
-            consumer = self._stack.enter_context(address.consumer(self._timeout))
+            consumer = self._stack.enter_context(address.consumer(self._timeout, self._security))
             self._consumers[address] = consumer
         answer = self._consumers[address].metadata()
         for topic in answer.topics:

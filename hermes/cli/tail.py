@@ -23,11 +23,13 @@ from hermes.cli.places import Place
 from hermes.cli.positions import open_readers
 from hermes.cli.reading import PartitionReader, read_partitions, with_times
 from hermes.cli.retrying import Retrying
+from hermes.cli.security import security_options
 from hermes.cli.terminal import format_time_ms, note
 from hermes.cli.topic_source import TopicSource
 from hermes.client import SimpleConsumer
 from hermes.errors import ClientError
 from hermes.quoting import printable
+from hermes.security import ClientSecurity
 
 _MAX_WAIT_MS: Final = 10_000
 # Those that can be read on a dark and on a light background.
@@ -98,12 +100,14 @@ _REGEX: Final = option_type(_parse_regex, "regex")
 @JSON_OPTION
 @QUIET_OPTION
 @MAX_EXPANDED_OPTION
+@security_options
 @TIMEOUT_OPTION
 @TOPICS_ARGUMENT
 def command(
     broker: BrokerAddress,
     topics: tuple[str, ...],
     max_expanded_bytes: int,
+    security: ClientSecurity,
     timeout_seconds: float,
     **options: Any,
 ) -> None:
@@ -118,7 +122,9 @@ def command(
       hermes tail clicks -m 'status=5..' -x bot   errors, but not those of robots
       hermes tail clicks -n 100 -e --json         the last hundred, for a program
     """
-    with broker.consumer(timeout_seconds, max_expanded_bytes=max_expanded_bytes) as consumer:
+    with broker.consumer(
+        timeout_seconds, security, max_expanded_bytes=max_expanded_bytes
+    ) as consumer:
         _tail(consumer, list(dict.fromkeys(topics)), **options)
 
 

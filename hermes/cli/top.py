@@ -21,6 +21,7 @@ from hermes.cli.options import (
     zookeeper_option,
 )
 from hermes.cli.samples import LagRow, Sample, Sampler, TopicRow, lag_rows, topic_rows
+from hermes.cli.security import security_options
 from hermes.cli.terminal import (
     format_bytes,
     format_time_ms,
@@ -31,6 +32,7 @@ from hermes.cli.terminal import (
 )
 from hermes.errors import HermesError
 from hermes.quoting import printable
+from hermes.security import ClientSecurity
 
 # What the columns beside the names take.
 _FIGURES_WIDTH: Final = 42
@@ -66,6 +68,7 @@ _LEAVE: Final = "\x1b[?25h\x1b[?1049l"
 )
 @click.option("--once", is_flag=True, help="Look once, over one interval, and exit.")
 @JSON_OPTION
+@security_options
 @TIMEOUT_OPTION
 def command(
     broker: BrokerAddress | None,
@@ -75,6 +78,7 @@ def command(
     most_rows: int | None,
     once: bool,
     as_json: bool,
+    security: ClientSecurity,
     timeout_seconds: float,
 ) -> None:
     r"""Show which topics grow how fast, and how far groups are behind, until q or Ctrl-C.
@@ -91,7 +95,7 @@ def command(
     if broker is None and not zookeeper:
         raise click.UsageError("missing option '-b' / '--broker', or '-Z' / '--zookeeper'")
     named = str(broker) if broker is not None else str(zookeeper)
-    with closing(Sampler(broker, zookeeper, timeout_seconds, groups)) as sampler:
+    with closing(Sampler(broker, zookeeper, timeout_seconds, security, groups)) as sampler:
         first = sampler.take(time.monotonic())
         if sys.stdout.isatty() and not (once or as_json):
             with _screen() as keys:

@@ -16,6 +16,7 @@ from hermes.cli.options import (
     BrokerAddress,
     option_type,
 )
+from hermes.cli.security import security_options
 from hermes.cli.terminal import (
     confirm,
     format_bytes,
@@ -28,6 +29,7 @@ from hermes.client import SimpleConsumer
 from hermes.config.kinds import MAX_PARTITIONS
 from hermes.errors import ClientError
 from hermes.protocol import ErrorCode, MetadataRequest, TopicMetadata, error_for
+from hermes.security import ClientSecurity
 
 _RESET_ALL: Final = "all"
 
@@ -65,6 +67,7 @@ def command() -> None:
 @command.command("create", short_help="Create topics with settings of their own.")
 @BROKER_OPTION
 @JSON_OPTION
+@security_options
 @TIMEOUT_OPTION
 @_PARTITIONS_OPTION
 @_SET_OPTION
@@ -72,6 +75,7 @@ def command() -> None:
 def create(
     broker: BrokerAddress,
     as_json: bool,
+    security: ClientSecurity,
     timeout_seconds: float,
     partitions: int | None,
     settings: tuple[tuple[str, str], ...],
@@ -81,7 +85,7 @@ def create(
 
     Example: hermes topics create -b localhost --partitions 8 --set retention_time=30d clicks
     """
-    with _connected(broker, timeout_seconds, "create a topic") as consumer:
+    with _connected(broker, timeout_seconds, security, "create a topic") as consumer:
         for topic in dict.fromkeys(topics):
             consumer.create_topic(topic, _given(partitions, settings))
             write_done("created", topic, as_json)
@@ -90,6 +94,7 @@ def create(
 @command.command("alter", short_help="Change settings of topics.")
 @BROKER_OPTION
 @JSON_OPTION
+@security_options
 @TIMEOUT_OPTION
 @_PARTITIONS_OPTION
 @_SET_OPTION
@@ -103,6 +108,7 @@ def create(
 def alter(
     broker: BrokerAddress,
     as_json: bool,
+    security: ClientSecurity,
     timeout_seconds: float,
     partitions: int | None,
     settings: tuple[tuple[str, str], ...],
@@ -117,7 +123,7 @@ def alter(
     given = _given(partitions, settings)
     if not given and not reset:
         raise click.UsageError("nothing to alter: give --partitions, --set or --reset")
-    with _connected(broker, timeout_seconds, "alter a topic") as consumer:
+    with _connected(broker, timeout_seconds, security, "alter a topic") as consumer:
         for topic in dict.fromkeys(topics):
             consumer.alter_topic(topic, given, None if _RESET_ALL in reset else reset)
             write_done("altered", topic, as_json)
@@ -130,10 +136,13 @@ def _given(partitions: int | None, settings: tuple[tuple[str, str], ...]) -> dic
 @command.command("list")
 @BROKER_OPTION
 @JSON_OPTION
+@security_options
 @TIMEOUT_OPTION
-def list_(broker: BrokerAddress, as_json: bool, timeout_seconds: float) -> None:
+def list_(
+    broker: BrokerAddress, as_json: bool, security: ClientSecurity, timeout_seconds: float
+) -> None:
     """List the topics of a broker."""
-    with _connected(broker, timeout_seconds, "list its topics") as consumer:
+    with _connected(broker, timeout_seconds, security, "list its topics") as consumer:
         topics = sorted(consumer.metadata().topics, key=lambda each: each.topic)
     rows = [(each.topic, each.partition_count, _size_bytes(each)) for each in topics]
     if not as_json:
@@ -147,12 +156,14 @@ def list_(broker: BrokerAddress, as_json: bool, timeout_seconds: float) -> None:
 @command.command("describe", short_help="Show the partitions or settings of topics.")
 @BROKER_OPTION
 @JSON_OPTION
+@security_options
 @TIMEOUT_OPTION
 @click.option("--settings", is_flag=True, help="Show settings, and where each comes from.")
 @TOPICS_ARGUMENT
 def describe(
     broker: BrokerAddress,
     as_json: bool,
+    security: ClientSecurity,
     timeout_seconds: float,
     settings: bool,
     topics: tuple[str, ...],
@@ -162,9 +173,10 @@ def describe(
     Partitions that were never written to have no offsets.
     """
     if settings:
-        _describe_settings(broker, as_json, timeout_seconds, topics)
+        with _connected(broker, timeout_seconds, security, "describe settings") as consumer:
+            _describe_settings(consumer, as_json, topics)
         return
-    with _connected(broker, timeout_seconds, "describe a topic") as consumer:
+    with _connected(broker, timeout_seconds, security, "describe a topic") as consumer:
         described = consumer.metadata(list(dict.fromkeys(topics))).topics
     for each in described:
         _check_exists(each)
@@ -181,17 +193,23 @@ def describe(
 @command.command("delete", short_help="Delete topics and their messages.")
 @BROKER_OPTION
 @JSON_OPTION
+@security_options
 @TIMEOUT_OPTION
 @YES_OPTION
 @TOPICS_ARGUMENT
 def delete(
-    broker: BrokerAddress, as_json: bool, timeout_seconds: float, yes: bool, topics: tuple[str, ...]
+    broker: BrokerAddress,
+    as_json: bool,
+    security: ClientSecurity,
+    timeout_seconds: float,
+    yes: bool,
+    topics: tuple[str, ...],
 ) -> None:
     """Delete TOPICs on a broker, with all their messages. This can't be undone.
 
     All are looked up, and asked about, before the first is deleted.
     """
-    with _connected(broker, timeout_seconds, "delete a topic") as consumer:
+    with _connected(broker, timeout_seconds, security, "delete a topic") as consumer:
         for name in dict.fromkeys(topics):
             (described,) = consumer.metadata([name]).topics
             _check_exists(described)
@@ -202,29 +220,26 @@ def delete(
             write_done("deleted", name, as_json)
 
 
-def _describe_settings(
-    broker: BrokerAddress, as_json: bool, timeout_seconds: float, topics: tuple[str, ...]
-) -> None:
-    with _connected(broker, timeout_seconds, "describe settings") as consumer:
-        rows = [
-            {
-                "topic": topic,
-                "setting": each.name,
-                "value": each.value,
-                "origin": each.origin,
-            }
-            for topic in dict.fromkeys(topics)
-            for each in consumer.describe_settings(topic)
-        ]
+def _describe_settings(consumer: SimpleConsumer, as_json: bool, topics: tuple[str, ...]) -> None:
+    rows = [
+        {
+            "topic": topic,
+            "setting": each.name,
+            "value": each.value,
+            "origin": each.origin,
+        }
+        for topic in dict.fromkeys(topics)
+        for each in consumer.describe_settings(topic)
+    ]
     write_rows(("topic", "setting", "value", "origin"), rows, as_json)
 
 
 @contextmanager
 def _connected(
-    broker: BrokerAddress, timeout_seconds: float, purpose: str
+    broker: BrokerAddress, timeout_seconds: float, security: ClientSecurity, purpose: str
 ) -> Iterator[SimpleConsumer]:
     """A consumer whose broker can do what the command is for."""
-    with broker.consumer(timeout_seconds) as consumer:
+    with broker.consumer(timeout_seconds, security) as consumer:
         if not consumer.supports(MetadataRequest.TYPE):
             raise ClientError(
                 f"{broker} is a broker of Kafka 0.7, which can't {purpose}; its topics are "

@@ -9,6 +9,7 @@ import click
 from click.core import ParameterSource
 
 from hermes.cli.options import TIMEOUT_OPTION, BrokerAddress, broker_option, zookeeper_option
+from hermes.cli.security import security_options
 from hermes.cli.terminal import note
 from hermes.client import LATEST, FetchRequest, SimpleConsumer
 from hermes.coordination.cluster import read_brokers
@@ -16,6 +17,7 @@ from hermes.coordination.group_state import GroupState, read_group
 from hermes.coordination.layout import BrokerNode, BrokerPartition, check_node_name
 from hermes.coordination.sessions import Session
 from hermes.errors import GroupActiveError, HermesError
+from hermes.security import ClientSecurity
 
 
 class Cluster:
@@ -23,10 +25,12 @@ class Cluster:
 
     Attributes:
         connect: what `zookeeper_connect` takes.
+        security: how to connect, to brokers as well.
     """
 
-    def __init__(self, zookeeper: str, timeout_seconds: float) -> None:
+    def __init__(self, zookeeper: str, timeout_seconds: float, security: ClientSecurity) -> None:
         self.connect = zookeeper
+        self.security = security
         self._timeout_seconds = timeout_seconds
         self._consumers: dict[int, SimpleConsumer] = {}
         self._stack = ExitStack()
@@ -56,7 +60,7 @@ class Cluster:
                 raise HermesError(f"broker {broker_id} is not registered")
             broker = BrokerAddress(node.host, node.port)
             self._consumers[broker_id] = self._stack.enter_context(
-                broker.consumer(self._timeout_seconds)
+                broker.consumer(self._timeout_seconds, self.security)
             )
         return self._consumers[broker_id]
 
@@ -82,7 +86,7 @@ class Cluster:
 
 
 def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add -Z, -b (for a broker that knows its ZooKeeper) and --timeout.
+    """Add -Z, -b (for a broker that knows its ZooKeeper), --timeout, and those of security.
 
     The command gets a `cluster`, which is closed after it.
     """
@@ -93,6 +97,7 @@ def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
         zookeeper: str | None,
         broker: BrokerAddress | None,
         timeout_seconds: float,
+        security: ClientSecurity,
         **options: Any,
     ) -> Any:
         ctx = click.get_current_context()
@@ -105,19 +110,20 @@ def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
         if given["zookeeper"] and given["broker"]:
             raise click.UsageError("-b and -Z exclude each other: a broker knows its ZooKeeper")
         if broker is not None and (zookeeper is None or given["broker"]):
-            zookeeper = coordination_of(broker, timeout_seconds)
+            zookeeper = coordination_of(broker, timeout_seconds, security)
         assert zookeeper is not None
-        cluster = Cluster(zookeeper, timeout_seconds)
+        cluster = Cluster(zookeeper, timeout_seconds, security)
         ctx.call_on_close(cluster.close)
         return command(*args, cluster=cluster, **options)
 
     zookeeper = zookeeper_option("ZooKeeper; several servers separated by commas.")
-    return zookeeper(broker_option(required=False)(TIMEOUT_OPTION(connected)))
+    with_timeout = TIMEOUT_OPTION(security_options(connected))
+    return zookeeper(broker_option(required=False)(with_timeout))
 
 
-def coordination_of(broker: BrokerAddress, timeout_seconds: float) -> str:
+def coordination_of(broker: BrokerAddress, timeout_seconds: float, security: ClientSecurity) -> str:
     """Ask a broker where its groups are coordinated. Raises HermesError."""
-    with broker.consumer(timeout_seconds) as consumer:
+    with broker.consumer(timeout_seconds, security) as consumer:
         return consumer.coordination()
 
 

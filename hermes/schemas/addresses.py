@@ -1,13 +1,14 @@
 """Where schema registries listen: one URL, or several that share their schemas.
 
-A user's name and password may stand in a URL, or in the environment's HERMES_REGISTRY_CREDENTIALS
-(`user:password`), so that they needn't be in a command line or in a plan of Spark's. They are never
-shown.
+A user's name and password are settings of the client, or stand in a URL, or in the environment's
+HERMES_REGISTRY_CREDENTIALS (`user:password`), so that they needn't be in a command line or in a
+plan of Spark's. They are never shown.
 """
 
 import base64
 import os
 from collections.abc import Sequence
+from ipaddress import ip_address
 from typing import Final, NamedTuple
 from urllib.parse import unquote, urlsplit
 
@@ -46,24 +47,26 @@ class Address(NamedTuple):
         return f"<Address {self}>"
 
 
-def parse_addresses(given: str | Sequence[str]) -> tuple[Address, ...]:
+def parse_addresses(given: str | Sequence[str], user: str = "") -> tuple[Address, ...]:
     """Read one or several URLs.
 
     Args:
         given: URLs with commas between them, or a sequence of URLs; `host:port` stands for
             `http://host:port`.
+        user: `name:password` for those that have none of their own, by TLS or on this machine:
+            elsewhere the password would be sent for everybody to read.
 
     Raises:
         ValueError: there is none, or one is wrong; the text says which, without a password.
     """
     listed = given.split(",") if isinstance(given, str) else list(given)
-    addresses = tuple(_parse(each.strip()) for each in listed)
+    addresses = tuple(_parse(each.strip(), user) for each in listed)
     if not addresses:
         raise ValueError("expected a URL such as http://localhost:8081")
     return addresses
 
 
-def _parse(url: str) -> Address:
+def _parse(url: str, user: str) -> Address:
     shown = quoted(_without_user(url))
     try:
         parts = urlsplit(url if "://" in url else f"http://{url}")
@@ -74,19 +77,30 @@ def _parse(url: str) -> Address:
         raise ValueError(f"{shown} is not a URL such as http://localhost:8081")
     if parts.query or parts.fragment or any(not "!" <= each <= "~" for each in url):
         raise ValueError(f"{shown}: expected only a scheme, a host, a port and a path")
+    is_secure = parts.scheme == "https"
     credentials = os.environ.get(CREDENTIALS, "")
+    if user and (is_secure or _is_here(parts.hostname)):
+        credentials = user
     if parts.username is not None:
         credentials = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
     authorization = ""
     if credentials:
         authorization = f"Basic {base64.b64encode(credentials.encode()).decode()}"
     return Address(
-        parts.scheme == "https",
+        is_secure,
         parts.hostname,
         port or _PORTS[parts.scheme],
         parts.path.rstrip("/"),
         authorization,
     )
+
+
+def _is_here(host: str) -> bool:
+    """Whether a host is this machine, by a name that nobody else can answer to."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
 
 
 def _without_user(url: str) -> str:

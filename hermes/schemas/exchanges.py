@@ -22,6 +22,7 @@ from hermes.errors import (
 )
 from hermes.quoting import printable
 from hermes.schemas.addresses import Address
+from hermes.security import PLAIN, ClientSecurity
 
 _FIRST_PAUSE_SECONDS: Final = 0.1
 _LONGEST_PAUSE_SECONDS: Final = 2.0
@@ -49,6 +50,7 @@ class Exchanges:
         retry_seconds: how long a request is tried again while no address answers; 0 to ask each
             once, None for ever.
         waiting: called with the reason when a request is tried again, once for each request.
+        security: the certificates to connect with.
         sleep: pauses for seconds.
     """
 
@@ -59,18 +61,19 @@ class Exchanges:
         timeout_seconds: float,
         retry_seconds: float | None,
         waiting: Callable[[str], None] = lambda reason: None,
+        security: ClientSecurity = PLAIN,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self.addresses = tuple(addresses)
         self._timeout_seconds = timeout_seconds
         self._retry_seconds = retry_seconds
         self._waiting = waiting
+        self._security = security
         self._sleep = sleep
         self._first = 0
         self._lock = threading.Lock()
         self._idle: dict[Address, list[http.client.HTTPConnection]] = {}
         self._process = os.getpid()
-        self._tls: Any = None
 
     def ask(self, method: str, path: str, body: object = None) -> Any:
         """Send a request until an address answers it.
@@ -184,6 +187,11 @@ class Exchanges:
             return self._once(connection, address, method, path, body)
         except (OSError, http.client.HTTPException) as error:
             connection.close()
+            if address.is_secure and _is_distrust(error):
+                raise SchemaRegistryError(
+                    f"schema registry {address} is not trusted: {error} (is tls_ca right, and the "
+                    "host's name?)"
+                ) from error
             raise RegistryUnavailableError(
                 f"schema registry {address}: {printable(_reason(error), _MAX_MESSAGE)}"
             ) from error
@@ -219,12 +227,11 @@ class Exchanges:
             return http.client.HTTPConnection(
                 address.host, address.port, timeout=self._timeout_seconds
             )
-        import ssl  # slow to import, and most registries are near
-
-        if self._tls is None:
-            self._tls = ssl.create_default_context()
         return http.client.HTTPSConnection(
-            address.host, address.port, timeout=self._timeout_seconds, context=self._tls
+            address.host,
+            address.port,
+            timeout=self._timeout_seconds,
+            context=self._security.ssl_context(),
         )
 
     def _take_idle(self, address: Address) -> http.client.HTTPConnection | None:
@@ -244,6 +251,13 @@ class Exchanges:
                 idle.append(connection)
                 return
         connection.close()
+
+
+def _is_distrust(error: Exception) -> bool:
+    """Whether a certificate was the reason: another attempt would end the same way."""
+    import ssl
+
+    return isinstance(error, ssl.SSLCertVerificationError)
 
 
 def _reason(error: Exception) -> str:
@@ -268,8 +282,7 @@ def _refusal(address: Address, response: _Response) -> SchemaRegistryError:
     code, text = _error_of(response)
     if response.status in (401, 403):
         return SchemaRegistryError(
-            f"schema registry {address}: {response.status}: {text} (a user and a password may "
-            "stand in its URL, or in HERMES_REGISTRY_CREDENTIALS)",
+            f"schema registry {address}: {response.status}: {text} ({_advice(address)})",
             status=response.status,
             code=code,
         )
@@ -278,6 +291,21 @@ def _refusal(address: Address, response: _Response) -> SchemaRegistryError:
     kinds = {404: UnknownSchemaError, 409: IncompatibleSchemaError}
     kind = kinds.get(response.status, SchemaRegistryError)
     return kind(f"schema registry {address}: {text}", status=response.status, code=code)
+
+
+def _advice(address: Address) -> str:
+    """What to do about a refusal."""
+    if address.authorization:
+        return (
+            "is the user the right one, and the password? They are settings, or stand in the URL, "
+            "or in HERMES_REGISTRY_CREDENTIALS"
+        )
+    if not address.is_secure:
+        return (
+            "no password was sent, as this is not https: it may stand in the URL, or in "
+            "HERMES_REGISTRY_CREDENTIALS"
+        )
+    return "give a user and a password, or set HERMES_REGISTRY_CREDENTIALS"
 
 
 def _no_registry(address: Address, response: _Response, what: str) -> SchemaRegistryError:

@@ -16,6 +16,7 @@ from hermes.schemas.registered import (
     body_of,
     read_registered,
 )
+from hermes.security import ClientSecurity
 
 #: How long an id stays unknown before it is asked for again: damaged payloads hold any.
 _UNKNOWN_SECONDS: Final = 5.0
@@ -40,17 +41,20 @@ class RegistryClient:
         url: where the registry listens: `http://localhost:8081`, or with a path, as in
             `http://localhost:9090/registry`; several with commas between them, or a sequence, of
             registries that share their schemas. A user and a password may stand in it
-            (`http://user:password@host`), or as `user:password` in the environment's
-            HERMES_REGISTRY_CREDENTIALS.
+            (`http://user:password@host`).
         timeout_seconds: how long an address may take to accept a connection, and for each step of
             its response.
         retry_seconds: how long a request is tried again while no address answers; 0 to ask each
             once, None for as long as it takes.
         waiting: called with a line for people when a request is tried again, once for each
             request.
+        tls_ca, tls_certificate, tls_key: as for all clients, where the URL begins with `https`.
+        user, password: for basic authentication, where the URL has none and begins with `https`,
+            or is this machine's. Without them, `user:password` in the environment's
+            HERMES_REGISTRY_CREDENTIALS.
 
     Raises:
-        ConfigError: the URL is wrong.
+        ConfigError: the URL is wrong, or one of the other settings.
     """
 
     def __init__(
@@ -60,9 +64,21 @@ class RegistryClient:
         timeout_seconds: float = 10.0,
         retry_seconds: float | None = 30.0,
         waiting: Callable[[str], None] = lambda reason: None,
+        tls_ca: str | None = None,
+        tls_certificate: str | None = None,
+        tls_key: str | None = None,
+        user: str | None = None,
+        password: str | None = None,
     ) -> None:
+        security = ClientSecurity(
+            tls_ca=tls_ca,
+            tls_certificate=tls_certificate,
+            tls_key=tls_key,
+            user=user,
+            password=password,
+        )
         try:
-            addresses = parse_addresses(url)
+            addresses = parse_addresses(url, "" if user is None else f"{user}:{password}")
         except ValueError as error:
             raise ConfigError("registry", str(error)) from error
         self._exchanges = Exchanges(
@@ -70,6 +86,7 @@ class RegistryClient:
             timeout_seconds=timeout_seconds,
             retry_seconds=retry_seconds,
             waiting=waiting,
+            security=security.check(),
         )
         self._kept = Kept()
         self._unknown: dict[int, float] = {}
