@@ -10,6 +10,7 @@ the order of a read:
     catalog     tables that remember their options
     cluster     brokers, partitions and their ends, as planning sees them
     planning    which ranges of offsets are read, and by how many tasks
+    pushdown    what a query's filters leave of them
     reading     what a task does: fetches a range, whatever breaks
     columns     message sets become Arrow record batches
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Final, NamedTuple, Self, TypeVar
 
-from hermes.client import EARLIEST, LATEST, SimpleConsumer
+from hermes.client import EARLIEST, LATEST, AppendTime, SimpleConsumer
 from hermes.client.retries import is_retriable
 from hermes.coordination.cluster import (
     NodeFaults,
@@ -27,10 +27,11 @@ from hermes.errors import (
     CoordinationError,
     GroupActiveError,
     HermesError,
+    OffsetOutOfRangeBrokerError,
     RoutingError,
     UnsupportedRequestVersionError,
 )
-from hermes.protocol import BoundaryRequest, MetadataRequest
+from hermes.protocol import AppendTimesRequest, BoundaryRequest, MetadataRequest
 from hermes.spark.offsets import Offsets, TopicPartition
 from hermes.spark.options import ClusterAddress, Retries
 
@@ -175,6 +176,27 @@ class Cluster:
             if not consumer.supports(BoundaryRequest.TYPE):
                 return None
             return consumer.boundary_before(partition.topic, partition.partition, offset)
+
+        return self.ask(partition.broker_id, ask)
+
+    def append_times(
+        self, partition: TopicPartition, start: int, end: int, interval_ms: int
+    ) -> list[AppendTime]:
+        """When a range was appended; see `SimpleConsumer.append_times`.
+
+        Returns:
+            Stretches; none when the broker is a Kafka 0.7, which can't be asked, or when retention
+            was quicker.
+        """
+
+        def ask(consumer: SimpleConsumer) -> list[AppendTime]:
+            if not consumer.supports(AppendTimesRequest.TYPE):
+                return []
+            topic, number = partition.topic, partition.partition
+            try:
+                return consumer.append_times(topic, number, start, end, interval_ms)
+            except OffsetOutOfRangeBrokerError:
+                return []
 
         return self.ask(partition.broker_id, ask)
 

@@ -227,6 +227,16 @@ SOURCE_OPTIONS: Final = (
         "at most so many tasks. Without it small partitions share a task, too, up to 4 MiB",
     ),
     Option(
+        "pushFilters",
+        parse_flag,
+        False,
+        "let a query's filters on `topic`, `broker`, `partition`, `offset` and `timestamp` narrow "
+        "what is fetched, in sessions with `spark.sql.python.filterPushdown.enabled`. Only for a "
+        "DataFrame that is used in one query, and once in it: up to 4.3.0 Spark reads for others "
+        "what it has planned for that one",
+        ("batch",),
+    ),
+    Option(
         "failOnDataLoss",
         parse_flag,
         True,
@@ -347,6 +357,7 @@ class SourceOptions:
     max_bytes: int | None
     min_partitions: int | None
     max_partitions: int | None
+    push_filters: bool
     fail_on_data_loss: bool
     group: str | None
     include_timestamp: bool
@@ -389,6 +400,7 @@ class SourceOptions:
             values["maxBytesPerTrigger"],
             values["minPartitions"],
             values["maxPartitions"],
+            values["pushFilters"],
             values["failOnDataLoss"],
             values["groupId"],
             values["includeTimestamp"],

@@ -229,11 +229,11 @@ def capped(cluster: Cluster, start: Offsets, end: Offsets, max_bytes: int) -> Of
     result = {}
     for each, last in end.items():
         share = max(1, (last - start[each]) * max_bytes // total)
-        result[each] = _boundary_after(cluster, each, start[each], share, last)
+        result[each] = boundary_after(cluster, each, start[each], share, last)
     return result
 
 
-def _boundary_after(
+def boundary_after(
     cluster: Cluster, partition: TopicPartition, start: int, size: int, last: int
 ) -> int:
     """The last boundary within `size` bytes from `start`, but after the first message."""

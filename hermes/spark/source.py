@@ -4,7 +4,8 @@ Spark makes these objects in Python processes of its own, some beside the driver
 in the workers, and pickles them from one to the other; so they hold settings and nothing else.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
@@ -34,6 +35,7 @@ from hermes.spark.planning import (
     selected_partitions,
     starting_offsets,
 )
+from hermes.spark.pushdown import Narrowing
 from hermes.spark.reading import ReadTask, read_ranges
 from hermes.spark.sink import BatchWriter, StreamWriter
 from hermes.spark.sink_options import SinkOptions, refuse_overwriting
@@ -62,7 +64,8 @@ class HermesDataSource(DataSource):
 
     def reader(self, schema: StructType) -> "BatchReader":
         """Read what exists now."""
-        return BatchReader(self._checked("batch", schema))
+        options = self._checked("batch", schema)
+        return FilteringReader(options) if options.push_filters else BatchReader(options)
 
     def streamReader(self, schema: StructType) -> StreamReader:
         """Read what exists and what will arrive."""
@@ -102,10 +105,15 @@ class HermesDataSource(DataSource):
 
 
 class BatchReader(DataSourceReader):
-    """Reads from the starting to the ending offsets, both settled when Spark plans the query."""
+    """Reads from the starting to the ending offsets, both settled when Spark plans the query.
+
+    Attributes:
+        narrowing: what the query's filters leave.
+    """
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
+        self.narrowing = Narrowing()
 
     def partitions(self) -> Sequence[InputPartition]:
         """Settle the offsets and share them out to tasks; reads no messages."""
@@ -115,7 +123,9 @@ class BatchReader(DataSourceReader):
             start = starting_offsets(cluster, partitions, options)
             end = ending_offsets(cluster, partitions, options)
             _check_order(start, end, options)
+            start = {each: start[each] for each in start if self.narrowing.includes(each)}
             start = check_available(cluster, start, options)
+            start, end = self.narrowing.narrow(cluster, start, {each: end[each] for each in start})
             return list(plan(cluster, start, end, options))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -123,6 +133,34 @@ class BatchReader(DataSourceReader):
         if not isinstance(partition, ReadTask):
             return iter(())  # without tasks, Spark asks once, for nothing
         return read_ranges(partition.ranges, self._options)
+
+
+class _TakesFilters:
+    """The method `pushFilters` of a reader, without being a method that it overrides.
+
+    Spark refuses a reader that overrides the method in every session that doesn't push filters
+    down, which is the default; it tells by `__func__`. Such sessions must read all the same.
+    """
+
+    __func__ = staticmethod(DataSourceReader.pushFilters)
+
+    def __init__(self, reader: "BatchReader") -> None:
+        self._reader = reader
+
+    def __call__(self, filters: Iterable[Any]) -> Iterable[Any]:
+        """Narrow the read by filters that all hold; Spark evaluates all of them again."""
+        filters = list(filters)
+        self._reader.narrowing = Narrowing.of(filters)
+        return filters
+
+
+class FilteringReader(BatchReader):
+    """The same, which narrows the read by the query's filters, for the option `pushFilters`."""
+
+    @property
+    def pushFilters(self) -> Any:
+        """Called by Spark with the filters, in sessions that push them down."""
+        return _TakesFilters(self)
 
 
 def _check_order(start: Offsets, end: Offsets, options: SourceOptions) -> None:
