@@ -175,11 +175,8 @@ def _mount(reactor: Any, config: BrokerConfig, web: "WebServer", run: Any) -> No
 
 def _here(run: Any) -> tuple[str, int] | None:
     """Where this process reaches the broker as every client does; None without a TCP port."""
-    ports = [address for address in run.addresses if not isinstance(address, str)]
-    if not ports:
-        return None
-    host, port = ports[0]
-    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port
+    own = run.own_client
+    return None if own is None else (own.host, own.port)
 
 
 def mount_registry(reactor: Any, config: BrokerConfig, web: "WebServer", run: Any) -> None:

@@ -41,7 +41,7 @@ ROOMS = {
     "coordination": "_version backoff config errors forks limited_log listening logs protocol "
     "quoting regex",
     "broker": "_version backoff config coordination errors interfaces limited_log listening logs "
-    "metrics plugins protocol quoting rate_limit storage web",
+    "metrics plugins protocol quoting rate_limit security storage web",
     "client": "backoff config coordination errors forks interfaces metrics plugins protocol "
     "quoting rate_limit",
     "audit": "client coordination errors interfaces metrics plugins protocol quoting web",

@@ -32,6 +32,7 @@ from hermes.broker.coordinating import Coordination
 from hermes.broker.flush_queue import FlushPolicy
 from hermes.broker.flushing import FlushScheduler
 from hermes.broker.maintenance import Maintenance
+from hermes.broker.own import OwnAccess, OwnClient
 from hermes.broker.pages import PageCache
 from hermes.broker.patience import Patience
 from hermes.broker.periodic import PeriodicTask
@@ -105,6 +106,7 @@ class ServingBroker:
         addresses: what the ports are bound to, as (host, port) or a UNIX socket's path.
         broker: what decides.
         coordination: its part in coordination.
+        own: with what it is its own client, where others have to prove who they are; else None.
         settings: those that are in force.
         reactor, now_ms: as given.
         directory: its data directory.
@@ -142,6 +144,7 @@ class ServingBroker:
         self.on_stopping: list[Callable[[], Deferred[Any]]] = []
         self.more_series: list[Callable[[], Iterable[Series]]] = []
         self.settings = Settings(config)
+        self.own = OwnAccess.make() if config.is_guarded else None
         self.reactor = reactor
         self.now_ms = now_ms
         self.pools: list[ThreadPool] = []
@@ -235,6 +238,15 @@ class ServingBroker:
     def config(self) -> BrokerConfig:
         """The settings that are in force."""
         return self.settings.config
+
+    @property
+    def own_client(self) -> OwnClient | None:
+        """How the parts of this process that are clients reach the broker; None without a port."""
+        for address in self.addresses:
+            if not isinstance(address, str):
+                host, port = address
+                return OwnClient({"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port)
+        return None
 
     # -- changes while it runs ------------------------------------------------------------------
 

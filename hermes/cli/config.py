@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import click
 from hermes.cli.options import JSON_OPTION, TIMEOUT_OPTION, BrokerAddress, broker_option
 from hermes.cli.security import security_options
 from hermes.cli.terminal import note, write_json, write_line
-from hermes.config import BrokerConfig, ListenerConfig, load_broker_config
+from hermes.config import BrokerConfig, ConnectAs, ListenerConfig, load_broker_config
 from hermes.config.broker import BROKER_SETTINGS
 from hermes.config.embedded_mirror import EmbeddedMirror
 from hermes.config.exposure import warnings_of
@@ -157,6 +158,8 @@ def _jsonable(value: Any) -> Any:
         return [_jsonable(each) for each in value]
     if isinstance(value, ListenerConfig):
         return as_given(value)
+    if isinstance(value, ConnectAs):
+        return {key: _jsonable(each) for key, each in asdict(value).items() if each is not None}
     if isinstance(value, EmbeddedMirror):
         return json.loads(value.settings)
     return dict(value) if hasattr(value, "items") else value

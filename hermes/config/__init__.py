@@ -5,6 +5,7 @@ Imports neither Twisted nor the broker, so that tools can use it as well.
 """
 
 from hermes.config.broker import BrokerConfig
+from hermes.config.connect_as import ConnectAs
 from hermes.config.files import read_regular_file
 from hermes.config.listeners import ListenerConfig, TlsConfig
 from hermes.config.loading import (
@@ -31,6 +32,7 @@ __all__ = [
     "BrokerConfig",
     "Change",
     "ClusterAddress",
+    "ConnectAs",
     "ImportedProperties",
     "ListenerConfig",
     "MirrorConfig",

@@ -18,8 +18,9 @@ from typing import Annotated, Any, Final
 
 from hermes.config import kinds
 from hermes.config.access import ACCESS_RULES
+from hermes.config.connect_as import CONNECT_AS, ConnectAs
 from hermes.config.embedded_mirror import EMBEDDED_MIRROR, EmbeddedMirror
-from hermes.config.listeners import LISTENER, LISTENERS, ListenerConfig
+from hermes.config.listeners import LISTENER, LISTENERS, NONE, ListenerConfig
 from hermes.config.setting import Setting, table_of
 from hermes.config.topic import (
     DEFAULT_OF,
@@ -165,6 +166,16 @@ class BrokerConfig:
             "can connect may do everything.",
             _SECURITY,
             is_live=True,
+        ),
+    ] = None
+    connect_as: Annotated[
+        ConnectAs | None,
+        Setting(
+            kinds.optional(CONNECT_AS, "nobody, without TLS"),
+            "Who the broker is where it is a client itself: to ZooKeeper, and to other brokers for "
+            "the console and the registry "
+            "([security.md](security.md#http)). Each file is read when it is needed.",
+            _SECURITY,
         ),
     ] = None
 
@@ -669,6 +680,19 @@ class BrokerConfig:
             yield "http_listen", self.http_listen
         if self.mirror is not None and self.mirror.config.http_listen:
             yield "mirror.http_listen", self.mirror.config.http_listen
+
+    @property
+    def is_guarded(self) -> bool:
+        """Whether some who can connect may not do everything, or need TLS to connect.
+
+        The parts of a broker's own process that are its clients then have a way in of their own.
+        """
+        return self.access is not None or any(
+            each.tls is not None or each.authentication != NONE
+            for setting, listeners in self.listeners()
+            if setting != "mirror.http_listen"
+            for each in listeners
+        )
 
     def topic(self, name: str) -> TopicSettings:
         """The settings that apply to a topic, whether `topics` mentions it or not."""

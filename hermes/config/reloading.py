@@ -40,6 +40,8 @@ def reloaded(running: BrokerConfig, read: BrokerConfig) -> BrokerConfig:
         read: what broker.yaml says now.
     """
     live = {setting.attribute for setting in BROKER_SETTINGS.values() if setting.is_live}
+    if _closes(running, read):
+        live.remove("access")
     return replace(
         running,
         **{attribute: getattr(read, attribute) for attribute in live},
@@ -63,10 +65,17 @@ def changes_between(running: BrokerConfig, read: BrokerConfig) -> Iterator[Chang
         if before != after:
             show = setting.kind.show
             why = "" if setting.is_live else NEEDS_RESTART
+            if name == "access" and _closes(running, read):
+                why = NEEDS_RESTART
             yield Change(name, show(before), show(after), why)
     for topic in sorted(running.topics.keys() | read.topics.keys()):
         if running.topics.get(topic) != read.topics.get(topic):
             yield from _changes_of_topic(topic, running, read)
+
+
+def _closes(running: BrokerConfig, read: BrokerConfig) -> bool:
+    """Whether first rules would close a broker to the parts of itself that are its clients."""
+    return not running.is_guarded and replace(running, access=read.access).is_guarded
 
 
 def _changes_of_topic(topic: str, running: BrokerConfig, read: BrokerConfig) -> Iterator[Change]:

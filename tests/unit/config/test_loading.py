@@ -8,6 +8,7 @@ import pytest
 
 from hermes.config import (
     BrokerConfig,
+    ConnectAs,
     ListenerConfig,
     TlsConfig,
     TopicConfig,
@@ -70,6 +71,7 @@ allow_insecure: true
 users_file: /etc/hermes/users
 authenticator: ldap
 authenticator_options: {password: secret}
+connect_as: {user: broker-1, password_file: /etc/hermes/password, tls_ca: /etc/hermes/ca.pem}
 max_request_bytes: 10MiB
 max_message_bytes: 2MB
 max_expanded_bytes: 1GiB
@@ -157,6 +159,11 @@ ready_file: /run/hermes.ready
         users_file=Path("/etc/hermes/users"),
         authenticator="ldap",
         authenticator_options={"password": "secret"},
+        connect_as=ConnectAs(
+            user="broker-1",
+            password_file=Path("/etc/hermes/password"),
+            tls_ca=Path("/etc/hermes/ca.pem"),
+        ),
         advertised_host="kafka-1.example.org",
         advertised_port=6667,
         socket_send_buffer_bytes=102_400,

@@ -14,9 +14,13 @@ from hermes.config import (
     settings_in_force,
 )
 from hermes.config.broker import BROKER_SETTINGS
+from hermes.config.reloading import NEEDS_RESTART
 from hermes.errors import ConfigError
 
-RUNNING = parse_broker_config({"broker_id": 0, "log_dir": "/data", "topics": {"t": None}})
+RULES = [{"principal": "alice", "operations": ["all"]}]
+RUNNING = parse_broker_config(
+    {"broker_id": 0, "log_dir": "/data", "access": RULES, "topics": {"t": None}}
+)
 
 #: Of every setting a value other than its default.
 OTHERS: dict[str, Any] = {
@@ -27,6 +31,7 @@ OTHERS: dict[str, Any] = {
     "users_file": "/etc/hermes/users",
     "authenticator": "ldap",
     "authenticator_options": {"password": "secret"},
+    "connect_as": {"tls_ca": "/etc/hermes/ca.pem"},
     "advertised_host": "b.example.org",
     "advertised_port": 9999,
     "socket_send_buffer": "128KiB",
@@ -192,3 +197,14 @@ def test_what_is_no_setting_is_not_read_as_yaml(monkeypatch: pytest.MonkeyPatch)
         with pytest.raises(ConfigError, match=f"^{first}: "):
             parse_topic_settings({first: "[a, b]", "segment_bytes": "[a, b]"})
     assert read == [b"[a, b]"]  # of the second request the first text
+
+
+def test_rules_can_change_but_the_first_ones_need_a_restart() -> None:
+    """The broker's own console and registry connect otherwise from then on."""
+    without = parse_broker_config({"broker_id": 0, "log_dir": "/data"})
+    assert reloaded(without, RUNNING).access is None
+    (change,) = [each for each in changes_between(without, RUNNING) if each.name == "access"]
+    assert change.left_because == NEEDS_RESTART
+    other = parse_broker_config({"broker_id": 0, "log_dir": "/data", "access": RULES * 2})
+    assert reloaded(RUNNING, other).access == other.access
+    assert reloaded(RUNNING, without).access is None

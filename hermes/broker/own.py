@@ -1,0 +1,50 @@
+"""How parts of a broker's own process are its clients where it demands proof of clients.
+
+Console, registry, embedded mirror and the broker's registration need a way in whatever the
+listeners are like that others use. So there is one more, on the loopback interface and a port of
+its own, for one name and a password that exists in this process's memory only, made at each start.
+"""
+
+import secrets
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from hermes.security import INTERNAL, PLAIN, ClientSecurity
+
+#: Where the broker listens for itself.
+OWN_LISTEN: Final = "tcp:0:interface=127.0.0.1"
+
+_PASSWORD_BYTES: Final = 32
+
+
+@dataclass(frozen=True, slots=True)
+class OwnAccess:
+    """With what a broker is its own client.
+
+    Attributes:
+        password: random; never leaves the machine, nor the memory of this process and its mirror.
+        security: the same, as clients take it.
+    """
+
+    password: str = field(repr=False)
+    security: ClientSecurity
+
+    @classmethod
+    def make(cls) -> "OwnAccess":
+        """Make a new password."""
+        password = secrets.token_urlsafe(_PASSWORD_BYTES)
+        return cls(password, ClientSecurity(user=INTERNAL, password=password))
+
+
+class OwnClient(NamedTuple):
+    """How this process reaches the broker that it is.
+
+    Attributes:
+        host: where it listens.
+        port: likewise.
+        security: what a client brings there.
+    """
+
+    host: str
+    port: int
+    security: ClientSecurity = PLAIN

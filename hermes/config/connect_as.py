@@ -1,0 +1,122 @@
+"""How a broker proves who it is where it is a client itself: to other brokers and to ZooKeeper.
+
+    connect_as:
+      user: broker-1
+      password_file: broker-1.password
+      tls_ca: ca.pem
+
+To itself a broker needs no such proof.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any, Final
+
+from hermes.config.kinds import PATH, TRUTH, Kind
+from hermes.errors import ConfigError
+from hermes.quoting import quoted
+from hermes.security import ClientSecurity, check_user_name
+from hermes.security.password_files import read_password_file
+
+_PATHS: Final = ("password_file", "tls_ca", "tls_certificate", "tls_key")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectAs:
+    """What the broker brings as a client, as broker.yaml has it.
+
+    Attributes:
+        user: the user's name; None for none.
+        password_file: the file with the password, one line; given with `user`.
+        tls: whether by TLS; None: if any of the following is given.
+        tls_ca: see `ClientSecurity`; the same of the last two.
+    """
+
+    user: str | None = None
+    password_file: Path | None = None
+    tls: bool | None = None
+    tls_ca: Path | None = None
+    tls_certificate: Path | None = None
+    tls_key: Path | None = None
+
+    def relative_to(self, base: Path) -> "ConnectAs":
+        """The same, with paths that start at a directory where they are relative."""
+        paths: dict[str, Any] = {key: getattr(self, key) for key in _PATHS}
+        return replace(self, **{key: path and base / path for key, path in paths.items()})
+
+    def security(self) -> ClientSecurity:
+        """The same with the password. Blocks: reads its file, as it is now.
+
+        Raises:
+            ConfigError: a file can't be used; the text names the setting.
+        """
+        password = None
+        if self.password_file is not None:
+            password = read_password_file(self.password_file, "connect_as.password_file")
+        try:
+            return ClientSecurity(
+                tls=self.tls,
+                tls_ca=_text(self.tls_ca),
+                tls_certificate=_text(self.tls_certificate),
+                tls_key=_text(self.tls_key),
+                user=self.user,
+                password=password,
+            )
+        except ConfigError as error:
+            raise ConfigError(f"connect_as.{error.key}", error.message) from None
+
+    def __str__(self) -> str:
+        """What broker.yaml would say, in one line; no file of these is read."""
+        given = ((each.name, getattr(self, each.name)) for each in fields(self))
+        shown = (
+            f"{key}: {str(value).lower() if isinstance(value, bool) else value}"
+            for key, value in given
+            if value is not None
+        )
+        return "{" + ", ".join(shown) + "}"
+
+
+def _text(path: Path | None) -> str | None:
+    return None if path is None else str(path)
+
+
+_KEYS: Final = tuple(each.name for each in fields(ConnectAs))
+
+
+def _parse(value: object) -> ConnectAs:
+    if not isinstance(value, Mapping):
+        expected = f"expected a mapping of {', '.join(_KEYS)}"
+        raise ValueError(f"{expected}, got {quoted(value)}")
+    given: dict[str, Any] = {}
+    for key, each in value.items():
+        if key not in _KEYS:
+            raise ValueError(f"unknown key {quoted(key)}: expected {', '.join(_KEYS)}")
+        try:
+            given[key] = _parse_one(key, each)
+        except (ValueError, ConfigError) as error:
+            raise ValueError(f"{key}: {getattr(error, 'message', error)}") from None
+    if ("user" in given) != ("password_file" in given):
+        raise ValueError("give user and password_file together")
+    if not given:
+        raise ValueError(f"expected some of {', '.join(_KEYS)}")
+    found = ConnectAs(**given)
+    try:  # what contradicts itself; the password isn't needed for that
+        replace(found, user=None, password_file=None).security()
+    except ConfigError as error:
+        raise ValueError(f"{error.key.removeprefix('connect_as.')}: {error.message}") from None
+    return found
+
+
+def _parse_one(key: str, value: object) -> object:
+    if key == "tls":
+        return TRUTH.parse(value)
+    if key in _PATHS:
+        return PATH.parse(value)
+    if not isinstance(value, str):
+        raise ValueError(f"expected a user's name, got {quoted(value)}")
+    check_user_name(value)
+    return value
+
+
+CONNECT_AS: Final = Kind(f"mapping of {', '.join(f'`{key}`' for key in _KEYS)}", _parse)
