@@ -11,18 +11,25 @@ from typing import Final, NoReturn
 import click
 
 from hermes.cli.terminal import note
-from hermes.errors import HermesError
+from hermes.errors import (
+    HermesError,
+    NotAuthenticatedError,
+    NotAuthorizedError,
+    SchemaRegistryError,
+)
 
 EXIT_OK: Final = 0
 EXIT_FAILURE: Final = 1
 EXIT_USAGE: Final = 2
+EXIT_REFUSED: Final = 5
+"""A broker, ZooKeeper or a registry refused: it doesn't know who we are, or we may not."""
 EXIT_INTERRUPTED: Final = 130
 """128 + SIGINT, as shells report a command that was ended with Ctrl-C."""
 
 EXITS_EPILOG: Final = (
     "Exit status: 0 when all went well, 1 when it did not (the broker can't be reached or "
     "responded with an error, corrupt data was found), 2 when the command line is wrong, "
-    "130 after Ctrl-C."
+    "5 when we are refused (who we are isn't known, or we may not), 130 after Ctrl-C."
 )
 
 
@@ -30,6 +37,9 @@ def debugging() -> bool:
     """Whether HERMES_DEBUG asks for debug logs, and for tracebacks in addition to the one line."""
     return os.environ.get("HERMES_DEBUG", "") not in ("", "0")
 
+
+# Of HTTP.
+_REFUSALS: Final = (401, 403)
 
 #: How much of an error is shown: one that quotes what it found may be long.
 _MAX_TEXT: Final = 2000
@@ -85,7 +95,8 @@ def _judge(error: BaseException) -> tuple[int, str]:
     if isinstance(error, BrokenPipeError):
         return EXIT_OK, ""
     if isinstance(error, HermesError):
-        return EXIT_FAILURE, str(error) or type(error).__name__
+        code = EXIT_REFUSED if is_refusal(error) else EXIT_FAILURE
+        return code, str(error) or type(error).__name__
     if isinstance(error, OSError):
         return EXIT_FAILURE, _os_text(error)
     if isinstance(error, MemoryError):
@@ -94,6 +105,15 @@ def _judge(error: BaseException) -> tuple[int, str]:
         f"this is a fault of Hermes, please report it: {type(error).__name__}: {error} "
         "(HERMES_DEBUG=1 shows where)"
     )
+
+
+def is_refusal(error: BaseException) -> bool:
+    """Whether an error, or what it came from, says that we are not known, or may not."""
+    if isinstance(error, NotAuthenticatedError | NotAuthorizedError):
+        return True
+    if isinstance(error, SchemaRegistryError) and error.status in _REFUSALS:
+        return True
+    return error.__cause__ is not None and is_refusal(error.__cause__)
 
 
 def _usage_text(error: click.UsageError) -> str:

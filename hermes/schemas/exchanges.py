@@ -300,12 +300,10 @@ def _advice(address: Address) -> str:
             "is the user the right one, and the password? They are settings, or stand in the URL, "
             "or in HERMES_REGISTRY_CREDENTIALS"
         )
-    if not address.is_secure:
-        return (
-            "no password was sent, as this is not https: it may stand in the URL, or in "
-            "HERMES_REGISTRY_CREDENTIALS"
-        )
-    return "give a user and a password, or set HERMES_REGISTRY_CREDENTIALS"
+    return (
+        "give a user and a password, which are sent by https or on this machine; those of "
+        "HERMES_REGISTRY_CREDENTIALS, or of the URL, are sent in any case"
+    )
 
 
 def _no_registry(address: Address, response: _Response, what: str) -> SchemaRegistryError:

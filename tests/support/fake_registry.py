@@ -5,9 +5,10 @@ real one does is tested where it is; here are the faults that it hasn't.
 """
 
 import json
+import ssl
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, ClassVar
 from urllib.parse import unquote, urlsplit
@@ -116,6 +117,10 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     registry: ClassVar[FakeRegistry]
 
+    def handle(self) -> None:
+        with suppress(OSError):  # a client that doesn't trust us goes away
+            super().handle()
+
     def do_GET(self) -> None:
         self._answer()
 
@@ -157,15 +162,23 @@ def hang_up(handler: BaseHTTPRequestHandler) -> None:
 
 
 @contextmanager
-def fake_registry() -> Iterator[FakeRegistry]:
-    """Serve one on a free port of the loopback interface."""
+def fake_registry(tls: ssl.SSLContext | None = None) -> Iterator[FakeRegistry]:
+    """Serve one on a free port of the loopback interface.
+
+    Args:
+        tls: for https; the handshakes are made in the threads of the connections.
+    """
     registry = FakeRegistry()
     handler = type("Handler", (_Handler,), {"registry": registry, "timeout": 60})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     server.daemon_threads = True
+    if tls is not None:
+        server.socket = tls.wrap_socket(
+            server.socket, server_side=True, do_handshake_on_connect=False
+        )
     thread = threading.Thread(target=server.serve_forever, args=(0.05,))
     thread.start()
-    registry.url = f"http://127.0.0.1:{server.server_address[1]}"
+    registry.url = f"{'http' if tls is None else 'https'}://127.0.0.1:{server.server_address[1]}"
     try:
         yield registry
     finally:

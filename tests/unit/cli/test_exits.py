@@ -4,7 +4,13 @@ import click
 import pytest
 
 from hermes.cli.exits import conclude
-from hermes.errors import BrokerUnavailableError, HermesError
+from hermes.errors import (
+    BrokerUnavailableError,
+    HermesError,
+    NotAuthenticatedError,
+    NotAuthorizedError,
+    SchemaRegistryError,
+)
 
 
 def abort_after(cause):
@@ -20,12 +26,25 @@ def abort_after(cause):
         return abort
 
 
+def wrapped(cause):
+    """An error that says more about where than its cause does."""
+    error = HermesError(f"clicks 0: {cause}")
+    error.__cause__ = cause
+    return error
+
+
 @pytest.mark.parametrize(
     ("error", "code", "line"),
     [
         (BrokerUnavailableError("no connection to b:1"), 1, "hermes: no connection to b:1\n"),
         (HermesError(), 1, "hermes: HermesError\n"),
         (HermesError("two\nlines"), 1, "hermes: two lines\n"),
+        (NotAuthenticatedError("b:1: wrong password"), 5, "hermes: b:1: wrong password\n"),
+        (NotAuthorizedError("topic 'a'"), 5, "hermes: topic 'a'\n"),
+        (wrapped(NotAuthorizedError("topic 'a'")), 5, "hermes: clicks 0: topic 'a'\n"),
+        (wrapped(BrokerUnavailableError("b:1")), 1, "hermes: clicks 0: b:1\n"),
+        (SchemaRegistryError("r: 401", status=401), 5, "hermes: r: 401\n"),
+        (SchemaRegistryError("r: 422", status=422), 1, "hermes: r: 422\n"),
         (FileNotFoundError(errno.ENOENT, "Gone", "x.log"), 1, "hermes: x.log: Gone\n"),
         (OSError(errno.ENOSPC, "No space left on device"), 1, "hermes: No space left on device\n"),
         (click.UsageError("No such option '-x'."), 2, "hermes: No such option '-x'\n"),

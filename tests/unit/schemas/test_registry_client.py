@@ -3,11 +3,13 @@
 import json
 import os
 import socket
+import ssl
 import threading
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from certificates import Certificates, Pair
 from fake_registry import fake_registry, hang_up
 
 from hermes.errors import (
@@ -18,7 +20,7 @@ from hermes.errors import (
     UnknownSchemaError,
 )
 from hermes.schemas import RegistryClient, SchemaReference
-from hermes.schemas.addresses import CREDENTIALS
+from hermes.schemas.addresses import CREDENTIALS, parse_addresses
 
 TEXT = '{"type": "record", "name": "R", "fields": []}'
 
@@ -346,3 +348,94 @@ def test_a_forked_process_has_connections_of_its_own(registry, client) -> None:
         assert pipe.read().decode() == TEXT
     assert os.waitpid(child, 0)[1] == 0
     assert client.latest("s").text == TEXT
+
+
+# -- who we are ---------------------------------------------------------------------------------
+
+
+def context_of(pair: Pair, client_ca: os.PathLike[str] | None = None) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(pair.certificate, pair.key)
+    if client_ca is not None:
+        context.load_verify_locations(client_ca)
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
+def test_by_tls_with_a_certificate_and_a_user(certificates: Certificates) -> None:
+    mine = certificates.client("alice")
+    with fake_registry(context_of(certificates.server, certificates.ca)) as registry:
+        client = RegistryClient(
+            registry.url,
+            retry_seconds=0,
+            tls_ca=str(certificates.ca),
+            tls_certificate=str(mine.certificate),
+            tls_key=str(mine.key),
+            user="alice",
+            password="s@cret:",
+        )
+        assert client.subjects() == []
+        client.close()
+    assert registry.headers["Authorization"] == "Basic YWxpY2U6c0BjcmV0Og=="
+
+
+@pytest.mark.parametrize("wrong", ["untrusted_server", "expired_server", "wrong_host_server"])
+def test_a_registry_that_is_not_trusted_is_asked_nothing(certificates, wrong) -> None:
+    with fake_registry(context_of(getattr(certificates, wrong))) as registry:
+        # Trying again can't help, however long that would be allowed.
+        client = RegistryClient(
+            registry.url, retry_seconds=None, tls_ca=certificates.ca, user="me", password="s@cret"
+        )
+        with pytest.raises(SchemaRegistryError, match="is not trusted") as caught:
+            client.subjects()
+        client.close()
+    assert not registry.asked
+    assert "cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "sent"),
+    [
+        ("http://localhost:1", True),
+        ("http://127.0.0.1:1", True),
+        ("http://[::1]:1", True),
+        ("https://registry.example.org:1", True),
+        ("http://registry.example.org:1", False),
+        ("http://127.0.0.1.example.org", False),
+        ("http://localhost.example.org", False),
+        ("http://192.0.2.1", False),
+    ],
+)
+def test_a_password_goes_where_nobody_reads_it(url: str, sent: bool) -> None:
+    (address,) = parse_addresses(url, "me:s@cret")
+    assert bool(address.authorization) is sent
+
+
+def test_the_user_of_a_url_comes_first_and_the_environments_last(monkeypatch) -> None:
+    monkeypatch.setenv(CREDENTIALS, "env:s")
+    of_url, ours, other = (
+        each.authorization
+        for each in parse_addresses("http://url:s@localhost,http://localhost,http://b", "me:s")
+    )
+    assert of_url == "Basic dXJsOnM="
+    assert ours == "Basic bWU6cw=="
+    assert other == "Basic ZW52OnM="
+
+
+def test_what_to_do_about_a_refusal(registry, monkeypatch) -> None:
+    def refusal(**settings: str) -> str:
+        registry.faults = [401]
+        with pytest.raises(SchemaRegistryError) as caught:
+            RegistryClient(registry.url, retry_seconds=0, **settings).subjects()
+        return str(caught.value)
+
+    assert "is the user the right one, and the password?" in refusal(user="me", password="s@cret")
+    assert "give a user and a password, which are sent by https" in refusal()
+    assert "cret" not in refusal(user="me", password="s@cret")
+
+
+def test_settings_that_contradict_each_other_are_refused() -> None:
+    with pytest.raises(ConfigError, match="password: is missing for user 'me'"):
+        RegistryClient("http://localhost", user="me")
+    with pytest.raises(ConfigError, match="tls_ca: "):
+        RegistryClient("https://localhost", tls_ca="/nowhere")
