@@ -46,8 +46,8 @@ ROOMS = {
     "quoting rate_limit",
     "audit": "client coordination errors interfaces metrics plugins protocol quoting web",
     "aio": "client coordination errors forks protocol",
-    "spark": "audit client config coordination errors interfaces plugins protocol quoting regex "
-    "schemas",
+    "spark": "audit client config coordination errors interfaces metrics plugins protocol quoting "
+    "regex schemas",
     "console": "__init__ audit client config coordination errors interfaces plugins protocol "
     "quoting schemas web",
     "mirror": "_version audit client config coordination errors interfaces metrics plugins "

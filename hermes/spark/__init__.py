@@ -34,6 +34,7 @@ And of DataFrames of any source:
 
     decoding    JSON, Avro and text become columns; what can't be decoded is reported
     streams     windows, joins, ranking, de-duplication
+    progress    how far streams are behind, for programs and for Prometheus
     arguments   what these check before Spark plans
 
 Needs the extra `spark`. docs/spark.md is the guide.
