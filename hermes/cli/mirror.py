@@ -117,7 +117,8 @@ def _run_supervised() -> None:
         values = json.loads(sys.stdin.buffer.readline())
     except ValueError as error:
         raise HermesError(f"stdin does not hold settings as JSON: {error}") from error
-    run_mirror(parse_mirror_config(values, "mirror"), until_closed=sys.stdin.buffer)
+    config = parse_mirror_config(values, "mirror").with_passwords()
+    run_mirror(config, until_closed=sys.stdin.buffer)
 
 
 def _log_to_stderr(format_: str) -> None:

@@ -19,7 +19,8 @@ from hermes.quoting import quoted
 from hermes.security import ClientSecurity, check_user_name
 from hermes.security.password_files import read_password_file
 
-_PATHS: Final = ("password_file", "tls_ca", "tls_certificate", "tls_key")
+#: The keys that hold paths.
+CONNECT_AS_PATHS: Final = ("password_file", "tls_ca", "tls_certificate", "tls_key")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +43,7 @@ class ConnectAs:
 
     def relative_to(self, base: Path) -> "ConnectAs":
         """The same, with paths that start at a directory where they are relative."""
-        paths: dict[str, Any] = {key: getattr(self, key) for key in _PATHS}
+        paths: dict[str, Any] = {key: getattr(self, key) for key in CONNECT_AS_PATHS}
         return replace(self, **{key: path and base / path for key, path in paths.items()})
 
     def security(self) -> ClientSecurity:
@@ -111,7 +112,7 @@ def _parse(value: object) -> ConnectAs:
 def _parse_one(key: str, value: object) -> object:
     if key == "tls":
         return TRUTH.parse(value)
-    if key in _PATHS:
+    if key in CONNECT_AS_PATHS:
         return PATH.parse(value)
     if not isinstance(value, str):
         raise ValueError(f"expected a user's name, got {quoted(value)}")

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
+from hermes.config.connect_as import CONNECT_AS_PATHS
 from hermes.config.kinds import Kind
 from hermes.config.mirror import MirrorConfig, parse_mirror_config
 from hermes.errors import ConfigError
@@ -56,6 +57,12 @@ class EmbeddedMirror:
             for key in _PATHS:
                 if tls and tls.get(key) is not None:
                     tls[key] = _absolute(base, tls[key])
+        sources = values["sources"]
+        for each in (*sources, values.get("target") or {}):
+            connect_as = each.get("connect_as") or {}
+            for key in CONNECT_AS_PATHS:
+                if connect_as.get(key) is not None:
+                    connect_as[key] = _absolute(base, connect_as[key])
         if values.get("users_file") is not None:
             values["users_file"] = _absolute(base, values["users_file"])
         return replace(self, settings=json.dumps(values))

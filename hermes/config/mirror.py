@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final
 
 from hermes.config import kinds
+from hermes.config.connect_as import CONNECT_AS, ConnectAs
 from hermes.config.exposure import check_listeners
 from hermes.config.files import read_regular_file
 from hermes.config.kinds import Kind
@@ -20,6 +21,7 @@ from hermes.config.setting import Setting, table_of
 from hermes.config.yaml_text import read_yaml
 from hermes.errors import ConfigError
 from hermes.quoting import quoted
+from hermes.security import PLAIN, ClientSecurity
 
 _MAX_FILE_BYTES: Final = 1 << 20
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,100}")
@@ -35,11 +37,29 @@ class ClusterAddress:
         name: what the mirror calls it.
         zookeeper: `HOST:PORT,HOST:PORT/CHROOT` of its coordination; empty without.
         brokers: host and port of some of its brokers; empty without.
+        connect_as: who the mirror is there; None for nobody, without TLS.
+        security: the same with the password, once `MirrorConfig.with_passwords` has read it: how
+            to connect, to brokers and to coordination.
     """
 
     name: str
     zookeeper: str = ""
     brokers: tuple[tuple[str, int], ...] = ()
+    connect_as: ConnectAs | None = None
+    security: ClientSecurity = PLAIN
+
+    def relative_to(self, base: Path) -> "ClusterAddress":
+        """The same, with paths that start at a directory where they are relative."""
+        return replace(self, connect_as=self.connect_as and self.connect_as.relative_to(base))
+
+    def with_password(self) -> "ClusterAddress":
+        """The same, as the files are now. Raises ConfigError."""
+        if self.connect_as is None:
+            return self
+        try:
+            return replace(self, security=self.connect_as.security().check())
+        except ConfigError as error:
+            raise ConfigError(f"{self.name}: {error.key}", error.message) from None
 
     def __str__(self) -> str:
         places = self.zookeeper or ",".join(f"{host}:{port}" for host, port in self.brokers)
@@ -100,9 +120,9 @@ def _parse_brokers(value: object) -> tuple[tuple[str, int], ...]:
 
 
 def _parse_cluster(value: object, name: str | None = None) -> ClusterAddress:
-    known = ("zookeeper", "brokers") if name else ("name", "zookeeper", "brokers")
+    known = (*(() if name else ("name",)), "zookeeper", "brokers", "connect_as")
     if not isinstance(value, Mapping):
-        raise ValueError(f"expected a mapping of {' and '.join(known)}, got {quoted(value)}")
+        raise ValueError(f"expected a mapping of {', '.join(known)}, got {quoted(value)}")
     for key in value:
         if key not in known:
             raise ValueError(f"unknown key {quoted(key)}: expected {', '.join(known)}")
@@ -112,14 +132,23 @@ def _parse_cluster(value: object, name: str | None = None) -> ClusterAddress:
         if "name" not in value:
             raise ValueError("a source needs a name")
         name = _parse_name(value["name"])
+    connect_as = None
+    if "connect_as" in value:
+        try:
+            connect_as = CONNECT_AS.parse(value["connect_as"])
+        except ValueError as error:
+            raise ValueError(f"connect_as: {error}") from None
     if "zookeeper" in value:
-        return ClusterAddress(name, zookeeper=kinds.ENSEMBLE.parse(value["zookeeper"]))
-    return ClusterAddress(name, brokers=_parse_brokers(value["brokers"]))
+        zookeeper = kinds.ENSEMBLE.parse(value["zookeeper"])
+        return ClusterAddress(name, zookeeper=zookeeper, connect_as=connect_as)
+    brokers = _parse_brokers(value["brokers"])
+    return ClusterAddress(name, brokers=brokers, connect_as=connect_as)
 
 
 def _parse_sources(value: object) -> tuple[ClusterAddress, ...]:
     if not isinstance(value, list) or not value:
-        raise ValueError(f"expected a list of sources, each with a name, got {quoted(value)}")
+        # Not shown: who writes it wrongly may have written a password into it.
+        raise ValueError("expected a list of sources, each with a name")
     sources = tuple(map(_parse_cluster, value))
     names = [each.name for each in sources]
     for name in names:
@@ -165,8 +194,8 @@ def _parse_partitioning(value: object) -> Partitioning:
 
 
 NAME: Final = Kind("name", _parse_name)
-SOURCES: Final = Kind("list of `name` and `zookeeper` or `brokers`", _parse_sources)
-TARGET: Final = Kind("`zookeeper` or `brokers`", _parse_target)
+SOURCES: Final = Kind("list of `name`, `zookeeper` or `brokers`, and `connect_as`", _parse_sources)
+TARGET: Final = Kind("`zookeeper` or `brokers`, and `connect_as`", _parse_target)
 TOPIC_NAMES: Final = Kind("mapping of `prefix` and `map`", _parse_topics, lambda _: "their own")
 PARTITIONING: Final = Kind(
     "`index`, `random` or `key`", _parse_partitioning, lambda value: str(value.rule)
@@ -190,12 +219,17 @@ class MirrorConfig:
         Setting(
             SOURCES,
             "The clusters to read, of Hermes or Kafka 0.7: `{name: east, zookeeper: HOST:PORT}` "
-            "or `{name: east, brokers: [HOST:PORT]}`.",
+            "or `{name: east, brokers: [HOST:PORT]}`. `connect_as` says who the mirror is there, "
+            "as a broker's: `{user: NAME, password_file: FILE, tls_ca: FILE}`.",
         ),
     ]
     target: Annotated[
         ClusterAddress,
-        Setting(TARGET, "The cluster to write to. In broker.yaml it may be left out: this one."),
+        Setting(
+            TARGET,
+            "The cluster to write to, likewise without `name`. In broker.yaml it may be left out: "
+            "this one.",
+        ),
     ]
     whitelist: Annotated[
         str | None,
@@ -298,6 +332,15 @@ class MirrorConfig:
         ),
     ] = None
 
+    def with_passwords(self) -> "MirrorConfig":
+        """The same, with what `connect_as` of each cluster means. Blocks: reads files.
+
+        Raises:
+            ConfigError: one can't be used; the text names the cluster and the setting.
+        """
+        sources = tuple(each.with_password() for each in self.sources)
+        return replace(self, sources=sources, target=self.target.with_password())
+
 
 MIRROR_SETTINGS: Final[Mapping[str, Setting]] = table_of(MirrorConfig)
 
@@ -319,12 +362,18 @@ def load_mirror_config(path: str | Path) -> MirrorConfig:
         raise ConfigError("", f"can't be read: {error.strerror}", source=source) from None
     config = parse_mirror_config(read_yaml(content, source), source)
     base = Path(path).absolute().parent
-    return replace(
+    config = replace(
         config,
         http_listen=config.http_listen
         and tuple(each.relative_to(base) for each in config.http_listen),
+        sources=tuple(each.relative_to(base) for each in config.sources),
+        target=config.target.relative_to(base),
         users_file=config.users_file and base / config.users_file,
     )
+    try:
+        return config.with_passwords()
+    except ConfigError as error:
+        raise ConfigError(error.key, error.message, source=source) from None
 
 
 def parse_mirror_config(

@@ -1,13 +1,17 @@
 """mirror.yaml: what it may say, and the one line about what it may not."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from certificates import Certificates
 
 from hermes.config import load_mirror_config, parse_mirror_config
+from hermes.config.embedded_mirror import EMBEDDED_MIRROR
 from hermes.config.mirror import ClusterAddress, Partitioning
 from hermes.errors import ConfigError
+from hermes.security import ClientSecurity
 
 LEAST: dict[str, Any] = {
     "name": "west",
@@ -59,7 +63,15 @@ def test_partitionings(value: object, expected: Partitioning) -> None:
         ({"sources": [{"name": "a", "brokers": "b:1"}] * 2}, "two sources are called a"),
         ({"sources": [{"name": "a", "brokers": "b"}]}, "sources: expected HOST:PORT, got 'b'"),
         ({"target": {"brokers": ["b:99999"]}}, "target: expected HOST:PORT, got 'b:99999'"),
-        ({"target": "here"}, "target: expected a mapping of zookeeper and brokers"),
+        ({"target": "here"}, "target: expected a mapping of zookeeper, brokers, connect_as"),
+        (
+            {"target": {"brokers": "b:1", "connect_as": {"user": "me"}}},
+            "target: connect_as: give user and password_file together",
+        ),
+        (
+            {"target": {"brokers": "b:1", "connect_as": {"password": "s3cret"}}},
+            "target: connect_as: unknown key 'password'",
+        ),
         ({"partitioning": "keys"}, "partitioning: expected index, random"),
         ({"partitioning": {"key": {"json": "a..b"}}}, "partitioning: expected index, random"),
         ({"topics": {"prefx": "a"}}, "topics: unknown key 'prefx'"),
@@ -101,3 +113,77 @@ def test_a_file_is_read(tmp_path: Path) -> None:
     path.write_text("name: w\nname: x\n")
     with pytest.raises(ConfigError, match="given twice"):
         load_mirror_config(path)
+
+
+SECURED = """
+name: w
+sources:
+- name: east
+  brokers: a:1
+  connect_as: {user: mirror, password_file: east.password, tls_ca: ca.pem}
+target: {zookeeper: b:2181, connect_as: {tls_certificate: %s, tls_key: %s}}
+"""
+
+
+@pytest.fixture
+def secured(tmp_path: Path, certificates: Certificates) -> Path:
+    """A mirror.yaml beside the files that it names."""
+    (tmp_path / "ca.pem").write_bytes(certificates.ca.read_bytes())
+    (tmp_path / "east.password").write_text("s3cret\n")
+    mine = certificates.client("mirror")
+    path = tmp_path / "mirror.yaml"
+    path.write_text(SECURED % (mine.certificate, mine.key))
+    return path
+
+
+def test_each_cluster_is_connected_to_as_somebody_else(
+    secured: Path, certificates: Certificates
+) -> None:
+    config = load_mirror_config(secured)
+    (east,) = config.sources
+    folder = secured.parent
+    assert east.security == ClientSecurity(
+        user="mirror", password="s3cret", tls_ca=str(folder / "ca.pem")
+    )
+    mine = certificates.client("mirror")
+    assert config.target.security == ClientSecurity(
+        tls_certificate=str(mine.certificate), tls_key=str(mine.key)
+    )
+    assert "s3cret" not in f"{config!r} {east} {config.target}"
+
+
+def test_a_new_password_is_a_change(secured: Path) -> None:
+    before = load_mirror_config(secured)
+    assert load_mirror_config(secured) == before
+    (secured.parent / "east.password").write_text("an0ther\n")
+    assert load_mirror_config(secured) != before
+
+
+@pytest.mark.parametrize("name", ["ca.pem", "east.password"])
+def test_files_that_cannot_be_used_are_named(secured: Path, name: str) -> None:
+    (secured.parent / name).write_text("s3cret\ns3cret\n")
+    with pytest.raises(ConfigError) as caught:
+        load_mirror_config(secured)
+    assert str(caught.value).startswith(f"{secured}: east: ")
+    assert name in str(caught.value)
+    assert "s3cret" not in str(caught.value)
+
+
+def test_an_embedded_mirror_has_paths_from_its_file_and_no_password(tmp_path: Path) -> None:
+    values = {
+        "name": "w",
+        "sources": [
+            {
+                "name": "east",
+                "brokers": ["a:1"],
+                "connect_as": {"user": "m", "password_file": "p", "tls_ca": "/ca.pem"},
+            }
+        ],
+    }
+    (tmp_path / "p").write_text("s3cret")
+    embedded = EMBEDDED_MIRROR.parse(values).relative_to(tmp_path)
+    line = embedded.line({"brokers": "here:1"})
+    assert b"s3cret" not in line
+    (source,) = json.loads(line)["sources"]
+    assert source["connect_as"]["password_file"] == str(tmp_path / "p")
+    assert source["connect_as"]["tls_ca"] == "/ca.pem"
