@@ -49,7 +49,7 @@ ROOMS = {
     "spark": "audit client config coordination errors interfaces metrics plugins protocol quoting "
     "regex schemas",
     "console": "__init__ audit client config coordination errors interfaces plugins protocol "
-    "quoting schemas web",
+    "quoting schemas security web",
     "mirror": "_version audit client config coordination errors interfaces metrics plugins "
     "protocol quoting web",
     "registry": "_version backoff client config coordination errors limited_log listening logs "

@@ -5,7 +5,8 @@ From a request to what is sent, in the order of a reading:
     site            a resource of twisted.web: each request becomes an `Ask`, each `Answer` a
                     response; pages are made in worker threads, long ones piece by piece
     asking          `Ask`, `Answer` and `Route`: plain values, so that a page is a function
-    access          who may look, and what a form must carry: password, sessions, tokens
+    viewing         who looks at a page, and what they may see
+    access          who looks, and what a form must carry: passwords, sessions, tokens
     login_limit     how often a password may be tried, and by how many at once
     pages           the table of routes; errors become pages
     sources         what the functions of pages read from
@@ -14,6 +15,7 @@ From a request to what is sent, in the order of a reading:
     overview, topics, groups, mirrors, audits, sampling, messages
                     views: what a page shows, as plain dataclasses
     resets          what a reset of a group's offsets would do, and does
+    hiding          what a viewer may not see, taken out of the views
     search, partition_search, tailing, values, records
                     messages looked for and followed; payloads made readable
     cluster, recent, rates, watching

@@ -1,9 +1,13 @@
-"""Who may look, and what a form must carry to change anything: password, sessions, tokens.
+"""Who looks, and what a form must carry to change anything: passwords, sessions, tokens.
 
 Every browser has a session, a random cookie. A form that changes something carries a token that is
 computed from the cookie with a secret of this process, so that no other site, which can make a
-browser send the cookie but not read a page, can forge one (CSRF). With a password, nothing but the
-page that asks for it is shown to a session that hasn't given it.
+browser send the cookie but not read a page, can forge one (CSRF).
+
+Who looks is what the listener says. Where that authenticates users and a request brings none, there
+is nothing but the page that asks for a name and a password; the session is that user's then, for as
+long as the user has that password. Where a listener authenticates nobody, the console's own
+password, if it has one, is what that page asks for; whoever gives it stays `anonymous`.
 """
 
 import hashlib
@@ -20,13 +24,15 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple, Protocol
 
 from hermes.config import read_regular_file
 from hermes.console.asking import Answer, Ask, redirect
 from hermes.console.login_limit import LoginLimit, TooManyTriesError
 from hermes.console.sources import Sources
+from hermes.console.viewing import Rights, Viewer
 from hermes.errors import ConfigError
+from hermes.security import ANONYMOUS
 
 SESSION_COOKIE: Final = "hermes_session"
 _SESSION: Final = re.compile("[A-Za-z0-9_-]{43}")
@@ -95,24 +101,50 @@ class Password:
         return hmac.compare_digest(found, self._digest)
 
 
+class Users(Protocol):
+    """Knows users and their passwords. Every method may block; any thread may ask."""
+
+    def log_in(self, address: str, user: str, password: str) -> object | None:
+        """What proves that this is the user's password; None if it isn't. Slow for guessers."""
+
+    def proof_of(self, user: str) -> object | None:
+        """What `log_in` would return now for the right password; None for an unknown user."""
+
+
+class _Session(NamedTuple):
+    """A session that has given a password: as whom, what proved it, and when it was last used."""
+
+    user: str | None
+    proof: object
+    used_at: float
+
+
 class Access:
     """Decides about requests before they reach a page; threads may share it.
 
     Args:
-        password: what must be given; None where looking is free.
+        password: what must be given where a listener authenticates nobody; None if looking is free.
+        users: those who may log in where a listener authenticates users.
+        rights: what everybody may do; None where everybody may do everything.
         clock: monotonic, in seconds.
     """
 
     def __init__(
-        self, password: Password | None, clock: Callable[[], float] = time.monotonic
+        self,
+        password: Password | None,
+        users: Users | None = None,
+        rights: Rights | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._password = password
+        self._users = users
+        self._rights = rights
         self._clock = clock
         self._limit = LoginLimit(clock)
         self._secret = secrets.token_bytes(32)
         self._lock = threading.Lock()
-        # The sessions that have given the password, and when they were last used.
-        self._known: OrderedDict[str, float] = OrderedDict()
+        # The sessions that have given a password, the last one used at the end.
+        self._known: OrderedDict[str, _Session] = OrderedDict()
 
     def check(self, ask: Ask, sources: Sources) -> tuple[Ask, Answer | None]:
         """Check a request.
@@ -127,12 +159,14 @@ class Access:
         session = ask.cookies.get(SESSION_COOKIE, "")
         if not _SESSION.fullmatch(session):
             session = secrets.token_urlsafe(32)
-        is_known = self._password is not None and self._is_known(session)
+        must_log_in = self._must_log_in(ask)
+        known = self._known_as(session, ask) if must_log_in else None
         ask = replace(
             ask,
             cookies={**ask.cookies, SESSION_COOKIE: session},
             csrf=self.token(session),
-            may_log_out=is_known,
+            may_log_out=known is not None,
+            viewer=self._viewer(session, ask, known),
         )
         if ask.method == "POST":
             given = ask.form.get("csrf", "")
@@ -140,11 +174,11 @@ class Access:
                 return ask, self._refusal(
                     ask, sources, "This form is too old, or not from here. Go back, reload, retry."
                 )
-        if self._password is None:
+        if not must_log_in:
             return ask, self._only_with_actions(ask, sources)
         if ask.path == ("login",):
             return ask, self._login(ask, sources)
-        if not is_known:
+        if known is None:
             if ask.method != "GET":
                 return ask, redirect("/login")
             return ask, self._form(ask, sources, ask.here)
@@ -166,50 +200,88 @@ class Access:
         """What the forms of a session carry."""
         return hmac.new(self._secret, session.encode(), hashlib.sha256).hexdigest()
 
-    # -- the password ---------------------------------------------------------------------------
+    # -- passwords ------------------------------------------------------------------------------
+
+    def _must_log_in(self, ask: Ask) -> bool:
+        return ask.principal is None or (ask.principal == ANONYMOUS and self._password is not None)
+
+    def _viewer(self, session: str, ask: Ask, known: _Session | None) -> Viewer:
+        if known is None:
+            return Viewer(ask.principal or ANONYMOUS, self._rights)
+        user = known.user
+        if user is None:
+            return Viewer(ANONYMOUS, self._rights)
+        return Viewer(user, self._rights, lambda: self._known_as(session, ask) is not None)
 
     def _login(self, ask: Ask, sources: Sources) -> Answer:
         if ask.method != "POST":
             return self._form(ask, sources, "/")
         back = ask.form.get("back", "/")
         try:
-            is_right = self._is_right(ask)
+            found = self._given(ask)
         except TooManyTriesError as error:
             form = self._form(ask, sources, back, str(error))
             later = {"Retry-After": str(error.retry_after_seconds)}
             return replace(form, status=429, headers=later)
-        if not is_right:
-            return replace(self._form(ask, sources, back, "This is not the password."), status=403)
+        if found is None:
+            wrong = "This is not the password."
+            if ask.principal is None:
+                wrong = "There is no such user with this password."
+            return replace(self._form(ask, sources, back, wrong), status=403)
         # A new one: whoever may have known the old one does not know this.
         session = secrets.token_urlsafe(32)
         with self._lock:
-            self._known[session] = self._clock()
+            self._known[session] = found
             while len(self._known) > _MOST_SESSIONS:
                 self._known.popitem(last=False)
         return redirect(back, cookies={SESSION_COOKIE: session})
 
-    def _is_right(self, ask: Ask) -> bool:
+    def _given(self, ask: Ask) -> _Session | None:
+        """What a form with a password opens; None if the password is wrong."""
         password, given = self._password, ask.form.get("password", "")
-        if password is None or len(given) > _MOST_PASSWORD_CHARACTERS:
-            return False
-        return self._limit.check(ask.client, lambda: password.is_right(given))
+        if len(given) > _MOST_PASSWORD_CHARACTERS:
+            return None
+        if ask.principal is None:
+            user = ask.form.get("user", "")
+            proof = self._users.log_in(ask.client, user, given) if self._users and user else None
+            return None if proof is None else _Session(user, proof, self._clock())
+        if password is None:
+            return None
+        is_right = self._limit.check(ask.client, lambda: password.is_right(given))
+        return _Session(None, None, self._clock()) if is_right else None
 
-    def _is_known(self, session: str) -> bool:
+    def _known_as(self, session: str, ask: Ask) -> _Session | None:
+        """The session, if it has given the password that is asked for where it is used."""
         now = self._clock()
         with self._lock:
-            used_at = self._known.get(session)
-            if used_at is None or now - used_at > _IDLE_SECONDS:
+            known = self._known.get(session)
+        if known is None or (known.user is None) != (ask.principal is not None):
+            return None
+        lasts = now - known.used_at <= _IDLE_SECONDS
+        if lasts and known.user is not None:
+            assert self._users is not None
+            lasts = self._users.proof_of(known.user) == known.proof
+        with self._lock:
+            if not lasts or session not in self._known:
                 self._known.pop(session, None)
-                return False
-            self._known[session] = now
+                return None
+            self._known[session] = known._replace(used_at=now)
             self._known.move_to_end(session)
-            return True
+        return known
 
     # -- answers --------------------------------------------------------------------------------
 
     @staticmethod
     def _form(ask: Ask, sources: Sources, back: str, error: str = "") -> Answer:
-        page = sources.page(ask, "login", "login.html", back=back, error=error)
+        page = sources.page(
+            ask,
+            "login",
+            "login.html",
+            back=back,
+            error=error,
+            asks_user=ask.principal is None,
+            given_user=ask.form.get("user", ""),
+        )
         return replace(page, status=401)
 
     @staticmethod

@@ -2,9 +2,12 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from typing import Any, Final
 
+from hermes.console.viewing import ANYBODY, Viewer
 from hermes.errors import HermesError
+from hermes.security import ANONYMOUS
 
 THEME_COOKIE: Final = "hermes_theme"
 _MOST_TEXT: Final = 10_000
@@ -33,6 +36,8 @@ class Ask:
         client: the IP address that it comes from; empty where there is none.
         csrf: what a form of this session must carry to change anything.
         may_log_out: whether this session has given a password.
+        principal: who asks, as far as the listener knows; None if they are to log in.
+        viewer: who asks, once that is known.
     """
 
     method: str
@@ -44,6 +49,8 @@ class Ask:
     client: str = ""
     csrf: str = ""
     may_log_out: bool = False
+    principal: str | None = ANONYMOUS
+    viewer: Viewer = ANYBODY
 
     @property
     def theme(self) -> str:
@@ -96,6 +103,25 @@ class Answer:
     cookies: Mapping[str, str] = field(default_factory=dict)
 
 
+class Needs(Enum):
+    """What a viewer must be allowed to be given a page; the first `*` of its address is the name.
+
+    OWN_CHOICE    nothing: the page takes out itself what may not be shown, or shows nothing
+    CLUSTER       to describe the cluster
+    TOPIC         to describe the topic
+    MESSAGES      to consume from the topic
+    GROUP         to describe the group
+    MOVING        to change the group's offsets
+    """
+
+    OWN_CHOICE = auto()
+    CLUSTER = auto()
+    TOPIC = auto()
+    MESSAGES = auto()
+    GROUP = auto()
+    MOVING = auto()
+
+
 @dataclass(frozen=True, slots=True)
 class Route:
     """An address and the function that answers it.
@@ -105,11 +131,13 @@ class Route:
         pattern: the parts of the path; `*` stands for any, which is passed to the function.
         serve: called in a worker thread with the console, the `Ask` and the parts for `*`; returns
             an `Answer`. A HermesError that it raises becomes a page that says it.
+        needs: who may ask.
     """
 
     method: str
     pattern: tuple[str, ...]
     serve: Callable[..., Answer]
+    needs: Needs
 
     def match(self, ask: Ask) -> tuple[str, ...] | None:
         """The parts that stand for `*`; None if this isn't the route."""

@@ -2,17 +2,18 @@
 
 from typing import Final
 
-from hermes.console.asking import Answer, Ask, Route
+from hermes.console.asking import Answer, Ask, Needs, Route
+from hermes.console.hiding import seen_audit
 from hermes.console.sources import Sources
 from hermes.errors import HermesError
 
 
 def _audit(sources: Sources, ask: Ask) -> Answer:
     try:
-        view = sources.audits.view()
+        view = seen_audit(sources.audits.view(), ask.viewer)
     except HermesError as error:
         return sources.page(ask, "audit", "audit.html", view=None, error=str(error))
     return sources.page(ask, "audit", "audit.html", view=view, error="")
 
 
-ROUTES: Final = (Route("GET", ("audit",), _audit),)
+ROUTES: Final = (Route("GET", ("audit",), _audit, Needs.OWN_CHOICE),)

@@ -9,11 +9,13 @@ from hermes.console.asking import (
     Answer,
     Ask,
     InputError,
+    Needs,
     NoSuchPageError,
     Route,
     redirect,
 )
 from hermes.console.cluster import BrokerState
+from hermes.console.hiding import seen_cluster
 from hermes.console.overview import Concern, overview
 from hermes.console.sources import Sources
 from hermes.errors import HermesError
@@ -31,40 +33,48 @@ _MOST: Final = 5
 
 
 def _overview(sources: Sources, ask: Ask) -> Answer:
-    cluster = sources.sampler.view()
+    cluster, viewer = sources.sampler.view(), ask.viewer
     groups, error = None, sources.cluster.coordination_error()
     concerns: list[Concern] = []
     if not error:
         try:
-            groups = len(sources.groups.names())
-            for name, text in sources.groups.concerns():
-                link = f"/groups/{quote(name, safe='')}"
-                concerns.append(Concern("warn", f"Group {name}: {text}", link))
-            for mirror in sources.mirrors.view().mirrors:
+            groups = sum(map(viewer.sees_group, sources.groups.names()))
+            for name, text, topics in sources.groups.concerns():
+                if viewer.sees_group(name) and all(map(viewer.sees_topic, topics)):
+                    link = f"/groups/{quote(name, safe='')}"
+                    concerns.append(Concern("warn", f"Group {name}: {text}", link))
+            for mirror in sources.mirrors.view().mirrors if viewer.sees_cluster else ():
                 concerns += [Concern("warn", text, "/mirrors") for text in mirror.troubles[:_MOST]]
         except HermesError as failure:
             error = str(failure)
     for topic, text in sources.topics.offline(cluster.brokers, list(cluster.topics)):
-        concerns.append(Concern("bad", f"{topic} {text}", f"/topics/{topic}"))
-    view = overview(cluster, groups, error, concerns)
+        if viewer.sees_topic(topic):
+            concerns.append(Concern("bad", f"{topic} {text}", f"/topics/{topic}"))
+    seen = seen_cluster(cluster, viewer)
+    view = overview(seen, groups, error, concerns, shows_brokers=viewer.sees_cluster)
     return sources.page(ask, "overview", "overview.html", view=view)
 
 
 def _brokers(sources: Sources, ask: Ask) -> Answer:
-    return sources.page(ask, "brokers", "brokers.html", view=sources.sampler.view())
+    view = seen_cluster(sources.sampler.view(), ask.viewer)
+    return sources.page(ask, "brokers", "brokers.html", view=view)
 
 
 def _broker(sources: Sources, ask: Ask, name: str) -> Answer:
-    brokers = sources.sampler.view().brokers
+    brokers = seen_cluster(sources.sampler.view(), ask.viewer).brokers
     broker = next((each for each in brokers if str(each.broker_id) == name), None)
     if broker is None:
         raise NoSuchPageError(f"There is no broker {name[:20]}.")
     level = ask.text("level", "info")
     if level not in _LEVELS:
         raise InputError(f"level: expected one of {', '.join(_LEVELS)}")
-    settings, lines, errors = sources.recent.get(
-        ("broker", broker.broker_id), lambda: _only_its_own(sources, broker)
-    )
+    settings: list[SettingDescription] = []
+    lines: list[LogLine] | None = None
+    errors: list[str] = []
+    if ask.viewer.administers:
+        settings, lines, errors = sources.recent.get(
+            ("broker", broker.broker_id), lambda: _only_its_own(sources, broker)
+        )
     wanted = set(_LEVELS[_LEVELS.index(level) :])
     return sources.page(
         ask,
@@ -106,8 +116,8 @@ def _theme(_: Sources, ask: Ask) -> Answer:
 
 
 ROUTES: Final = (
-    Route("GET", (), _overview),
-    Route("GET", ("brokers",), _brokers),
-    Route("GET", ("brokers", "*"), _broker),
-    Route("GET", ("theme",), _theme),
+    Route("GET", (), _overview, Needs.OWN_CHOICE),
+    Route("GET", ("brokers",), _brokers, Needs.CLUSTER),
+    Route("GET", ("brokers", "*"), _broker, Needs.CLUSTER),
+    Route("GET", ("theme",), _theme, Needs.OWN_CHOICE),
 )

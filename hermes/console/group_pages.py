@@ -5,17 +5,18 @@ from typing import Final
 from urllib.parse import quote
 
 from hermes.client.places import Place, parse_reset_position
-from hermes.console.asking import Answer, Ask, InputError, Route, redirect
+from hermes.console.asking import Answer, Ask, InputError, Needs, Route, redirect
+from hermes.console.hiding import seen_group
 from hermes.console.resets import OffsetChange
 from hermes.console.sources import Sources
-from hermes.errors import HermesError
+from hermes.errors import HermesError, UnknownTopicError
 
 _NAMED: Final = ("earliest", "latest")
 
 
 def _groups(sources: Sources, ask: Ask) -> Answer:
     try:
-        groups = sources.groups.page(ask.text("q"), ask.number("page", 1))
+        groups = sources.groups.page(ask.text("q"), ask.number("page", 1), ask.viewer.sees_group)
     except InputError:
         raise
     except HermesError as error:
@@ -24,13 +25,16 @@ def _groups(sources: Sources, ask: Ask) -> Answer:
 
 
 def _group(sources: Sources, ask: Ask, name: str) -> Answer:
-    return sources.page(ask, "groups", "group.html", view=sources.groups.group(name))
+    view = seen_group(sources.groups.group(name), ask.viewer)
+    return sources.page(
+        ask, "groups", "group.html", view=view, may_move=ask.viewer.moves_group(name)
+    )
 
 
 def _preview(sources: Sources, ask: Ask, name: str) -> Answer:
     """What a reset would do. It changes nothing, and so it is a GET."""
     topic, to, value = ask.text("topic"), ask.text("to"), ask.text("value")
-    changes = sources.resets.preview(name, topic, _place(to, value))
+    changes = sources.resets.preview(name, topic, _place(to, value), ask.viewer.sees_topic)
     given = [[each.topic, each.partition, each.before, each.after] for each in changes]
     return sources.page(
         ask,
@@ -54,6 +58,9 @@ def _reset(sources: Sources, ask: Ask, name: str) -> Answer:
             raise ValueError
     except (ValueError, TypeError, RecursionError) as error:
         raise InputError("The form can't be understood: go back to the group.") from error
+    for each in changes:
+        if not ask.viewer.sees_topic(each.topic):
+            raise UnknownTopicError(f"topic {each.topic!r}")
     sources.resets.reset(name, changes)
     return redirect(f"/groups/{quote(name, safe='')}")
 
@@ -72,8 +79,8 @@ def _place(to: str, value: str) -> Place:
 
 
 ROUTES: Final = (
-    Route("GET", ("groups",), _groups),
-    Route("GET", ("groups", "*"), _group),
-    Route("GET", ("groups", "*", "reset"), _preview),
-    Route("POST", ("groups", "*", "reset"), _reset),
+    Route("GET", ("groups",), _groups, Needs.OWN_CHOICE),
+    Route("GET", ("groups", "*"), _group, Needs.GROUP),
+    Route("GET", ("groups", "*", "reset"), _preview, Needs.MOVING),
+    Route("POST", ("groups", "*", "reset"), _reset, Needs.MOVING),
 )

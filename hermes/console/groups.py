@@ -3,7 +3,7 @@
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -69,11 +69,15 @@ class MemberRow:
         name: its consumer id.
         wants: what it subscribes to, for people.
         owns: how many partitions it owns.
+        topics: the topics that it names.
+        has_filter: whether it chooses topics by a pattern.
     """
 
     name: str
     wants: str
     owns: int
+    topics: frozenset[str] = frozenset()
+    has_filter: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,14 +125,14 @@ class GroupView:
         name: its name.
         members: its members.
         rows: the partitions that it reads, or has read.
-        chart: its lag while somebody looked.
+        chart: its lag while somebody looked; None where that may not be shown.
         faults: what can't be understood, or found out.
     """
 
     name: str
     members: tuple[MemberRow, ...]
     rows: tuple[LagRow, ...]
-    chart: Chart
+    chart: Chart | None
     faults: tuple[str, ...]
 
     @property
@@ -195,14 +199,17 @@ class GroupReader:
         """All groups. Raises HermesError without coordination."""
         return self._recent.get("groups", lambda: list_groups(self._cluster.session()))
 
-    def page(self, search: str, page: int) -> GroupList:
+    def page(
+        self, search: str, page: int, sees: Callable[[str], bool] = lambda name: True
+    ) -> GroupList:
         """A page of the list.
 
         Args:
             search: part of a name, in any case; empty for all.
             page: which page; the last one if there are fewer.
+            sees: whether a group is shown.
         """
-        names = self.names()
+        names = [name for name in self.names() if sees(name)]
         wanted = search.lower()
         found = [name for name in names if wanted in name.lower()]
         pages = max(1, -(-len(found) // PAGE_ROWS))
@@ -240,11 +247,7 @@ class GroupReader:
             chart = draw("lag", "Lag", history, at, bytes_text)
         owners = list(state.owners.values())
         members = tuple(
-            MemberRow(
-                member,
-                _wants(subscription) if isinstance(subscription, Subscription) else "?",
-                sum(owner.startswith(f"{member}-") for owner in owners),
-            )
+            _member(member, subscription, sum(owner.startswith(f"{member}-") for owner in owners))
             for member, subscription in state.members.items()
         )
         return GroupView(name, members, rows, chart, tuple(faults))
@@ -286,9 +289,13 @@ class GroupReader:
 
     # -- all groups, a few at a time ------------------------------------------------------------
 
-    def concerns(self) -> list[tuple[str, str]]:
-        """Groups in trouble, each with what it is; as far as they have been looked at by now."""
-        return [(name, text) for name, each in self._watch() for text in each.concerns]
+    def concerns(self) -> list[tuple[str, str, Iterable[str]]]:
+        """Groups in trouble, each with what it is and its topics; as far as is known by now."""
+        return [
+            (name, text, each.topics.keys())
+            for name, each in self._watch()
+            for text in each.concerns
+        ]
 
     def of_topic(self, topic: str) -> list[TopicLag]:
         """The groups that read a topic, the one furthest behind first; as far as is known."""
@@ -324,6 +331,13 @@ def _trouble(state: GroupState, rows: Sequence[LagRow]) -> Iterator[str]:
 def stored_number(value: object) -> int | None:
     """A stored offset; None for what can't be understood as one."""
     return value if isinstance(value, int) else None
+
+
+def _member(name: str, wanted: object, owns: int) -> MemberRow:
+    if not isinstance(wanted, Subscription):
+        return MemberRow(name, "?", owns)
+    has_filter = wanted.topic_filter is not None
+    return MemberRow(name, _wants(wanted), owns, frozenset(wanted.streams), has_filter)
 
 
 def _wants(wanted: Subscription) -> str:

@@ -7,9 +7,11 @@ from functools import partial
 from typing import Any, Final
 
 from hermes.client.places import parse_time_ms
-from hermes.console.asking import Answer, Ask, InputError, NoSuchPageError, Route
+from hermes.config import SCHEMAS_TOPIC
+from hermes.console.asking import Answer, Ask, InputError, Needs, NoSuchPageError, Route
 from hermes.console.messages import STARTS, Damage, End, Found, Progress, Wanted
 from hermes.console.partition_search import read_one
+from hermes.console.records import Records
 from hermes.console.search import Search
 from hermes.console.sources import Sources
 from hermes.console.tailing import format_places, parse_places, tail
@@ -31,7 +33,7 @@ def _messages(sources: Sources, ask: Ask, name: str) -> Answer:
     results: Iterable[Any] = ()
     try:
         wanted = _wanted(sources, ask, params)
-        results = Search(sources.cluster, topic, partitions, wanted).run()
+        results = _search(sources, ask, topic, partitions, wanted)
     except InputError as error:
         problem = str(error)
     pieces = sources.renderer.pieces(
@@ -41,12 +43,14 @@ def _messages(sources: Sources, ask: Ask, name: str) -> Answer:
         params=params,
         results=results,
         problem=problem,
-        commands=[] if problem else _commands(sources, topic, partitions, wanted, params),
+        commands=[]
+        if problem
+        else _commands(topic, partitions, wanted, params, _registry_name(sources, ask)),
         starts=STARTS,
         counts=_COUNTS,
         scans=_SCANS,
         formats=FORMATS,
-        registry=_registry_name(sources),
+        registry=_registry_name(sources, ask),
     )
     return Answer(pieces, 400 if problem else 200)
 
@@ -57,7 +61,7 @@ def _download(sources: Sources, ask: Ask, name: str) -> Answer:
     params = _params(ask)
     partitions = _partitions(topic, params["partition"])
     wanted = _wanted(sources, ask, params)
-    found = Search(sources.cluster, topic, partitions, wanted).run()
+    found = _search(sources, ask, topic, partitions, wanted)
     return Answer(
         _json_lines(name, found),
         content_type="application/x-ndjson",
@@ -70,6 +74,7 @@ def _one(sources: Sources, ask: Ask, name: str) -> Answer:
     message, following, stored = read_one(sources.cluster, topic, row, offset, index)
     how = ask.text("as", "auto")
     schema = ask.text("schema")
+    reader = ValueReader(how, schema, _records(sources, ask))
     return sources.page(
         ask,
         "topics",
@@ -81,12 +86,12 @@ def _one(sources: Sources, ask: Ask, name: str) -> Answer:
         following=following,
         message=message,
         codec="" if stored.codec is Codec.NONE else stored.codec.name.lower(),
-        value=ValueReader(how, schema, sources.records).show(message.payload, _ONE_CHARACTERS),
+        value=reader.show(message.payload, _ONE_CHARACTERS),
         params={"partition": row.name, "offset": offset, "index": index or ""},
         how=how,
         schema=schema,
         formats=FORMATS,
-        registry=_registry_name(sources),
+        registry=_registry_name(sources, ask),
     )
 
 
@@ -104,8 +109,8 @@ def _live(sources: Sources, ask: Ask, name: str) -> Answer:
     topic = sources.topics.topic(name)
     params = _params(ask)
     partitions = _partitions(topic, params["partition"])
-    wanted = Wanted("last", -1, _LIVE_FIRST, _LIVE_FIRST, None, _reader(sources, params))
-    found = Search(sources.cluster, topic, partitions, wanted).run()
+    wanted = Wanted("last", -1, _LIVE_FIRST, _LIVE_FIRST, None, _reader(sources, ask, params))
+    found = _search(sources, ask, topic, partitions, wanted)
     rows = [each for each in found if isinstance(each, Found | Damage)]
     places = {row.name: row.high_watermark or 0 for row in partitions}
     return sources.page(
@@ -117,7 +122,7 @@ def _live(sources: Sources, ask: Ask, name: str) -> Answer:
         rows=rows,
         places=format_places(places),
         formats=FORMATS,
-        registry=_registry_name(sources),
+        registry=_registry_name(sources, ask),
     )
 
 
@@ -126,7 +131,7 @@ def _tail(sources: Sources, ask: Ask, name: str) -> Answer:
     params = _params(ask)
     partitions = _partitions(topic, params["partition"])
     places = parse_places(ask.text("at"))
-    new = tail(sources.cluster, topic, partitions, places, _reader(sources, params))
+    new = tail(sources.cluster, topic, partitions, places, _reader(sources, ask, params))
     page = sources.renderer.page(
         "tail.html", topic=topic, params=params, tail=new, places=format_places(new.places)
     )
@@ -147,7 +152,7 @@ def _wanted(sources: Sources, ask: Ask, params: dict[str, str]) -> Wanted:
     start = params["start"]
     if start not in STARTS:
         raise InputError(f"start: expected one of {', '.join(STARTS)}")
-    reader = _reader(sources, params)
+    reader = _reader(sources, ask, params)
     matches: Callable[[bytes], bool] | None = None
     if params["field"]:
         matches = reader.has_field(params["field"], params["q"])
@@ -168,8 +173,21 @@ def _contains(needle: bytes, payload: bytes) -> bool:
     return needle in payload
 
 
-def _reader(sources: Sources, params: dict[str, str]) -> ValueReader:
-    return ValueReader(params["as"], params["schema"], sources.records)
+def _reader(sources: Sources, ask: Ask, params: dict[str, str]) -> ValueReader:
+    return ValueReader(params["as"], params["schema"], _records(sources, ask))
+
+
+def _records(sources: Sources, ask: Ask) -> Records | None:
+    """What reads records; not for those who may not see the registry's schemas."""
+    return sources.records if ask.viewer.sees_topic(SCHEMAS_TOPIC) else None
+
+
+def _search(
+    sources: Sources, ask: Ask, topic: TopicView, partitions: list[PartitionRow], wanted: Wanted
+) -> Iterator[Found | Damage | Progress | End]:
+    """Search, for as long as the viewer may see what is found."""
+    found = Search(sources.cluster, topic, partitions, wanted).run()
+    return ask.viewer.seeing(topic.name, found)
 
 
 def _value(start: str, text: str) -> int:
@@ -205,16 +223,17 @@ def _place(sources: Sources, ask: Ask, name: str) -> tuple[TopicView, PartitionR
 # -- what is made of it -------------------------------------------------------------------------
 
 
-def _registry_name(sources: Sources) -> str:
-    return "" if sources.records is None else sources.records.name
+def _registry_name(sources: Sources, ask: Ask) -> str:
+    records = _records(sources, ask)
+    return "" if records is None else records.name
 
 
 def _commands(
-    sources: Sources,
     topic: TopicView,
     partitions: list[PartitionRow],
     wanted: Wanted,
     params: dict[str, str],
+    registry: str,
 ) -> list[str]:
     """What reads the same on the command line, once for each broker."""
     where = {
@@ -233,7 +252,7 @@ def _commands(
         if params["partition"]:
             words += ["-p", str(partitions[0].number)]
         if params["as"] == "avro" and not params["schema"]:
-            words += ["--registry", _registry_name(sources)]
+            words += ["--registry", registry]
         commands.append(shlex.join([*words, "-o", *where]))
     return commands
 
@@ -277,10 +296,10 @@ def _as_file(name: str) -> dict[str, str]:
 
 
 ROUTES: Final = (
-    Route("GET", ("topics", "*", "messages"), _messages),
-    Route("GET", ("topics", "*", "download"), _download),
-    Route("GET", ("topics", "*", "message"), _one),
-    Route("GET", ("topics", "*", "raw"), _raw),
-    Route("GET", ("topics", "*", "live"), _live),
-    Route("GET", ("topics", "*", "tail"), _tail),
+    Route("GET", ("topics", "*", "messages"), _messages, Needs.MESSAGES),
+    Route("GET", ("topics", "*", "download"), _download, Needs.MESSAGES),
+    Route("GET", ("topics", "*", "message"), _one, Needs.MESSAGES),
+    Route("GET", ("topics", "*", "raw"), _raw, Needs.MESSAGES),
+    Route("GET", ("topics", "*", "live"), _live, Needs.MESSAGES),
+    Route("GET", ("topics", "*", "tail"), _tail, Needs.MESSAGES),
 )

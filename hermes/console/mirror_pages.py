@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from hermes.console.asking import Answer, Ask, Route
+from hermes.console.asking import Answer, Ask, Needs, Route
 from hermes.console.sources import Sources
 from hermes.errors import HermesError
 
@@ -15,4 +15,4 @@ def _mirrors(sources: Sources, ask: Ask) -> Answer:
     return sources.page(ask, "mirrors", "mirrors.html", view=view, error="")
 
 
-ROUTES: Final = (Route("GET", ("mirrors",), _mirrors),)
+ROUTES: Final = (Route("GET", ("mirrors",), _mirrors, Needs.CLUSTER),)

@@ -41,7 +41,12 @@ class OverviewView:
 
 
 def overview(
-    cluster: ClusterView, groups: int | None, coordination_error: str, others: list[Concern]
+    cluster: ClusterView,
+    groups: int | None,
+    coordination_error: str,
+    others: list[Concern],
+    *,
+    shows_brokers: bool = True,
 ) -> OverviewView:
     """Put the overview together.
 
@@ -50,11 +55,12 @@ def overview(
         groups: how many groups there are; None when that can't be said.
         coordination_error: why groups can't be shown; empty when they can.
         others: what else needs attention.
+        shows_brokers: whether troubles of brokers are shown.
     """
     concerns = [
         Concern("bad", f"Broker {broker.address} does not answer: {broker.error}", "/brokers")
         for broker in cluster.brokers
-        if broker.metadata is None
+        if broker.metadata is None and shows_brokers
     ]
     if coordination_error:
         concerns.append(Concern("warn", f"Groups can't be shown: {coordination_error}", "/groups"))

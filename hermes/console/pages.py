@@ -17,7 +17,7 @@ from hermes.console import (
     topic_pages,
 )
 from hermes.console.access import Access
-from hermes.console.asking import Answer, Ask, InputError, NoSuchPageError, Route
+from hermes.console.asking import Answer, Ask, InputError, Needs, NoSuchPageError, Route
 from hermes.console.audits import AuditReader
 from hermes.console.cluster import Cluster
 from hermes.console.groups import GroupReader
@@ -29,6 +29,7 @@ from hermes.console.resets import GroupResetter
 from hermes.console.sampling import Sampler
 from hermes.console.sources import Sources
 from hermes.console.topics import TopicReader
+from hermes.console.viewing import NotAllowedError, Viewer
 from hermes.errors import (
     BrokerError,
     GroupActiveError,
@@ -36,6 +37,8 @@ from hermes.errors import (
     InvalidTopicError,
     UnknownTopicError,
 )
+from hermes.protocol import ErrorCode, error_for
+from hermes.quoting import printable, quoted
 
 _NAVIGATION: Final = (
     ("overview", "/", "Overview"),
@@ -122,10 +125,13 @@ class Console:
             for route in _ROUTES:
                 parts = route.match(ask)
                 if parts is not None:
+                    _check(route.needs, ask.viewer, *parts)
                     return route.serve(self.sources, ask, *parts)
             raise NoSuchPageError("There is no such page.")
         except (NoSuchPageError, UnknownTopicError) as error:
             return self._problem(ask, 404, "Not found", error)
+        except NotAllowedError as error:
+            return self._problem(ask, 403, "Refused", error)
         except (InputError, InvalidTopicError, BrokerError, GroupActiveError) as error:
             return self._problem(ask, 400, "That can't be done", error)
         except HermesError as error:
@@ -144,6 +150,26 @@ class Console:
         kind = mimetypes.guess_type(name)[0] or "application/octet-stream"
         cached = {"Cache-Control": f"public, max-age={_A_YEAR}, immutable"}
         return Answer(content, 200, f"{kind}; charset=utf-8", cached)
+
+
+def _check(needs: Needs, viewer: Viewer, name: str = "", *_: str) -> None:
+    """Refuse a page that the viewer may not be given.
+
+    Raises:
+        NotAllowedError: the viewer knows what it is about.
+        UnknownTopicError: to the viewer there is no such topic.
+        NoSuchPageError: nor such a group.
+    """
+    if needs is Needs.CLUSTER and not viewer.sees_cluster:
+        raise viewer.refusal("describe the cluster")
+    if needs in (Needs.TOPIC, Needs.MESSAGES) and not viewer.sees_topic(name):
+        raise error_for(ErrorCode.UNKNOWN_TOPIC, f"topic {name!r}")
+    if needs is Needs.MESSAGES and not viewer.reads_topic(name):
+        raise viewer.refusal(f"consume from topic {quoted(name)}")
+    if needs in (Needs.GROUP, Needs.MOVING) and not viewer.sees_group(name):
+        raise NoSuchPageError(f"There is no group {printable(name, 200)}.")
+    if needs is Needs.MOVING and not viewer.moves_group(name):
+        raise viewer.refusal(f"change the offsets of group {quoted(name)}")
 
 
 @cache

@@ -1,5 +1,6 @@
 """The one thing that the console changes: the offsets of a group, as a preview has shown them."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from hermes.client.places import Place
@@ -44,20 +45,23 @@ class GroupResetter:
         self._recent = recent
         self._groups = groups
 
-    def preview(self, name: str, topic: str, place: Place) -> list[OffsetChange]:
+    def preview(
+        self, name: str, topic: str, place: Place, sees: Callable[[str], bool] = lambda topic: True
+    ) -> list[OffsetChange]:
         """What a reset would change.
 
         Args:
             name: the group, which must have no members.
             topic: one of its topics; empty for all.
             place: where it is to continue.
+            sees: of which topics; the others stay as they are.
 
         Raises:
             GroupActiveError: it has members.
             HermesError: the place can't be found for a partition; the text names it.
         """
         state = self._inactive(name)
-        places = [each for each in state.offsets if topic in ("", each[0])]
+        places = [each for each in state.offsets if topic in ("", each[0]) and sees(each[0])]
         if not places:
             raise HermesError("The group has stored no such offsets.")
         ends, _ = self._groups.ends(sorted({each for each, _ in places}))

@@ -11,12 +11,14 @@ from twisted.python.threadpool import ThreadPool
 from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET
 
-from hermes.console.access import SESSION_COOKIE, Access, Password, check_exposure
+from hermes.console.access import SESSION_COOKIE, Access, Password, Users, check_exposure
 from hermes.console.asking import Answer, Ask
 from hermes.console.cluster import Cluster
 from hermes.console.pages import Console
 from hermes.console.records import Records
-from hermes.web import ErrorPage, WebServer, stream
+from hermes.console.viewing import Rights
+from hermes.security import ANONYMOUS
+from hermes.web import ErrorPage, Rule, WebServer, stream
 
 _THREADS: Final = 8
 _STREAM_THREADS: Final = 4
@@ -35,6 +37,8 @@ def serve_console(
     password: Password | None,
     may_act: Callable[[], bool],
     records: Records | None = None,
+    users: Users | None = None,
+    rights: Rights | None = None,
 ) -> None:
     """Let a web server, whose ports are open, serve the console until it stops.
 
@@ -43,17 +47,25 @@ def serve_console(
         reactor: serves the requests.
         cluster: what is looked at; closed when the server stops.
         setting: where the ports' addresses come from, for the error.
-        password: what must be given; None where looking is free.
+        password: what must be given where a port authenticates nobody; None if looking is free.
         may_act: whether anything may be changed from the console, at this moment.
         records: reads messages with the schemas of a registry; closed when the server stops.
+        users: those who may log in where a port authenticates users.
+        rights: what everybody may do; None where everybody may do everything.
 
     Raises:
         ConfigError: the ports can be reached from elsewhere, and there is no password; the
             server serves everything else.
     """
-    check_exposure(setting, web.addresses, has_password=password is not None)
-    resource = ConsoleResource(reactor, Console(cluster, Access(password), may_act, records))
-    web.root.fallback = resource
+    open_to_all = [
+        address
+        for address, gate in zip(web.addresses, web.gates, strict=True)
+        if gate.authentication == "none"
+    ]
+    check_exposure(setting, open_to_all, has_password=password is not None)
+    access = Access(password, users, rights)
+    resource = ConsoleResource(reactor, Console(cluster, access, may_act, records))
+    web.root.fallback, web.root.fallback_rule = resource, Rule(logs_in=True)
     web.on_stop.append(resource.stop)
 
 
@@ -183,6 +195,7 @@ def _ask(request: Any) -> Ask | None:
             },
             request.uri.decode("ascii"),
             getattr(request.getClientAddress(), "host", ""),
+            principal=getattr(request, "principal", ANONYMOUS),
         )
     except ValueError:
         return None

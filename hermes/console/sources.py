@@ -14,6 +14,7 @@ from hermes.console.rendering import Renderer
 from hermes.console.resets import GroupResetter
 from hermes.console.sampling import Sampler
 from hermes.console.topics import TopicReader
+from hermes.security import ANONYMOUS
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,5 +67,6 @@ class Sources:
             "theme": ask.theme,
             "csrf": ask.csrf,
             "may_log_out": ask.may_log_out,
+            "user": "" if ask.viewer.principal == ANONYMOUS else ask.viewer.principal,
             "allows_actions": self.may_act(),
         }

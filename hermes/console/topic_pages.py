@@ -2,15 +2,16 @@
 
 from typing import Final
 
-from hermes.console.asking import Answer, Ask, Route
+from hermes.console.asking import Answer, Ask, Needs, Route
 from hermes.console.groups import TopicLag
+from hermes.console.hiding import seen_cluster, seen_lags
 from hermes.console.sources import Sources
 from hermes.console.topics import topic_list
 from hermes.errors import HermesError
 
 
 def _topics(sources: Sources, ask: Ask) -> Answer:
-    view = sources.sampler.view()
+    view = seen_cluster(sources.sampler.view(), ask.viewer)
     rows = topic_list(
         view, ask.text("q"), ask.text("sort"), ask.text("order"), ask.number("page", 1)
     )
@@ -25,7 +26,7 @@ def _topic(sources: Sources, ask: Ask, name: str) -> Answer:
     groups: list[TopicLag] = []
     groups_error = ""
     try:
-        groups = sources.groups.of_topic(name)
+        groups = seen_lags(sources.groups.of_topic(name), ask.viewer)
     except HermesError as error:
         groups_error = str(error)
     return sources.page(
@@ -41,6 +42,6 @@ def _topic(sources: Sources, ask: Ask, name: str) -> Answer:
 
 
 ROUTES: Final = (
-    Route("GET", ("topics",), _topics),
-    Route("GET", ("topics", "*"), _topic),
+    Route("GET", ("topics",), _topics, Needs.OWN_CHOICE),
+    Route("GET", ("topics", "*"), _topic, Needs.TOPIC),
 )

@@ -16,7 +16,7 @@ from twisted.internet.task import Clock
 from hermes.config import parse_broker_config
 from hermes.console import hash_password
 from hermes.tap import _mount_console
-from hermes.web import Root
+from hermes.web import Gate, Root
 
 PASSWORD = "correct horse"
 
@@ -92,7 +92,8 @@ def test_beyond_loopback_its_pages_say_what_is_missing(password_file: Path) -> N
             "allow_insecure": True,
             **settings,
         }
-        web = SimpleNamespace(root=Root(), addresses=[("0.0.0.0", 9093)], on_stop=[])
+        place = {"addresses": [("0.0.0.0", 9093)], "gates": [Gate()]}
+        web = SimpleNamespace(root=Root(), **place, on_stop=[])
         config = parse_broker_config(values, "settings")
         here = "127.0.0.1", 9092
         _mount_console(Clock(), config, web, SimpleNamespace(), here)  # type: ignore[arg-type]

@@ -39,7 +39,7 @@ class Clock:
 
 
 def make(password=None, *, may_act=True, clock=None):
-    access = Access(password, clock or Clock())
+    access = Access(password, clock=clock or Clock())
     # Nothing listens at this port: pages that need a broker would say so.
     return Console(Cluster(Address("127.0.0.1", 1)), access, lambda: may_act), access
 
@@ -229,3 +229,117 @@ def test_a_broker_that_does_not_answer_is_shown_as_that():
     assert b"does not answer" in page.body
     assert get(console, ("topics", "clicks")).status == 502
     console.close()
+
+
+class FakeUsers:
+    """Two users, one of whom can change the password."""
+
+    def __init__(self):
+        self.passwords = {"alice": "wonder", "bob": "build"}
+        self.tries = []
+
+    def log_in(self, address, user, password):
+        self.tries.append((address, user))
+        return self.proof_of(user) if self.passwords.get(user) == password else None
+
+    def proof_of(self, user):
+        return self.passwords.get(user)
+
+
+class UserConsole:
+    """A console where the listener authenticates users, and the request brings none."""
+
+    def __init__(self, rights=None, password=None, clock=None):
+        self.users = FakeUsers()
+        self.access = Access(password, self.users, rights, clock or Clock())
+        self.console = Console(Cluster(Address("127.0.0.1", 1)), self.access, lambda: True)
+
+    def ask(self, method, path, session=SESSION, principal=None, **form):
+        cookies = {SESSION_COOKIE: session}
+        return self.console.answer(
+            Ask(method, path, form=form, cookies=cookies, here="/x", client="192.0.2.1",
+                principal=principal)
+        )  # fmt: skip
+
+    def log_in(self, user="alice", password="wonder"):
+        csrf = token(self.ask("GET", ()).body)
+        return self.ask("POST", ("login",), csrf=csrf, user=user, password=password)
+
+
+def test_a_user_logs_in_with_name_and_password():
+    made = UserConsole()
+    form = made.ask("GET", ())
+    assert form.status == 401
+    assert b'name="user"' in form.body
+    session = made.log_in().cookies[SESSION_COOKIE]
+    page = made.ask("GET", ("nothing",), session)
+    assert page.status == 404
+    assert b">alice</p>" in page.body
+    assert made.users.tries == [("192.0.2.1", "alice")]
+    made.ask("POST", ("logout",), session, csrf=token(page.body))
+    assert made.ask("GET", ("nothing",), session).status == 401
+
+
+@pytest.mark.parametrize(
+    ("user", "password"), [("alice", "build"), ("nobody", "wonder"), ("", "wonder"), ("alice", "")]
+)
+def test_wrong_ones_are_answered_alike(user, password):
+    made = UserConsole()
+    answer = made.log_in(user, password)
+    assert answer.status == 403
+    assert b"There is no such user with this password." in answer.body
+    assert answer.cookies[SESSION_COOKIE] == SESSION
+
+
+@pytest.mark.parametrize("change", [lambda made: made.users.passwords.update(alice="other"),
+                                    lambda made: made.users.passwords.pop("alice")])  # fmt: skip
+def test_a_session_ends_with_the_password_or_the_user(change):
+    made = UserConsole()
+    session = made.log_in().cookies[SESSION_COOKIE]
+    assert made.ask("GET", ("nothing",), session).status == 404
+    change(made)
+    assert made.ask("GET", ("nothing",), session).status == 401
+    assert made.ask("GET", ("topics", "clicks", "messages"), session).status == 401
+
+
+def test_who_brings_a_name_need_not_log_in():
+    made = UserConsole()
+    page = made.ask("GET", ("nothing",), principal="carol")
+    assert page.status == 404
+    assert b">carol</p>" in page.body
+    assert b"Log out" not in page.body
+
+
+def test_users_go_before_the_consoles_own_password(password):
+    made = UserConsole(password=password)
+    csrf = token(made.ask("GET", ()).body)
+    given = {"csrf": csrf, "password": "correct horse"}
+    assert made.ask("POST", ("login",), **given).status == 403
+    assert made.ask("POST", ("login",), user="alice", **given).status == 403
+    session = made.log_in().cookies[SESSION_COOKIE]
+    # Where the listener authenticates nobody, it is the console's password that opens.
+    assert made.ask("GET", ("nothing",), session, principal="anonymous").status == 401
+    opened = made.ask("POST", ("login",), principal="anonymous", **given)
+    assert opened.status == 303
+    other = opened.cookies[SESSION_COOKIE]
+    assert made.ask("GET", ("nothing",), other, principal="anonymous").status == 404
+    assert made.ask("GET", ("nothing",), other).status == 401
+
+
+def test_rules_are_asked_for_whoever_looks():
+    asked = []
+
+    def rights(principal, operation, resource):
+        asked.append((principal, str(operation), resource.name))
+        return False
+
+    made = UserConsole(rights)
+    session = made.log_in().cookies[SESSION_COOKIE]
+    assert made.ask("GET", ("topics", "clicks"), session).status == 404
+    assert made.ask("GET", ("brokers",), session).status == 403
+    assert made.ask("GET", ("groups", "g"), principal="anonymous").status == 404
+    assert asked == [
+        ("alice", "describe", "clicks"),
+        ("alice", "describe", ""),
+        ("anonymous", "describe", "g"),
+    ]

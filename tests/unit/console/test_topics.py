@@ -1,6 +1,6 @@
 import pytest
 
-from hermes.console.asking import Ask, InputError, Route, redirect
+from hermes.console.asking import Ask, InputError, Needs, Route, redirect
 from hermes.console.messages import End
 from hermes.console.sampling import ClusterView, TopicRow
 from hermes.console.tailing import format_places, parse_places
@@ -73,7 +73,7 @@ def test_parameters_are_checked():
 
 
 def test_a_route_passes_on_what_stands_for_a_star():
-    route = Route("GET", ("topics", "*", "live"), lambda: None)
+    route = Route("GET", ("topics", "*", "live"), lambda: None, Needs.OWN_CHOICE)
     assert route.match(Ask("GET", ("topics", "clicks", "live"))) == ("clicks",)
     assert route.match(Ask("GET", ("topics", "clicks"))) is None
     assert route.match(Ask("POST", ("topics", "clicks", "live"))) is None

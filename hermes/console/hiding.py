@@ -1,0 +1,89 @@
+"""What a viewer may not describe, taken out of what pages show.
+
+It isn't there for them: it is in no list, no count and no sum, and its own page says what it says
+of things that don't exist. Views are made once for everybody; these are copies.
+"""
+
+from dataclasses import replace
+from typing import Final
+
+from hermes.console.audits import AuditView
+from hermes.console.groups import GroupView, TopicLag
+from hermes.console.sampling import ClusterView
+from hermes.console.viewing import Viewer
+
+_NOT_SHOWN: Final = "what may not be shown"
+
+
+def seen_cluster(view: ClusterView, viewer: Viewer) -> ClusterView:
+    """A cluster as somebody may see it; what is summed up over all topics only whoever sees all."""
+    topics = {name: row for name, row in view.topics.items() if viewer.sees_topic(name)}
+    faults = view.faults if viewer.sees_cluster else ()
+    if len(topics) == len(view.topics):
+        return replace(view, faults=faults)
+    brokers = tuple(
+        broker
+        if broker.metadata is None
+        else replace(
+            broker,
+            metadata=replace(
+                broker.metadata,
+                topics=tuple(each for each in broker.metadata.topics if each.topic in topics),
+            ),
+        )
+        for broker in view.brokers
+    )
+    rates = [row.rate for row in topics.values() if row.rate is not None]
+    rate = sum(rates) if rates else None
+    return replace(view, brokers=brokers, topics=topics, rate=rate, charts=(), faults=faults)
+
+
+def seen_group(view: GroupView, viewer: Viewer) -> GroupView:
+    """A group as somebody may see it: with the topics that they may see."""
+    names = {row.topic for row in view.rows}
+    for member in view.members:
+        names |= member.topics
+    hidden = {name for name in names if not viewer.sees_topic(name)}
+    is_partial = bool(hidden) or any(
+        member.has_filter and not viewer.sees_cluster for member in view.members
+    )
+    if not is_partial:
+        return view
+    return replace(
+        view,
+        members=tuple(
+            replace(
+                member,
+                wants=_NOT_SHOWN if member.has_filter or member.topics & hidden else member.wants,
+                owns=sum(
+                    row.owner.startswith(f"{member.name}-") and row.topic not in hidden
+                    for row in view.rows
+                ),
+            )
+            for member in view.members
+        ),
+        rows=tuple(row for row in view.rows if row.topic not in hidden),
+        chart=None,
+        faults=(),
+    )
+
+
+def seen_lags(lags: list[TopicLag], viewer: Viewer) -> list[TopicLag]:
+    """Of the groups that read a topic those that somebody may see."""
+    return [each for each in lags if viewer.sees_group(each.group)]
+
+
+def seen_audit(view: AuditView, viewer: Viewer) -> AuditView:
+    """The audit of the topics that somebody may see."""
+    if viewer.rights is None:
+        return view
+    rows = tuple(row for row in view.rows if viewer.sees_topic(row.topic))
+    return replace(
+        view,
+        rows=rows,
+        windows=tuple(each for each in view.windows if viewer.sees_topic(each.topic)),
+        hidden=view.hidden if len(rows) == len(view.rows) else 0,
+        losses=tuple(each for each in view.losses if viewer.sees_topic(each.topic)),
+        totals=tuple(each for each in view.totals if viewer.sees_topic(each.topic)),
+        unavailable=view.unavailable if viewer.sees_cluster else (),
+    )

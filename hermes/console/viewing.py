@@ -1,0 +1,80 @@
+"""Who looks at a page, and what they may see: by the same access rules as everywhere."""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from hermes.errors import HermesError
+from hermes.quoting import quoted
+from hermes.security import ANONYMOUS
+from hermes.security.access import CLUSTER, Operation, Resource
+
+_T = TypeVar("_T")
+
+#: Whether somebody may do something: principal, operation, resource. Any thread may ask.
+Rights = Callable[[str, Operation, Resource], bool]
+
+
+class NotAllowedError(HermesError):
+    """The viewer may not do this; the text says what and who."""
+
+
+@dataclass(frozen=True, slots=True)
+class Viewer:
+    """Who looks at a page.
+
+    Attributes:
+        principal: who it is.
+        rights: what everybody may do; None where everybody may do everything.
+        is_current: whether the session still lasts; asked while a long page is sent.
+    """
+
+    principal: str = ANONYMOUS
+    rights: Rights | None = None
+    is_current: Callable[[], bool] = lambda: True
+
+    def may(self, operation: Operation, resource: Resource) -> bool:
+        """Whether the viewer may do something."""
+        return self.rights is None or self.rights(self.principal, operation, resource)
+
+    def sees_topic(self, name: str) -> bool:
+        """Whether a topic is there for the viewer."""
+        return self.may(Operation.DESCRIBE, Resource.topic(name))
+
+    def reads_topic(self, name: str) -> bool:
+        """Whether the viewer may see a topic's messages."""
+        return self.may(Operation.CONSUME, Resource.topic(name))
+
+    def sees_group(self, name: str) -> bool:
+        """Whether a consumer group is there for the viewer."""
+        return self.may(Operation.DESCRIBE, Resource.group(name))
+
+    def moves_group(self, name: str) -> bool:
+        """Whether the viewer may change a group's offsets."""
+        return self.may(Operation.GROUP, Resource.group(name))
+
+    @property
+    def sees_cluster(self) -> bool:
+        """Whether the viewer may see what is nobody's topic and nobody's group."""
+        return self.may(Operation.DESCRIBE, CLUSTER)
+
+    @property
+    def administers(self) -> bool:
+        """Whether the viewer may see brokers' settings and logs."""
+        return self.may(Operation.ADMIN, CLUSTER)
+
+    def refusal(self, action: str) -> NotAllowedError:
+        """The error for something that the viewer may not do."""
+        who = quoted(self.principal)
+        return NotAllowedError(f"{who} may not {action}: an access rule has to allow it.")
+
+    def seeing(self, topic: str, found: Iterable[_T]) -> Iterator[_T]:
+        """Pass on messages of a topic for as long as the viewer may see them."""
+        for each in found:
+            if not (self.is_current() and self.reads_topic(topic)):
+                return
+            yield each
+
+
+#: Whoever it is, where everybody may do everything.
+ANYBODY: Final = Viewer()

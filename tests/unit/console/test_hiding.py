@@ -1,0 +1,142 @@
+"""What somebody who may not see everything is shown: nothing of the rest, in no list and no sum."""
+
+import dataclasses
+
+import pytest
+
+from hermes.console.asking import Ask, Needs, NoSuchPageError
+from hermes.console.charts import Chart
+from hermes.console.cluster import Address, BrokerState
+from hermes.console.groups import GroupView, LagRow, MemberRow, TopicLag
+from hermes.console.hiding import seen_cluster, seen_group, seen_lags
+from hermes.console.pages import _ROUTES, _check
+from hermes.console.sampling import ClusterView, TopicRow
+from hermes.console.viewing import ANYBODY, NotAllowedError, Viewer
+from hermes.errors import UnknownTopicError
+from hermes.protocol import BrokerMetadata, PartitionMetadata, TopicMetadata
+from hermes.security import CLUSTER, AccessRule, AccessRules, Operation
+
+CHART = Chart("written", "Written", "1", "", "", "", "", ())
+
+
+def viewer(*rules, name="alice"):
+    found = AccessRules(
+        AccessRule(name, frozenset(map(Operation, operations)), **where)
+        for operations, where in rules
+    )
+    return Viewer(name, lambda who, what, on: found.decide(who, frozenset(), what, on).allowed)
+
+
+CLICKS = viewer((["describe"], {"topic": "clicks"}))
+ALL = viewer((["describe"], {}))
+
+
+def metadata(*topics):
+    parts = (PartitionMetadata(0, 0, 100, 100),)
+    found = tuple(TopicMetadata(name, 1, 0, parts) for name in topics)
+    fields = {each.name for each in dataclasses.fields(BrokerMetadata)}
+    values = {"broker_id": 0, "version": "1", "topics": found}
+    return BrokerMetadata(**values, **dict.fromkeys(fields - values.keys(), 0))
+
+
+@pytest.fixture
+def cluster():
+    rows = {name: TopicRow(name, 1, 100, 5.0, 1) for name in ("clicks", "secret")}
+    broker = BrokerState(0, Address("h", 1), metadata("clicks", "secret"))
+    return ClusterView(1.0, (broker,), rows, 10.0, (CHART,), ("a fault at /secret",), 2000)
+
+
+def test_who_may_see_everything_sees_everything(cluster):
+    assert seen_cluster(cluster, ANYBODY) == cluster
+    assert seen_cluster(cluster, ALL) == cluster
+
+
+def test_hidden_topics_are_in_no_list_and_no_sum(cluster):
+    seen = seen_cluster(cluster, CLICKS)
+    assert list(seen.topics) == ["clicks"]
+    assert (seen.size_bytes, seen.partitions, seen.rate) == (100, 1, 5.0)
+    assert [each.topic for each in seen.brokers[0].metadata.topics] == ["clicks"]
+    assert seen.brokers[0].size_bytes == 100
+    assert (seen.charts, seen.faults) == ((), ())
+    assert "secret" not in repr(seen)
+    assert list(cluster.topics) == ["clicks", "secret"]  # a copy
+
+
+def group():
+    return GroupView(
+        "g",
+        (
+            MemberRow("m1", "clicks, secret", 2, frozenset({"clicks", "secret"})),
+            MemberRow("m2", "clicks", 0, frozenset({"clicks"})),
+            MemberRow("m3", "sec.*", 0, frozenset(), True),
+        ),
+        (
+            LagRow("clicks", "0-0", 5, 0, 10, "m1-0"),
+            LagRow("secret", "0-0", 5, 0, 1000, "m1-1"),
+        ),
+        CHART,
+        ("secret 0-1: what is that?",),
+    )  # fmt: skip
+
+
+def test_a_group_shows_the_topics_that_may_be_seen():
+    seen = seen_group(group(), CLICKS)
+    assert [row.topic for row in seen.rows] == ["clicks"]
+    assert (seen.lag, seen.chart, seen.faults) == (5, None, ())
+    assert [each.owns for each in seen.members] == [1, 0, 0]
+    assert seen.members[1].wants == "clicks"
+    assert "sec" not in repr(seen.rows) + "".join(each.wants for each in seen.members)
+    assert seen_group(group(), ALL) == group()
+    assert seen_group(group(), ANYBODY) == group()
+
+
+def test_groups_of_a_topic():
+    lags = [TopicLag("a", 1, 5), TopicLag("b", 1, 5)]
+    assert seen_lags(lags, viewer((["describe"], {"group": "b"}))) == lags[1:]
+
+
+def test_every_page_says_what_it_needs():
+    """So that a new one can't forget it: these are all that look after themselves."""
+    own = {route.pattern for route in _ROUTES if route.needs is Needs.OWN_CHOICE}
+    assert own == {(), ("theme",), ("topics",), ("groups",), ("audit",)}
+    for route in _ROUTES:
+        if route.needs in (Needs.TOPIC, Needs.MESSAGES):
+            assert route.pattern[:2] == ("topics", "*")
+        if route.needs in (Needs.GROUP, Needs.MOVING):
+            assert route.pattern[:2] == ("groups", "*")
+    messages = {r.pattern[2:] for r in _ROUTES if r.needs is Needs.MESSAGES}
+    assert messages == {(x,) for x in ("messages", "download", "message", "raw", "live", "tail")}
+
+
+def test_what_may_not_be_described_is_not_there():
+    for needs in (Needs.TOPIC, Needs.MESSAGES):
+        with pytest.raises(UnknownTopicError, match="secret"):
+            _check(needs, CLICKS, "secret")
+    for needs in (Needs.GROUP, Needs.MOVING):
+        with pytest.raises(NoSuchPageError, match="no group g"):
+            _check(needs, CLICKS, "g")
+    with pytest.raises(NotAllowedError, match="'alice' may not consume from topic 'clicks'"):
+        _check(Needs.MESSAGES, CLICKS, "clicks")
+    with pytest.raises(NotAllowedError, match="'alice' may not describe the cluster"):
+        _check(Needs.CLUSTER, CLICKS)
+    with pytest.raises(NotAllowedError, match="'alice' may not change the offsets of group 'g'"):
+        _check(Needs.MOVING, ALL, "g")
+    _check(Needs.MESSAGES, viewer((["consume"], {"topic": "clicks"})), "clicks")
+    _check(Needs.MOVING, viewer((["group"], {"group": "g"})), "g")
+    assert not ALL.administers
+    assert ALL.may(Operation.DESCRIBE, CLUSTER)
+
+
+def test_messages_end_when_the_right_or_the_session_does():
+    allowed = {"right": True, "session": True}
+    who = Viewer("alice", lambda *_: allowed["right"], lambda: allowed["session"])
+    for what in allowed:
+        found = who.seeing("clicks", iter(range(10)))
+        assert next(found) == 0
+        allowed[what] = False
+        assert list(found) == []
+        allowed[what] = True
+
+
+def test_a_request_without_more_is_anybodys():
+    assert Ask("GET", ()).viewer is ANYBODY
