@@ -43,9 +43,9 @@ ROOMS = {
     "broker": "_version backoff config coordination errors interfaces limited_log listening logs "
     "metrics plugins protocol quoting rate_limit security storage web",
     "client": "backoff config coordination errors forks interfaces metrics plugins protocol "
-    "quoting rate_limit",
+    "quoting rate_limit security",
     "audit": "client coordination errors interfaces metrics plugins protocol quoting web",
-    "aio": "client coordination errors forks protocol",
+    "aio": "client coordination errors forks protocol security",
     "spark": "audit client config coordination errors interfaces metrics plugins protocol quoting "
     "regex schemas",
     "console": "__init__ audit client config coordination errors interfaces plugins protocol "

@@ -8,6 +8,7 @@ In the order of a reading:
     simple_consumer, admin, producer, groups, retrying
                          the twins
     twisted              the same for Twisted's reactor; imported by itself only
+    twisted_tls          its TLS
 
 What is shared is in `hermes.client`.
 """

@@ -3,17 +3,22 @@
 import asyncio
 import select
 import struct
-from typing import Final
+from typing import Any, Final
 
 from hermes.client.arguments import check_address
+from hermes.client.authenticating import advance, authenticate
+from hermes.client.tls_failures import tls_failure, tls_refusal
 from hermes.errors import (
+    BrokerNotReachedError,
     BrokerTimeoutError,
     BrokerUnavailableError,
     ClientError,
+    HermesError,
     RemoteProtocolError,
 )
 from hermes.forks import FORKED, watch_forks
 from hermes.protocol.framing import refused_answer
+from hermes.security import PLAIN, ClientSecurity
 
 _SIZE: Final = struct.Struct(">i")
 # An answer's size prefix is only a claim: memory is taken as its bytes arrive, from this size on.
@@ -26,16 +31,22 @@ class _Answers(asyncio.BufferedProtocol):
     """One connection: answers in request order, one request at a time.
 
     Args:
-        address: used in errors.
+        host: where to.
+        port: where to.
         max_response_bytes: an answer that claims more is refused.
+        security: what the client brings.
 
     Attributes:
         closed: done when the connection is.
     """
 
-    def __init__(self, address: str, max_response_bytes: int) -> None:
+    def __init__(
+        self, host: str, port: int, max_response_bytes: int, security: ClientSecurity
+    ) -> None:
         self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._address = address
+        self._host = host
+        self._port = port
+        self._security = security
         self._max_response_bytes = max_response_bytes
         self._waiting: asyncio.Future[memoryview] | None = None
         self._body = self._buffer = bytearray()
@@ -93,18 +104,22 @@ class _Answers(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._is_open = False
         self.closed.set_result(None)
+        address = f"{self._host}:{self._port}"
         if exc is None:
-            text = f"{self._address} closed the connection before it had answered"
-        else:
-            text = f"{self._address}: the connection broke: {exc}"
-        self._fail(BrokerUnavailableError(text))
+            text = f"{address} closed the connection before it had answered"
+            self._fail(BrokerUnavailableError(text))
+            return
+        # With TLS 1.3, what a broker makes of our certificate comes after its handshake.
+        refusal = tls_refusal(exc, self._host, self._port, self._security)
+        self._fail(refusal or BrokerUnavailableError(f"{address}: the connection broke: {exc}"))
 
     def _await_size(self) -> None:
         self._has_size, self._buffer, self._received, self._wanted = False, bytearray(4), 0, 4
 
     def _await_body(self, size: int) -> None:
         if not 0 <= size <= self._max_response_bytes:
-            self._fail(refused_answer(self._address, size, self._max_response_bytes))
+            address = f"{self._host}:{self._port}"
+            self._fail(refused_answer(address, size, self._max_response_bytes))
             self.drop()
             return
         self._has_size, self._received, self._wanted = True, 0, size
@@ -131,6 +146,7 @@ class AsyncioConnection:
             calls included.
         connect_timeout_seconds: the longest that connecting may take.
         max_response_bytes: an answer that claims more is refused.
+        security: whom to trust, and who this is.
     """
 
     def __init__(
@@ -140,6 +156,7 @@ class AsyncioConnection:
         timeout_seconds: float,
         connect_timeout_seconds: float,
         max_response_bytes: int,
+        security: ClientSecurity = PLAIN,
     ) -> None:
         check_address(host, port)
         self.timeout_seconds = timeout_seconds
@@ -147,6 +164,7 @@ class AsyncioConnection:
         self._port = port
         self._connect_timeout_seconds = connect_timeout_seconds
         self._max_response_bytes = max_response_bytes
+        self._security = security
         self._turn = asyncio.Lock()
         self._answers: _Answers | None = None
         self._closed = self._is_forked = False
@@ -207,19 +225,52 @@ class AsyncioConnection:
         return await self._answers.call(request)
 
     async def _connect(self) -> _Answers:
-        loop = asyncio.get_running_loop()
+        security, seconds = self._security, self._connect_timeout_seconds
         try:
-            async with asyncio.timeout(self._connect_timeout_seconds):
-                _, answers = await loop.create_connection(
-                    lambda: _Answers(self.address, self._max_response_bytes), self._host, self._port
+            async with asyncio.timeout(seconds):
+                _, answers = await asyncio.get_running_loop().create_connection(
+                    self._make_answers, self._host, self._port, **self._tls_options()
                 )
+                if security.user is not None:
+                    await self._authenticate(answers)
         except TimeoutError as error:
-            raise BrokerUnavailableError(
-                f"{self.address} did not accept a connection within "
-                f"{self._connect_timeout_seconds:g} s"
+            done = "a connection" if security.is_plain else "a connection with TLS and a user"
+            raise BrokerNotReachedError(
+                f"{self.address} did not accept {done} within {seconds:g} s"
             ) from error
-        except (OSError, UnicodeError) as error:
-            raise BrokerUnavailableError(
+        except (OSError, UnicodeError, ValueError) as error:
+            if security.uses_tls and not isinstance(error, ConnectionRefusedError):
+                raise tls_failure(error, self._host, self._port, security) from error
+            raise BrokerNotReachedError(
                 f"no connection to {self.address}: {error}; is the broker running there?"
             ) from error
         return answers
+
+    def _make_answers(self) -> _Answers:
+        return _Answers(self._host, self._port, self._max_response_bytes, self._security)
+
+    def _tls_options(self) -> dict[str, Any]:
+        if not self._security.uses_tls:
+            return {}
+        context = self._security.ssl_context()
+        return {
+            "ssl": context,
+            "server_hostname": self._host,
+            "ssl_handshake_timeout": self._connect_timeout_seconds,
+        }
+
+    async def _authenticate(self, answers: _Answers) -> None:
+        talk = authenticate(self._security, self.address)
+        step = next(talk, None)
+        try:
+            while step is not None:
+                outcome: memoryview | HermesError
+                try:
+                    outcome = await answers.call(step.request)
+                except BrokerUnavailableError as error:
+                    outcome = error
+                # Off the loop: one of the steps computes for milliseconds.
+                step = await asyncio.to_thread(advance, talk, step, outcome)
+        except BaseException:
+            answers.drop()
+            raise

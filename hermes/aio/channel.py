@@ -8,7 +8,12 @@ from collections.abc import Mapping
 from typing import Any, Protocol, TypeVar
 
 from hermes.client.conversations import BrokerVersions, Conversation, Exchange, Pause, Step
-from hermes.errors import BrokerUnavailableError, HermesError, RemoteProtocolError
+from hermes.errors import (
+    BrokerNotTrustedError,
+    BrokerUnavailableError,
+    HermesError,
+    RemoteProtocolError,
+)
 from hermes.protocol import Buffer
 
 R = TypeVar("R")
@@ -89,8 +94,8 @@ class AsyncChannel:
             return None
         try:
             return await self._exchange(step)
-        except BrokerUnavailableError:
-            if not step.repeatable:
+        except BrokerUnavailableError as error:
+            if not step.repeatable or isinstance(error, BrokerNotTrustedError):
                 raise
             return await self._exchange(step)
 

@@ -40,6 +40,7 @@ from hermes.protocol import (
     WaitingFetchRequest,
     core,
 )
+from hermes.security import ClientSecurity
 
 _Fetched = TypeVar("_Fetched", MessageSet, list[FetchResult])
 
@@ -227,8 +228,10 @@ class _Following(core.AsyncSupply[MessageAndOffset]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerOptions:
+class ConsumerOptions(ClientSecurity):
     """The options of asynchronous consumers; they mean what they mean to `hermes.SimpleConsumer`.
+
+    Of TLS, certificates, users and passwords, see `ClientSecurity`.
 
     Attributes:
         timeout_seconds: the longest that one request may take, above 0.
@@ -252,6 +255,7 @@ class ConsumerOptions:
     poll_interval_ms: int = 100
 
     def __post_init__(self) -> None:
+        ClientSecurity.__post_init__(self)
         for key in ("timeout_seconds", "connect_timeout_seconds"):
             check_seconds(key, getattr(self, key))
         for key in ("max_fetch_bytes", "poll_interval_ms"):
@@ -289,5 +293,6 @@ class SimpleConsumer(BaseConsumer):
             chosen.timeout_seconds,
             chosen.connect_timeout_seconds,
             chosen.max_response_bytes,
+            chosen.security,
         )
         super().__init__(connection, chosen)

@@ -18,28 +18,35 @@ from typing import Any, TypeVar
 
 from twisted.internet import defer, error, protocol
 from twisted.internet.defer import Deferred, DeferredLock
-from twisted.internet.endpoints import HostnameEndpoint
+from twisted.internet.endpoints import HostnameEndpoint, wrapClientTLS
+from twisted.internet.interfaces import IHandshakeListener
 from twisted.internet.task import deferLater
 from twisted.internet.threads import deferToThreadPool
 from twisted.python.failure import Failure
+from zope.interface import implementer
 
 from hermes.aio.event_loops import EventLoop, Signal
 from hermes.aio.groups import AsyncRebalanceListener, BaseConnector
 from hermes.aio.producer import BaseAsyncProducer
 from hermes.aio.simple_consumer import BaseConsumer, ConsumerOptions
 from hermes.client.arguments import check_address
+from hermes.client.authenticating import advance, authenticate
 from hermes.client.batching import Outcome
 from hermes.client.groups.config import ConsumerConfig
 from hermes.client.producer_config import ProducerConfig
 from hermes.client.sync_producer import SendResult
+from hermes.client.tls_failures import tls_failure, tls_refusal
 from hermes.errors import (
+    BrokerNotReachedError,
     BrokerTimeoutError,
     BrokerUnavailableError,
     ClientError,
+    HermesError,
     RemoteProtocolError,
 )
 from hermes.forks import FORKED, watch_forks
 from hermes.protocol import Buffer, ResponseReceiver
+from hermes.security import ClientSecurity
 
 __all__ = ["Connector", "Consumer", "Producer", "SimpleConsumer"]
 
@@ -89,13 +96,51 @@ class _Answers(protocol.Protocol):
 
     def connectionLost(self, reason: Failure = protocol.connectionDone) -> None:
         self.is_open = False
-        text = f"{self._address} closed the connection before it had answered"
-        self._fire(Failure(BrokerUnavailableError(text)))  # type: ignore[no-untyped-call]
+        self._fire(Failure(self._why_lost(reason)))  # type: ignore[no-untyped-call]
+
+    def _why_lost(self, reason: Failure) -> BrokerUnavailableError:
+        return BrokerUnavailableError(
+            f"{self._address} closed the connection before it had answered"
+        )
 
     def _fire(self, outcome: Any) -> None:
         waiting, self._waiting = self._waiting, None
         if waiting is not None:
             waiting.callback(outcome)
+
+
+@implementer(IHandshakeListener)
+class _TlsAnswers(_Answers):
+    """One connection by TLS.
+
+    Attributes:
+        is_ready: fires once the broker has proved who it is; fails with what it or TLS refused.
+    """
+
+    def __init__(
+        self, host: str, port: int, max_response_bytes: int, security: ClientSecurity
+    ) -> None:
+        super().__init__(f"{host}:{port}", max_response_bytes)
+        self.is_ready: Deferred[None] = Deferred()
+        self._place = (host, port, security)
+
+    def handshakeCompleted(self) -> None:
+        self.is_ready.callback(None)
+
+    def connectionLost(self, reason: Failure = protocol.connectionDone) -> None:
+        super().connectionLost(reason)
+        if not self.is_ready.called:
+            self.is_ready.errback(tls_failure(_value(reason), *self._place))
+
+    def _why_lost(self, reason: Failure) -> BrokerUnavailableError:
+        # With TLS 1.3, what a broker makes of our certificate comes after its handshake.
+        return tls_refusal(_value(reason), *self._place) or super()._why_lost(reason)
+
+
+def _value(reason: Failure) -> BaseException:
+    value = reason.value
+    assert value is not None
+    return value
 
 
 class _TwistedConnection:
@@ -105,7 +150,15 @@ class _TwistedConnection:
         check_address(host, port)
         self.timeout_seconds = options.timeout_seconds
         self._reactor = reactor
-        self._address = f"{host}:{port}"
+        self._host = host
+        self._port = port
+        self._security = options.security
+        self._tls: Any = None
+        if options.uses_tls:
+            from hermes.aio.twisted_tls import ClientTls  # and pyOpenSSL, for those who need it
+
+            self._tls = ClientTls(host, self._security)
+        self._connect_timeout_seconds = options.connect_timeout_seconds
         self._max_response_bytes = options.max_response_bytes
         self._endpoint = HostnameEndpoint(reactor, host, port, options.connect_timeout_seconds)
         self._turn = DeferredLock()
@@ -115,7 +168,7 @@ class _TwistedConnection:
 
     @property
     def address(self) -> str:
-        return self._address
+        return f"{self._host}:{self._port}"
 
     async def call(self, request: bytes, timeout_seconds: float) -> Buffer:
         if self._is_forked:
@@ -161,19 +214,63 @@ class _TwistedConnection:
             self._turn.release()
 
     async def _connect(self) -> _Answers:
-        factory = protocol.Factory.forProtocol(
-            lambda: _Answers(self.address, self._max_response_bytes)
-        )
+        endpoint: Any = self._endpoint
+        if self._tls is not None:
+            endpoint = wrapClientTLS(self._tls.creator(), endpoint)
+        factory = protocol.Factory.forProtocol(self._make_answers)
         try:
-            answers: Any = await self._endpoint.connect(factory)
+            answers: Any = await endpoint.connect(factory)
         except defer.CancelledError:
             raise
         except Exception as fault:
-            raise BrokerUnavailableError(
+            raise BrokerNotReachedError(
                 f"no connection to {self.address}: {fault}; is the broker running there?"
             ) from fault
         assert isinstance(answers, _Answers)
+        if not self._security.is_plain:
+            try:
+                await self._introduced(answers)
+            except BaseException:
+                if answers.is_open:
+                    answers.drop()
+                raise
         return answers
+
+    def _make_answers(self) -> _Answers:
+        most = self._max_response_bytes
+        if self._tls is None:
+            return _Answers(self.address, most)
+        return _TlsAnswers(self._host, self._port, most, self._security)
+
+    async def _introduced(self, answers: _Answers) -> None:
+        """Agree on TLS, and say who this is, within the time for connecting."""
+        seconds = self._connect_timeout_seconds
+        introducing: Deferred[None] = Deferred.fromCoroutine(self._introduce(answers))
+        introducing.addTimeout(seconds, self._reactor)
+        try:
+            await introducing
+        except (defer.TimeoutError, error.TimeoutError) as fault:
+            raise BrokerNotReachedError(
+                f"{self.address} accepted a connection, but did not get through TLS and "
+                f"authentication within {seconds:g} s"
+            ) from fault
+
+    async def _introduce(self, answers: _Answers) -> None:
+        if isinstance(answers, _TlsAnswers):
+            await answers.is_ready
+        if self._security.user is None:
+            return
+        pool = self._reactor.getThreadPool()
+        talk = authenticate(self._security, self.address)
+        step = next(talk, None)
+        while step is not None:
+            outcome: Buffer | HermesError
+            try:
+                outcome = await answers.call(step.request)
+            except BrokerUnavailableError as fault:
+                outcome = fault
+            # Off the reactor: one of the steps computes for milliseconds.
+            step = await deferToThreadPool(self._reactor, pool, advance, talk, step, outcome)
 
 
 class SimpleConsumer(BaseConsumer):

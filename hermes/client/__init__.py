@@ -6,7 +6,9 @@ reading:
     arguments       what applications pass is checked in one way
     connection, endings
                     one socket: deadlines, failures, reconnecting, and how connections end
-    conversations, fetching, append_times
+    tls, tls_failures
+                    the same socket by TLS; what its refusals mean
+    conversations, fetching, append_times, authenticating
                     what is said to a broker, without I/O: shared with the asynchronous twins
     channel         conversations over a connection
     admin           what operators ask of a broker

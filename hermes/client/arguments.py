@@ -90,6 +90,18 @@ def seconds_of(key: str, value: object) -> float:
     return value / 1000
 
 
+def check_zookeeper_tls(value: object) -> None:
+    """Check a setting `zookeeper_tls`.
+
+    Raises:
+        ConfigError: it is neither None nor False.
+    """
+    if value is not None and value is not False:
+        raise ConfigError(
+            "zookeeper_tls", f"expected None (as the brokers) or False, got {_described(value)}"
+        )
+
+
 def check_topic(topic: object) -> None:
     """Check that a topic is a text; whether it can be a topic's name is another question."""
     if isinstance(topic, str):

@@ -6,7 +6,7 @@ from typing import Any, Self, TypeVar
 
 from hermes.client.connection import BrokerConnection
 from hermes.client.conversations import BrokerVersions, Conversation, Exchange, Pause, Step
-from hermes.errors import BrokerUnavailableError, ClientError, HermesError
+from hermes.errors import BrokerNotTrustedError, BrokerUnavailableError, ClientError, HermesError
 
 R = TypeVar("R")
 
@@ -82,8 +82,8 @@ class Channel:
             return None
         try:
             return self._exchange(step, timeout)
-        except BrokerUnavailableError:
-            if not step.repeatable:
+        except BrokerUnavailableError as error:
+            if not step.repeatable or isinstance(error, BrokerNotTrustedError):
                 raise
             return self._exchange(step, timeout)
 

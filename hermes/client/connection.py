@@ -17,17 +17,21 @@ from contextlib import contextmanager, suppress
 from typing import Any, Final, Self, TypeVar, overload
 
 from hermes.client.arguments import check_address, check_seconds
+from hermes.client.authenticating import advance, authenticate
 from hermes.client.endings import RetiredConnection, closed_when_idle
+from hermes.client.tls_failures import tls_failure, tls_refusal
 from hermes.errors import (
     BrokerNotReachedError,
     BrokerTimeoutError,
     BrokerUnavailableError,
     ClientError,
+    ConfigError,
     HermesError,
     RemoteProtocolError,
 )
 from hermes.forks import FORKED, watch_forks
 from hermes.protocol.framing import refused_answer
+from hermes.security import PLAIN, ClientSecurity
 
 DEFAULT_MAX_RESPONSE_BYTES: Final = 128 * 1024 * 1024
 
@@ -62,6 +66,8 @@ class BrokerConnection:
         hold_off_seconds: after connecting has run into its timeout, calls fail at once for so
             long, rather than each wait for it again; 0 or more. A refused connection costs no
             time, and so is always tried again.
+        security: whom to trust, and who this is: by TLS, and by SCRAM, before the first request.
+            Both have their part of the time for connecting.
     """
 
     def __init__(
@@ -73,6 +79,7 @@ class BrokerConnection:
         connect_timeout_seconds: float = 5.0,
         max_response_bytes: int = DEFAULT_MAX_RESPONSE_BYTES,
         hold_off_seconds: float = 0.0,
+        security: ClientSecurity = PLAIN,
     ) -> None:
         check_address(host, port)
         check_seconds("timeout_seconds", timeout_seconds)
@@ -83,9 +90,14 @@ class BrokerConnection:
         self.connect_timeout_seconds = connect_timeout_seconds
         self.max_response_bytes = max_response_bytes
         self.hold_off_seconds = hold_off_seconds
+        self._security = security
         self._lock = threading.Lock()
         self._socket: socket.socket | None = None
-        self._poll = select.poll()
+        self._poll: Any = select.poll()
+        if security.uses_tls:
+            from hermes.client.tls import TlsPoll  # and with it `ssl`, for those only who need it
+
+            self._poll = TlsPoll()
         self._buffer = bytearray()
         self._closed = False
         self._held_off_until = -math.inf
@@ -204,6 +216,7 @@ class BrokerConnection:
         """Close for good; a call under way in another thread fails. Idempotent."""
         self._closed = True
         current, retired = self._socket, self._retired
+        self._say_goodbye()
         # Wakes the thread that holds the lock; only that thread frees the sockets.
         if current is not None:
             with suppress(OSError):
@@ -213,6 +226,15 @@ class BrokerConnection:
         with self._lock:
             self._drop()
             self._drop_retired()
+
+    def _say_goodbye(self) -> None:
+        """By TLS, an end is announced, unless a call is under way."""
+        tls: Any = self._socket
+        if self._security.uses_tls and tls is not None and self._lock.acquire(blocking=False):
+            try:
+                tls.say_goodbye()
+            finally:
+                self._lock.release()
 
     def forked(self) -> None:
         """See `hermes.forks.Forkable`."""
@@ -250,10 +272,7 @@ class BrokerConnection:
             ) from error
         except OSError as error:
             self._drop()
-            raise BrokerUnavailableError(
-                f"{self.address}: the connection broke: {error}; "
-                "the request may or may not have been carried out"
-            ) from error
+            raise self._why_broken(error) from error
         except HermesError:
             self._drop()
             raise
@@ -290,7 +309,16 @@ class BrokerConnection:
 
     def _was_closed_when_idle(self) -> bool:
         assert self._socket is not None
-        return closed_when_idle(self._socket, self.timeout_seconds)
+        at_end = self._poll.at_end if self._security.uses_tls else None
+        return closed_when_idle(self._socket, self.timeout_seconds, at_end)
+
+    def _why_broken(self, error: OSError) -> BrokerUnavailableError:
+        # With TLS 1.3, what a broker makes of our certificate comes after its handshake.
+        refusal = tls_refusal(error, self.host, self.port, self._security)
+        return refusal or BrokerUnavailableError(
+            f"{self.address}: the connection broke: {error}; "
+            "the request may or may not have been carried out"
+        )
 
     def _retire(self) -> None:
         """Give the socket up after a time without an answer; see `call` on requests that change."""
@@ -329,11 +357,11 @@ class BrokerConnection:
                 f"it is tried again {self.hold_off_seconds:g} s after that"
             )
         timeout = min(self.connect_timeout_seconds, _remaining(deadline))
+        until = time.monotonic() + timeout
         try:
             connected = socket.create_connection((self.host, self.port), timeout)
         except TimeoutError as error:
-            if timeout == self.connect_timeout_seconds:  # not cut short by a call's own deadline
-                self._held_off_until = time.monotonic() + self.hold_off_seconds
+            self._hold_off(timeout)
             raise BrokerNotReachedError(
                 f"{self.address} did not accept a connection within {timeout:g} s"
             ) from error
@@ -343,11 +371,61 @@ class BrokerConnection:
             ) from error
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if self._security.uses_tls:
+            connected = self._wrap(connected)
         self._socket = connected
         self._poll.register(connected, select.POLLIN)
         self._unanswered = False
         if self._closed:  # `close` came while connecting and saw no socket
             raise ClientError(f"the connection to {self.address} was closed")
+        if not self._security.is_plain:
+            self._introduce(until, timeout)
+
+    def _hold_off(self, timeout: float) -> None:
+        if timeout == self.connect_timeout_seconds:  # not cut short by a call's own deadline
+            self._held_off_until = time.monotonic() + self.hold_off_seconds
+
+    def _wrap(self, connected: socket.socket) -> socket.socket:
+        from hermes.client.tls import wrap  # and with it `ssl`, for those only who need it
+
+        try:
+            return wrap(connected, self.host, self._security)
+        except ConfigError:
+            connected.close()
+            raise
+        except (OSError, ValueError) as error:  # they have closed it
+            raise tls_failure(error, self.host, self.port, self._security) from error
+
+    def _introduce(self, deadline: float, timeout: float) -> None:
+        """Agree on TLS, and say who this is. The socket is there, so that `close` can end it."""
+        assert self._socket is not None
+        try:
+            if self._security.uses_tls:
+                tls: Any = self._socket
+                tls.settimeout(_remaining(deadline))
+                tls.do_handshake()
+            if self._security.user is not None:
+                self._authenticate(deadline)
+        except TimeoutError as error:
+            self._hold_off(timeout)
+            raise BrokerNotReachedError(
+                f"{self.address} accepted a connection, but did not get through TLS and "
+                f"authentication within {timeout:g} s"
+            ) from error
+        except (OSError, ValueError) as error:  # ValueError: `close` was faster
+            raise tls_failure(error, self.host, self.port, self._security) from error
+
+    def _authenticate(self, deadline: float) -> None:
+        talk = authenticate(self._security, self.address)
+        step = next(talk, None)
+        while step is not None:
+            outcome: bytes | HermesError
+            try:
+                self._send_all(step.request, deadline)
+                outcome, _ = self._receive(bytes, deadline)
+            except BrokerUnavailableError as error:
+                outcome = error
+            step = advance(talk, step, outcome)
 
     def _receive(
         self, decode: Callable[[memoryview], Any], deadline: float

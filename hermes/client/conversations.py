@@ -23,6 +23,7 @@ from hermes.client.arguments import (
 )
 from hermes.config.kinds import MAX_PARTITIONS
 from hermes.errors import (
+    BrokerNotReachedError,
     BrokerUnavailableError,
     RemoteProtocolError,
     UnsupportedRequestVersionError,
@@ -138,7 +139,14 @@ def _ask_versions() -> Conversation[Mapping[int, int]]:
     try:
         answer = yield ask
     except BrokerUnavailableError:
-        yield from barrier()
+        try:
+            yield from barrier()
+        except BrokerNotReachedError:
+            raise
+        except BrokerUnavailableError as error:
+            raise BrokerUnavailableError(
+                f"{error}. It closes whatever is asked: does this port want TLS (tls_ca) or a user?"
+            ) from error
         try:
             answer = yield ask
         except BrokerUnavailableError:

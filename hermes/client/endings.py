@@ -22,7 +22,7 @@ _PATIENCE: Final = 4
 _LOOK_SECONDS: Final = 0.05
 
 
-def closed_when_idle(connection: socket.socket, seconds: float) -> bool:
+def closed_when_idle(connection: socket.socket, seconds: float, at_end: bool | None = None) -> bool:
     """Whether a broker that closed a connection did so because nothing came for long.
 
     It had read everything then, as the kernel resets a connection that is closed with unread bytes;
@@ -31,12 +31,15 @@ def closed_when_idle(connection: socket.socket, seconds: float) -> bool:
     Args:
         connection: readable.
         seconds: how long after the last byte is long.
+        at_end: whether it is the end that can be read; None to look.
 
     Returns:
         False also when that can't be known: on anything but Linux.
     """
     try:
-        if connection.recv(1, socket.MSG_PEEK):
+        if at_end is None:
+            at_end = not connection.recv(1, socket.MSG_PEEK)
+        if not at_end:
             return False
         info = _tcp_info(connection)
     except OSError:

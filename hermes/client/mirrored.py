@@ -32,6 +32,7 @@ from hermes.protocol import (
     decode_source_positions_response,
     error_for,
 )
+from hermes.security import PLAIN, ClientSecurity
 
 # The part of the client's own timeout that the broker gets, as of a `SyncProducer`.
 _BROKERS_SHARE: Final = 0.8
@@ -114,6 +115,7 @@ class MirroredPartitions:
         port: its port.
         timeout_seconds: the longest that one request may take, above 0.
         connect_timeout_seconds: the longest that connecting may take, above 0.
+        security: whom to trust, and who it is.
     """
 
     def __init__(
@@ -123,12 +125,14 @@ class MirroredPartitions:
         *,
         timeout_seconds: float = 30.0,
         connect_timeout_seconds: float = 5.0,
+        security: ClientSecurity = PLAIN,
     ) -> None:
         self._connection = PipelinedConnection(
             host,
             port,
             timeout_seconds=timeout_seconds,
             connect_timeout_seconds=connect_timeout_seconds,
+            security=security,
         )
         self._channel = Channel(self._connection)
         self._in_flight: list[tuple[MirroredSet, ...]] = []

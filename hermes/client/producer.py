@@ -59,6 +59,7 @@ class Producer:
         config: what it does.
 
     Raises:
+        ConfigError: a certificate or a key can't be used.
         PluginError: a plugin that the configuration names is missing or wrong.
         CoordinationUnavailableError: ZooKeeper can't be reached.
     """
@@ -66,6 +67,7 @@ class Producer:
     def __init__(self, config: ProducerConfig) -> None:
         check_instance("config", config, ProducerConfig)
         self.config = config
+        config.check()
         self._brokers = Brokers(partial(_broker_producer, config))
         encoder = _plugin(config, "encoder", IEncoder)
         partitioner = _plugin(config, "partitioner", IPartitioner)
@@ -407,6 +409,7 @@ def _broker_producer(config: ProducerConfig, host: str, port: int) -> SyncProduc
         connect_timeout_seconds=config.connect_timeout_seconds,
         hold_off_seconds=0.0 if len(config.brokers()) == 1 else _HOLD_OFF_SECONDS,
         supports_hermes_requests=config.supports_hermes_requests,
+        **config.settings(),
     )
 
 

@@ -4,10 +4,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple
 
-from hermes.client.arguments import check_choice, check_least, check_seconds, seconds_of
+from hermes.client.arguments import (
+    check_choice,
+    check_least,
+    check_seconds,
+    check_zookeeper_tls,
+    seconds_of,
+)
 from hermes.errors import ConfigError
 from hermes.protocol import Acks, Codec
 from hermes.quoting import quoted
+from hermes.security import PLAIN, ClientSecurity
 
 _ACKS: Final[Mapping[str, Acks | None]] = {
     "none": None,
@@ -38,8 +45,10 @@ class BrokerAddress(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProducerConfig:
+class ProducerConfig(ClientSecurity):
     """What a `Producer` does. `broker_list` or `zookeeper_connect` is required, the rest optional.
+
+    Of TLS, certificates, users and passwords, see `ClientSecurity`.
 
     Durations are strings ("500ms", "2s") or numbers of milliseconds, as in Kafka 0.7; only settings
     named `..._seconds` are numbers of seconds.
@@ -53,6 +62,8 @@ class ProducerConfig:
             producer of a topic must use the same.
         zookeeper_connect: `HOST:PORT,HOST:PORT/CHROOT` of the ZooKeeper where brokers register,
             instead of a list of them.
+        zookeeper_tls: None: ZooKeeper is connected to as brokers are. False: without TLS, and so
+            without user and password, which its protocol would show.
         zookeeper_session_timeout: how long ZooKeeper may be silent before the producer reconnects.
         zookeeper_connection_timeout: how long to wait for the first connection to ZooKeeper.
         producer_type: "sync": `send` returns when the messages have reached what `acks` says.
@@ -105,6 +116,7 @@ class ProducerConfig:
 
     broker_list: str = ""
     zookeeper_connect: str = ""
+    zookeeper_tls: Literal[False] | None = None
     zookeeper_session_timeout: str | float = "6s"
     zookeeper_connection_timeout: str | float = "6s"
     producer_type: Literal["sync", "async"] = "sync"
@@ -136,6 +148,8 @@ class ProducerConfig:
     enqueue_timeout: str | float = "30s"
 
     def __post_init__(self) -> None:
+        ClientSecurity.__post_init__(self)
+        check_zookeeper_tls(self.zookeeper_tls)
         for key, choices in _CHOICES.items():
             if key == "acks" and self.acks is None:
                 continue
@@ -169,6 +183,11 @@ class ProducerConfig:
         if bool(self.broker_list) == bool(self.zookeeper_connect):
             raise ConfigError("broker_list", "expected exactly one: this or zookeeper_connect")
         self.brokers()
+
+    @property
+    def coordination_security(self) -> ClientSecurity:
+        """What is brought to ZooKeeper."""
+        return self.security if self.zookeeper_tls is None else PLAIN
 
     def seconds(self, key: str) -> float:
         """One of the durations, in seconds."""

@@ -14,16 +14,24 @@ from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
 
 from hermes.client.groups.config import ConsumerConfig
 from hermes.client.producer_config import ProducerConfig
+from hermes.security import ClientSecurity
 
 _INTRODUCTION: Final = """\
 # Client settings
 
 <!-- Written by `python -m hermes.client.reference > docs/client-settings.md`. -->
 
-Both are dataclasses with keyword arguments, checked when they are created: a wrong setting raises
-`ConfigError`, which names it. Durations are strings (`"500ms"`, `"2s"`, `"1m"`) or numbers of
-milliseconds, as in Kafka 0.7; only settings named `..._seconds` are numbers of seconds. Sizes are
-numbers of bytes.
+Both configurations are dataclasses with keyword arguments, checked when they are created: a wrong
+setting raises `ConfigError`, which names it. Durations are strings (`"500ms"`, `"2s"`, `"1m"`) or
+numbers of milliseconds, as in Kafka 0.7; only settings named `..._seconds` are numbers of seconds.
+Sizes are numbers of bytes.
+"""
+
+_SECURITY: Final = """\
+## Security
+
+Both configurations have these, too; `SimpleConsumer`, `SyncProducer` and those of `hermes.aio` take
+them as keyword arguments. See [security.md](security.md#clients).
 """
 
 _WORDS: Final[Mapping[Any, str]] = {
@@ -42,6 +50,8 @@ def reference() -> str:
     for config, guide in ((ProducerConfig, "client.md"), (ConsumerConfig, "groups.md")):
         parts.append(f"## `{config.__name__}`\n\nSee [{guide}]({guide}).\n")
         parts.append("\n".join(_table(config)) + "\n")
+    parts.append(_SECURITY)
+    parts.append("\n".join(_table(ClientSecurity)) + "\n")
     return "\n".join(parts)
 
 
@@ -49,7 +59,10 @@ def _table(config: type) -> Iterator[str]:
     yield "| setting | value | default | meaning |"
     yield "|---|---|---|---|"
     meanings, hints = _meanings(config), get_type_hints(config)
+    inherited = {} if config is ClientSecurity else _meanings(ClientSecurity)
     for each in fields(config):
+        if each.name in inherited:
+            continue
         default = each.default if each.default_factory is MISSING else each.default_factory()
         shown = "**required**" if default is MISSING else f"`{default!r}`"
         value = _value(hints[each.name])

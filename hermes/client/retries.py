@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 from hermes.backoff import growing_pause
 from hermes.errors import (
     BrokerError,
+    BrokerNotTrustedError,
     BrokerTimeoutError,
     BrokerUnavailableError,
     CoordinationUnavailableError,
@@ -24,6 +25,8 @@ def is_retriable(error: BaseException | None) -> bool:
     """Whether trying the same again may succeed: a broker restarts, say, or has moved."""
     if isinstance(error, BrokerError):
         return error.retriable
+    if isinstance(error, BrokerNotTrustedError):
+        return False
     return isinstance(
         error, BrokerUnavailableError | BrokerTimeoutError | CoordinationUnavailableError
     )

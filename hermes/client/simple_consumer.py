@@ -33,6 +33,7 @@ from hermes.protocol import (
     MetadataRequest,
     WaitingFetchRequest,
 )
+from hermes.security import ClientSecurity
 
 _Fetched = TypeVar("_Fetched", MessageSet, list[FetchResult])
 
@@ -68,6 +69,12 @@ class SimpleConsumer(Administration):
         supports_hermes_requests: whether the broker answers Hermes' own requests. None asks it
             when that first matters; False for a Kafka 0.7, which would log the unknown request.
         poll_interval_ms: how often `fetch_waiting` polls a broker without long polls, above 0.
+        tls: see `ClientSecurity` for this and the others.
+        tls_ca: whom to trust.
+        tls_certificate: the consumer's own certificate.
+        tls_key: its key.
+        user: who to authenticate as.
+        password: the user's password.
 
     Attributes:
         counters: where its fetches are counted.
@@ -85,6 +92,12 @@ class SimpleConsumer(Administration):
         max_expanded_bytes: int = DEFAULT_MAX_EXPANDED_BYTES,
         supports_hermes_requests: bool | None = None,
         poll_interval_ms: int = 100,
+        tls: bool | None = None,
+        tls_ca: str | None = None,
+        tls_certificate: str | None = None,
+        tls_key: str | None = None,
+        user: str | None = None,
+        password: str | None = None,
     ) -> None:
         check_least("max_fetch_bytes", max_fetch_bytes, 1)
         check_least("poll_interval_ms", poll_interval_ms, 1)
@@ -95,6 +108,14 @@ class SimpleConsumer(Administration):
             timeout_seconds=timeout_seconds,
             connect_timeout_seconds=connect_timeout_seconds,
             max_response_bytes=max(2 * max_fetch_bytes, DEFAULT_MAX_RESPONSE_BYTES),
+            security=ClientSecurity(
+                tls=tls,
+                tls_ca=tls_ca,
+                tls_certificate=tls_certificate,
+                tls_key=tls_key,
+                user=user,
+                password=password,
+            ),
         )
         self._channel = Channel(connection, supports_hermes_requests=supports_hermes_requests)
         self._poll_interval_ms = poll_interval_ms

@@ -25,6 +25,7 @@ from hermes.protocol import (
     decode_acknowledged_produce_response,
     error_for,
 )
+from hermes.security import ClientSecurity
 
 # The part of the client's own timeout that the broker gets, so that its answer "not flushed in
 # time" arrives before the client gives up.
@@ -69,6 +70,12 @@ class SyncProducer:
         hold_off_seconds: for how long calls fail at once after it took longer, 0 or more.
         supports_hermes_requests: whether the broker answers Hermes' own requests; None finds out
             when it first matters.
+        tls: see `ClientSecurity` for this and the others.
+        tls_ca: whom to trust.
+        tls_certificate: the producer's own certificate.
+        tls_key: its key.
+        user: who to authenticate as.
+        password: the user's password.
     """
 
     def __init__(
@@ -80,6 +87,12 @@ class SyncProducer:
         connect_timeout_seconds: float = 5.0,
         hold_off_seconds: float = 0.0,
         supports_hermes_requests: bool | None = None,
+        tls: bool | None = None,
+        tls_ca: str | None = None,
+        tls_certificate: str | None = None,
+        tls_key: str | None = None,
+        user: str | None = None,
+        password: str | None = None,
     ) -> None:
         connection = BrokerConnection(
             host,
@@ -87,6 +100,14 @@ class SyncProducer:
             timeout_seconds=timeout_seconds,
             connect_timeout_seconds=connect_timeout_seconds,
             hold_off_seconds=hold_off_seconds,
+            security=ClientSecurity(
+                tls=tls,
+                tls_ca=tls_ca,
+                tls_certificate=tls_certificate,
+                tls_key=tls_key,
+                user=user,
+                password=password,
+            ),
         )
         self._channel = Channel(connection, supports_hermes_requests=supports_hermes_requests)
 

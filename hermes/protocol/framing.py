@@ -19,6 +19,11 @@ _COPY_BYTES: Final = 128 * 1024
 # How a browser begins that was given the wrong port.
 _HTTP_METHODS: Final = (b"GET ", b"HEAD", b"POST")
 
+# How a server of TLS refuses what isn't: by a record of an alert, of any version of SSL 3 and TLS.
+_TLS_ALERT: Final = b"\x15\x03"
+# ... and how a client of TLS begins.
+_TLS_HANDSHAKE: Final = b"\x16\x03"
+
 
 def refused_answer(address: str, size: int, max_bytes: int) -> RemoteProtocolError:
     """Make the error for an answer of a size that clients don't accept.
@@ -31,6 +36,10 @@ def refused_answer(address: str, size: int, max_bytes: int) -> RemoteProtocolErr
     if SIZE.pack(size) == b"HTTP":
         return RemoteProtocolError(
             f"{address} speaks HTTP: give the broker's port (listen), not that of http_listen"
+        )
+    if SIZE.pack(size)[:2] == _TLS_ALERT:
+        return RemoteProtocolError(
+            f"{address} speaks TLS: set tls_ca (or tls=True), or give the port of a plain listener"
         )
     return RemoteProtocolError(
         f"{address} sent an answer of {size} bytes; up to {max_bytes} are allowed. "
@@ -118,6 +127,8 @@ class Frames:
             text = f"{self._what} declares {size} bytes; 1 to {self.max_bytes} are allowed"
             if bytes(data[position : position + SIZE.size]) in _HTTP_METHODS:
                 text += ": it is HTTP, for which there is the port of http_listen"
+            elif bytes(data[position : position + 2]) == _TLS_HANDSHAKE:
+                text += ": it is TLS, which this listener does not have"
             raise RemoteProtocolError(text)
         return SIZE.size + size
 

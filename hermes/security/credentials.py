@@ -137,10 +137,15 @@ class ClientSecurity:
         Reads them, unless it did so before. Returns itself.
 
         Raises:
-            ConfigError: a file can't be used; the text names the setting and the file.
+            ConfigError: a file can't be used, or the user's name or the password can't be one; the
+                text names the setting and the file.
         """
         if self.uses_tls:
             self.ssl_context()
+        if self.user is not None and self.password is not None:
+            from hermes.security.scram import ScramClient
+
+            ScramClient(self.user, self.password)
         return self
 
     def ssl_context(self) -> "ssl.SSLContext":

@@ -4,9 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from hermes.client.arguments import check_choice, check_least, seconds_of
+from hermes.client.arguments import check_choice, check_least, check_zookeeper_tls, seconds_of
 from hermes.coordination.layout import check_node_name
 from hermes.errors import ConfigError
+from hermes.security import PLAIN, ClientSecurity
 
 _DURATIONS = (
     "auto_commit_interval",
@@ -22,8 +23,10 @@ _DURATIONS = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerConfig:
+class ConsumerConfig(ClientSecurity):
     """What a consumer in a group does.
+
+    Of TLS, certificates, users and passwords, see `ClientSecurity`.
 
     Example:
         ConsumerConfig(group="search", zookeeper_connect="zk1:2181,zk2:2181/hermes")
@@ -33,6 +36,8 @@ class ConsumerConfig:
             groups each get all of them.
         zookeeper_connect: `HOST:PORT,HOST:PORT/CHROOT` of the ZooKeeper, or of a broker's embedded
             coordination.
+        zookeeper_tls: None: ZooKeeper is connected to as brokers are. False: without TLS, and so
+            without user and password, which its protocol would show.
         consumer_id: this consumer's id; empty for one made of host name, time and a random number.
         auto_commit: whether offsets are committed periodically, and when partitions are released.
         auto_commit_interval: how often offsets are committed.
@@ -70,6 +75,7 @@ class ConsumerConfig:
 
     group: str
     zookeeper_connect: str
+    zookeeper_tls: Literal[False] | None = None
     consumer_id: str = ""
     auto_commit: bool = True
     auto_commit_interval: str | float = "1s"
@@ -92,6 +98,8 @@ class ConsumerConfig:
     supports_hermes_requests: bool | None = None
 
     def __post_init__(self) -> None:
+        ClientSecurity.__post_init__(self)
+        check_zookeeper_tls(self.zookeeper_tls)
         check_node_name("group", self.group)
         if self.consumer_id:
             check_node_name("consumer_id", self.consumer_id)
@@ -106,6 +114,11 @@ class ConsumerConfig:
                 raise ConfigError(key, "expected more than 0")
         if self.consumer_timeout is not None:
             self.seconds("consumer_timeout")
+
+    @property
+    def coordination_security(self) -> ClientSecurity:
+        """What is brought to ZooKeeper."""
+        return self.security if self.zookeeper_tls is None else PLAIN
 
     def seconds(self, key: str) -> float:
         """One of the durations, in seconds."""

@@ -117,6 +117,7 @@ class BrokerFetcher:
             max_fetch_bytes=config.max_fetch_bytes,
             on_corrupt=config.on_corrupt,
             supports_hermes_requests=config.supports_hermes_requests,
+            **config.settings(),
         )
         self._consumer.counters = counters
         self._wake = threading.Event()

@@ -1,13 +1,18 @@
-"""Brokers on threads, on loopback, port 0: one that follows a script, one with logs in memory."""
+"""Brokers on threads, on loopback, port 0: one that follows a script, one with logs in memory.
+
+Both by TLS where a test sets `transport` to "tls".
+"""
 
 import contextlib
 import os
 import socket
+import ssl
 import struct
 import threading
 from collections.abc import Callable, Iterator
 
 import pytest
+from certificates import Certificates
 
 from hermes.protocol import (
     EARLIEST,
@@ -39,6 +44,7 @@ from hermes.protocol import (
     waiting_fetch_entry_header,
     waiting_fetch_response_header,
 )
+from hermes.security import PLAIN, ClientSecurity
 
 READ = "read one request"
 CLOSE = "close the connection"
@@ -71,7 +77,14 @@ def nothing_left_behind() -> Iterator[None]:
 
 
 class Server:
-    """Accepts on loopback; a thread per connection runs `converse` with it."""
+    """Accepts on loopback; a thread per connection runs `converse` with it.
+
+    Attributes:
+        security: what clients need.
+    """
+
+    security = PLAIN
+    tls: ssl.SSLContext | None = None
 
     def __init__(self) -> None:
         self.requests: list[bytes] = []
@@ -139,13 +152,18 @@ class Server:
             thread.start()
 
     def _serve(self, number: int, connection: socket.socket) -> None:
+        carrier = connection
         try:
-            self.converse(number, connection)
+            if self.tls is not None:
+                # A socket of its own, so that others may shut the connection down.
+                carrier = self.tls.wrap_socket(connection.dup(), server_side=True)
+            self.converse(number, carrier)
         except OSError:
             pass
         finally:
             with self._lock:
                 self._connections.remove(connection)
+            carrier.close()
             connection.close()
 
 
@@ -178,12 +196,30 @@ class ScriptedBroker(Server):
 
 
 @pytest.fixture
-def scripted() -> Iterator[Callable[..., ScriptedBroker]]:
+def transport(request: pytest.FixtureRequest) -> str:
+    """How these brokers are reached: "plain" or "tls"."""
+    return str(getattr(request, "param", "plain"))
+
+
+@pytest.fixture
+def carried(transport: str, request: pytest.FixtureRequest) -> Callable[[type], type]:
+    """Make of a class of brokers one of those that are reached by `transport`."""
+    if transport == "plain":
+        return lambda kind: kind
+    files: Certificates = request.getfixturevalue("certificates")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(files.server.certificate, files.server.key)
+    security = ClientSecurity(tls_ca=str(files.ca))
+    return lambda kind: type(kind.__name__, (kind,), {"tls": context, "security": security})
+
+
+@pytest.fixture
+def scripted(carried: Callable[[type], type]) -> Iterator[Callable[..., ScriptedBroker]]:
     """Start brokers that follow scripts; they are stopped after the test."""
     started: list[ScriptedBroker] = []
 
     def start(*scripts: list[Step]) -> ScriptedBroker:
-        started.append(ScriptedBroker(*scripts))
+        started.append(carried(ScriptedBroker)(*scripts))
         return started[-1]
 
     yield start
@@ -334,12 +370,12 @@ class MemoryBroker(Server):
 
 
 @pytest.fixture
-def memory_broker() -> Iterator[Callable[..., MemoryBroker]]:
+def memory_broker(carried: Callable[[type], type]) -> Iterator[Callable[..., MemoryBroker]]:
     """Start brokers that keep logs in memory; they are stopped after the test."""
     started: list[MemoryBroker] = []
 
     def start(**options: object) -> MemoryBroker:
-        started.append(MemoryBroker(**options))
+        started.append(carried(MemoryBroker)(**options))
         return started[-1]
 
     yield start

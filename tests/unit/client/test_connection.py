@@ -3,6 +3,7 @@
 import struct
 import threading
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -25,18 +26,29 @@ from hermes.protocol import (
 REQUEST = struct.pack(">i", 6) + b"\x00\x01abcd"
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """All of it holds of TLS as well."""
+    if "transport" in metafunc.fixturenames:
+        metafunc.parametrize("transport", ["plain", "tls"], indirect=True)
+
+
+def connection_to(broker: Any, **options: Any) -> BrokerConnection:
+    return BrokerConnection(broker.host, broker.port, security=broker.security, **options)
+
+
 def framed(body: bytes) -> bytes:
     return struct.pack(">i", len(body)) + body
 
 
 def wait_until_readable(connection: BrokerConnection) -> None:
     """Until the broker's end of file (or garbage) has arrived here."""
-    assert connection._poll.poll(10_000)
+    while not connection._poll.poll(10_000):
+        assert connection._security.uses_tls, "nothing came"  # what came was of TLS itself
 
 
 def test_connects_on_first_use_and_returns_the_body(scripted) -> None:
     broker = scripted(["read one request", framed(b"hello"), "read until the client closes"])
-    with BrokerConnection(broker.host, broker.port) as connection:
+    with connection_to(broker) as connection:
         assert not connection.is_connected
         assert connection.call(REQUEST) == b"hello"
         assert connection.is_connected
@@ -47,7 +59,7 @@ def test_connects_on_first_use_and_returns_the_body(scripted) -> None:
 def test_an_answer_larger_than_the_first_read_arrives_whole(scripted) -> None:
     body = bytes(range(256)) * 16_384 + b"tail"
     broker = scripted(["read one request", framed(body), "read until the client closes"])
-    with BrokerConnection(broker.host, broker.port) as connection:
+    with connection_to(broker) as connection:
         assert connection.call(REQUEST) == body
 
 
@@ -59,7 +71,7 @@ def test_the_memory_of_an_answer_is_used_again(scripted) -> None:
     def refuse(body: memoryview) -> None:
         raise ClientError(f"{body[:1].tobytes()!r}")  # its traceback has the view
 
-    with BrokerConnection(broker.host, broker.port) as connection:
+    with connection_to(broker) as connection:
         with pytest.raises(ClientError, match="f") as kept:
             connection.call(REQUEST, refuse)
         assert [connection.call(REQUEST) for _ in bodies[1:-1]] == bodies[1:-1]
@@ -72,7 +84,7 @@ def test_the_memory_of_an_answer_is_used_again(scripted) -> None:
 
 def test_an_empty_answer_is_an_answer(scripted) -> None:
     broker = scripted(["read one request", framed(b""), "read until the client closes"])
-    with BrokerConnection(broker.host, broker.port) as connection:
+    with connection_to(broker) as connection:
         assert connection.call(REQUEST) == b""
 
 
@@ -89,7 +101,7 @@ def test_an_empty_answer_is_an_answer(scripted) -> None:
 )
 def test_a_broker_that_closes_is_an_error_and_the_next_call_connects_anew(scripted, script) -> None:
     broker = scripted(script, ["read one request", framed(b"ok"), "read until the client closes"])
-    with BrokerConnection(broker.host, broker.port) as connection:
+    with connection_to(broker) as connection:
         with pytest.raises(BrokerUnavailableError, match=connection.address):
             connection.call(REQUEST)
         assert not connection.is_connected
@@ -99,7 +111,7 @@ def test_a_broker_that_closes_is_an_error_and_the_next_call_connects_anew(script
 @pytest.mark.parametrize("size", [-1, -(2**31), 1001, 2**31 - 1])
 def test_an_answer_of_an_absurd_size_is_refused_before_it_is_read(scripted, size: int) -> None:
     broker = scripted(["read one request", struct.pack(">i", size), "read until the client closes"])
-    with BrokerConnection(broker.host, broker.port, max_response_bytes=1000) as connection:
+    with connection_to(broker, max_response_bytes=1000) as connection:
         with pytest.raises(RemoteProtocolError, match="port of a broker"):
             connection.call(REQUEST)
         assert not connection.is_connected
@@ -107,7 +119,7 @@ def test_an_answer_of_an_absurd_size_is_refused_before_it_is_read(scripted, size
 
 def test_an_answer_of_http_says_which_port_was_given(scripted) -> None:
     broker = scripted(["read one request", b"HTTP/1.1 400 Bad Request\r\n\r\n"])
-    connection = BrokerConnection(broker.host, broker.port)
+    connection = connection_to(broker)
     with connection, pytest.raises(RemoteProtocolError, match="speaks HTTP: give the broker's"):
         connection.call(REQUEST)
 
@@ -115,7 +127,7 @@ def test_an_answer_of_http_says_which_port_was_given(scripted) -> None:
 @pytest.mark.parametrize("before", [b"", b"\x00", framed(b"hello")[:-1]])
 def test_a_silent_broker_costs_the_timeout_and_no_more(scripted, before: bytes) -> None:
     broker = scripted(["read one request", before, "read until the client closes"])
-    with BrokerConnection(broker.host, broker.port, timeout_seconds=0.05) as connection:
+    with connection_to(broker, timeout_seconds=0.05) as connection:
         with pytest.raises(BrokerTimeoutError, match=r"within 0\.05 s"):
             connection.call(REQUEST)
         assert not connection.is_connected
@@ -127,7 +139,7 @@ def test_a_broker_that_never_reads_costs_the_timeout_and_no_more(scripted) -> No
     broker.read_request = lambda connection: release.wait(10) and None  # type: ignore[method-assign]
     try:
         with (
-            BrokerConnection(broker.host, broker.port, timeout_seconds=0.05) as connection,
+            connection_to(broker, timeout_seconds=0.05) as connection,
             pytest.raises(BrokerTimeoutError),
         ):
             connection.call(struct.pack(">i", 64 << 20) + bytes(64 << 20))
@@ -138,7 +150,7 @@ def test_a_broker_that_never_reads_costs_the_timeout_and_no_more(scripted) -> No
 def test_a_call_may_have_a_timeout_of_its_own(scripted) -> None:
     broker = scripted(["read one request", "read until the client closes"])
     with (
-        BrokerConnection(broker.host, broker.port) as connection,
+        connection_to(broker) as connection,
         pytest.raises(BrokerTimeoutError, match=r"0\.02 s"),
     ):
         connection.call(REQUEST, timeout_seconds=0.02)
@@ -172,7 +184,7 @@ def test_settings_out_of_range_are_refused(options) -> None:
 def test_an_idle_connection_that_the_broker_closed_is_replaced_unnoticed(scripted) -> None:
     answer = ["read one request", framed(b"ok")]
     broker = scripted([*answer, "close the connection"], [*answer, "read until the client closes"])
-    with BrokerConnection(broker.host, broker.port) as connection:
+    with connection_to(broker) as connection:
         assert connection.call(REQUEST) == b"ok"
         wait_until_readable(connection)
         assert connection.call(REQUEST) == b"ok"
@@ -184,7 +196,7 @@ def test_bytes_that_nobody_asked_for_do_not_answer_the_next_call(scripted) -> No
         ["read one request", framed(b"ok") + framed(b"stray"), "read until the client closes"],
         ["read one request", framed(b"right"), "read until the client closes"],
     )
-    with BrokerConnection(broker.host, broker.port) as connection:
+    with connection_to(broker) as connection:
         assert connection.call(REQUEST) == b"ok"
         wait_until_readable(connection)
         assert connection.call(REQUEST) == b"right"
@@ -195,7 +207,7 @@ def test_a_close_after_unanswered_requests_is_reported_by_the_next_request(scrip
         ["read one request", "close the connection"],
         ["read one request", framed(b"ok"), "read until the client closes"],
     )
-    with BrokerConnection(broker.host, broker.port) as connection:
+    with connection_to(broker) as connection:
         try:
             connection.send(REQUEST)
             wait_until_readable(connection)
@@ -209,7 +221,7 @@ def test_a_close_after_unanswered_requests_is_reported_by_the_next_request(scrip
 
 def test_closing_ends_a_call_of_another_thread(scripted) -> None:
     broker = scripted(["read one request", "read until the client closes"])
-    connection = BrokerConnection(broker.host, broker.port)
+    connection = connection_to(broker)
     errors: list[BaseException] = []
 
     def call() -> None:
@@ -230,7 +242,7 @@ def test_closing_ends_a_call_of_another_thread(scripted) -> None:
 
 def test_after_close_a_call_says_so(scripted) -> None:
     broker = scripted([])
-    connection = BrokerConnection(broker.host, broker.port)
+    connection = connection_to(broker)
     connection.close()
     connection.close()
     with pytest.raises(ClientError, match="was closed"):
@@ -241,7 +253,7 @@ def test_after_close_a_call_says_so(scripted) -> None:
 def test_a_waiting_thread_counts_its_wait(scripted) -> None:
     broker = scripted(["read one request", "read until the client closes"])
     with (
-        BrokerConnection(broker.host, broker.port) as connection,
+        connection_to(broker) as connection,
         connection._lock,
         pytest.raises(BrokerTimeoutError, match="other threads"),
     ):
@@ -252,7 +264,7 @@ def test_threads_share_a_connection(scripted) -> None:
     count = 50
     broker = scripted(["read one request", framed(b"ok")] * count)
     answers: list[bytes] = []
-    with BrokerConnection(broker.host, broker.port) as connection:
+    with connection_to(broker) as connection:
 
         def call() -> None:
             answers.extend(connection.call(REQUEST) for _ in range(count // 5))
@@ -315,10 +327,11 @@ def test_a_wait_cut_short_by_the_call_proves_nothing_about_the_broker(monkeypatc
 
 
 def test_a_refused_connection_is_tried_again_at_once(unused_port, scripted) -> None:
-    with BrokerConnection("127.0.0.1", unused_port, hold_off_seconds=3600) as refused:
+    broker = scripted(["read one request", framed(b"back"), "read until the client closes"])
+    with connection_to(broker, hold_off_seconds=3600) as refused:
+        refused.port = unused_port
         with pytest.raises(BrokerUnavailableError, match="is the broker running"):
             refused.call(REQUEST)
-        broker = scripted(["read one request", framed(b"back"), "read until the client closes"])
         refused.port = broker.port
         assert refused.call(REQUEST) == b"back"
 
@@ -333,7 +346,7 @@ def frame_of(payload: bytes) -> bytes:
 
 def test_nothing_overtakes_a_change_whose_answer_is_late(memory_broker) -> None:
     broker = memory_broker()
-    with BrokerConnection(broker.host, broker.port, timeout_seconds=60) as connection:
+    with connection_to(broker, timeout_seconds=60) as connection:
         broker.paused.clear()
         with pytest.raises(BrokerTimeoutError):
             connection.call(frame_of(b"first"), timeout_seconds=0.05, changes=True)
@@ -347,7 +360,7 @@ def test_nothing_overtakes_a_change_whose_answer_is_late(memory_broker) -> None:
 
 def test_an_old_connection_is_not_waited_for_for_ever(memory_broker) -> None:
     broker = memory_broker()
-    with BrokerConnection(broker.host, broker.port) as connection:
+    with connection_to(broker) as connection:
         connection.call(frame_of(b"x"), changes=True)
         connection.timeout_seconds = 0.01
         broker.paused.clear()
@@ -361,7 +374,7 @@ def test_an_old_connection_is_not_waited_for_for_ever(memory_broker) -> None:
 
 def test_what_changes_nothing_is_not_waited_for(memory_broker) -> None:
     broker = memory_broker()
-    with BrokerConnection(broker.host, broker.port, timeout_seconds=60) as connection:
+    with connection_to(broker, timeout_seconds=60) as connection:
         broker.paused.clear()
         for count in (1, 2):
             with pytest.raises(BrokerTimeoutError):
@@ -372,7 +385,7 @@ def test_what_changes_nothing_is_not_waited_for(memory_broker) -> None:
 
 def test_close_does_not_wait_for_an_old_connection(memory_broker) -> None:
     broker = memory_broker()
-    connection = BrokerConnection(broker.host, broker.port, timeout_seconds=60)
+    connection = connection_to(broker, timeout_seconds=60)
     broker.paused.clear()
     with pytest.raises(BrokerTimeoutError):
         connection.call(frame_of(b"x"), timeout_seconds=0.05, changes=True)
@@ -397,7 +410,7 @@ def test_the_end_of_an_idle_connection_is_no_loss(memory_broker, monkeypatch, is
     monkeypatch.setattr("hermes.client.connection.closed_when_idle", lambda *given: is_idle)
     broker = memory_broker()
     frame = ProduceRequest("clicks", 0, encode_message_set([b"x"])).encode()
-    with BrokerConnection(broker.host, broker.port) as connection:
+    with connection_to(broker) as connection:
         connection.call(MetadataRequest(()).encode())
         connection.send(frame)
         broker.drop_connections()

@@ -331,3 +331,8 @@ def test_nonsense_sizes_of_answers_are_refused(size):
 def test_a_browser_is_recognized():
     with pytest.raises(RemoteProtocolError, match="it is HTTP, for which there is the port of"):
         receive(b"GET / HTTP/1.1\r\n")
+
+
+def test_a_client_that_begins_with_tls_is_recognized():
+    with pytest.raises(RemoteProtocolError, match="it is TLS, which this listener does not have"):
+        receive(bytes.fromhex("16 03 01 02 00 01 00 01 fc"))

@@ -1,0 +1,109 @@
+"""Authentication as a conversation: by SCRAM, before anything else is said over a connection.
+
+Owns what is said and what refusals mean, without I/O; as in `conversations`, the drivers of the
+blocking and the asynchronous clients perform the steps. Steps compute for milliseconds, on purpose
+of SCRAM: event loops call `advance` in a thread.
+"""
+
+from collections.abc import Generator
+from typing import TypeAlias, TypeVar
+
+from hermes.client.conversations import Exchange
+from hermes.errors import (
+    BrokerNotReachedError,
+    BrokerUnavailableError,
+    HermesError,
+    NotAuthenticatedError,
+    StorageUnavailableError,
+    UnsupportedRequestVersionError,
+)
+from hermes.protocol import AuthenticateRequest, Buffer, decode_authenticate_response
+from hermes.security import ClientSecurity
+
+_R = TypeVar("_R")
+
+#: A conversation whose steps are exchanges of messages.
+Authentication: TypeAlias = Generator[Exchange[bytes], bytes, _R]
+
+
+def authenticate(security: ClientSecurity, address: str) -> Authentication[None]:
+    """Prove who this is, and have the broker prove that it knows the user.
+
+    Args:
+        security: it has a user.
+        address: of the broker, for errors.
+
+    Raises:
+        NotAuthenticatedError: the broker refuses the user, or could not prove itself.
+        BrokerNotReachedError: the connection ended, or the broker can't look users up now.
+    """
+    from hermes.security.scram import ScramClient  # and its libraries, for those only who need it
+
+    assert security.user is not None
+    assert security.password is not None  # `ClientSecurity` sees to it
+    client = ScramClient(security.user, security.password)
+    challenge = yield from _say(client.mechanism, client.first(), security, address)
+    proof = yield from _say(client.mechanism, client.answer(challenge), security, address)
+    try:
+        client.verify(proof)
+    except NotAuthenticatedError as error:
+        raise NotAuthenticatedError(
+            f"{address} did not prove that it knows {security.whom}: it is not the broker that it "
+            f"seems to be ({error})"
+        ) from None
+
+
+def _say(
+    mechanism: str, message: bytes, security: ClientSecurity, address: str
+) -> Authentication[bytes]:
+    request = AuthenticateRequest(mechanism, message).encode()
+    try:
+        return (yield Exchange(request, decode_authenticate_response, repeatable=False))
+    except NotAuthenticatedError:
+        raise NotAuthenticatedError(
+            f"{address} refused {security.whom}: the name or the password is wrong, or there were "
+            "too many attempts; ask who keeps the broker's users_file"
+        ) from None
+    except UnsupportedRequestVersionError:
+        raise NotAuthenticatedError(
+            f"{address} does not authenticate by {mechanism}, so not {security.whom}: leave out "
+            "user and password, or give the port of a listener with authentication: scram"
+        ) from None
+    except StorageUnavailableError as error:
+        raise BrokerNotReachedError(f"{address} can't look up {security.whom}: {error}") from error
+    except BrokerUnavailableError as error:
+        raise BrokerNotReachedError(
+            f"{address} closed the connection when {security.whom} was to be authenticated; is it "
+            "being restarted, or one of Kafka 0.7?"
+        ) from error
+
+
+def advance(
+    talk: Authentication[None], step: Exchange[bytes], outcome: Buffer | HermesError
+) -> Exchange[bytes] | None:
+    """Tell a conversation of `authenticate` what its step came to.
+
+    Args:
+        talk: the conversation.
+        step: its last step.
+        outcome: the response's body, or what the step failed with.
+
+    Returns:
+        The next step; None when all is done.
+
+    Raises:
+        HermesError: as `authenticate`.
+    """
+    try:
+        if isinstance(outcome, HermesError):
+            following = talk.throw(outcome)
+        else:
+            try:
+                answer = step.decode(outcome)
+            except HermesError as refused:
+                following = talk.throw(refused)
+            else:
+                following = talk.send(answer)
+    except StopIteration:
+        return None
+    return following
