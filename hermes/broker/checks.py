@@ -13,7 +13,7 @@ from twisted.internet.endpoints import serverFromString
 from hermes.config import BrokerConfig, ListenerConfig
 from hermes.config.endpoints import read_endpoint
 from hermes.errors import ConfigError, InvalidTopicError, PluginError
-from hermes.interfaces import IRetentionPolicy
+from hermes.interfaces import AuthenticatorSettings, IAuthenticator, IRetentionPolicy
 from hermes.plugins import load_plugin
 from hermes.protocol import check_new_topic_name
 
@@ -27,6 +27,7 @@ def check_startable(config: BrokerConfig) -> None:
     _check_topics(config)
     for topic in ("", *config.topics):
         retention_policy(config, topic)
+    authenticator(config)
     _check_endpoint("coordination_listen", config.coordination_listen)
     for listener in config.listen:
         _check_endpoint("listen", listener)
@@ -67,6 +68,29 @@ def retention_policy(config: BrokerConfig, topic: str) -> IRetentionPolicy:
         prefix = f"topics.{topic}." if topic in config.topics else ""
         raise ConfigError(f"{prefix}retention_policy", str(error)) from error
     return policy
+
+
+def authenticator(config: BrokerConfig) -> IAuthenticator | None:
+    """Make what knows users; None where nobody does. Blocks.
+
+    Raises:
+        ConfigError: no such plugin, wrong options, or a users file that can't be used.
+    """
+    if not config.knows_users:
+        return None
+    path = config.users_file
+    settings = AuthenticatorSettings(
+        None if path is None else str(path), config.authenticator_options
+    )
+    try:
+        made: IAuthenticator = load_plugin(
+            "hermes.authenticators", config.authenticator, IAuthenticator, settings
+        )
+    except PluginError as error:
+        if isinstance(error.__cause__, ConfigError):  # it says which file, and what to do
+            raise error.__cause__ from None
+        raise ConfigError("authenticator", str(error)) from error
+    return made
 
 
 def _check_topics(config: BrokerConfig) -> None:

@@ -1,6 +1,8 @@
-"""Who a request comes from, as log lines name it."""
+"""Who a request comes from: as log lines name it, and as access rules know it."""
 
 from typing import Any
+
+from hermes.security import ANONYMOUS, INTERNAL
 
 
 class Client:
@@ -10,22 +12,38 @@ class Client:
         address: where it is, as Twisted has it.
 
     Attributes:
-        principal: who it has proved to be; empty as long as clients don't prove anything.
+        principal: who it has proved to be; `ANONYMOUS` as long as it has proved nothing.
+        groups: whose groups the principal has.
+        knows_own_codes: whether it has sent a request that no client of Kafka 0.7 knows, by which
+            it said who it is: then any error code may answer it.
     """
 
-    __slots__ = ("_address", "principal")
+    __slots__ = ("_address", "groups", "knows_own_codes", "principal")
 
     def __init__(self, address: Any) -> None:
         self._address = address
-        self.principal = ""
+        self.principal = ANONYMOUS
+        self.groups: frozenset[str] = frozenset()
+        self.knows_own_codes = False
+
+    @property
+    def host(self) -> str:
+        """The IP address; empty where there is none: for a UNIX socket, or a test."""
+        return str(getattr(self._address, "host", ""))
 
     def __str__(self) -> str:
-        """`HOST:PORT`, with `PRINCIPAL@` before it where there is one."""
+        """`HOST:PORT`, with `PRINCIPAL@` before it where it has proved something."""
         address = self._address
         host = getattr(address, "host", None)
         where = str(address) if host is None else f"{host}:{address.port}"
-        return f"{self.principal}@{where}" if self.principal else where
+        return where if self.principal in (ANONYMOUS, INTERNAL) else f"{self.principal}@{where}"
+
+
+def _broker_itself() -> Client:
+    client = Client("the broker itself")
+    client.principal = INTERNAL
+    return client
 
 
 #: Whoever asks without a connection: a test, the broker itself.
-UNKNOWN_CLIENT = Client("the broker itself")
+UNKNOWN_CLIENT = _broker_itself()

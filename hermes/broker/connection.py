@@ -24,6 +24,9 @@ The bounds:
   costs one response's worth of descriptors and a little buffer.
 - Acknowledged produces that wait for their flush do not hold up the produces after them, up to
   `MAX_UNANSWERED`. Anything else waits for them, so that responses and effects keep their order.
+
+Where the listener wants users, a gate (`gates.py`) stands in the broker's place until the client
+has said who it is. Who that is never changes while the connection lasts.
 """
 
 from enum import Enum, auto
@@ -38,11 +41,15 @@ from twisted.python.failure import Failure
 from hermes.broker.carriers import Carrier, SendfileCarrier, carrier_for
 from hermes.broker.clients import UNKNOWN_CLIENT, Client
 from hermes.broker.connections import Connections
+from hermes.broker.gates import MAX_FRAME_BYTES, Gate
 from hermes.broker.metrics import RequestKind
 from hermes.broker.outcomes import CloseConnection, DeferredResponse, Response
+from hermes.broker.policies import ListenerPolicy
 from hermes.broker.responses import Responses, Slot
 from hermes.broker.sockets import Lingering, has_input, set_options
 from hermes.errors import HermesError
+from hermes.interfaces import User
+from hermes.listening import peer_principal
 from hermes.protocol import (
     AcknowledgedProduceRequest,
     LongProduce,
@@ -78,16 +85,27 @@ class _State(Enum):
     LOST = auto()
 
 
+#: Of a listener that asks for nothing.
+_OPEN = ListenerPolicy()
+
 # Looked up for each request.
 _SERVING, _DRAINING, _LINGERING, _LOST = _State
 
 
 class BrokerConnection(Protocol):
-    """Serves one client; see the module."""
+    """Serves one client; see the module.
 
-    def __init__(self, connections: Connections) -> None:
+    Args:
+        connections: all of the broker.
+        policy: of the listener that it came to.
+    """
+
+    def __init__(self, connections: Connections, policy: ListenerPolicy = _OPEN) -> None:
         self._connections = connections
+        self._policy = policy
         self._broker = connections.broker
+        self._gate: Gate | None = None  # until the client has said who it is, if it has to
+        self._server: Any = self._broker  # what carries requests out: the broker, or the gate
         self._client = UNKNOWN_CLIENT
         self._state = _SERVING
         self._carrier: Carrier | None = None
@@ -117,6 +135,8 @@ class BrokerConnection(Protocol):
         self._carrier = carrier_for(self.transport)  # type: ignore[arg-type]
         self._responses.open(self.transport, self._carrier, self, self._sent)
         self._connections.connected(self)
+        if self._policy.authentication != "none":
+            self._ask_who()
 
     def dataReceived(self, data: bytes) -> None:
         """Bytes arrived: take the requests that are whole."""
@@ -136,8 +156,72 @@ class BrokerConnection(Protocol):
             self._lingering.stop()
             self._lingering = None
         self._connections.disconnected(self)
+        if self._gate is not None:
+            self._gate.close()
+        elif self._policy.authentication != "none":
+            self._connections.authentication.disconnected(self, self._client.principal)
         if self._ordered is not None and self._ordered.cancellable:
             self._ordered.response.cancel()
+        self._advance()
+
+    # -- events: who it is ------------------------------------------------------------------------
+
+    def _ask_who(self) -> None:
+        """Find out whose connection this is, by its certificate or from the client."""
+        authentication = self._connections.authentication
+        if self._policy.authentication == "scram":
+            waiting = self._connections.waiting
+            self._gate = Gate(authentication, waiting, self._policy, self._client, self)
+            self._server = self._gate
+            self.set_read_size(MAX_FRAME_BYTES)
+            self.limits_changed()
+            return
+        principal = peer_principal(self.transport, self._policy.tls)
+        assert principal is not None  # the listener has refused all others
+        self._client.principal = principal
+        if authentication.authenticator is not None:
+            self._yielded = True  # nothing is taken until its groups are known
+            authentication.groups_of_certified(self, principal).addCallbacks(
+                self._certified, self._not_found
+            )
+
+    def _certified(self, groups: frozenset[str]) -> None:
+        self._client.groups = groups
+        if self._state is _LOST:
+            self._connections.authentication.disconnected(self, self._client.principal)
+        self._resume()
+
+    def _not_found(self, failure: Failure) -> None:
+        self._connections.authentication.failed("certificate", failure.getErrorMessage())
+        self.give_up("its groups can't be looked up now")
+        self._resume()
+
+    def admit(self, user: User, revision: object) -> None:
+        """See `GatedConnection`."""
+        gate, self._gate = self._gate, None
+        if gate is None or self._state is not _SERVING:
+            return
+        gate.close()
+        self._client.principal, self._client.groups = user.name, user.groups
+        self._client.knows_own_codes = True
+        self._server = self._broker
+        self.limits_changed()
+        self._connections.memory.measure(self)
+        if self._policy.authenticator is None:
+            self._connections.authentication.connected(self, user, revision)
+        self._yield()  # what follows goes to the broker
+
+    def groups_changed(self, groups: frozenset[str]) -> None:
+        """See `UserConnection`."""
+        self._client.groups = groups
+
+    def revoke(self, reason: str) -> None:
+        """See `UserConnection`: what changes something is still carried out and answered."""
+        self._refuse(reason)
+        if self._ordered is not None and self._ordered.cancellable:  # a fetch that waits
+            self._ordered.response.cancel()
+        if self._responses.sending is not None:
+            self._abort()
         self._advance()
 
     # -- events: the budget and the service -----------------------------------------------------
@@ -145,7 +229,9 @@ class BrokerConnection(Protocol):
     def set_read_size(self, size_bytes: int) -> None:
         """See `BudgetedConnection`."""
         if isinstance(self.transport, tcp.Connection):
-            self.transport.bufferSize = size_bytes
+            self.transport.bufferSize = (
+                size_bytes if self._gate is None else min(size_bytes, MAX_FRAME_BYTES)
+            )
 
     def hold_reading(self, held: bool) -> None:
         """See `BudgetedConnection`."""
@@ -174,7 +260,10 @@ class BrokerConnection(Protocol):
     def limits_changed(self) -> None:
         """See `Connection`."""
         config = self._connections.config
-        self._receiver.limit(config.max_request_bytes, config.max_message_bytes)
+        if self._gate is None:
+            self._receiver.limit(config.max_request_bytes, config.max_message_bytes)
+        else:
+            self._receiver.limit(MAX_FRAME_BYTES, MAX_FRAME_BYTES)
 
     def drain(self) -> None:
         """Take no more requests; close when the responses under way have left."""
@@ -265,7 +354,7 @@ class BrokerConnection(Protocol):
 
     def _take_requests(self, ends: float) -> None:
         """Take requests as long as there are any, and the quantum isn't over."""
-        receiver, append_run = self._receiver, self._broker.append_run
+        receiver, append_run = self._receiver, self._server.append_run
         next_request = receiver.next_request
         responses, seconds = self._responses, self._broker.scheduler.now
         produces = self._broker.metrics.requests["produce"]
@@ -316,7 +405,7 @@ class BrokerConnection(Protocol):
         """Carry out a request; returns what was carried out, if that is over."""
         kind = self._broker.kind_of(request)
         kind.taken += 1
-        outcome = self._broker.serve(request, self._client)
+        outcome = self._server.serve(request, self._client)
         if isinstance(outcome, DeferredResponse):
             slot = self._responses.reserve()
             slot.kind, slot.began = kind, now
@@ -383,6 +472,8 @@ class BrokerConnection(Protocol):
         """Close because of what the peer did, once the responses before it have left."""
         if self._state is _SERVING or self._state is _LOST:
             self._take_no_more(_LOST if self._state is _LOST else _DRAINING)
+            if self._gate is not None and isinstance(error, HermesError):
+                reason = f"{reason} (before it said who it is)"
             self._connections.refused(self._client, reason, error)
 
     def _take_no_more(self, state: _State) -> None:
@@ -449,13 +540,21 @@ class BrokerConnection(Protocol):
 
 
 class BrokerFactory(ServerFactory):
-    """Makes the connections of one broker."""
+    """Makes the connections of one listener.
+
+    Args:
+        connections: all of the broker.
+        policy: the listener's.
+    """
 
     noisy = False
 
-    def __init__(self, connections: Connections) -> None:
+    def __init__(self, connections: Connections, policy: ListenerPolicy = _OPEN) -> None:
         self._connections = connections
+        self._policy = policy
 
     def buildProtocol(self, addr: IAddress | None) -> BrokerConnection | None:
         """Serve a new connection, or refuse it when there are too many."""
-        return BrokerConnection(self._connections) if self._connections.has_room(addr) else None
+        if not self._connections.has_room(addr):
+            return None
+        return BrokerConnection(self._connections, self._policy)

@@ -9,8 +9,10 @@ from typing import Any, Protocol
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 
+from hermes.broker.authentication import Authentication
 from hermes.broker.broker import Broker
 from hermes.broker.clients import Client
+from hermes.broker.gates import Waiting
 from hermes.broker.limits import BudgetedConnection, RequestMemory
 from hermes.broker.metrics import reason_of
 from hermes.broker.outcomes import CloseConnection
@@ -43,14 +45,23 @@ class Connections:
         pages: keeps cold pages off the reactor.
         memory: the budget of requests that are being received.
         lines: takes the log lines that clients cause.
+        authentication: knows users.
+        waiting: those that haven't said yet who they are.
     """
 
     _log = ModuleLogger()
 
     def __init__(
-        self, broker: Broker, settings: Settings, clock: IReactorTime, pages: PageCache
+        self,
+        broker: Broker,
+        settings: Settings,
+        clock: IReactorTime,
+        pages: PageCache,
+        authentication: Authentication,
     ) -> None:
         self.broker = broker
+        self.authentication = authentication
+        self.waiting = Waiting()
         self._settings = settings
         self.clock = clock
         self.pages = pages

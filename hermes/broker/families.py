@@ -47,6 +47,19 @@ FIXED: Final = _table(
     ),
     Family("hermes_connections_closed_by_broker_total", "counter",
            "Connections that were closed for what their clients sent, or failed to."),
+    Family(
+        "hermes_connections_unauthenticated", "gauge",
+        "Open connections that have not said yet who they are.",
+    ),
+    Family(
+        "hermes_authentications_total", "counter",
+        "Attempts to say who one is, by how (`password`: a clear one, by HTTP or digest).",
+        ("mechanism", "result"),
+    ),
+    Family(
+        "hermes_users_current", "gauge",
+        "1 unless the users file, as it is now, can't be used.",
+    ),
     Family("hermes_http_connections", "gauge", "Open connections of the HTTP port."),
     Family("hermes_waiting_fetches", "gauge", "Fetches that wait for more messages."),
     Family(

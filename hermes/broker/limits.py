@@ -93,6 +93,10 @@ class RequestMemory:
     def add(self, connection: BudgetedConnection) -> None:
         """A connection was made."""
         self._connections.add(connection)
+        self.measure(connection)
+
+    def measure(self, connection: BudgetedConnection) -> None:
+        """Tell a connection how much to read at a time."""
         connection.set_read_size(OVER_BUDGET_READ_BYTES if self.over_budget else READ_BYTES)
 
     def remove(self, connection: BudgetedConnection) -> None:

@@ -147,6 +147,8 @@ class Monitoring:
         yield "hermes_connections_accepted_total", metrics.connections_accepted
         yield "hermes_connections_refused_total", metrics.connections_refused
         yield "hermes_connections_closed_by_broker_total", metrics.requests_refused
+        yield "hermes_connections_unauthenticated", len(run.connections.waiting)
+        yield "hermes_users_current", int(run.authentication.is_current)
         yield "hermes_http_connections", 0 if run.web is None else run.web.connections
         yield "hermes_waiting_fetches", len(run.broker.waiting)
         yield "hermes_flush_seconds", flusher.seconds
@@ -190,6 +192,7 @@ class Monitoring:
         kinds = metrics.requests.items()
         yield "hermes_requests_total", [((name,), kind.taken) for name, kind in kinds]
         yield "hermes_request_seconds", [((name,), kind.seconds) for name, kind in kinds]
+        yield "hermes_authentications_total", list(run.authentication.counts.items())
         yield "hermes_requests_refused_total", list(metrics.refusals.items())
         memories: dict[str, Any] = {
             "requests": run.connections.memory,

@@ -24,8 +24,9 @@ from twisted.internet.defer import Deferred, inlineCallbacks
 from twisted.internet.threads import deferToThreadPool
 from twisted.python.threadpool import ThreadPool
 
+from hermes.broker.authentication import Authentication
 from hermes.broker.broker import Broker
-from hermes.broker.checks import retention_policy
+from hermes.broker.checks import authenticator, retention_policy
 from hermes.broker.connection import BrokerFactory
 from hermes.broker.connections import Connections
 from hermes.broker.coordinating import Coordination
@@ -36,6 +37,7 @@ from hermes.broker.own import OwnAccess, OwnClient
 from hermes.broker.pages import PageCache
 from hermes.broker.patience import Patience
 from hermes.broker.periodic import PeriodicTask
+from hermes.broker.policies import ListenerPolicy
 from hermes.broker.settings import Settings, parsed_entries
 from hermes.broker.shared import Shared, no_file
 from hermes.broker.topics import TopicRegistry
@@ -60,6 +62,9 @@ _REOPEN_SECONDS = 5.0
 
 #: How often to check whether the wall clock was set.
 _WATCH_SECONDS = 60.0
+
+#: How often it is looked whether users have changed.
+_USERS_SECONDS = 1.0
 
 #: How often connections that hold memory are swept for those that make no progress.
 _SWEEP_SECONDS = 1.0
@@ -110,6 +115,7 @@ class ServingBroker:
         settings: those that are in force.
         reactor, now_ms: as given.
         directory: its data directory.
+        authentication: knows users.
         opened: what opening it has found, and `opening_seconds`: how long that took.
         flusher: schedules the flushes.
         connections: all of them.
@@ -155,6 +161,7 @@ class ServingBroker:
             undo.callback(self._stop_pools)
             in_thread = self.in_thread = self._threads("io", config.io_threads)
             flush_in_thread = self._threads("flush", config.flush_threads)
+            self.authentication = Authentication(authenticator(config), reactor, in_thread)
             self.directory = DataDirectory(
                 config.log_dir,
                 self._log_settings,
@@ -197,9 +204,8 @@ class ServingBroker:
             self.broker.coordination_address = self.coordination.address_for_clients
             self.broker.mirroring.cluster_id = self._cluster_id()
             self.connections = Connections(
-                self.broker, self.settings, reactor, PageCache(in_thread)
+                self.broker, self.settings, reactor, PageCache(in_thread), self.authentication
             )
-            factory = BrokerFactory(self.connections)
             self.maintenance = Maintenance(
                 self.directory,
                 self._retention_policy,
@@ -211,7 +217,8 @@ class ServingBroker:
             self.coordination.start()
             self._ports = []
             for listener in listeners:
-                opened = listener.open(factory)
+                policy = ListenerPolicy.of(listener.config)
+                opened = listener.open(BrokerFactory(self.connections, policy))
                 undo.callback(opened.port.stopListening)
                 self._ports.append(opened.port)
                 self.addresses.append(opened.address)
@@ -407,6 +414,7 @@ class ServingBroker:
             (self.maintenance.watch_clock, _WATCH_SECONDS, None),
             (self.maintenance.apply_retention, retention, first),
             (self._log_metrics, config.metrics_interval_ms / 1000, None),
+            (self.authentication.look_again, _USERS_SECONDS if config.knows_users else 0, None),
         ):
             running_interval, task = self._tasks.get(function, (0, None))
             if interval == running_interval:

@@ -12,19 +12,26 @@ from twisted.internet.task import Clock, deferLater
 from twisted.internet.testing import StringTransport
 from twisted.logger import LogEvent, eventAsText, globalLogPublisher
 
+from hermes.broker.authentication import Authentication
 from hermes.broker.broker import Broker
 from hermes.broker.connection import BrokerConnection, BrokerFactory
 from hermes.broker.connections import Connections
 from hermes.broker.flush_queue import FlushPolicy
 from hermes.broker.flushing import FlushScheduler
 from hermes.broker.pages import PageCache
+from hermes.broker.policies import ListenerPolicy
 from hermes.broker.settings import Settings
 from hermes.broker.shared import Shared
 from hermes.broker.topics import TopicRegistry
 from hermes.config import parse_broker_config
+from hermes.interfaces import IAuthenticator
 from hermes.storage import DataDirectory, LogSettings
 
 __all__ = ["BrokerBench", "CountingClock", "HotPages", "answers", "log_lines"]
+
+
+#: Of a listener that asks for nothing.
+OPEN = ListenerPolicy()
 
 
 class CountingClock(Clock):
@@ -58,6 +65,7 @@ class BrokerBench:
     Args:
         directory: the data directory.
         in_thread: runs what belongs into worker threads; at once unless given.
+        authenticator: knows users.
         settings: of broker.yaml.
     """
 
@@ -65,6 +73,7 @@ class BrokerBench:
         self,
         directory: Path,
         in_thread: "Callable[..., Deferred[Any]]" = maybeDeferred,
+        authenticator: IAuthenticator | None = None,
         **settings: Any,
     ) -> None:
         self.clock = CountingClock()
@@ -86,14 +95,18 @@ class BrokerBench:
             )
         )
         pages = HotPages(partial(deferLater, self.clock, 0))
-        self.connections = Connections(self.broker, self.settings, self.clock, pages)
-        self._factory = BrokerFactory(self.connections)
+        self.authentication = Authentication(authenticator, self.clock, in_thread)
+        self.connections = Connections(
+            self.broker, self.settings, self.clock, pages, self.authentication
+        )
 
-    def connect(self) -> tuple[BrokerConnection, Any]:
-        """A new connection and its transport."""
-        connection = self._factory.buildProtocol(None)
+    def connect(
+        self, policy: ListenerPolicy = OPEN, address: Any = None
+    ) -> tuple[BrokerConnection, Any]:
+        """A new connection, by default of a listener that asks for nothing, and its transport."""
+        connection = BrokerFactory(self.connections, policy).buildProtocol(None)
         assert connection is not None
-        transport = StringTransport()
+        transport = StringTransport(peerAddress=address)
         connection.makeConnection(transport)
         return connection, transport
 

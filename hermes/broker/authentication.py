@@ -1,0 +1,262 @@
+"""Who users are, for one broker: asked off the reactor, tried slowly, looked up again.
+
+The authenticator, a plugin, knows users; it is only called in worker threads. `gates` has what a
+connection may do until it has said who it is; here is what all connections, HTTP and coordination
+share: how fast passwords may be tried, how often what was counted, whose connections end because
+their user is gone or has another password, and what is remembered of users' groups.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Any, Final, Protocol
+
+from twisted.internet.defer import Deferred, DeferredSemaphore
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import deferLater
+
+from hermes.errors import HermesError
+from hermes.interfaces import IAuthenticator, User
+from hermes.limited_log import LimitedLog
+from hermes.logs import ModuleLogger
+from hermes.security import ANONYMOUS, INTERNAL
+from hermes.security.tries import Tries
+
+#: How often users that don't tell whether they have changed are looked up again.
+LOOK_UP_AGAIN_SECONDS: Final = 60.0
+
+# Checks of clear passwords, each some ms of a processor in a thread that disks need as well.
+_CHECKS_AT_ONCE: Final = 2
+_MOST_CHECKS_WAITING: Final = 64
+
+#: Nobody but a broker's own parts has these names.
+RESERVED: Final = frozenset((ANONYMOUS, INTERNAL))
+
+_UNSEEN: Final = object()
+
+
+class UserConnection(Protocol):
+    """A connection of somebody, as this module sees it."""
+
+    def groups_changed(self, groups: frozenset[str]) -> None:
+        """Its principal has these groups now."""
+
+    def revoke(self, reason: str) -> None:
+        """End it: who it was for is nobody any more, or has another password."""
+
+
+class Authentication:
+    """What one broker knows of users. Lives in the reactor's thread, but for `groups_of`.
+
+    Args:
+        authenticator: knows them; None: there are none.
+        clock: the reactor, or a test's `Clock`.
+        in_thread: calls a function in a worker thread.
+
+    Attributes:
+        clock, in_thread, authenticator: as given.
+        tries: how fast passwords may be tried.
+        counts: attempts by (how, result), for metrics.
+        lines: takes the log lines that attempts cause.
+        revision: equal as long as no change of users was seen.
+    """
+
+    _log = ModuleLogger()
+
+    def __init__(
+        self,
+        authenticator: IAuthenticator | None,
+        clock: IReactorTime,
+        in_thread: "Callable[..., Deferred[Any]]",
+    ) -> None:
+        self.authenticator = authenticator
+        self.clock = clock
+        self.in_thread = in_thread
+        self.tries = Tries(clock.seconds)
+        self.counts: Counter[tuple[str, str]] = Counter()
+        self.lines = LimitedLog(self._log, clock.seconds)
+        self.revision = 0
+        self._known: dict[str, User] = {}  # of all who have come since the start
+        # By principal: each as it was when it came, or None where a certificate says who it is.
+        self._connected: dict[str, dict[UserConnection, User | None]] = {}
+        self._seen: object = None if authenticator is None else authenticator.revision()
+        self._looked_up = clock.seconds()
+        self._problem: str | None = None
+        self._checks = DeferredSemaphore(_CHECKS_AT_ONCE)
+        self._observers: list[Callable[[], None]] = []
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the authenticator can use what it reads users from, as that is now."""
+        return self._problem is None
+
+    def on_change(self, observer: Callable[[], None]) -> None:
+        """Have `observer` called when users may have other groups, or there may be others."""
+        self._observers.append(observer)
+
+    def groups_of(self, principal: str) -> frozenset[str]:
+        """Whose groups somebody has who has come since the start; any thread may ask."""
+        user = self._known.get(principal)
+        return frozenset() if user is None else user.groups
+
+    # -- asking ---------------------------------------------------------------------------------
+
+    def groups_of_certified(
+        self, connection: UserConnection, principal: str
+    ) -> "Deferred[frozenset[str]]":
+        """Whose groups somebody has whom a certificate names; they are kept up to date."""
+        authenticator = self.authenticator
+        assert authenticator is not None
+
+        def look_up() -> tuple[object, User | None]:
+            return authenticator.revision(), authenticator.find(principal)
+
+        def found(result: tuple[object, User | None]) -> frozenset[str]:
+            revision, user = result
+            self._connect(connection, principal, None, revision)
+            if user is not None:
+                self._known[principal] = user
+            return self.groups_of(principal)
+
+        return self.in_thread(look_up).addCallback(found)
+
+    def check_password(self, address: str, name: str, password: str) -> "Deferred[User | None]":
+        """Check a clear password, where a protocol has no better.
+
+        Args:
+            address: where it comes from; empty where there is no IP address.
+            name: whose it is said to be.
+            password: what is said to be theirs.
+
+        Returns:
+            A Deferred of the user, or None; it fails with a HermesError when that can't be told
+            now. Some ms later, or some seconds after many failures.
+        """
+        return Deferred.fromCoroutine(self._check(address, name, password))
+
+    async def _check(self, address: str, name: str, password: str) -> User | None:
+        from hermes.security.passwords import verify_password  # few brokers have users
+
+        authenticator = self.authenticator
+        if authenticator is None:
+            return None
+        if len(self._checks.waiting) >= _MOST_CHECKS_WAITING:
+            raise HermesError("too many passwords are being checked")
+        wait = self.tries.begin(address, name)
+        if wait is None:
+            self.refused("password", "too_many", address, None)
+            return None
+        if wait:
+            await deferLater(self.clock, wait)
+        try:
+            user: User | None = await self._checks.run(
+                self.in_thread, verify_password, authenticator, name, password
+            )
+        except Exception as error:
+            self.failed("password", error)
+            raise HermesError("users can't be looked up now") from None
+        if user is None or user.name in RESERVED:
+            known = await self.in_thread(authenticator.find, name)
+            self.refused("password", "wrong", address, known)
+            return None
+        self.tries.succeeded(address, name)
+        self.counts["password", "accepted"] += 1
+        self._known[user.name] = user
+        return user
+
+    # -- what comes of it -----------------------------------------------------------------------
+
+    def refused(self, how: str, result: str, where: object, found: User | None) -> None:
+        """Count and, within limits, log an attempt that has failed.
+
+        The name of nobody is not logged: people type passwords where names belong.
+        """
+        self.counts[how, result] += 1
+        self.lines.warn(
+            "refused",
+            "{where} could not authenticate as {whom}: {reason}",
+            where=where,
+            whom="a user that there isn't" if found is None else found.name,
+            reason=_REASONS[result],
+        )
+
+    def failed(self, how: str, error: object) -> None:
+        """Count and log an attempt that nothing could be said about."""
+        self.counts[how, "failed"] += 1
+        self.lines.error("failed", "users can't be looked up: {error}", error=error)
+
+    def connected(self, connection: UserConnection, user: User, revision: object) -> None:
+        """A connection is somebody's, by a password, as users were at that revision."""
+        self._known[user.name] = user
+        self._connect(connection, user.name, user, revision)
+
+    def _connect(
+        self, connection: UserConnection, name: str, user: User | None, revision: object
+    ) -> None:
+        self._connected.setdefault(name, {})[connection] = user
+        if revision != self._seen:
+            self._seen = _UNSEEN  # they have changed since, or not been seen to
+
+    def disconnected(self, connection: UserConnection, name: str) -> None:
+        """A connection is lost; it may never have been somebody's."""
+        connections = self._connected.get(name)
+        if connections is not None:
+            connections.pop(connection, None)
+            if not connections:
+                del self._connected[name]
+
+    # -- changes --------------------------------------------------------------------------------
+
+    def look_again(self) -> "Deferred[None]":
+        """Notice that users have changed; call it every second or so, not while it is under way."""
+        now = self.clock.seconds()
+        is_due = now - self._looked_up >= LOOK_UP_AGAIN_SECONDS
+        names = {*self._known, *self._connected}
+        looked: Deferred[Any] = self.in_thread(self._look_up, self._seen, is_due, names)
+        return looked.addCallback(self._looked)
+
+    def _look_up(
+        self, seen: object, is_due: bool, names: Iterable[str]
+    ) -> tuple[object, dict[str, User | None] | None]:
+        """In a thread: who there is now; None if that is as it was."""
+        authenticator = self.authenticator
+        assert authenticator is not None
+        revision = authenticator.revision()
+        if revision == seen and (revision is not None or not is_due):
+            return revision, None
+        return revision, {name: authenticator.find(name) for name in names}
+
+    def _looked(self, result: tuple[object, dict[str, User | None] | None]) -> None:
+        revision, found = result
+        problem: str | None = getattr(self.authenticator, "problem", None)
+        if problem != self._problem:
+            self._problem = problem
+            if problem is not None:
+                self._log.error("users stay as they were: {problem}", problem=problem)
+        if found is None:
+            return
+        self._seen, self._looked_up = revision, self.clock.seconds()
+        self.revision += 1
+        for name, user in found.items():
+            if user is None:
+                self._known.pop(name, None)
+            else:
+                self._known[name] = user
+            self._apply(name, user)
+        for observer in self._observers:
+            observer()
+
+    def _apply(self, name: str, user: User | None) -> None:
+        for connection, before in list(self._connected.get(name, {}).items()):
+            if before is not None and user is None:
+                connection.revoke("its user was removed")
+            elif before is not None and user is not None and user.verifiers != before.verifiers:
+                connection.revoke("its user has another password")
+            else:
+                connection.groups_changed(frozenset() if user is None else user.groups)
+
+
+_REASONS: Final = {
+    "wrong": "the user or the password is wrong",
+    "malformed": "what it sent is not SCRAM",
+    "too_many": "there were too many failures from there, so that it was not looked at",
+}

@@ -1,0 +1,135 @@
+"""A real broker that wants users: who gets in, what becomes of them, what it says about it."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hermes_testkit import BrokerProcess, RawClient, message, produce_acknowledged
+
+from hermes.errors import NotAuthenticatedError
+from hermes.protocol import AuthenticateRequest, decode_authenticate_response
+from hermes.security.scram import ScramClient
+from hermes.security.users import Users
+from hermes.security.users_file import change_users_file
+
+StartBroker = Callable[..., BrokerProcess]
+
+HELLO = message(b"hello")
+
+
+@pytest.fixture
+def users_file(tmp_path: Path) -> Path:
+    path = tmp_path / "users"
+
+    def add(users: Users) -> Users:
+        return users.with_user("alice", "wonder", iterations=4096).with_user(
+            "bob", "builder", iterations=4096
+        )
+
+    change_users_file(path, add, may_create=True)
+    return path
+
+
+@pytest.fixture
+def broker(start_broker: StartBroker, users_file: Path) -> BrokerProcess:
+    listener = {"endpoint": "tcp:0:interface=127.0.0.1", "authentication": "scram"}
+    return start_broker(listen=listener, users_file=str(users_file))
+
+
+def log_in(client: RawClient, user: str, password: str) -> None:
+    scram = ScramClient(user, password)
+    challenge = _ask(client, scram.first())
+    scram.verify(_ask(client, scram.answer(challenge)))
+
+
+def _ask(client: RawClient, text: bytes) -> bytes:
+    answer = client.call(AuthenticateRequest("SCRAM-SHA-256", text).encode())
+    return decode_authenticate_response(answer[4:])
+
+
+def is_served(client: RawClient) -> bool:
+    return bool(client.call(produce_acknowledged(("t", 0, HELLO)))[4:6] == b"\0\0")
+
+
+def test_only_users_are_served(broker: BrokerProcess) -> None:
+    with broker.connect() as alice, broker.connect() as stranger:
+        log_in(alice, "alice", "wonder")
+        assert is_served(alice)
+        with pytest.raises(NotAuthenticatedError):
+            log_in(stranger, "alice", "builder")
+        assert stranger.closed()
+    line = broker.wait_for_line("could not authenticate as alice")
+    assert "builder" not in "".join(broker.lines)
+    assert "the user or the password is wrong" in line
+
+
+def test_changes_of_the_file_hold_while_the_broker_runs(
+    broker: BrokerProcess, users_file: Path
+) -> None:
+    with broker.connect() as alice, broker.connect() as bob:
+        log_in(alice, "alice", "wonder")
+        log_in(bob, "bob", "builder")
+        change_users_file(
+            users_file,
+            lambda users: users.without("bob").with_user("carol", "c", iterations=4096),
+        )
+        broker.wait_for_line("its user was removed")
+        assert bob.closed()
+        with broker.connect() as carol:
+            log_in(carol, "carol", "c")
+            assert is_served(carol)
+        good = users_file.read_bytes()
+        users_file.write_text("alice:hunter2\n")
+        broker.wait_for_line("users stay as they were")
+        assert "hunter2" not in "".join(broker.lines)
+        assert is_served(alice)
+        with broker.connect() as carol:
+            log_in(carol, "carol", "c")
+        users_file.write_bytes(good)
+        change_users_file(
+            users_file, lambda users: users.with_password("alice", "new", iterations=4096)
+        )
+        broker.wait_for_line("its user has another password")
+        assert alice.closed()
+
+
+@pytest.mark.parametrize("harm", ["missing", "mode", "nonsense"])
+def test_a_users_file_that_can_not_be_used_keeps_a_broker_from_starting(
+    tmp_path: Path, users_file: Path, harm: str
+) -> None:
+    if harm == "missing":
+        users_file.unlink()
+    elif harm == "mode":
+        users_file.chmod(0o644)
+    else:
+        users_file.write_text("alice:hunter2\n")
+    listener = {"endpoint": "tcp:0:interface=127.0.0.1", "authentication": "scram"}
+    settings = {
+        "log_dir": str(tmp_path / "logs"),
+        "listen": listener,
+        "users_file": str(users_file),
+    }
+    refused = BrokerProcess(tmp_path / "refused", settings, wait=False)
+    assert refused.wait() == 1
+    output = "".join(refused.lines)
+    assert "users_file" in output
+    assert str(users_file) in output
+    assert "hunter2" not in output
+    assert "Traceback" not in output
+
+
+def test_whoever_has_no_users_pays_for_none(start_broker: StartBroker) -> None:
+    """Neither time nor memory: the library isn't even imported."""
+    broker = start_broker()
+    with broker.connect() as client:
+        assert is_served(client)
+    code = (
+        "import sys, hermes.tap, hermes.broker.connection\n"
+        "print('scramp' in sys.modules, 'hermes.security.users' in sys.modules)"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert found.stdout == "False False\n"
