@@ -55,7 +55,7 @@ ROOMS = {
     "registry": "_version backoff client config coordination errors limited_log listening logs "
     "metrics protocol quoting web",
     "tap": "broker config console errors logs mirror registry web",
-    "testing": "broker config errors tap reactors",
+    "testing": "broker config errors reactors security tap",
     "cli": "__init__ audit backoff backup broker client config console coordination errors "
     "interfaces listening mirror plugins protocol quoting reactors registry schemas security spark "
     "storage web",

@@ -5,6 +5,9 @@
             with Producer(ProducerConfig(broker_list=broker.broker_list)) as producer:
                 ...
 
+With `tls` and `users` it asks its clients who they are, so that a test can try an application's
+security; the certificates are made for it, and gone with it.
+
 In pytest, `pytest_plugins = ["hermes.testing.fixtures"]` provides the fixture `hermes_broker`.
 
 Twisted's global reactor runs only once per process, and not at all in most programs that use the
@@ -13,9 +16,9 @@ client. So each broker here has its own reactor, in its own thread.
 
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -52,7 +55,8 @@ class RunningBroker:
             unless the settings have `coordination: embedded` or `zookeeper`.
         http: the address of its metrics, its health and, at `/registry`, its schema registry, as
             `http://HOST:PORT`; None unless the settings have `http_listen`, for instance
-            `tcp:0:interface=127.0.0.1`.
+            `tcp:0:interface=127.0.0.1`. With TLS it begins with `https`.
+        tls_ca: the certificate of whoever has signed the broker's; None without TLS.
     """
 
     host: str
@@ -61,16 +65,38 @@ class RunningBroker:
     broker_id: int
     zookeeper_connect: str | None
     http: str | None = None
+    tls_ca: Path | None = None
+    clients: Mapping[str, Mapping[str, str]] = field(default_factory=dict, repr=False)
 
     @property
     def broker_list(self) -> str:
         """For `ProducerConfig(broker_list=...)`: `ID:HOST:PORT`."""
         return f"{self.broker_id}:{self.host}:{self.port}"
 
+    def client_settings(self, name: str | None = None) -> dict[str, str]:
+        """What a client needs to connect, for whatever takes `tls_ca`, `user`, `password` and more.
+
+        Example:
+            ProducerConfig(broker_list=broker.broker_list, **broker.client_settings("writer"))
+
+        Args:
+            name: one of the `users` or `certificates`; None for a client that is nobody.
+
+        Raises:
+            KeyError: there is nobody of this name.
+        """
+        trusted = {} if self.tls_ca is None else {"tls_ca": str(self.tls_ca)}
+        return trusted if name is None else {**trusted, **self.clients[name]}
+
 
 @contextmanager
 def running_broker(
-    log_dir: Path | None = None, settings: Mapping[str, Any] | None = None
+    log_dir: Path | None = None,
+    settings: Mapping[str, Any] | None = None,
+    *,
+    tls: bool = False,
+    users: Mapping[str, str] | None = None,
+    certificates: Sequence[str] = (),
 ) -> Iterator[RunningBroker]:
     """Run a broker for as long as the context lasts.
 
@@ -83,6 +109,12 @@ def running_broker(
         settings: what its broker.yaml would contain; by default it listens on a free port of the
             loopback interface, without coordination. `{"coordination": "embedded"}` is for
             consumer groups, and uses a free port as well.
+        tls: whether its ports take TLS only, with a certificate of its own: for localhost,
+            127.0.0.1 and ::1.
+        users: passwords by name; with any, its ports ask for a user and a password. What each may
+            do, `access` of the settings says; without that, everything.
+        certificates: the names of clients that get a certificate; with any, its ports take TLS, and
+            ask for one. Not together with `users`.
 
     Yields:
         The broker, ready to serve.
@@ -103,6 +135,14 @@ def running_broker(
             "log_dir": str(log_dir),
             **(settings or {}),
         }
+        secured = None
+        if tls or users or certificates:
+            from hermes.testing.securing import Secured  # libraries that most tests don't need
+
+            secret = stack.enter_context(tempfile.TemporaryDirectory(prefix="hermes-secret-"))
+            has_tls = tls or bool(certificates)
+            secured = Secured(Path(secret), users or {}, certificates, has_tls=has_tls)
+            values = secured.settings(values)
         config = parse_broker_config(values, "settings")
         thread = stack.enter_context(_ReactorThread(config))
         address = thread.service.addresses[0]
@@ -110,8 +150,10 @@ def running_broker(
             raise ConfigError("listen", "expected a TCP port first; clients need one")
         connect = thread.service.zookeeper_connect
         ports = [each for each in thread.service.http_addresses if not isinstance(each, str)]
-        http = "http://{}:{}".format(*ports[0]) if ports else None
-        yield RunningBroker(*address, Path(config.log_dir), config.broker_id, connect, http)
+        scheme = "http" if secured is None or secured.tls_ca is None else "https"
+        http = f"{scheme}://{ports[0][0]}:{ports[0][1]}" if ports else None
+        where = *address, Path(config.log_dir), config.broker_id, connect, http
+        yield RunningBroker(*where, *(() if secured is None else (secured.tls_ca, secured.clients)))
 
 
 class _ReactorThread:

@@ -15,7 +15,18 @@ def hermes_broker_settings() -> Mapping[str, Any]:
 
 
 @pytest.fixture
-def hermes_broker(hermes_broker_settings: Mapping[str, Any]) -> Iterator[RunningBroker]:
+def hermes_broker_security() -> Mapping[str, Any]:
+    """What `hermes_broker` asks of its clients; define a fixture of this name for others.
+
+    `tls`, `users` and `certificates`, as `running_broker` takes them.
+    """
+    return {}
+
+
+@pytest.fixture
+def hermes_broker(
+    hermes_broker_settings: Mapping[str, Any], hermes_broker_security: Mapping[str, Any]
+) -> Iterator[RunningBroker]:
     """A broker of its own for one test, with an empty data directory."""
-    with running_broker(settings=hermes_broker_settings) as broker:
+    with running_broker(settings=hermes_broker_settings, **hermes_broker_security) as broker:
         yield broker
