@@ -152,7 +152,12 @@ class AuditedConnector(Connector):
         audit_to: ProducerConfig | None = None,
     ) -> None:
         self._publisher = Publisher(
-            audit_to or ProducerConfig(zookeeper_connect=config.zookeeper_connect)
+            audit_to
+            or ProducerConfig(
+                zookeeper_connect=config.zookeeper_connect,
+                zookeeper_tls=config.zookeeper_tls,
+                **config.settings(),
+            )
         )
         self._counter = TierCounter(
             tier or f"group:{config.group}", self._publisher, window_ms=window_ms

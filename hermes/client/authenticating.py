@@ -43,9 +43,13 @@ def authenticate(security: ClientSecurity, address: str) -> Authentication[None]
     assert security.password is not None  # `ClientSecurity` sees to it
     client = ScramClient(security.user, security.password)
     challenge = yield from _say(client.mechanism, client.first(), security, address)
-    proof = yield from _say(client.mechanism, client.answer(challenge), security, address)
     try:
-        client.verify(proof)
+        proof = client.answer(challenge)
+    except NotAuthenticatedError as error:
+        raise NotAuthenticatedError(f"{address}, to {security.whom}: {error}") from None
+    answer = yield from _say(client.mechanism, proof, security, address)
+    try:
+        client.verify(answer)
     except NotAuthenticatedError as error:
         raise NotAuthenticatedError(
             f"{address} did not prove that it knows {security.whom}: it is not the broker that it "

@@ -11,7 +11,10 @@ from hermes.errors import (
     BrokerNotTrustedError,
     BrokerTimeoutError,
     BrokerUnavailableError,
+    ConfigError,
     CoordinationUnavailableError,
+    NotAuthenticatedError,
+    NotAuthorizedError,
 )
 
 # Pauses double up to this, so that a broker that is back is found within about a second; a longer
@@ -29,6 +32,13 @@ def is_retriable(error: BaseException | None) -> bool:
         return False
     return isinstance(
         error, BrokerUnavailableError | BrokerTimeoutError | CoordinationUnavailableError
+    )
+
+
+def is_refusal(error: BaseException | None) -> bool:
+    """Whether somebody was refused, or a broker was: until settings or rules change, for good."""
+    return isinstance(
+        error, NotAuthenticatedError | NotAuthorizedError | BrokerNotTrustedError | ConfigError
     )
 
 

@@ -2,8 +2,8 @@
 
 A failure of a broker is retried after a pause; one of a partition after a pause of that partition
 alone, which grows as long as the retries fail. What retrying can't fix (a message larger than the
-largest fetch, an offset out of range with `auto_offset_reset="fail"`) fails the claim, and so
-reaches the application from its stream.
+largest fetch, an offset out of range with `auto_offset_reset="fail"`, a refusal of the user, the
+certificate or the right to read) fails the claim, and so reaches the application from its stream.
 """
 
 import logging
@@ -19,6 +19,7 @@ from hermes.client.groups.claims import Claim
 from hermes.client.groups.config import ConsumerConfig
 from hermes.client.groups.ownership import Ownership
 from hermes.client.metrics import ConsumerCounters
+from hermes.client.retries import is_refusal
 from hermes.client.simple_consumer import SimpleConsumer
 from hermes.errors import (
     BrokerError,
@@ -153,7 +154,10 @@ class BrokerFetcher:
             except Exception as error:
                 if self._stopped.is_set():
                     return
-                self._report(error)
+                if is_refusal(error):
+                    self._give_up(error)
+                else:
+                    self._report(error)
                 self._rest(self._config.seconds("fetch_backoff"))
                 continue
             if not busy:
@@ -179,6 +183,14 @@ class BrokerFetcher:
                 error,
                 exc_info=unexpected,
             )
+
+    def _give_up(self, error: Exception) -> None:
+        """Fail what is fetched from here: the broker was refused, or refuses whoever this is."""
+        claims, _ = self._claims(self._broker_id)
+        _log.error("broker %d is not fetched from any more: %s", self._broker_id, error)
+        for claim in claims:
+            if claim.failure is None:
+                claim.fail(error)
 
     def _fetch_once(self) -> bool:
         """Fetch for all claims that have room; returns whether there were any."""
@@ -230,7 +242,7 @@ class BrokerFetcher:
             return False
         if isinstance(error, OffsetOutOfRangeBrokerError):
             self._find_start(claim, result.request.offset)
-        elif isinstance(error, BrokerError):
+        elif isinstance(error, BrokerError) and not is_refusal(error):
             self._set_back(claim, error)
         else:
             claim.fail(error)
@@ -265,7 +277,10 @@ class BrokerFetcher:
             if start != claim.committed and not self._ownership.commit(claim, start):
                 return
         except (BrokerError, CoordinationError) as error:
-            self._set_back(claim, error)
+            if is_refusal(error):
+                claim.fail(error)
+            else:
+                self._set_back(claim, error)
             return
         claim.start_at(start)
         if out_of_range is None:

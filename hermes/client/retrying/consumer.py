@@ -231,6 +231,7 @@ def _producer_config(config: ConsumerConfig) -> ProducerConfig:
     """The settings of what stores messages that failed."""
     return ProducerConfig(
         zookeeper_connect=config.zookeeper_connect,
+        zookeeper_tls=config.zookeeper_tls,
         zookeeper_session_timeout=config.zookeeper_session_timeout,
         zookeeper_connection_timeout=config.zookeeper_connection_timeout,
         acks="flushed",
@@ -238,4 +239,5 @@ def _producer_config(config: ConsumerConfig) -> ProducerConfig:
         max_message_bytes=_ANY_SIZE,
         connect_timeout_seconds=config.seconds("connect_timeout"),
         supports_hermes_requests=config.supports_hermes_requests,
+        **config.settings(),
     )

@@ -15,7 +15,16 @@ from hermes.client.groups.fetchers import BrokerFetcher
 from hermes.client.metrics import ConsumerCounters
 from hermes.coordination.layout import BrokerPartition
 from hermes.coordination.sessions import Lease
-from hermes.errors import BrokerError, OffsetOutOfRangeBrokerError, WrongPartitionError
+from hermes.errors import (
+    BrokerError,
+    BrokerNotReachedError,
+    BrokerNotTrustedError,
+    HermesError,
+    NotAuthenticatedError,
+    NotAuthorizedError,
+    OffsetOutOfRangeBrokerError,
+    WrongPartitionError,
+)
 from hermes.protocol import FetchRequest, MessageSet, encode_message_set
 
 ENOUGH = 200
@@ -29,12 +38,16 @@ class Broker:
         self.over = threading.Event()
         self._closed = threading.Event()
         self.commits: list[int] = []
+        self.claims: list[Claim] = []
+        self.refusal: HermesError | None = None
         self._answer = answer
 
     def fetch_waiting(self, requests: Sequence[FetchRequest], _wait_ms: int) -> list[FetchResult]:
         if len(self.asked) >= ENOUGH:
             self.end()
         self.asked.append(tuple(requests))
+        if self.refusal is not None:
+            raise self.refusal
         return [self._result(each) for each in requests]
 
     def get_offsets_before(self, *_: Any) -> list[int]:
@@ -85,10 +98,13 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Run:
     monkeypatch.setattr(fetchers, "time", CLOCK)
 
     def go(
-        answer: Callable[[FetchRequest], BrokerError | bytes], partitions: int = 1
+        answer: Callable[[FetchRequest], BrokerError | bytes],
+        partitions: int = 1,
+        refusal: HermesError | None = None,
     ) -> tuple[Broker, float]:
         CLOCK.now = 0.0
         broker = Broker(answer)
+        broker.refusal = refusal
         monkeypatch.setattr(fetchers, "SimpleConsumer", lambda *_, **__: broker)
         lock = threading.Condition()
         lease = Lease(1, lambda: 0.0)
@@ -97,6 +113,7 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Run:
         for claim in claims:
             claim.start_at(7)
             claim.committed = 7
+        broker.claims = claims
 
         def owned(_: int) -> tuple[Sequence[Claim], int]:
             if CLOCK.now > 600:
@@ -150,3 +167,31 @@ def test_one_bad_partition_does_not_slow_the_others(run: Run) -> None:
     assert good >= ENOUGH - 1
     assert bad <= 3
     assert seconds < 1
+
+
+def test_a_partition_that_may_not_be_read_is_asked_for_once_and_the_others_go_on(run: Run) -> None:
+    sets = encode_message_set([b"x"])
+    refusal = NotAuthorizedError("not you")
+
+    def answer(request: FetchRequest) -> BrokerError | bytes:
+        return refusal if request.partition == 1 else sets
+
+    broker, _ = run(answer, 2)
+    assert sum(each.partition == 1 for asked in broker.asked for each in asked) == 1
+    assert [each.failure for each in broker.claims] == [None, refusal]
+
+
+@pytest.mark.parametrize("kind", [NotAuthenticatedError, NotAuthorizedError, BrokerNotTrustedError])
+def test_a_broker_that_refuses_its_client_is_asked_once_and_the_streams_learn_of_it(
+    run: Run, kind: type[HermesError], caplog: pytest.LogCaptureFixture
+) -> None:
+    broker, _ = run(lambda _: b"", 3, kind("not you"))
+    assert len(broker.asked) == 1
+    assert [str(each.failure) for each in broker.claims] == ["not you"] * 3
+    assert len(caplog.records) == 1
+
+
+def test_a_broker_that_is_out_of_reach_is_asked_again(run: Run) -> None:
+    broker, _ = run(lambda _: b"", 1, BrokerNotReachedError("restarting"))
+    assert len(broker.asked) > 100
+    assert broker.claims[0].failure is None
