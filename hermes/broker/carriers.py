@@ -18,6 +18,7 @@ from typing import Any, Protocol
 
 from twisted.internet import tcp
 from twisted.internet.interfaces import ITransport
+from twisted.protocols.policies import ProtocolWrapper
 
 #: What one `CopyingCarrier` read takes from a file: bounds memory per connection.
 COPY_BYTES = 64 * 1024
@@ -31,7 +32,14 @@ _MSG_MORE = getattr(socket, "MSG_MORE", 0)
 
 
 class Carrier(Protocol):
-    """Moves bytes towards one peer without blocking."""
+    """Moves bytes towards one peer without blocking.
+
+    Attributes:
+        is_pushed: how a send registers with the transport: as a push producer, which goes on until
+            it is told to pause, or as a pull producer, which is asked for more.
+    """
+
+    is_pushed: bool
 
     def send_bytes(self, data: bytes | memoryview, more: bool) -> int:
         """Send some of `data`.
@@ -58,11 +66,24 @@ class Carrier(Protocol):
             OSError: the connection or the file failed; abort the connection.
         """
 
-    def wake_when_writable(self) -> None:
-        """Have the transport call the registered producer when there is room."""
+    def wake_when_writable(self) -> bool:
+        """Have the transport call the registered producer when there is room.
+
+        Returns:
+            Whether it will; else there may be room already: go on when others have been served.
+        """
+
+    def full(self) -> None:
+        """The transport has told a push producer to pause."""
 
     def writable(self) -> None:
         """The transport asks for more: there is room again."""
+
+    def may_go_on(self) -> bool:
+        """Whether a push producer that others were served before may send again."""
+
+    def unregistered(self) -> None:
+        """The transport has no producer any more, so it will tell nobody that it has room."""
 
     def unsent_bytes(self) -> int:
         """How much of what was taken has not reached the peer, as far as can be told."""
@@ -72,6 +93,8 @@ class SendfileCarrier:
     """Plain TCP (or a UNIX socket): straight to the socket with `send` and `sendfile`."""
 
     __slots__ = ("_out", "_socket", "_transport")
+
+    is_pushed = False
 
     def __init__(self, transport: Any) -> None:
         self._transport = transport
@@ -102,12 +125,23 @@ class SendfileCarrier:
             raise EOFError(f"the segment ends before position {position}")
         return sent
 
-    def wake_when_writable(self) -> None:
+    def wake_when_writable(self) -> bool:
         """See `Carrier`."""
         self._transport.startWriting()
+        return True
+
+    def full(self) -> None:
+        """See `Carrier`; nobody says so here."""
 
     def writable(self) -> None:
         """See `Carrier`; here the kernel says whether there is room."""
+
+    def may_go_on(self) -> bool:
+        """See `Carrier`; here the kernel says so."""
+        return True
+
+    def unregistered(self) -> None:
+        """See `Carrier`; nothing depends on it here."""
 
     def unsent_bytes(self) -> int:
         """See `Carrier`."""
@@ -121,19 +155,30 @@ class SendfileCarrier:
 class CopyingCarrier:
     """Any other transport (TLS, a test's in-memory one): bounded reads and `transport.write`.
 
-    The transport buffers what is written, so no more than about `COPY_BYTES` are given to it
-    before it has drained and asks for more: until then it reports "no room".
+    The transport buffers what is written, so no more than about `COPY_BYTES` are given to it at a
+    time; then the send has to be its producer. One that pulls asks for more once it has drained.
+
+    TLS must not pull: Twisted's asks without end whether there is more, also while the send waits
+    for a disk, and by the global reactor, which may be another one. It tells a push producer when
+    it is full, though only within a write. So others are served before the send goes on, and no
+    more than a few times `COPY_BYTES` are ever buffered.
+
+    Args:
+        transport: what is written to.
+        is_pushed: see `Carrier`.
     """
 
-    __slots__ = ("_room", "_transport")
+    __slots__ = ("_is_full", "_room", "_transport", "is_pushed")
 
-    def __init__(self, transport: Any) -> None:
+    def __init__(self, transport: Any, is_pushed: bool) -> None:
+        self.is_pushed = is_pushed
         self._transport = transport
         self._room = COPY_BYTES
+        self._is_full = False
 
     def send_bytes(self, data: bytes | memoryview, more: bool) -> int:
         """See `Carrier`."""
-        if self._room <= 0:
+        if self._room <= 0 or self._is_full:
             return 0
         written = bytes(data[:COPY_BYTES])
         self._room -= len(written)
@@ -142,19 +187,38 @@ class CopyingCarrier:
 
     def send_file(self, fd: int, position: int, count: int) -> int:
         """See `Carrier`."""
-        if self._room <= 0:
+        if self._room <= 0 or self._is_full:
             return 0
         data = os.pread(fd, min(count, COPY_BYTES), position)
         if not data:
             raise EOFError(f"the segment ends before position {position}")
         return self.send_bytes(data, False)
 
-    def wake_when_writable(self) -> None:
-        """See `Carrier`; a pull producer is asked again by the transport itself."""
+    def wake_when_writable(self) -> bool:
+        """See `Carrier`; one that is pushed to does if it has said that it is full."""
+        return self._is_full or not self.is_pushed
+
+    def full(self) -> None:
+        """See `Carrier`."""
+        self._is_full = True
 
     def writable(self) -> None:
         """See `Carrier`."""
+        self._is_full = False
         self._room = COPY_BYTES
+
+    def may_go_on(self) -> bool:
+        """See `Carrier`."""
+        if self._is_full:
+            return False
+        self._room = COPY_BYTES
+        return True
+
+    def unregistered(self) -> None:
+        """See `Carrier`; the next send finds out anew whether there is room."""
+        if self._is_full:
+            self._is_full = False
+            self._room = 0
 
     def unsent_bytes(self) -> int:
         """See `Carrier`; the transport flushes its own buffer before it closes."""
@@ -170,4 +234,4 @@ def carrier_for(transport: ITransport) -> Carrier:
     plain = isinstance(transport, tcp.Connection) and not getattr(transport, "TLS", False)
     if plain and hasattr(os, "sendfile"):
         return SendfileCarrier(transport)
-    return CopyingCarrier(transport)
+    return CopyingCarrier(transport, is_pushed=isinstance(transport, ProtocolWrapper))

@@ -32,7 +32,6 @@ has said who it is. Who that is never changes while the connection lasts.
 from enum import Enum, auto
 from typing import Any
 
-from twisted.internet import tcp
 from twisted.internet.defer import CancelledError
 from twisted.internet.interfaces import IAddress
 from twisted.internet.protocol import Protocol, ServerFactory, connectionDone
@@ -46,7 +45,7 @@ from hermes.broker.metrics import RequestKind
 from hermes.broker.outcomes import CloseConnection, DeferredResponse, Response
 from hermes.broker.policies import ListenerPolicy
 from hermes.broker.responses import Responses, Slot
-from hermes.broker.sockets import Lingering, has_input, set_options
+from hermes.broker.sockets import Lingering, has_input, set_options, tcp_connection
 from hermes.errors import HermesError
 from hermes.interfaces import User
 from hermes.listening import peer_principal
@@ -228,8 +227,9 @@ class BrokerConnection(Protocol):
 
     def set_read_size(self, size_bytes: int) -> None:
         """See `BudgetedConnection`."""
-        if isinstance(self.transport, tcp.Connection):
-            self.transport.bufferSize = (
+        connection = tcp_connection(self.transport)
+        if connection is not None:
+            connection.bufferSize = (
                 size_bytes if self._gate is None else min(size_bytes, MAX_FRAME_BYTES)
             )
 

@@ -1,10 +1,10 @@
 """Responses on their way to a peer: `MessageSetSend`, `MultiMessageSetSend` and their relatives.
 
-A send is a Twisted pull producer over a list of parts: bytes, and slices of log segments that go
-out by `sendfile`. It first tries to leave at once, within the call that answered the request;
-only what the socket can't take is registered with the transport as a producer, which then asks
-for the rest whenever there is room. A slice keeps its segment's file open, also while retention
-deletes it, and is released when its last byte has left or the connection is lost.
+A send is a Twisted producer over a list of parts: bytes, and slices of log segments that go out by
+`sendfile`. It first tries to leave at once, within the call that answered the request; only what
+the socket can't take is registered with the transport as a producer, which then asks for the rest
+whenever there is room. A slice keeps its segment's file open, also while retention deletes it, and
+is released when its last byte has left or the connection is lost.
 
 Source of the layouts: Kafka 0.7's MessageSetSend and MultiMessageSetSend; docs/wire-protocol.md.
 """
@@ -12,7 +12,7 @@ Source of the layouts: Kafka 0.7's MessageSetSend and MultiMessageSetSend; docs/
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from twisted.internet.interfaces import IPullProducer
+from twisted.internet.interfaces import IPullProducer, IPushProducer
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
@@ -35,7 +35,7 @@ QUANTUM_PARTS = 256
 _SLICE_BYTES = 256
 
 
-@implementer(IPullProducer)
+@implementer(IPullProducer, IPushProducer)
 class FileSend:
     """One response: parts that leave in order.
 
@@ -129,24 +129,38 @@ class FileSend:
             # Registering asks for more at once, from within this call; the quantum is used
             # up and the caller has yet to learn that it isn't through: wait for the transport.
             self._registering = True
-            transport.registerProducer(self, False)
+            transport.registerProducer(self, carrier.is_pushed)
             self._registering = False
         return done
 
     def resumeProducing(self) -> None:
         """The transport has room: send on, after those that wait."""
-        if self._finished is None or self._warming or self._registering or self._waiting:
+        if self._finished is None:
             return
         self._carrier.writable()
+        self._go_on()
+
+    def pauseProducing(self) -> None:
+        """The transport has no room: a push producer sends no more until it has."""
+        if self._finished is not None:
+            self._carrier.full()
+
+    def _go_on(self) -> None:
+        if self._warming or self._registering or self._waiting:
+            return
         if self._scheduler.is_crowded:
-            self._waiting = True  # and the transport asks no more before the next send
-            self._scheduler.resume_later(self._send_on_later)
+            self._wait()  # and the transport asks no more before the next send
         else:
             self._send_on()
 
+    def _wait(self) -> None:
+        """Let those that wait be served first."""
+        self._waiting = True
+        self._scheduler.resume_later(self._send_on_later)
+
     def _send_on_later(self) -> None:
         self._waiting = False
-        if self._finished is not None:
+        if self._finished is not None and self._carrier.may_go_on():
             self._send_on()
 
     def _send_on(self) -> None:
@@ -196,12 +210,16 @@ class FileSend:
             if sent == left:
                 self._next_part(part)
                 if self._index == last_part and self._index < len(parts):
-                    carrier.wake_when_writable()
+                    self._await_room()
                     return False
             elif sent == 0 or budget <= 0:
-                carrier.wake_when_writable()
+                self._await_room()
                 return False
         return True
+
+    def _await_room(self) -> None:
+        if not (self._carrier.wake_when_writable() or self._waiting):
+            self._wait()
 
     def _send_slice(self, part: LogSlice, count: int) -> int:
         """Send up to `count` bytes of a slice; -1 when it has to be warmed first."""
@@ -233,7 +251,7 @@ class FileSend:
         # Taken as resident without another probe: under memory pressure the pages may be gone
         # again, and probing forever would never send.
         self._resident_until = end - part.position
-        self.resumeProducing()
+        self._go_on()
 
     def _warm_failed(self, failure: Failure) -> None:
         self._warming = False
@@ -246,6 +264,7 @@ class FileSend:
         finished, self._finished = self._finished, None
         self.release()
         self._transport.unregisterProducer()
+        self._carrier.unregistered()
         if finished is not None:
             finished(error)
 

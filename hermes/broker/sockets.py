@@ -6,6 +6,7 @@ from typing import Any
 
 from twisted.internet import tcp
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.protocols.policies import ProtocolWrapper
 
 from hermes.broker.carriers import Carrier
 from hermes.config import BrokerConfig
@@ -14,27 +15,36 @@ from hermes.config import BrokerConfig
 _CHECK_SECONDS = 0.02
 
 
+def tcp_connection(transport: Any) -> tcp.Connection | None:
+    """What a transport moves its bytes by, TLS or not; None in a test's memory."""
+    while isinstance(transport, ProtocolWrapper):
+        transport = transport.transport
+    return transport if isinstance(transport, tcp.Connection) else None
+
+
 def set_options(transport: Any, config: BrokerConfig) -> None:
     """No delays for small responses, dead peers found out, buffers as configured."""
-    if not isinstance(transport, tcp.Connection):
+    connection: Any = tcp_connection(transport)
+    if connection is None:
         return
-    if isinstance(transport.socket, socket.socket) and transport.socket.family != socket.AF_UNIX:
-        transport.setTcpNoDelay(True)
-        transport.setTcpKeepAlive(True)
+    if isinstance(connection.socket, socket.socket) and connection.socket.family != socket.AF_UNIX:
+        connection.setTcpNoDelay(True)
+        connection.setTcpKeepAlive(True)
     for option, size in (
         (socket.SO_SNDBUF, config.socket_send_buffer_bytes),
         (socket.SO_RCVBUF, config.socket_receive_buffer_bytes),
     ):
         if size:
-            transport.socket.setsockopt(socket.SOL_SOCKET, option, size)
+            connection.socket.setsockopt(socket.SOL_SOCKET, option, size)
 
 
 def has_input(transport: Any) -> bool:
     """Whether the peer has sent something that was not read, or that can't be told."""
-    if not isinstance(transport, tcp.Connection):
+    connection: Any = tcp_connection(transport)
+    if connection is None:
         return True
     try:
-        return bool(transport.socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT))
+        return bool(connection.socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT))
     except BlockingIOError:
         return False
     except OSError:

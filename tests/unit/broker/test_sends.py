@@ -293,6 +293,80 @@ def test_copies_give_the_same_bytes_with_bounded_reads(big: Path) -> None:
     assert rounds > 10
 
 
+class BufferingTransport(StringTransport):
+    """Buffers what is written, and tells a push producer when that is much, as Twisted's TCP."""
+
+    LIMIT = 64 * 1024
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.buffered = 0
+        self.most_buffered = 0
+        self.pauses = 0
+        self._has_paused = False
+
+    def write(self, data: bytes) -> None:
+        super().write(data)
+        self.buffered += len(data)
+        self.most_buffered = max(self.most_buffered, self.buffered)
+        if self.producer is not None and self.buffered > self.LIMIT:
+            assert self.streaming
+            self.pauses += 1
+            self._has_paused = True
+            self.producer.pauseProducing()
+
+    def unregisterProducer(self) -> None:
+        super().unregisterProducer()
+        self._has_paused = False
+
+    def drain(self) -> None:
+        """The peer reads everything."""
+        self.buffered = 0
+        if self.producer is not None and self._has_paused:
+            self._has_paused = False
+            self.producer.resumeProducing()
+
+
+@pytest.mark.parametrize("calls_between_reads", [1, 7, 1000])
+def test_pushed_copies_give_the_same_bytes_and_never_buffer_much(
+    big: Path, calls_between_reads: int
+) -> None:
+    """However slowly the peer reads, and however many responses there are."""
+    clock, transport = Clock(), BufferingTransport()
+    carrier, scheduler = CopyingCarrier(transport, is_pushed=True), FairScheduler(clock)
+    expected = b""
+    for length in (1_000_000, 10, 65_530, 65_536, 1, 500_000):
+        ended: list[Exception | None] = []
+        send = MessageSetSend(ErrorCode.NONE, FakeSlice(big, 11, length))
+        done = send.start(transport, carrier, HotPages(at_once), scheduler, ended.append)
+        for call in range(10_000):
+            if done or ended:
+                break
+            clock.advance(0)
+            if call % calls_between_reads == 0:
+                transport.drain()
+        assert done or ended == [None]
+        expected += struct.pack(">ih", length + 2, 0) + big.read_bytes()[11 : 11 + length]
+    assert transport.value() == expected
+    assert transport.most_buffered <= 4 * 64 * 1024
+    assert transport.pauses > 3
+
+
+def test_a_copied_send_does_not_go_on_while_its_transport_is_full(big: Path) -> None:
+    clock, transport = Clock(), BufferingTransport()
+    carrier, scheduler = CopyingCarrier(transport, is_pushed=True), FairScheduler(clock)
+    ended: list[Exception | None] = []
+    send = MessageSetSend(ErrorCode.NONE, FakeSlice(big, 0, 1_000_000))
+    assert not send.start(transport, carrier, HotPages(at_once), scheduler, ended.append)
+    for _ in range(20):
+        clock.advance(0)
+    assert clock.getDelayedCalls() == [], "it waits for the transport, and keeps nobody busy"
+    before = len(transport.value())
+    transport.drain()
+    assert len(transport.value()) > before
+    transport.producer.stopProducing()
+
+
 def test_hot_pages_are_recognised(big: Path) -> None:
     big.read_bytes()
     fd = os.open(big, os.O_RDONLY)
@@ -308,6 +382,8 @@ def test_hot_pages_are_recognised(big: Path) -> None:
 class GreedyCarrier:
     """A peer that takes everything at once."""
 
+    is_pushed = False
+
     def __init__(self) -> None:
         self.moved = 0
         self.wakes = 0
@@ -320,10 +396,20 @@ class GreedyCarrier:
         self.moved += count
         return count
 
-    def wake_when_writable(self) -> None:
+    def wake_when_writable(self) -> bool:
         self.wakes += 1
+        return True
+
+    def full(self) -> None:
+        pass
 
     def writable(self) -> None:
+        pass
+
+    def may_go_on(self) -> bool:
+        return True
+
+    def unregistered(self) -> None:
         pass
 
     def unsent_bytes(self) -> int:
