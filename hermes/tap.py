@@ -191,7 +191,7 @@ def mount_registry(reactor: Any, config: BrokerConfig, web: "WebServer", run: An
     here = _here(run)
     if here is None or not config.registry:
         return
-    from hermes.broker.coordinating import advertised
+    from hermes.broker.advertising import own_host
     from hermes.registry.mounting import broker_store, serve_registry, url_of
 
     def connect() -> str | None:
@@ -202,7 +202,7 @@ def mount_registry(reactor: Any, config: BrokerConfig, web: "WebServer", run: An
     plain = _plain_ports(config, web)
     url = ""
     if plain and config.coordination != "none":
-        url = url_of(plain[0], lambda: advertised(config, [*plain])[0])
+        url = url_of(plain[0], lambda: config.advertised_host or own_host())
     served = serve_registry(web, reactor, broker_store(config, here, url, connect))
     run.on_stopping.append(served.close)
     run.more_series.append(served.metrics.series)

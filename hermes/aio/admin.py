@@ -4,9 +4,11 @@ from collections.abc import Iterable, Mapping
 
 from hermes.aio.channel import AsyncChannel
 from hermes.client import admin
-from hermes.client.conversations import cluster_id
+from hermes.client.conversations import cluster_brokers, cluster_id
 from hermes.protocol import (
     AlterTopicRequest,
+    ClusterBroker,
+    ClusterBrokersRequest,
     ClusterIdRequest,
     CreateTopicRequest,
     DescribePartitionsRequest,
@@ -58,6 +60,11 @@ class AsyncAdministration:
         """See `hermes.SimpleConsumer.cluster_id`."""
         await self._channel.require(ClusterIdRequest.TYPE, "telling the cluster's id")
         return await self._channel.run(cluster_id())
+
+    async def brokers(self) -> list[ClusterBroker]:
+        """See `hermes.SimpleConsumer.brokers`."""
+        await self._channel.require(ClusterBrokersRequest.TYPE, "telling the cluster's brokers")
+        return await self._channel.run(cluster_brokers())
 
     async def recent_log_lines(self, first: int | None = None, max_lines: int = 100) -> LogLines:
         """See `hermes.SimpleConsumer.recent_log_lines`."""

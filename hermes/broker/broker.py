@@ -32,6 +32,7 @@ from hermes.broker.mirroring import Mirroring
 from hermes.broker.outcomes import DeferredResponse, Outcome
 from hermes.broker.producing import Produces
 from hermes.broker.shared import Shared
+from hermes.coordination.listeners import ListenerNode
 from hermes.errors import BrokerError
 from hermes.protocol import (
     AcknowledgedProduceRequest,
@@ -39,6 +40,7 @@ from hermes.protocol import (
     AppendTimesRequest,
     AuthenticateRequest,
     BoundaryRequest,
+    ClusterBrokersRequest,
     ClusterIdRequest,
     CoordinationRequest,
     CreateTopicRequest,
@@ -62,6 +64,7 @@ from hermes.protocol import (
     UnsupportedRequest,
     WaitingFetchRequest,
     code_for,
+    encode_cluster_brokers_response,
     encode_coordination_response,
     encode_error_response,
     encode_refusal,
@@ -80,6 +83,10 @@ _KINDS: dict[type, str] = {
 }
 
 
+def _tell_nobody(_: ListenerNode) -> bytes:
+    return encode_cluster_brokers_response([])
+
+
 class Broker:
     """Decides what requests do.
 
@@ -95,6 +102,7 @@ class Broker:
         changes: makes changes while the broker runs.
         mirroring: carries out the requests of mirrors.
         coordination_address: where clients find it; see `Coordination.address_for_clients`.
+        tell_brokers: answers who asks for the brokers of the cluster; see `Neighbours.tell`.
     """
 
     def __init__(self, shared: Shared) -> None:
@@ -104,6 +112,7 @@ class Broker:
         self.scheduler = shared.scheduler
         self.large_responses = shared.large_responses
         self.coordination_address: Callable[[], str] = lambda: ""
+        self.tell_brokers: Callable[[ListenerNode], Outcome] = _tell_nobody
         self.produces = Produces(shared)
         self.append_run = self.produces.append_run
         self.fetches = Fetches(shared)
@@ -127,6 +136,7 @@ class Broker:
             AlterTopicRequest: changes.alter,
             ReloadConfigRequest: changes.reload,
             DeleteTopicRequest: self._delete_topic,
+            ClusterBrokersRequest: lambda _, who: self.tell_brokers(who.listener),
         }
         self._serve: dict[type, Callable[[Any], Outcome]] = {
             FetchRequest: self.fetches.fetch,

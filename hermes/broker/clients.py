@@ -1,8 +1,11 @@
 """Who a request comes from: as log lines name it, and as access rules know it."""
 
-from typing import Any
+from typing import Any, Final
 
+from hermes.coordination.listeners import ListenerNode
 from hermes.security import ANONYMOUS, INTERNAL
+
+_PLAIN: Final = ListenerNode("0", "", 0, False, "none")
 
 
 class Client:
@@ -10,18 +13,21 @@ class Client:
 
     Args:
         address: where it is, as Twisted has it.
+        listener: what it has connected to; the host and port don't matter.
 
     Attributes:
+        listener: as given.
         principal: who it has proved to be; `ANONYMOUS` as long as it has proved nothing.
         groups: whose groups the principal has.
         knows_own_codes: whether it has sent a request that no client of Kafka 0.7 knows, by which
             it said who it is: then any error code may answer it.
     """
 
-    __slots__ = ("_address", "groups", "knows_own_codes", "principal")
+    __slots__ = ("_address", "groups", "knows_own_codes", "listener", "principal")
 
-    def __init__(self, address: Any) -> None:
+    def __init__(self, address: Any, listener: ListenerNode = _PLAIN) -> None:
         self._address = address
+        self.listener = listener
         self.principal = ANONYMOUS
         self.groups: frozenset[str] = frozenset()
         self.knows_own_codes = False

@@ -130,7 +130,8 @@ class BrokerConnection(Protocol):
     def connectionMade(self) -> None:
         """The connection is made: set its options and count it."""
         set_options(self.transport, self._connections.config)
-        self._client = Client(self.transport.getPeer() if self.transport is not None else None)
+        peer = self.transport.getPeer() if self.transport is not None else None
+        self._client = Client(peer, self._policy.listener)
         self._carrier = carrier_for(self.transport)  # type: ignore[arg-type]
         self._responses.open(self.transport, self._carrier, self, self._sent)
         self._connections.connected(self)

@@ -9,20 +9,20 @@ kazoo has threads of its own and blocks, so the reactor never calls it once it r
 """
 
 import os
-import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from twisted.internet.defer import Deferred, inlineCallbacks, succeed
+from twisted.internet.defer import Deferred, fail, inlineCallbacks, succeed
 
+from hermes.broker.advertising import registered_place
 from hermes.broker.topics import TopicRegistry
 from hermes.config import BrokerConfig
 from hermes.coordination.embedded import EmbeddedCoordination
 from hermes.coordination.embedded.store import FILE_NAME
+from hermes.coordination.listeners import BrokerListeners
 from hermes.coordination.registration import BrokerRegistration
-from hermes.errors import ConfigError, HermesError
-from hermes.listening import Address
+from hermes.errors import CoordinationUnavailableError, HermesError
 from hermes.logs import ModuleLogger
 from hermes.storage.layout import parse_partition_directory
 
@@ -118,6 +118,15 @@ class Coordination:
         )
         return read
 
+    def listeners_of_brokers(self) -> "Deferred[dict[int, BrokerListeners]]":
+        """Read where the registered brokers listen; see `BrokerRegistration`."""
+        if self._registration is None or not self._registration.is_registered:
+            return fail(CoordinationUnavailableError("the broker is not registered"))
+        read: Deferred[dict[int, BrokerListeners]] = self._in_thread(
+            self._registration.listeners_of_brokers
+        )
+        return read
+
     def start(self) -> None:
         """Open the embedded server's port, if there is one to run.
 
@@ -139,7 +148,7 @@ class Coordination:
             where=self._server.connect_string,
         )
 
-    def register(self, addresses: list[Address], topics: TopicRegistry) -> None:
+    def register(self, listeners: BrokerListeners, topics: TopicRegistry) -> None:
         """Register the broker and its topics in an ensemble, if there is one; blocks.
 
         For the start, when the reactor has nobody to serve yet. See `register_embedded`.
@@ -148,12 +157,12 @@ class Coordination:
             HermesError: the id is in use, or ZooKeeper can't be reached.
         """
         if self._server is None and self.connect_string is not None:
-            registration = self._registration_for(self.connect_string, addresses, topics)
+            registration = self._registration_for(self.connect_string, listeners, topics)
             registration.start()
             self._registration = registration
 
     def register_embedded(
-        self, addresses: list[Address], topics: TopicRegistry
+        self, listeners: BrokerListeners, topics: TopicRegistry
     ) -> "Deferred[None]":
         """Register the broker and its topics in the embedded server, if there is one.
 
@@ -166,11 +175,11 @@ class Coordination:
         if self._server is None:
             return succeed(None)
         if not self._server.is_serving:
-            self._server.on_serving = lambda: self._register_late(addresses, topics)
+            self._server.on_serving = lambda: self._register_late(listeners, topics)
             return succeed(None)
         try:
             self._registration = self._registration_for(
-                self._server.connect_string, addresses, topics
+                self._server.connect_string, listeners, topics
             )
         except HermesError as error:
             failed: Deferred[None] = Deferred()
@@ -179,26 +188,27 @@ class Coordination:
         registered: Deferred[None] = self._in_thread(self._registration.start)
         return registered
 
-    def _register_late(self, addresses: list[Address], topics: TopicRegistry) -> None:
+    def _register_late(self, listeners: BrokerListeners, topics: TopicRegistry) -> None:
         assert self._server is not None
         self._server.on_serving = lambda: None
-        self.register_embedded(addresses, topics).addErrback(
+        self.register_embedded(listeners, topics).addErrback(
             lambda failure: self._log.error(
                 "the broker is not registered: {error}", error=failure.getErrorMessage()
             )
         )
 
     def _registration_for(
-        self, connect: str, addresses: list[Address], topics: TopicRegistry
+        self, connect: str, listeners: BrokerListeners, topics: TopicRegistry
     ) -> BrokerRegistration:
         config = self._config
-        host, port = advertised(config, addresses)
+        host, port = registered_place(config, listeners)
         return BrokerRegistration(
             config.broker_id,
             host,
             port,
             {topic: topics.partition_count(topic) for topic in topics.names()},
             connect=connect,
+            listeners=listeners,
             session_timeout_seconds=config.zookeeper_session_timeout_ms / 1000,
             connection_timeout_seconds=config.zookeeper_connection_timeout_ms / 1000,
             now_ms=self._now_ms,
@@ -238,24 +248,3 @@ class Coordination:
         """Close the embedded server, if it runs; `unregister` comes first."""
         if self._server is not None and self._server.running:
             yield self._server.stopService()
-
-
-def advertised(config: BrokerConfig, addresses: list[Address]) -> tuple[str, int]:
-    """The address that clients are given: what is configured, else where the broker listens.
-
-    Raises:
-        ConfigError: nothing is configured, and nothing fit for others can be found out.
-    """
-    bound = next((each for each in addresses if not isinstance(each, str)), None)
-    port = config.advertised_port or (bound and bound[1])
-    if not port:
-        raise ConfigError("advertised_port", "needed, as the broker listens on no TCP port")
-    host = config.advertised_host or (bound[0] if bound else "")
-    if host in ("", "0.0.0.0", "::"):
-        try:
-            host = socket.gethostbyname(socket.gethostname())
-        except OSError as error:
-            raise ConfigError(
-                "advertised_host", f"needed, as this machine's name has no address: {error}"
-            ) from error
-    return host, port

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import Self
 
 from hermes.config import ListenerConfig, TlsConfig
+from hermes.coordination.listeners import ListenerNode
 from hermes.interfaces import IAuthenticator
 
 
@@ -22,6 +23,11 @@ class ListenerPolicy:
     authentication: str = "none"
     tls: TlsConfig | None = None
     authenticator: IAuthenticator | None = field(default=None, repr=False)
+
+    @property
+    def listener(self) -> ListenerNode:
+        """What registered listeners are compared with, to find those that are alike."""
+        return ListenerNode(self.name, "", 0, self.tls is not None, self.authentication)
 
     @classmethod
     def of(cls, config: ListenerConfig) -> Self:

@@ -4,7 +4,7 @@ import json
 import os
 import resource
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ from hermes._version import __version__
 from hermes.broker.checks import check_ready_file, check_startable
 from hermes.broker.serving import ServingBroker
 from hermes.broker.shared import no_file
-from hermes.config import BrokerConfig, settings_in_force
+from hermes.config import BrokerConfig, ListenerConfig, settings_in_force
 from hermes.config.exposure import warnings_of
 from hermes.config.origins import DEFAULT
 from hermes.listening import Address, Listener
@@ -143,7 +143,7 @@ class BrokerService(Service):
 
     def _register(self, run: ServingBroker) -> None:
         if self._run is run:  # else it was stopped before the reactor ran
-            registered = run.coordination.register_embedded(run.addresses, run.broker.topics)
+            registered = run.coordination.register_embedded(run.listeners, run.broker.topics)
             registered.addCallbacks(
                 self._announce, self._registration_failed, callbackArgs=(run,), errbackArgs=(run,)
             )
@@ -246,18 +246,25 @@ def _text(address: Address) -> str:
 def _write_ready_file(path: Path, config: BrokerConfig, run: ServingBroker) -> None:
     """Write the ready file atomically: a reader sees all of it or none."""
 
-    def places(addresses: list[Address]) -> list[dict[str, str | int]]:
+    def places(
+        listeners: Iterable[ListenerConfig] | None, addresses: list[Address]
+    ) -> list[dict[str, str | int]]:
         return [
-            {"path": each} if isinstance(each, str) else {"host": each[0], "port": each[1]}
-            for each in addresses
+            {
+                **({"path": at} if isinstance(at, str) else {"host": at[0], "port": at[1]}),
+                "name": each.name,
+                "tls": each.tls is not None,
+                "authentication": each.authentication,
+            }
+            for each, at in zip(listeners or (), addresses, strict=False)
         ]
 
     content = {
         "broker_id": config.broker_id,
         "version": __version__,
         "pid": os.getpid(),
-        "listen": places(run.addresses),
-        "http_listen": places(run.web.addresses) if run.web is not None else [],
+        "listen": places(config.listen, run.addresses),
+        "http_listen": ([] if run.web is None else places(config.http_listen, run.web.addresses)),
         "log_dir": str(Path(config.log_dir).absolute()),
         "zookeeper_connect": run.coordination.connect_string,
     }

@@ -24,6 +24,7 @@ from twisted.internet.defer import Deferred, inlineCallbacks
 from twisted.internet.threads import deferToThreadPool
 from twisted.python.threadpool import ThreadPool
 
+from hermes.broker.advertising import advertised_listeners
 from hermes.broker.authentication import Authentication
 from hermes.broker.broker import Broker
 from hermes.broker.checks import authenticator, retention_policy
@@ -33,6 +34,7 @@ from hermes.broker.coordinating import Coordination
 from hermes.broker.flush_queue import FlushPolicy
 from hermes.broker.flushing import FlushScheduler
 from hermes.broker.maintenance import Maintenance
+from hermes.broker.neighbours import Neighbours
 from hermes.broker.own import OwnAccess, OwnClient
 from hermes.broker.pages import PageCache
 from hermes.broker.patience import Patience
@@ -43,6 +45,7 @@ from hermes.broker.shared import Shared, no_file
 from hermes.broker.topics import TopicRegistry
 from hermes.config import BrokerConfig
 from hermes.coordination.cluster_id import new_cluster_id
+from hermes.coordination.listeners import BrokerListeners
 from hermes.errors import ConfigError, StorageError
 from hermes.interfaces import IRetentionPolicy
 from hermes.listening import Address, Listener
@@ -109,6 +112,7 @@ class ServingBroker:
 
     Attributes:
         addresses: what the ports are bound to, as (host, port) or a UNIX socket's path.
+        listeners: how clients reach them.
         broker: what decides.
         coordination: its part in coordination.
         own: with what it is its own client, where others have to prove who they are; else None.
@@ -223,12 +227,29 @@ class ServingBroker:
                 self._ports.append(opened.port)
                 self.addresses.append(opened.address)
             self.web = self._serve_http(http_listeners, mount, undo) if http_listeners else None
-            self.coordination.register(self.addresses, topics)
+            self.listeners = self._advertised()
+            self.broker.tell_brokers = Neighbours(
+                config.broker_id,
+                self.listeners,
+                self.coordination.listeners_of_brokers if self.coordination.is_wanted else None,
+                reactor.seconds,
+            ).tell
+            self.coordination.register(self.listeners, topics)
             undo.pop_all()
         self._tasks: dict[Callable[[], Any], tuple[float, PeriodicTask]] = {}
         self._start_tasks()
         self.settings.on_change(self._settings_changed)
         self.settings.on_topic_change(self._topic_changed)
+
+    def _advertised(self) -> BrokerListeners:
+        """How clients reach the listeners."""
+        http = [] if self.web is None else self.web.addresses
+        try:
+            return advertised_listeners(self.config, self.addresses, http)
+        except ConfigError:
+            if self.coordination.is_wanted:
+                raise
+            return BrokerListeners(())  # nobody is told
 
     def _cluster_id(self) -> Callable[[], str]:
         """What tells the cluster's UUID: of coordination's, or of a single broker's own."""

@@ -9,12 +9,14 @@ from typing import Final, NamedTuple
 
 from hermes.client.arguments import check_number, check_topic
 from hermes.client.channel import Channel
-from hermes.client.conversations import Conversation, Exchange, cluster_id
+from hermes.client.conversations import Conversation, Exchange, cluster_brokers, cluster_id
 from hermes.config.kinds import MAX_PARTITIONS
 from hermes.errors import ConfigError, RemoteProtocolError
 from hermes.protocol import (
     AlterTopicRequest,
     Buffer,
+    ClusterBroker,
+    ClusterBrokersRequest,
     ClusterIdRequest,
     ConfigChange,
     CreateTopicRequest,
@@ -252,6 +254,25 @@ class Administration:
         """
         self._channel.require(ClusterIdRequest.TYPE, "telling the cluster's id")
         return self._channel.run(cluster_id())
+
+    def brokers(self) -> list[ClusterBroker]:
+        """Ask for the brokers of the cluster, with addresses for clients like this one.
+
+        A broker may have listeners with TLS and others without: of each broker this is the listener
+        that is like the one that was asked. Brokers without one are left out.
+
+        Example:
+            for broker in consumer.brokers():
+                print(broker.broker_id, broker.host, broker.port)
+
+        Returns:
+            The brokers by id, the one that was asked among them.
+
+        Raises:
+            UnsupportedRequestVersionError: it is a broker of Kafka 0.7, or an older Hermes.
+        """
+        self._channel.require(ClusterBrokersRequest.TYPE, "telling the cluster's brokers")
+        return self._channel.run(cluster_brokers())
 
     def recent_log_lines(self, first: int | None = None, max_lines: int = 100) -> LogLines:
         """Read the last lines of the broker's log, of which it keeps a thousand in memory.

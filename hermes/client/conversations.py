@@ -34,12 +34,15 @@ from hermes.protocol import (
     BoundaryRequest,
     BrokerMetadata,
     Buffer,
+    ClusterBroker,
+    ClusterBrokersRequest,
     ClusterIdRequest,
     CoordinationRequest,
     DeleteTopicRequest,
     MetadataRequest,
     OffsetsRequest,
     decode_boundary_response,
+    decode_cluster_brokers_response,
     decode_cluster_id_response,
     decode_coordination_response,
     decode_error_response,
@@ -221,6 +224,14 @@ def coordination() -> Conversation[str]:
 def cluster_id() -> Conversation[str]:
     """Ask for the UUID of the broker's cluster; see `SimpleConsumer.cluster_id`."""
     answer: str = yield Exchange(ClusterIdRequest().encode(), decode_cluster_id_response)
+    return answer
+
+
+def cluster_brokers() -> Conversation[list[ClusterBroker]]:
+    """Ask for the brokers of the cluster; see `SimpleConsumer.brokers`."""
+    answer: list[ClusterBroker] = yield Exchange(
+        ClusterBrokersRequest().encode(), decode_cluster_brokers_response
+    )
     return answer
 
 

@@ -16,6 +16,12 @@ from hermes.coordination.layout import (
     parse_partition_count,
     topic_path,
 )
+from hermes.coordination.listeners import (
+    BrokerListeners,
+    ListenerNode,
+    listeners_path,
+    parse_listeners,
+)
 from hermes.coordination.sessions import Session
 from hermes.errors import InvalidNodeError
 
@@ -78,6 +84,34 @@ def read_brokers(
         except InvalidNodeError as fault:
             on_fault(fault)
     return dict(sorted(brokers.items()))
+
+
+def read_listeners(session: Session, on_fault: OnFault) -> dict[int, BrokerListeners]:
+    """Where the brokers that live listen, by id.
+
+    A broker that tells no more than 0.7's do has one listener, without TLS and authentication.
+
+    Args:
+        session: where to read.
+        on_fault: hears of each entry that is left out.
+
+    Raises:
+        CoordinationUnavailableError: ZooKeeper does not answer.
+    """
+    brokers = read_brokers(session, on_fault)
+    paths = [listeners_path(broker_id) for broker_id in brokers]
+    found = {}
+    for (broker_id, node), path, own in zip(
+        brokers.items(), paths, session.get_all(paths), strict=True
+    ):
+        listeners = ListenerNode("0", node.host, node.port, False, "none")
+        found[broker_id] = BrokerListeners((listeners,))
+        try:
+            if own is not None:
+                found[broker_id] = parse_listeners(path, own.value)
+        except InvalidNodeError as fault:
+            on_fault(fault)
+    return found
 
 
 def read_topics(session: Session, *, watch: bool = False) -> list[str]:

@@ -1,4 +1,4 @@
-"""A broker's own entries in ZooKeeper: itself, and the topics that it has.
+"""A broker's own entries in ZooKeeper: itself, where it listens, and the topics that it has.
 
 A thread keeps them as they should be: it is woken by new topics and by whatever happens to the
 session, reads what exists, and corrects it. So there is one way only, be it the start, a
@@ -14,6 +14,7 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
+from hermes.coordination.cluster import read_listeners
 from hermes.coordination.cluster_id import cluster_id
 from hermes.coordination.group_state import read_stored_offsets
 from hermes.coordination.layout import (
@@ -25,6 +26,12 @@ from hermes.coordination.layout import (
     format_number,
     parse_broker,
     topic_path,
+)
+from hermes.coordination.listeners import (
+    HERMES_BROKERS,
+    BrokerListeners,
+    format_listeners,
+    listeners_path,
 )
 from hermes.coordination.sessions import Node, Session
 from hermes.errors import (
@@ -58,6 +65,7 @@ class BrokerRegistration:
         host: what clients connect to; a name or an IPv4 address.
         port: its port.
         topics: number of partitions by topic, of those that exist.
+        listeners: where the broker listens, for other clients than 0.7's; None: they aren't told.
         connect: see `Session`.
         session_timeout_seconds: see `Session`.
         connection_timeout_seconds: see `Session`.
@@ -80,6 +88,7 @@ class BrokerRegistration:
         topics: Mapping[str, int],
         *,
         connect: str,
+        listeners: BrokerListeners | None = None,
         session_timeout_seconds: float = 6.0,
         connection_timeout_seconds: float = 6.0,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
@@ -89,8 +98,11 @@ class BrokerRegistration:
         self._broker_id = broker_id
         self._value = format_broker(host, port, now_ms())
         self._topics = dict(topics)
+        self._listeners = (
+            {} if listeners is None else {listeners_path(broker_id): format_listeners(listeners)}
+        )
         self._on_session = on_session
-        self._registered: dict[str, int] = {}
+        self._registered: dict[str, bytes] = {}
         self.cluster_id = ""
         self._lock = threading.Lock()
         self._wake = threading.Event()
@@ -163,6 +175,14 @@ class BrokerRegistration:
             CoordinationUnavailableError: ZooKeeper does not answer.
         """
         return read_stored_offsets(self._session, self._broker_id, limit)
+
+    def listeners_of_brokers(self) -> dict[int, BrokerListeners]:
+        """Read where the brokers that live listen, by id; blocks, in any thread.
+
+        Raises:
+            CoordinationUnavailableError: ZooKeeper does not answer.
+        """
+        return read_listeners(self._session, lambda fault: _log.debug("left out: %s", fault))
 
     def topic_created(self, topic: str, partitions: int) -> None:
         """Announce a new topic, soon."""
@@ -246,12 +266,15 @@ class BrokerRegistration:
         if not self.cluster_id:
             self.cluster_id = cluster_id(self._session)
 
-    def _wanted(self) -> dict[str, int]:
-        """The topics' number of partitions, by path."""
+    def _wanted(self) -> dict[str, bytes]:
+        """What is to stand beside the broker's own entry, by path; what it listens on first."""
         with self._lock:
-            return {topic_path(name, self._broker_id): n for name, n in self._topics.items()}
+            topics = list(self._topics.items())
+        return self._listeners | {
+            topic_path(name, self._broker_id): format_number(count) for name, count in topics
+        }
 
-    def _register(self, registered: dict[str, int]) -> Node | None:
+    def _register(self, registered: dict[str, bytes]) -> Node | None:
         """Register the broker itself; returns what another has registered instead.
 
         Nobody else can listen where this broker does, so an entry with its address is one that
@@ -269,7 +292,7 @@ class BrokerRegistration:
             other = self._session.create_ephemeral(self._path, self._value)
             if other is None:
                 self._session.get(self._path, watch=True)  # if it is taken away, we want to know
-                registered[self._path] = -1
+                registered[self._path] = self._value
                 return None
             if _address(self._path, other) != _address(self._path, Node(self._value, 0, 0)):
                 if self._session.get(self._path, watch=True) is None:
@@ -278,50 +301,50 @@ class BrokerRegistration:
             _log.warning("replacing what an earlier broker %d has left", self._broker_id)
             self._session.delete(self._path, other.version)
 
-    def _register_with_topics(self, registered: dict[str, int]) -> None:
-        """Register the broker and its first topics at once, if nothing is in the way."""
-        counts = dict(islice(self._wanted().items(), _TRANSACTION_TOPICS))
-        for path in (BROKER_IDS, BROKER_TOPICS):
-            self._session.ensure_path(path)
+    def _register_with_topics(self, registered: dict[str, bytes]) -> None:
+        """Register the broker, its listeners and first topics at once, if nothing is in the way."""
+        values = dict(islice(self._wanted().items(), _TRANSACTION_TOPICS))
+        self._session.ensure_path(BROKER_IDS)
+        self._ensure_parents()
         try:
-            operations = self._operations({path: format_number(n) for path, n in counts.items()})
+            operations = self._operations(values)
         except InvalidNodeError:
             return  # of one topic; they will follow each for itself
         # Should another have the id by now, nothing of all this is done.
         operations.append(("create", self._path, self._value, None, True))
         results = self._session.transact(partial(_fill, operations))
         if not any(isinstance(each, Exception) for each in results):
-            registered.update(counts)
+            registered.update(values)
 
     def _register_topics(
         self,
-        counts: Mapping[str, int],
-        registered: dict[str, int],
+        values: Mapping[str, bytes],
+        registered: dict[str, bytes],
         problems: list[CoordinationError],
     ) -> None:
         """Register topics in one transaction, or in smaller ones if something is in the way.
 
         Args:
-            counts: their number of partitions, by path.
+            values: what is to be written, by path.
             registered: gets those that are registered.
             problems: gets what is wrong with the others.
         """
         try:
-            self._transact({path: format_number(count) for path, count in counts.items()})
-            registered.update(counts)
+            self._transact(values)
+            registered.update(values)
         except CoordinationUnavailableError:
             raise
         except CoordinationError as error:
-            if len(counts) == 1:
+            if len(values) == 1:
                 problems.append(error)
                 return
-            each = list(counts.items())
+            each = list(values.items())
             for half in (each[: len(each) // 2], each[len(each) // 2 :]):
                 self._register_topics(dict(half), registered, problems)
 
     def _transact(self, values: Mapping[str, bytes]) -> None:
         """Make nodes have these values in one transaction, after a look at what is there."""
-        self._session.ensure_path(BROKER_TOPICS)
+        self._ensure_parents()
         errors: list[Any] = []
         for _ in range(_TRIES):
             operations = self._operations(values)
@@ -332,6 +355,11 @@ class BrokerRegistration:
             if not errors:
                 return
         raise CoordinationError(f"{next(iter(values))}: ZooKeeper refuses it: {errors!r:.200}")
+
+    def _ensure_parents(self) -> None:
+        """Let there be the persistent nodes above those that are written."""
+        for path in (BROKER_TOPICS, HERMES_BROKERS) if self._listeners else (BROKER_TOPICS,):
+            self._session.ensure_path(path)
 
     def _operations(self, values: Mapping[str, bytes]) -> list[_Operation]:
         """What makes the nodes be there with their values, as calls of kazoo's transaction."""

@@ -11,6 +11,7 @@
     mirror_requests, mirror_responses
                             and of those for mirrors
     authenticating          the request by which clients say who they are, and its response
+    cluster_brokers         the request for the brokers of the cluster, and its response
     framing, receiver       a stream of bytes to requests or responses
     wire                    integers and strings, of which everything else consists
     topics                  which names are allowed
@@ -49,6 +50,12 @@ from hermes.protocol.authenticating import (
     AuthenticateRequest,
     decode_authenticate_response,
     encode_authenticate_response,
+)
+from hermes.protocol.cluster_brokers import (
+    ClusterBroker,
+    ClusterBrokersRequest,
+    decode_cluster_brokers_response,
+    encode_cluster_brokers_response,
 )
 from hermes.protocol.compression import MIN_CHARGE_BYTES, Codec, compress, decompress
 from hermes.protocol.decoding import (
@@ -172,6 +179,8 @@ __all__ = [
     "BoundaryRequest",
     "BrokerMetadata",
     "Buffer",
+    "ClusterBroker",
+    "ClusterBrokersRequest",
     "ClusterIdRequest",
     "Codec",
     "ConfigChange",
@@ -230,6 +239,7 @@ __all__ = [
     "decode_append_times_response",
     "decode_authenticate_response",
     "decode_boundary_response",
+    "decode_cluster_brokers_response",
     "decode_cluster_id_response",
     "decode_coordination_response",
     "decode_error_response",
@@ -251,6 +261,7 @@ __all__ = [
     "encode_append_times_response",
     "encode_authenticate_response",
     "encode_boundary_response",
+    "encode_cluster_brokers_response",
     "encode_cluster_id_response",
     "encode_coordination_response",
     "encode_error_response",

@@ -21,6 +21,7 @@ from hermes.protocol.admin_requests import (
     ReloadConfigRequest,
 )
 from hermes.protocol.authenticating import AuthenticateRequest
+from hermes.protocol.cluster_brokers import ClusterBrokersRequest
 from hermes.protocol.mirror_requests import (
     ClusterIdRequest,
     MirroredProduceRequest,
@@ -90,6 +91,7 @@ Request: TypeAlias = (
     | SourcePositionsRequest
     | ClusterIdRequest
     | AuthenticateRequest
+    | ClusterBrokersRequest
     | UnsupportedRequest
 )
 
@@ -119,6 +121,7 @@ _OWN: Final[dict[int, Callable[[ByteReader], Request]]] = {
     SourcePositionsRequest.TYPE: SourcePositionsRequest.decode,
     ClusterIdRequest.TYPE: ClusterIdRequest.decode,
     AuthenticateRequest.TYPE: AuthenticateRequest.decode,
+    ClusterBrokersRequest.TYPE: ClusterBrokersRequest.decode,
 }
 
 

@@ -20,7 +20,7 @@ _NAMES = [
     *(b"", b".", b"..", b"../x", b"a\0b", b"/etc", b"a b", b"%s{topic}\n", b"\xff\xfe"),
     *(b"x" * 255, b"x" * 256, b"x" * 32767, b"\x1b]0;x\x07", "ü".encode(), b".hermes_lock"),
 ]
-_TYPES = [0, 1, 2, 3, 4, *range(64, 81)]
+_TYPES = [0, 1, 2, 3, 4, *range(64, 82)]
 _UNKNOWN_TYPES = [5, 63, 70, 100, -1, 32767, -32768]
 _XERIAL = bytes.fromhex("82534e4150505900")
 

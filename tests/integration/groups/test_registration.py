@@ -9,6 +9,8 @@ import pytest
 from server_process import ServerProcess
 
 from hermes.client import SyncProducer
+from hermes.coordination.cluster import read_listeners
+from hermes.coordination.listeners import BrokerListeners, ListenerNode, parse_listeners
 from hermes.coordination.registration import BrokerRegistration
 from hermes.coordination.sessions import Session
 from hermes.errors import ConfigError, HermesError, IdInUseError
@@ -75,6 +77,59 @@ def test_it_registers_again_after_its_session_expired(
         return all(node and node.owner != before for node in found)
 
     eventually(is_new)
+
+
+def test_its_listeners_come_with_it_and_go_with_it(
+    connect: str, register: Any, make_session: Any, eventually: Any, expire: Any
+) -> None:
+    """In one transaction: whoever sees the broker sees where it listens."""
+    http = ListenerNode("0", "::1", 8, True, "scram")
+    listeners = BrokerListeners((ListenerNode("out", "a.b", 9, True, "tls"),), (http,))
+    session = make_session(connect)
+    seen: list[bool] = []
+
+    def look() -> None:
+        if session.get("/brokers/ids/0") is not None:
+            seen.append(session.get("/hermes/brokers/0") is not None)
+
+    stop = threading.Event()
+
+    def watch() -> None:
+        while not stop.is_set():
+            look()
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        registration = register(topics={"t1": 2}, listeners=listeners)
+        eventually(lambda: seen)
+    finally:
+        stop.set()
+        watcher.join()
+    assert all(seen)
+    path = "/hermes/brokers/0"
+    assert parse_listeners(path, value(session, path) or b"") == listeners
+    before = session.get(path).owner
+    assert before == session.get("/brokers/ids/0").owner != 0
+    expire(registration._session)
+    eventually(lambda: (node := session.get(path)) and node.owner != before)
+    assert read_listeners(session, pytest.fail) == {0: listeners}
+    registration.stop()
+    assert session.get(path) is None
+    assert session.get("/hermes/brokers").owner == 0
+
+
+def test_brokers_that_tell_no_more_than_0_7_have_one_plain_listener(
+    connect: str, register: Any, make_session: Any
+) -> None:
+    register(3, port=7)
+    session = make_session(connect)
+    session.create_ephemeral("/hermes/brokers/4", b"{}")  # of nobody who lives
+    session.create_ephemeral("/hermes/brokers/3", b"nonsense")
+    faults: list[str] = []
+    found = read_listeners(session, lambda fault: faults.append(str(fault)))
+    assert found == {3: BrokerListeners((ListenerNode("0", "127.0.0.1", 7, False, "none"),))}
+    assert faults == ["/hermes/brokers/3: expected listeners as JSON, got 'nonsense'"]
 
 
 def test_it_registers_again_when_its_entry_is_deleted(

@@ -16,6 +16,7 @@ from hermes.protocol import (
     AppendTimesRequest,
     AuthenticateRequest,
     BoundaryRequest,
+    ClusterBrokersRequest,
     ClusterIdRequest,
     Codec,
     CreateTopicRequest,
@@ -92,6 +93,7 @@ REQUESTS = [
     SourcePositionsRequest("t", -1, False, 0).encode(),
     ClusterIdRequest().encode(),
     AuthenticateRequest("SCRAM-SHA-256", b"n,,n=a,r=b").encode(),
+    ClusterBrokersRequest().encode(),
 ]
 NUMBERS = [0, 1, 2, 0x7F, 0xFF, 0x7FFF, 0xFFFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 5, 6, 64, 100]
 

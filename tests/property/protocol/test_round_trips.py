@@ -13,6 +13,7 @@ from hermes.protocol import (
     AuthenticateRequest,
     BoundaryRequest,
     BrokerMetadata,
+    ClusterBrokersRequest,
     ClusterIdRequest,
     Codec,
     CreateTopicRequest,
@@ -97,6 +98,7 @@ requests = st.one_of(
     st.builds(MirroredProduceRequest, int16, int32, st.lists(mirrored_sets, max_size=4).map(tuple)),
     st.builds(SourcePositionsRequest, topics, int32, st.booleans(), int64),
     st.builds(ClusterIdRequest),
+    st.builds(ClusterBrokersRequest),
     st.builds(AuthenticateRequest, topics, st.binary(max_size=2048)),
 )
 

@@ -9,6 +9,7 @@ from hermes.protocol import (
     AppendTimesRequest,
     AuthenticateRequest,
     BoundaryRequest,
+    ClusterBrokersRequest,
     ClusterIdRequest,
     CoordinationRequest,
     CreateTopicRequest,
@@ -126,6 +127,7 @@ REQUESTS = {
         AuthenticateRequest("AB", b"n,,"),
         "0000000f 0050 0000 0002 4142 00000003 6e2c2c",
     ),
+    "cluster brokers": (ClusterBrokersRequest(), "00000004 0051 0000"),
     "a later version": (UnsupportedRequest(66, 1), "00000004 0042 0001"),
 }
 

@@ -1,0 +1,129 @@
+"""Where a broker listens, as other clients than Kafka 0.7's find it. Pure functions.
+
+    /hermes/brokers/<id>    ephemeral    {"listeners": [...], "http": [...]}
+
+0.7's node of a broker has room for one host and port, and for no word about TLS. So this one stands
+beside it, is written in the same transaction, and ends with the same session. Each listener is
+
+    {"name": "outside", "host": "kafka1.example.org", "port": 9094, "tls": true,
+     "authentication": "scram"}
+
+Whoever reads it skips keys that it doesn't know, and listeners that it can't understand.
+"""
+
+import json
+import re
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+from hermes.errors import InvalidNodeError
+from hermes.quoting import quoted
+
+HERMES_BROKERS: Final = "/hermes/brokers"
+
+_MOST_LISTENERS: Final = 64
+_LONGEST: Final = 255
+_HOST: Final = re.compile(r"[A-Za-z0-9._:%-]+")
+
+
+class ListenerNode(NamedTuple):
+    """One port of a broker.
+
+    Attributes:
+        name: tells it from the broker's others; those of several brokers that are alike have one.
+        host: a name or an address, also of IPv6, by which clients reach it.
+        port: its port.
+        tls: whether it does TLS.
+        authentication: how clients say who they are: `none`, `tls`, `scram`, or what a later
+            release knows.
+    """
+
+    name: str
+    host: str
+    port: int
+    tls: bool
+    authentication: str
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether a client of Kafka 0.7 can use it."""
+        return not self.tls and self.authentication == "none"
+
+
+class BrokerListeners(NamedTuple):
+    """All ports of a broker.
+
+    Attributes:
+        listeners: those that speak the broker's protocol, in the order of broker.yaml.
+        http: those that speak HTTP.
+    """
+
+    listeners: Sequence[ListenerNode]
+    http: Sequence[ListenerNode] = ()
+
+    def like(self, asked: ListenerNode) -> ListenerNode | None:
+        """Which of the listeners a client should use that has reached another broker's.
+
+        Args:
+            asked: what it has reached there.
+
+        Returns:
+            That of the same name, if one was given to it; else one with the same rules; else None.
+            Names that are places only break ties.
+        """
+        same = [each for each in self.listeners if each[3:] == asked[3:]]
+        named = [each for each in self.listeners if each.name == asked.name]
+        if not asked.name.isdigit() and named:
+            return named[0]
+        return next((each for each in same if each in named), same[0] if same else None)
+
+
+def listeners_path(broker_id: int) -> str:
+    """Where a broker says where it listens."""
+    return f"{HERMES_BROKERS}/{broker_id}"
+
+
+def format_listeners(listeners: BrokerListeners) -> bytes:
+    """Write where a broker listens."""
+    return json.dumps(
+        {key: [each._asdict() for each in some] for key, some in listeners._asdict().items()}
+    ).encode()
+
+
+def parse_listeners(path: str, value: bytes) -> BrokerListeners:
+    """Read where a broker listens.
+
+    Raises:
+        InvalidNodeError: it says nothing of the kind; the text names the path.
+    """
+    try:
+        found = json.loads(value)
+        listeners, http = found["listeners"], found.get("http", [])
+    except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
+        found = listeners = http = None
+    if not (isinstance(listeners, list) and isinstance(http, list)):
+        shown = quoted(value.decode(errors="replace")) if value else "nothing"
+        raise InvalidNodeError(f"{path}: expected listeners as JSON, got {shown}")
+    return BrokerListeners(_understood(listeners), _understood(http))
+
+
+def _understood(values: list[Any]) -> tuple[ListenerNode, ...]:
+    read = map(_listener, values[:_MOST_LISTENERS])
+    return tuple(each for each in read if each is not None)
+
+
+def _listener(value: Any) -> ListenerNode | None:
+    if not isinstance(value, dict):
+        return None
+    fields: list[Any] = [value.get(each) for each in ListenerNode._fields]
+    node = ListenerNode(*fields)
+    texts = (node.name, node.host, node.authentication)
+    if not all(isinstance(each, str) and 0 < len(each) <= _LONGEST for each in texts):
+        return None
+    is_understood = (
+        _HOST.fullmatch(node.host) is not None
+        and type(node.port) is int
+        and 0 < node.port < 65536
+        and isinstance(node.tls, bool)
+    )
+    return node if is_understood else None
