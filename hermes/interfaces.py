@@ -4,9 +4,11 @@ A plugin package imports this module, `hermes.errors` and the values of `hermes.
 nothing else from Hermes. It is found through its entry points; docs/plugins.md has a complete one.
 """
 
+import re
+from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from zope.interface import Interface
 
@@ -26,6 +28,12 @@ __all__ = [
     "User",
     "Verifier",
 ]
+
+
+_VERIFIER: Final = re.compile(
+    r"(SCRAM-SHA-256|SCRAM-SHA-512)\$([1-9][0-9]{0,8}):([A-Za-z0-9+/=]+)"
+    r"\$([A-Za-z0-9+/=]+):([A-Za-z0-9+/=]+)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,6 +275,31 @@ class Verifier:
     salt: bytes = field(repr=False)
     stored_key: bytes = field(repr=False)
     server_key: bytes = field(repr=False)
+
+    @classmethod
+    def parse(cls, text: str) -> "Verifier":
+        """Read one as PostgreSQL writes it: `SCRAM-SHA-256$iterations:salt$StoredKey:ServerKey`.
+
+        Raises:
+            ValueError: it isn't one; the text has nothing of it.
+        """
+        match = _VERIFIER.fullmatch(text)
+        if match is None:
+            raise ValueError("expected a verifier such as SCRAM-SHA-256$4096:salt$key:key")
+        try:
+            salt, stored_key, server_key = (
+                b64decode(each, validate=True) for each in match.groups()[2:]
+            )
+        except ValueError:
+            raise ValueError("salt or keys are not base64") from None
+        return cls(match[1], int(match[2]), salt, stored_key, server_key)
+
+    @property
+    def text(self) -> str:
+        """As PostgreSQL would write it."""
+        parts = (self.salt, self.stored_key, self.server_key)
+        salt, stored_key, server_key = (b64encode(each).decode() for each in parts)
+        return f"{self.mechanism}${self.iterations}:{salt}${stored_key}:{server_key}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,6 @@ but who has the file can try passwords on it, so it is its owner's alone (mode 0
 `hermes users` writes it; `users_file` reads it, also while a broker runs.
 """
 
-import re
 import secrets
 from base64 import b64decode, b64encode
 from binascii import Error as Base64Error
@@ -44,12 +43,6 @@ _SECRET: Final = "secret="
 _GROUPS: Final = "groups="
 _SECRET_BYTES: Final = 32
 _MOST_SALT_BYTES: Final = 32
-
-_VERIFIER: Final = re.compile(
-    r"(SCRAM-SHA-256|SCRAM-SHA-512)\$([1-9][0-9]{0,8}):([A-Za-z0-9+/=]+)"
-    r"\$([A-Za-z0-9+/=]+):([A-Za-z0-9+/=]+)",
-    re.ASCII,
-)
 
 
 @implementer(IAuthenticator)
@@ -112,7 +105,7 @@ class Users:
         for name, user in self.by_name.items():
             lines += comments.get(name, ())
             groups = [_GROUPS + ",".join(sorted(user.groups))] if user.groups else []
-            lines.append(f"{name}:" + " ".join([*map(_text, user.verifiers), *groups]))
+            lines.append(f"{name}:" + " ".join([*(each.text for each in user.verifiers), *groups]))
         lines += comments.get("", ())
         return "".join(f"{line}\n" for line in lines).encode()
 
@@ -266,23 +259,21 @@ class _Reader:
         self.comments[name], self.pending = tuple(self.pending), []
 
     def _verifier(self, name: str, word: str) -> Verifier:
-        match = _VERIFIER.fullmatch(word)
-        if match is None:
-            raise self._error(
-                f"{quoted(name)} has no verifier such as SCRAM-SHA-256$4096:salt$key:key"
-            )
-        mechanism, iterations = match[1], int(match[2])
-        salt, stored_key, server_key = (self._bytes(each) for each in match.groups()[2:])
+        try:
+            found = Verifier.parse(word)
+        except ValueError as error:
+            raise self._error(f"{quoted(name)}: {error}") from None
+        iterations, keys = found.iterations, (found.stored_key, found.server_key)
         if not LEAST_ITERATIONS <= iterations <= MOST_ITERATIONS:
             raise self._error(
                 f"{quoted(name)} has {iterations} iterations; {LEAST_ITERATIONS} to "
                 f"{MOST_ITERATIONS} are allowed"
             )
-        if len(salt) < LEAST_SALT_BYTES:
+        if len(found.salt) < LEAST_SALT_BYTES:
             raise self._error(f"the salt of {quoted(name)} is shorter than {LEAST_SALT_BYTES}")
-        if {len(stored_key), len(server_key)} != {KEY_BYTES[mechanism]}:
-            raise self._error(f"the keys of {quoted(name)} are not of {mechanism}'s length")
-        return Verifier(mechanism, iterations, salt, stored_key, server_key)
+        if {len(each) for each in keys} != {KEY_BYTES[found.mechanism]}:
+            raise self._error(f"the keys of {quoted(name)} are not of {found.mechanism}'s length")
+        return found
 
     def _groups(self, text: str) -> frozenset[str]:
         try:
@@ -325,11 +316,3 @@ def _checked(groups: Iterable[str]) -> frozenset[str]:
         if not is_user_name(group):
             raise ConfigError("group", f"{quoted(group)} can't be a group's name")
     return frozenset(groups)
-
-
-def _text(verifier: Verifier) -> str:
-    salt, stored_key, server_key = (
-        b64encode(each).decode()
-        for each in (verifier.salt, verifier.stored_key, verifier.server_key)
-    )
-    return f"{verifier.mechanism}${verifier.iterations}:{salt}${stored_key}:{server_key}"

@@ -104,6 +104,7 @@ from zope.interface.verify import verifyClass
 
 from acme_hermes.encoder import CsvEncoder
 from acme_hermes.journal import Journal
+from acme_hermes.people import People
 from acme_hermes.partitioner import RegionPartitioner
 from acme_hermes.retention import KeepNewest
 from hermes.interfaces import *
@@ -115,6 +116,7 @@ for interface, factory in (
     (ICallbackHandler, Journal),
     (IPartitioner, RegionPartitioner),
     (IRetentionPolicy, KeepNewest),
+    (IAuthenticator, People),
 ):
     assert verifyClass(interface, factory)
 for kind, name in (
@@ -122,9 +124,10 @@ for kind, name in (
     ("encoders", "acme-csv"),
     ("callback_handlers", "acme-journal"),
     ("retention", "acme-newest"),
+    ("authenticators", "acme-people"),
 ):
     assert name in available(f"hermes.{kind}"), name
-    assert len(available(f"hermes.{kind}")) > 1
+    assert len(available(f"hermes.{kind}")) > 1, kind
 options = RetentionSettings(options={"segments": 2})
 policy = load_plugin("hermes.retention", "acme-newest", IRetentionPolicy, options)
 segments = tuple(SegmentInfo(100 * n, 100, 0, n == 4) for n in range(5))
