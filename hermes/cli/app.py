@@ -37,6 +37,7 @@ _COMMANDS: Final = {
     "check-log": "check_log.command",
     "backup": "backup.command",
     "restore": "restore.command",
+    "users": "users.command",
     "doctor": "doctor.command",
     "config": "config.command",
     "perf": "perf.command",
