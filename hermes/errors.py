@@ -444,6 +444,14 @@ class InvalidNodeError(CoordinationError):
     """A node in ZooKeeper has an unusable value; the text has its path and its value."""
 
 
+class CoordinationNotAuthenticatedError(CoordinationError, NotAuthenticatedError):
+    """ZooKeeper refuses the user or the password, or asks for them. Not retried."""
+
+
+class CoordinationNotAuthorizedError(InvalidNodeError, NotAuthorizedError):
+    """ZooKeeper refuses access to a node; the text says which, to whom, and what to do."""
+
+
 class ConsumerIdError(InvalidNodeError):
     """An owner is stored without the number of its stream, as other clients do."""
 

@@ -39,7 +39,7 @@ ROOMS = {
     "web": "config errors limited_log listening logs metrics quoting reactors security",
     "backup": "errors quoting storage",
     "coordination": "_version backoff config errors forks limited_log listening logs protocol "
-    "quoting regex",
+    "quoting regex security",
     "broker": "_version backoff config coordination errors interfaces limited_log listening logs "
     "metrics plugins protocol quoting rate_limit security storage web",
     "client": "backoff config coordination errors forks interfaces metrics plugins protocol "

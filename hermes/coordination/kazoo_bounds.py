@@ -8,10 +8,11 @@ of it against servers that misbehave.
 
 import logging
 import socket
+import ssl
 import threading
 import time
-from collections.abc import Callable, MutableMapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, MutableMapping
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 from kazoo.client import KazooClient
@@ -20,6 +21,14 @@ from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandl
 from kazoo.protocol.connection import ConnectionHandler, RWServerAvailable
 
 from hermes.backoff import growing_pause
+from hermes.coordination.kazoo_security import (
+    TlsRefusedError,
+    connect_by_tls,
+    is_alert,
+    masked,
+    socket_reason,
+)
+from hermes.security import PLAIN, ClientSecurity
 
 # Far above ZooKeeper's own limit of a megabyte, which lists of many children may pass.
 _MOST_ANSWERED_BYTES: Final = 16 * 1024 * 1024
@@ -47,18 +56,32 @@ class BoundedHandler(SequentialThreadingHandler):  # type: ignore[misc]
 
     Args:
         connect_seconds: for one attempt.
+        security: whether by TLS, and whom to trust.
     """
 
-    def __init__(self, connect_seconds: float) -> None:
+    def __init__(self, connect_seconds: float, security: ClientSecurity = PLAIN) -> None:
         super().__init__()
         self._connect_seconds = connect_seconds
+        self._security = security
 
-    def create_connection(self, *args: Any, **options: Any) -> socket.socket:
+    def create_connection(
+        self, address: tuple[str, int], hostname: str | None = None, **options: Any
+    ) -> socket.socket:
         """See kazoo's."""
         asked = options.get("timeout") or self._connect_seconds
-        options["timeout"] = min(asked, self._connect_seconds)
-        made: socket.socket = super().create_connection(*args, **options)
+        seconds = min(asked, self._connect_seconds)
+        if self._security.uses_tls:
+            return connect_by_tls(address, hostname or address[0], seconds, self._security)
+        made: socket.socket = super().create_connection(address, timeout=seconds)
         return made
+
+    def select(self, readers: Any, writers: Any, others: Any, timeout: Any = None) -> Any:
+        """See kazoo's: it doesn't know of what TLS has read ahead, where a response may wait."""
+        ahead = [each for each in readers if isinstance(each, ssl.SSLSocket) and each.pending()]
+        if not ahead:
+            return super().select(readers, writers, others, timeout)
+        ready, writable, odd = super().select(readers, writers, others, 0)
+        return [*ready, *(each for each in ahead if each not in ready)], writable, odd
 
 
 class BoundedConnection(ConnectionHandler):  # type: ignore[misc]
@@ -68,6 +91,9 @@ class BoundedConnection(ConnectionHandler):  # type: ignore[misc]
         client: whose connection it becomes.
         connect_seconds: how long a server may take to answer when it is connected to.
         on_granted: called with the session's timeout in seconds, whenever a server grants one.
+        on_refused: called when a server refuses the user; it isn't tried again.
+        on_distrust: called with the reason when TLS can't be agreed upon; it is tried again.
+        security: what the handler connects by.
     """
 
     def __init__(
@@ -75,10 +101,18 @@ class BoundedConnection(ConnectionHandler):  # type: ignore[misc]
         client: KazooClient,
         connect_seconds: float,
         on_granted: Callable[[float], None],
+        *,
+        on_refused: Callable[[], None] = lambda: None,
+        on_distrust: Callable[[str], None] = lambda reason: None,
+        security: ClientSecurity = PLAIN,
     ) -> None:
         super().__init__(client, client._conn_retry.copy(), logger=client.logger)
         self._connect_seconds = connect_seconds
         self._on_granted = on_granted
+        self._on_refused = on_refused
+        self._on_distrust = on_distrust
+        self._security = security
+        self._was_granted = False
         self._is_abandoned = False
         self._over = threading.Event()
         self._established: float | None = None
@@ -89,7 +123,8 @@ class BoundedConnection(ConnectionHandler):  # type: ignore[misc]
         connected = self._socket
         if connected is not None:
             with suppress(OSError):  # it has gone already
-                connected.shutdown(socket.SHUT_RDWR)
+                # Not TLS's own: that would let the other thread go on in clear.
+                socket.socket.shutdown(connected, socket.SHUT_RDWR)
 
     def hurry(self) -> None:
         """Rest no longer, as it is going to be over."""
@@ -103,6 +138,8 @@ class BoundedConnection(ConnectionHandler):  # type: ignore[misc]
 
     def _read(self, length: int, timeout: float) -> bytes:
         if not 0 <= length <= _MOST_ANSWERED_BYTES:
+            if is_alert(length.to_bytes(4, "big", signed=True)):
+                raise ConnectionDropped("an alert of TLS")
             raise ConnectionDropped(f"a response of {length} bytes")
         body: bytes = super()._read(length, timeout)
         return body
@@ -116,8 +153,23 @@ class BoundedConnection(ConnectionHandler):  # type: ignore[misc]
         self._rest()
         if self._is_abandoned:
             raise ConnectionDropped("it is over")
-        read_ms, connect_ms = _understood(super()._connect, *args)
+        try:
+            read_ms, connect_ms = _understood(super()._connect, *args)
+        except AuthFailedError:
+            if not self._was_granted:
+                self._on_refused()
+                raise
+            # It has let us in before. Perhaps it will again: its users may have been restored.
+            self._short_lived = max(self._short_lived, _FREE_RECONNECTS)
+            self._established = time.monotonic()
+            raise ConnectionDropped(f"it refuses {self._security.whom}") from None
+        except ConnectionDropped as error:
+            if self._was_granted or self._security.uses_tls or self._socket is None:
+                raise
+            text = f"{error}, before it answered: perhaps the port is for TLS (tls_ca)"
+            raise ConnectionDropped(text) from error
         self._established = time.monotonic()
+        self._was_granted = True
         # kazoo waits for two thirds of the session's timeout.
         granted = min(max(read_ms * 3 / 2, _SHORTEST_SESSION_MS), _LONGEST_SESSION_MS)
         self._on_granted(granted / 1000)
@@ -141,6 +193,17 @@ class BoundedConnection(ConnectionHandler):  # type: ignore[misc]
     def _read_socket(self, read_timeout: float) -> Any:
         return _understood(super()._read_socket, read_timeout)
 
+    @contextmanager
+    def _socket_error_handling(self) -> Iterator[None]:
+        """See kazoo's: this says more about TLS."""
+        try:
+            yield
+        except OSError as error:
+            if isinstance(error, TlsRefusedError):
+                self._on_distrust(str(error))
+            reason = socket_reason(error, self._security)
+            raise ConnectionDropped(f"socket connection error: {reason}") from error
+
 
 def _understood(read: Callable[..., Any], *args: Any) -> Any:
     """Call what reads a response; any failure ends the connection, not the thread."""
@@ -163,6 +226,9 @@ class QuietLogger(logging.LoggerAdapter):  # type: ignore[type-arg]
 
     def log(self, level: int, msg: object, *args: object, **options: Any) -> None:
         """See `logging.Logger.log`."""
+        if "passwd" in str(msg):
+            return  # a session's password, which is as good as its user's
+        args = tuple(map(masked, args))
         if level >= logging.WARNING:
             text = str(msg) % args if args else str(msg)
             if not text.startswith("Transition"):

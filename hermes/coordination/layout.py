@@ -29,6 +29,9 @@ from hermes.quoting import quoted
 BROKER_IDS: Final = "/brokers/ids"
 BROKER_TOPICS: Final = "/brokers/topics"
 CONSUMERS: Final = "/consumers"
+#: What mirrors say about themselves, and where topics come from: mirrors.py, origins.py.
+MIRRORS: Final = "/mirrors"
+ORIGINS: Final = "/cluster/origins"
 
 # What ZooKeeper refuses within a path, and the slash, which would make it another path.
 _REFUSED: Final = re.compile(

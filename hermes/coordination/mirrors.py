@@ -13,11 +13,10 @@ from dataclasses import asdict, dataclass, field, fields
 from types import NoneType
 from typing import Any, Final, Self
 
+from hermes.coordination.layout import MIRRORS
 from hermes.coordination.sessions import Session
 from hermes.errors import InvalidNodeError
 from hermes.quoting import printable, quoted
-
-MIRRORS: Final = "/mirrors"
 
 #: How many partitions are told one by one: those furthest behind, or in trouble.
 MOST_PARTITIONS: Final = 2000

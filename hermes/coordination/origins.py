@@ -11,11 +11,10 @@ import json
 from collections.abc import Mapping
 from typing import Final
 
+from hermes.coordination.layout import ORIGINS
 from hermes.coordination.sessions import Session
 from hermes.errors import CoordinationUnavailableError, InvalidNodeError
 from hermes.quoting import quoted
-
-ORIGINS: Final = "/cluster/origins"
 
 #: How many clusters a topic may come from.
 MOST_ORIGINS: Final = 1000

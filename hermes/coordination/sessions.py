@@ -22,12 +22,14 @@ import math
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final, NamedTuple
 from weakref import WeakValueDictionary
 
 from kazoo.client import KazooClient, KazooState
 from kazoo.exceptions import (
+    AuthFailedError,
     BadVersionError,
     ConnectionClosedError,
     KazooException,
@@ -35,15 +37,26 @@ from kazoo.exceptions import (
     NodeExistsError,
     NoNodeError,
     NotEmptyError,
+    SessionClosedRequireSaslError,
     SessionExpiredError,
 )
 from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.hosts import collect_hosts
 
+from hermes.coordination.acls import OwningClient
 from hermes.coordination.kazoo_bounds import BoundedConnection, BoundedHandler, QuietLogger
-from hermes.errors import CoordinationError, CoordinationUnavailableError, InvalidNodeError
+from hermes.coordination.kazoo_security import check_hosts
+from hermes.errors import (
+    ConfigError,
+    CoordinationError,
+    CoordinationNotAuthenticatedError,
+    CoordinationNotAuthorizedError,
+    CoordinationUnavailableError,
+)
 from hermes.forks import FORKED, watch_forks
 from hermes.protocol import core
 from hermes.quoting import quoted
+from hermes.security import PLAIN, ClientSecurity
 
 _log = logging.getLogger(__name__)
 
@@ -54,6 +67,7 @@ _BEATS_PER_TIMEOUT: Final = 6
 _GOODBYE_SECONDS: Final[float] = 5.0
 _RECONNECT: Final = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_delay": 1.0}
 
+_REFUSALS: Final = (CoordinationNotAuthenticatedError, CoordinationNotAuthorizedError)
 
 _BOOT_CLOCK: Final[int] = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
@@ -126,17 +140,24 @@ class Session:
 
     Args:
         connect: `host:port,host:port/chroot`; the chroot is created when it is missing.
+        security: TLS, and the user, who then owns the nodes that are made (acls.py); None for
+            neither.
         session_timeout_seconds: after how long without a sign of life the server ends a session,
             above 0; the server may choose another.
         connection_timeout_seconds: how long `start` waits, above 0.
         on_change: called in any thread when something may have changed; it must not call back.
         clock: seconds that never go backwards.
+
+    Raises:
+        ConfigError: the files of `security` can't be used, or a password would be sent in clear.
+        CoordinationError: `connect` can't be understood.
     """
 
     def __init__(
         self,
         connect: str,
         *,
+        security: ClientSecurity | None = None,
         session_timeout_seconds: float = 6.0,
         connection_timeout_seconds: float = 6.0,
         on_change: Callable[[], None] = lambda: None,
@@ -145,6 +166,7 @@ class Session:
         self._connect = connect
         hosts, slash, chroot = connect.partition("/")
         self._chroot = (slash + chroot).rstrip("/")
+        self._security = PLAIN if security is None else security
         self._connection_timeout = connection_timeout_seconds
         self._timeout = session_timeout_seconds
         self._on_change = on_change
@@ -155,23 +177,36 @@ class Session:
         self._is_forked = False
         self._is_lost = False
         self._starting_until: float | None = None
+        self._refusal: CoordinationError | None = None
+        self._has_begun = threading.Event()
         self._goodbye_seconds = _GOODBYE_SECONDS
         self._stopping = threading.Event()
         self._stop_lock = threading.Lock()
         self._beating = threading.Thread(target=self._beat, name="hermes-lease", daemon=True)
         self._says = QuietLogger(logging.getLogger("hermes.coordination.kazoo"), {})
+        user, password = self._security.user, self._security.password
         try:
-            self._client = KazooClient(
+            check_hosts(self._security, collect_hosts(hosts)[0])
+            self._security.check()
+            self._client = (KazooClient if user is None else OwningClient)(
                 hosts,
                 timeout=session_timeout_seconds,
                 connection_retry=_RECONNECT,
-                handler=BoundedHandler(connection_timeout_seconds),
+                handler=BoundedHandler(connection_timeout_seconds, self._security),
                 logger=self._says,
+                auth_data=None if user is None else {("digest", f"{user}:{password}")},
             )
+        except ConfigError:
+            raise
         except Exception as error:
             raise CoordinationError(f"can't connect to {quoted(connect)}: {error}") from error
         self._connection = BoundedConnection(
-            self._client, connection_timeout_seconds, self._note_timeout
+            self._client,
+            connection_timeout_seconds,
+            self._note_granted,
+            on_refused=self._note_refused,
+            on_distrust=self._note_distrust,
+            security=self._security,
         )
         self._client._connection = self._connection
         self._client.add_listener(self._state_changed)
@@ -180,11 +215,19 @@ class Session:
         """Connect.
 
         Raises:
-            CoordinationUnavailableError: no server answered in time; nothing remains.
+            CoordinationUnavailableError: no server answered in time, or none that TLS trusts;
+                nothing remains.
+            CoordinationNotAuthenticatedError: the server refuses the user, or asks for one.
+            CoordinationNotAuthorizedError: the chroot is missing, and must not be made.
         """
         end = time.monotonic() + self._connection_timeout
         try:
-            self._client.start(self._connection_timeout)
+            self._client.start_async()
+            self._has_begun.wait(self._connection_timeout)
+            if self._refusal is not None:
+                raise self._refusal
+            if not self._client.connected:
+                raise KazooTimeoutError("Connection time-out")
             self._starting_until = end
             if self._chroot:
                 self.call(self._client.ensure_path_async, self._chroot)
@@ -192,11 +235,18 @@ class Session:
             self.call(self._client.exists_async, "/")  # takes the lease
             self._starting_until = None
         except Exception as error:
+            reason = self._says.reason  # to stop is another one
             self._goodbye_seconds = 0
             self.stop()
+            if isinstance(
+                error, CoordinationNotAuthenticatedError | CoordinationNotAuthorizedError
+            ):
+                raise
+            if error is self._refusal:
+                raise
             raise CoordinationUnavailableError(
                 f"ZooKeeper at {quoted(self._connect)} did not answer within "
-                f"{self._connection_timeout:g} s: {self._says.reason or error}"
+                f"{self._connection_timeout:g} s: {reason or error}"
             ) from error
         self._beating.start()
         watch_forks(self)
@@ -266,7 +316,8 @@ class Session:
         Raises:
             CoordinationUnavailableError: no response came, or none that can be understood; nobody
                 knows whether it was done.
-            InvalidNodeError: the server refuses access to the node.
+            CoordinationNotAuthorizedError: the server refuses access to the node.
+            CoordinationNotAuthenticatedError: the server asks for a user.
             CoordinationError: the server refused otherwise; the node is not as the call needs it.
                 Or this is a forked process.
         """
@@ -287,7 +338,9 @@ class Session:
         except (NoNodeError, NodeExistsError, BadVersionError, NotEmptyError):
             raise
         except NoAuthError as error:
-            raise InvalidNodeError(f"{args[0]}: ZooKeeper refuses access to it") from error
+            raise self._not_authorized(str(args[0] if args else "a node")) from error
+        except (AuthFailedError, SessionClosedRequireSaslError) as error:
+            raise self._not_authenticated() from error
         except (SessionExpiredError, ConnectionClosedError, KazooTimeoutError) as error:
             raise CoordinationUnavailableError(f"no response from ZooKeeper: {error!r}") from error
         except KazooException as error:
@@ -348,9 +401,10 @@ class Session:
         """
         while True:
             try:
-                self._call(self._client.create_async, path, value, ephemeral=True, makepath=True)
+                self._call(self._client.create_async, path, value, ephemeral=True)
             except NoNodeError:
-                continue  # a parent went in the very moment
+                self._ensure_parent(path)
+                continue
             except NodeExistsError:
                 found = self.get(path)
                 if found is None:
@@ -407,35 +461,62 @@ class Session:
                 self._call(self._client.set_async, path, value)
                 return
             except NoNodeError:
-                try:
-                    self._call(self._client.create_async, path, value, makepath=True)
+                if self.create(path, value):
                     return
-                except (NodeExistsError, NoNodeError):
-                    continue  # somebody made or deleted it in the very moment
+                # somebody made it in the very moment
 
     def create(self, path: str, value: bytes) -> bool:
         """Make a persistent node with a value, and its parents; returns False if it is there."""
         while True:
             try:
-                self._call(self._client.create_async, path, value, makepath=True)
+                self._call(self._client.create_async, path, value)
             except NoNodeError:
-                continue  # a parent went in the very moment
+                self._ensure_parent(path)
             except NodeExistsError:
                 return False
-            return True
+            else:
+                return True
 
     def transact(self, fill: Callable[[Any], None]) -> list[Any]:
         """Carry out a transaction.
 
         Returns:
             What each operation gave. When one failed none was done, and there are exceptions.
+
+        Raises:
+            CoordinationNotAuthorizedError: one of them is not allowed.
         """
         transaction = self._client.transaction()
         fill(transaction)
         results: list[Any] = self._call(transaction.commit_async)
+        for operation, result in zip(transaction.operations, results, strict=False):
+            if isinstance(result, NoAuthError):
+                raise self._not_authorized(operation.path)
         return results
 
     # -- inside ---------------------------------------------------------------------------------
+
+    def _ensure_parent(self, path: str) -> None:
+        """Make what must be there before a node can be made; it may go again in the moment."""
+        parent = path.rpartition("/")[0]
+        with suppress(NoNodeError, NodeExistsError):
+            self._call(self._client.ensure_path_async, parent)
+
+    def _not_authorized(self, path: str) -> CoordinationNotAuthorizedError:
+        whom = self._security.whom
+        return CoordinationNotAuthorizedError(
+            f"{path}: ZooKeeper at {quoted(self._connect)} refuses {whom} access to it; have an "
+            "access rule (or, of a real ZooKeeper, the node's ACL) allow it, or connect as "
+            "another user: a real ZooKeeper refuses no password, it only finds it to be no owner's"
+        )
+
+    def _not_authenticated(self) -> CoordinationNotAuthenticatedError:
+        security = self._security
+        if security.user is not None:
+            what = f"refuses {security.whom}: check the user and the password"
+        else:
+            what = f"refuses {security.whom}: it asks for a user and a password"
+        return CoordinationNotAuthenticatedError(f"ZooKeeper at {quoted(self._connect)} {what}")
 
     def _watch(self, wanted: bool) -> Callable[[Any], None] | None:
         # Always the same object: kazoo keeps a set of them for each path until it fires.
@@ -448,7 +529,8 @@ class Session:
         """Kazoo's listener; it runs in the thread of the connection and so must not wait."""
         if state == KazooState.LOST:
             self._lease.until = -math.inf
-        if not self._stopping.is_set():
+        # Whether it is back is known later, when the server has taken the user, too.
+        if not self._stopping.is_set() and state != KazooState.CONNECTED:
             self._say(state)
         self._on_change()
 
@@ -474,9 +556,24 @@ class Session:
                     # A server that is there and silent; kazoo notices only when nothing is asked.
                     self._connection.drop()
 
-    def _note_timeout(self, seconds: float) -> None:
+    def _note_granted(self, seconds: float) -> None:
         """Relying on what was asked for would be wrong by far with a server that allows less."""
         self._timeout = seconds
+        if not self._stopping.is_set():
+            self._say(KazooState.CONNECTED)
+        self._has_begun.set()
+
+    def _note_refused(self) -> None:
+        self._refusal = self._not_authenticated()
+        self._has_begun.set()
+
+    def _note_distrust(self, reason: str) -> None:
+        """Of one server; of several, others may be trusted."""
+        if not self._has_begun.is_set() and len(self._client.hosts) == 1:
+            self._refusal = CoordinationUnavailableError(
+                f"ZooKeeper at {quoted(self._connect)}: {reason}"
+            )
+            self._has_begun.set()
 
 
 def _is_loss(error: KazooException) -> bool:

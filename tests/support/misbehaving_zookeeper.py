@@ -1,6 +1,7 @@
 """A server that begins like ZooKeeper and then answers as a test says, for one that misbehaves."""
 
 import socket
+import ssl
 import struct
 import threading
 from collections.abc import Callable
@@ -10,7 +11,7 @@ __all__ = ["MisbehavingZooKeeper", "answer"]
 
 _STAT = struct.pack(">qqqqiiiqiiq", 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1)
 _NO_NODE = -101
-_EXISTS, _PING = 3, 11
+_EXISTS, _PING, _AUTH = 3, 11, 100
 
 
 def answer(xid: int, body: bytes = b"", error: int = 0) -> bytes:
@@ -25,9 +26,11 @@ class MisbehavingZooKeeper:
         react: makes the bytes to send for a request, from its xid, its type, and the number of the
             connection, from 0; None to answer as an empty ZooKeeper does.
         granted_ms: the session's timeout; None to say nothing at all, not even that.
+        tls: by which connections are served; None for none.
 
     Attributes:
         address: `host:port`.
+        received: the bodies of all requests, the first of each connection among them.
         connections: how many there were.
     """
 
@@ -35,7 +38,10 @@ class MisbehavingZooKeeper:
         self,
         react: Callable[[int, int, int], bytes | None] = lambda *_: None,
         granted_ms: int | None = 6000,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
+        self._tls = tls
+        self.received: list[bytes] = []
         self._react = react
         self._granted_ms = granted_ms
         self._listening = socket.create_server(("127.0.0.1", 0))
@@ -73,6 +79,9 @@ class MisbehavingZooKeeper:
 
     def _serve(self, connected: socket.socket, number: int) -> None:
         try:
+            if self._tls is not None:
+                connected = self._tls.wrap_socket(connected, server_side=True)
+                self._open.append(connected)
             with connected.makefile("rb") as requests:
                 self._read(requests)
                 if self._granted_ms is None:
@@ -92,10 +101,13 @@ class MisbehavingZooKeeper:
         read = requests.read  # type: ignore[union-attr]
         (length,) = struct.unpack(">i", read(4))
         body: bytes = read(length)
+        self.received.append(body)
         return body
 
 
 def _usual(xid: int, kind: int) -> bytes:
     if kind == _PING:
         return answer(-2)
+    if kind == _AUTH:
+        return answer(xid)
     return answer(xid, _STAT) if kind == _EXISTS else answer(xid, error=_NO_NODE)

@@ -13,8 +13,8 @@ import pytest
 from hermes.client import EARLIEST, FetchRequest, SendResult, SimpleConsumer, SyncProducer
 from hermes.client.groups import Consumer, ConsumerConfig
 from hermes.coordination.group_state import store_offsets
-from hermes.coordination.layout import BrokerPartition
-from hermes.coordination.mirrors import MIRRORS, MirroredPartition, MirrorProcess
+from hermes.coordination.layout import MIRRORS, BrokerPartition
+from hermes.coordination.mirrors import MirroredPartition, MirrorProcess
 from hermes.coordination.sessions import Session
 from hermes.protocol import Acks, Codec, ProduceRequest, encode_message_set
 from hermes.testing import RunningBroker, running_broker

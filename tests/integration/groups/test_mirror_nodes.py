@@ -10,7 +10,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from hermes.cli import program
-from hermes.coordination.mirrors import MIRRORS, MirroredPartition, MirrorProcess, read_mirrors
+from hermes.coordination.layout import MIRRORS
+from hermes.coordination.mirrors import MirroredPartition, MirrorProcess, read_mirrors
 from hermes.coordination.origins import (
     ORIGINS,
     add_origins,

@@ -1,0 +1,49 @@
+"""Whose the nodes are that an authenticated session makes.
+
+Without users there are no owners: every node is open, as Kafka 0.7's are. With one, whoever makes a
+node owns it, and others may read it. Below some nodes everybody may make nodes of their own.
+"""
+
+from typing import Any, Final
+
+from kazoo.client import KazooClient, TransactionRequest
+from kazoo.security import ACL, CREATOR_ALL_ACL, READ_ACL_UNSAFE, make_acl
+
+from hermes.coordination.layout import CONSUMERS, MIRRORS, ORIGINS
+
+#: Whoever makes it may do all with it, others may read it.
+OWNED: Final[tuple[ACL, ...]] = (*CREATOR_ALL_ACL, *READ_ACL_UNSAFE)
+
+#: Others may also make nodes below it.
+SHARED: Final[tuple[ACL, ...]] = (
+    *CREATOR_ALL_ACL,
+    make_acl("world", "anyone", read=True, create=True),
+)
+
+#: Where groups, mirrors and topics' origins stand, which aren't the brokers'.
+SHARED_NODES: Final = (CONSUMERS, MIRRORS, ORIGINS)
+
+
+def acl_of(path: str) -> tuple[ACL, ...]:
+    """What a node of ours is made with."""
+    return SHARED if path in SHARED_NODES else OWNED
+
+
+class OwningClient(KazooClient):  # type: ignore[misc]
+    """A kazoo client that owns what it makes; it must have authenticated."""
+
+    def create_async(self, path: str, value: bytes = b"", acl: Any = None, **options: Any) -> Any:
+        """See kazoo's; `makepath` would give the parents this node's ACL, so it isn't used."""
+        return super().create_async(path, value, acl or acl_of(path), **options)
+
+    def transaction(self) -> "OwningTransaction":
+        """See kazoo's."""
+        return OwningTransaction(self)
+
+
+class OwningTransaction(TransactionRequest):  # type: ignore[misc]
+    """The same for a transaction."""
+
+    def create(self, path: str, value: bytes = b"", acl: Any = None, *options: Any) -> None:
+        """See kazoo's."""
+        super().create(path, value, acl or acl_of(path), *options)
