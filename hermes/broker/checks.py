@@ -5,22 +5,17 @@ needs the settings alone is refused when they are read, by `hermes.config`.
 """
 
 import os
+import time
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
 from twisted.internet.endpoints import serverFromString
 
 from hermes.config import BrokerConfig, ListenerConfig
-from hermes.config.broker import RULES
 from hermes.config.endpoints import read_endpoint
 from hermes.errors import ConfigError, InvalidTopicError, PluginError
-from hermes.interfaces import (
-    AuthenticatorSettings,
-    AuthorizerSettings,
-    IAuthenticator,
-    IAuthorizer,
-    IRetentionPolicy,
-)
+from hermes.interfaces import AuthenticatorSettings, IAuthenticator, IRetentionPolicy
 from hermes.plugins import load_plugin
 from hermes.protocol import check_new_topic_name
 
@@ -35,7 +30,6 @@ def check_startable(config: BrokerConfig) -> None:
     for topic in ("", *config.topics):
         retention_policy(config, topic)
     authenticator(config)
-    authorizer_of(config)
     _check_endpoint("coordination_listen", config.coordination_listen)
     for listener in config.listen:
         _check_endpoint("listen", listener)
@@ -47,6 +41,24 @@ def check_startable(config: BrokerConfig) -> None:
     _check_modules(config)
     if config.ready_file is not None:
         check_ready_file(config.ready_file)
+
+
+def check_certificates(config: BrokerConfig) -> Iterator[tuple[str, ListenerConfig, float]]:
+    """Load the certificates of all listeners, as opening their ports would.
+
+    Yields:
+        Of each listener with TLS where it stands, itself, and when its certificate ends, in seconds
+        since 1970.
+
+    Raises:
+        ConfigError: a file is missing, or what it holds can't be used.
+    """
+    for setting, listeners in config.listeners():
+        for each in listeners:
+            if each.tls is not None:
+                from hermes.listening.tls import ServerTls  # OpenSSL, which few need
+
+                yield setting, each, ServerTls(setting, each.tls, False, time.monotonic).end_seconds
 
 
 def check_ready_file(path: Path) -> None:
@@ -99,24 +111,6 @@ def authenticator(config: BrokerConfig) -> IAuthenticator | None:
             raise error.__cause__ from None
         raise ConfigError("authenticator", str(error)) from error
     return made
-
-
-def authorizer_of(config: BrokerConfig) -> IAuthorizer | None:
-    """Make what decides who may do what; None: whoever can connect may do everything.
-
-    Raises:
-        ConfigError: no such plugin, or wrong options; the text names the plugin.
-    """
-    if config.access is None and config.authorizer == RULES:
-        return None
-    settings = AuthorizerSettings(config.access, config.authorizer_options)
-    try:
-        authorizer: IAuthorizer = load_plugin(
-            "hermes.authorizers", config.authorizer, IAuthorizer, settings
-        )
-    except PluginError as error:
-        raise ConfigError("authorizer", str(error)) from error
-    return authorizer
 
 
 def _check_topics(config: BrokerConfig) -> None:

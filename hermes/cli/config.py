@@ -22,7 +22,7 @@ from hermes.config.listeners import as_given
 from hermes.config.properties import import_properties
 from hermes.errors import ClientError, ConfigError
 from hermes.mirror.embedding import check_embedded_mirror
-from hermes.security import AccessRule, ClientSecurity
+from hermes.security import ClientSecurity
 
 
 @click.group("config")
@@ -124,10 +124,12 @@ def import_(path: Path) -> None:
 def _check_startable(config: BrokerConfig, source: str) -> None:
     """Check what the broker's start checks on this machine."""
     # Twisted takes longer to import than all other commands take to run.
-    from hermes.broker.checks import check_startable
+    from hermes.broker.checks import check_certificates, check_startable
 
     try:
         check_startable(config)
+        for _ in check_certificates(config):
+            pass
     except ConfigError as error:
         raise ConfigError(error.key, error.message, source=source) from None
 
@@ -160,8 +162,6 @@ def _jsonable(value: Any) -> Any:
         return as_given(value)
     if isinstance(value, ConnectAs):
         return {key: _jsonable(each) for key, each in asdict(value).items() if each is not None}
-    if isinstance(value, AccessRule):
-        return value.as_given()
     if isinstance(value, EmbeddedMirror):
         return json.loads(value.settings)
     return dict(value) if hasattr(value, "items") else value

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
 from hermes import __version__
-from hermes.broker.checks import check_startable
+from hermes.broker.checks import check_certificates, check_startable
 from hermes.cli.options import BrokerAddress
 from hermes.cli.terminal import format_bytes, format_time_ms
 from hermes.config import BrokerConfig, ListenerConfig, load_broker_config
@@ -30,7 +30,7 @@ from hermes.coordination.embedded.store import FILE_NAME
 from hermes.coordination.sessions import Session
 from hermes.errors import ConfigError, HermesError, StorageError
 from hermes.protocol.core import KIND
-from hermes.security import ClientSecurity
+from hermes.security import PLAIN, ClientSecurity
 from hermes.storage.files import FileLayer
 from hermes.storage.layout import (
     CLEAN_SHUTDOWN_MARKER,
@@ -44,6 +44,9 @@ from hermes.storage.layout import (
 _LEAST_FREE_SHARE: Final = 0.05
 _LEAST_FREE_INODES: Final = 1000
 _FUTURE_SECONDS: Final = 60
+_SOON_SECONDS: Final = 14 * 86_400
+#: What a client gives on the command line to be served, by a listener's `authentication`.
+_PROOFS: Final = {"scram": "--user", "tls": "--tls-certificate"}
 # Hermes is younger than this: an earlier clock has never been set.
 _EARLIEST_CLOCK: Final = datetime(2025, 1, 1, tzinfo=UTC).timestamp()
 _OTHER_DESCRIPTORS: Final = 200
@@ -100,6 +103,8 @@ def read_config(path: Path) -> tuple[BrokerConfig | None, list[Diagnosis]]:
     try:
         config = load_broker_config(path)
         check_startable(config)
+        for _ in check_certificates(config):
+            pass
     except ConfigError as error:
         return config, [Diagnosis("configuration", "problem", str(error))]
     except OSError as error:
@@ -246,6 +251,23 @@ def check_security(config: BrokerConfig) -> Iterator[Diagnosis]:
         ]
         shown = f"by TLS and authentication only: {', '.join(others)}" if others else "not at all"
         yield Diagnosis("security", "ok", f"other machines reach this broker {shown}")
+    yield from _check_ends(config)
+
+
+def _check_ends(config: BrokerConfig) -> Iterator[Diagnosis]:
+    """Look how long the certificates are good."""
+    with suppress(ConfigError):  # which `read_config` has said
+        for setting, listener, end in check_certificates(config):
+            left = end - time.time()
+            text = (
+                f"{setting} {listener}: its certificate ends on {format_time_ms(int(end * 1000))}"
+            )
+            if left <= 0:
+                yield Diagnosis("security", "problem", f"{text}: renew it")
+            elif left < _SOON_SECONDS:
+                yield Diagnosis("security", "notice", f"{text}: renew it, no restart is needed")
+            else:
+                yield Diagnosis("security", "ok", text)
 
 
 # -- ports and coordination ---------------------------------------------------------------------
@@ -266,7 +288,7 @@ def check_ports(
         if holder is None:
             yield _check_free(setting, place)
         elif setting == "listen":
-            yield from check_broker(place, timeout, security, config.broker_id)
+            yield from _check_listener(listener, place, timeout, security, config.broker_id)
         else:
             yield _check_open(setting, place, timeout)
 
@@ -277,6 +299,28 @@ def tcp_place(listener: ListenerConfig) -> BrokerAddress | None:
     if not (endpoint.is_tcp and endpoint.port.isdigit()):
         return None
     return BrokerAddress(endpoint.interface, int(endpoint.port))
+
+
+def _check_listener(
+    listener: ListenerConfig,
+    place: BrokerAddress,
+    timeout: float,
+    security: ClientSecurity,
+    broker_id: int,
+) -> Iterator[Diagnosis]:
+    """Ask a broker at one of its ports, by what was given, or by nothing where that is enough."""
+    tls, authentication = listener.tls is not None, listener.authentication
+    for each in (security, PLAIN):
+        if each.fits(tls, authentication):
+            # A certificate is for the name by which clients know the broker.
+            host, port = listener.advertised_place if tls else ("", None)
+            address = BrokerAddress(host or place.host, port or place.port)
+            yield from check_broker(address, timeout, each, broker_id)
+            return
+    options = ["--tls-ca" if tls else "", _PROOFS.get(authentication, "")]
+    wanted = " and ".join(filter(None, options))
+    yield _check_open("listen", place, timeout)
+    yield Diagnosis("broker", "ok", f"{place} was not asked: give {wanted} to look further")
 
 
 def _check_free(setting: str, place: BrokerAddress) -> Diagnosis:

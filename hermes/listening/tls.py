@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from cryptography import x509
 from OpenSSL import SSL
-from OpenSSL.crypto import X509, PKey
+from OpenSSL.crypto import X509
 from twisted.internet.interfaces import IOpenSSLServerConnectionCreator
 from zope.interface import implementer
 
@@ -236,16 +236,16 @@ def _context(
     context.set_options(_OPTIONS)
     context.set_session_cache_mode(SSL.SESS_CACHE_OFF)
     context.set_mode(SSL.MODE_RELEASE_BUFFERS)  # else an idle connection keeps 34 KiB
-    context.use_certificate(X509.from_cryptography(pair.chain[0]))
+    context.use_certificate(pair.chain[0])
     for issuer in pair.chain[1:]:
-        context.add_extra_chain_cert(X509.from_cryptography(issuer))
-    context.use_privatekey(PKey.from_cryptography_key(pair.key))
+        context.add_extra_chain_cert(issuer)
+    context.use_privatekey(pair.key)
     context.check_privatekey()
     context.set_verify(verify_mode, _verified)
     store: Any = context.get_cert_store()
     for authority in authorities:
         store.add_cert(X509.from_cryptography(authority))
-        context.add_client_ca(X509.from_cryptography(authority))
+        context.add_client_ca(authority)
     return context
 
 

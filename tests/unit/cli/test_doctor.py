@@ -2,11 +2,14 @@
 
 import json
 import os
+import re
 import socket
 import time
+from datetime import UTC, datetime, timedelta
 
 import pytest
 import yaml
+from certificates import Authority
 
 from hermes.cli import diagnosis
 from hermes.cli.options import BrokerAddress
@@ -14,6 +17,7 @@ from hermes.config import ListenerConfig
 from hermes.protocol import encode_message_set
 from hermes.storage import FileLayer
 from hermes.storage.lock import DirectoryLock
+from hermes.testing import running_broker
 
 
 @pytest.fixture
@@ -182,3 +186,68 @@ def test_completion(run):
         env={"_HERMES_COMPLETE": "bash_complete", "COMP_WORDS": "hermes bac", "COMP_CWORD": "1"}
     )
     assert completed.stdout == "plain,backup\n"
+
+
+def secured(pair, port=0, **more):
+    tls = {"certificate": str(pair.certificate), "key": str(pair.key)}
+    return {"endpoint": f"tcp:{port}:interface=127.0.0.1", "tls": tls, **more}
+
+
+def test_what_is_open_to_everybody(doctor):
+    text = doctor(listen="tcp:0", allow_insecure=True)["notice security"]
+    assert text.startswith("listen: tcp:0 can be reached from other machines, and whoever reaches")
+    assert doctor(listen="tcp:0")["problem configuration"].endswith("or set allow_insecure: true")
+
+
+def test_certificates_that_end(doctor, certificates, tmp_path):
+    assert doctor(listen=secured(certificates.server)) == {}
+    ended = doctor(listen=secured(certificates.expired_server))["problem security"]
+    assert re.fullmatch(r"listen tcp:0.*: its certificate ends on .*: renew it", ended)
+    soon = datetime.now(UTC) + timedelta(days=13)
+    pair = Authority(tmp_path, "soon").server(end=soon)
+    assert "no restart is needed" in doctor(http_listen=secured(pair))["notice security"]
+
+
+def test_certificates_that_can_not_be_used(doctor, run, certificates, tmp_path):
+    other = Authority(tmp_path, "other").server()
+    pair = type(other)(certificates.server.certificate, other.key)
+    text = doctor(listen=secured(pair))["problem configuration"]
+    assert text.startswith("listen: tls.key: ")
+    path = tmp_path / "broker.yaml"
+    result = run("config", "check", path)
+    assert (result.exit_code, result.stderr) == (1, f"hermes: {path}: {text}\n")
+    gone = type(other)(tmp_path / "gone.pem", other.key)
+    assert (
+        "gone.pem"
+        in doctor(coordination_listen=secured(gone), coordination="embedded")[
+            "problem configuration"
+        ]
+    )
+
+
+def test_a_broker_behind_tls_and_passwords(doctor, run, port, certificates, tmp_path):
+    """It is asked as whoever the options say; without them, whether its port is open."""
+    users = tmp_path / "users"
+    password = tmp_path / "password"
+    password.write_text("correct horse battery staple\n")
+    added = run("users", "add", "alice", "--file", users, "--password-file", password)
+    assert added.exit_code == 0, added.stderr
+    settings = {
+        "broker_id": 3,
+        "listen": secured(certificates.server, port, authentication="scram"),
+        "users_file": str(users),
+        "coordination": "none",
+    }
+    path = tmp_path / "broker.yaml"
+    with running_broker(tmp_path / "data", settings):
+        path.write_text(yaml.safe_dump({"log_dir": str(tmp_path / "data"), **settings}))
+        asked = run("doctor", path, "--json")
+        assert asked.exit_code == 0, asked.output
+        texts = [json.loads(line)["text"] for line in asked.stdout.splitlines()]
+        assert f"listen: port {port} is open" in texts
+        asked_for = f"127.0.0.1:{port} was not asked: give --tls-ca and --user to look further"
+        assert asked_for in texts
+        proof = ["--tls-ca", certificates.ca, "--user", "alice", "--password-file", password]
+        asked = run("doctor", path, "--json", *proof)
+        assert asked.exit_code == 0, asked.output
+        assert f"127.0.0.1:{port} is broker 3" in asked.stdout

@@ -1,1 +1,0 @@
-"""The built-in authorizers, found by name through the entry points `hermes.authorizers`."""
