@@ -1,15 +1,18 @@
 """A real broker that wants users: who gets in, what becomes of them, what it says about it."""
 
+import re
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from certificates import Certificates
 from hermes_testkit import BrokerProcess, RawClient, message, produce_acknowledged
 
+from hermes.client import SyncProducer
 from hermes.errors import NotAuthenticatedError
-from hermes.protocol import AuthenticateRequest, decode_authenticate_response
+from hermes.protocol import AuthenticateRequest, ProduceRequest, decode_authenticate_response
 from hermes.security.scram import ScramClient
 from hermes.security.users import Users
 from hermes.security.users_file import change_users_file
@@ -133,3 +136,65 @@ def test_whoever_has_no_users_pays_for_none(start_broker: StartBroker) -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
     )
     assert found.stdout == "False False\n"
+
+
+# -- with TLS ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def tls_broker(
+    start_broker: StartBroker, users_file: Path, certificates: Certificates
+) -> BrokerProcess:
+    tls = {"certificate": str(certificates.server.certificate), "key": str(certificates.server.key)}
+    by_password = {
+        "endpoint": "tcp:0:interface=127.0.0.1",
+        "authentication": "scram",
+        "tls": tls,
+    }
+    by_certificate = {
+        "endpoint": "tcp:0:interface=127.0.0.1",
+        "authentication": "tls",
+        "tls": {**tls, "client_ca": str(certificates.ca)},
+    }
+    return start_broker(listen=[by_password, by_certificate], users_file=str(users_file))
+
+
+def ports(broker: BrokerProcess) -> list[int]:
+    line = broker.wait_for_line("is ready: Hermes")
+    listening = line.partition("listening on ")[2].partition(", logs in")[0]
+    return [int(each) for each in re.findall(r"127\.0\.0\.1:(\d+)", listening)]
+
+
+def test_users_and_certificates_say_who_a_client_is(
+    tls_broker: BrokerProcess, certificates: Certificates
+) -> None:
+    by_password, by_certificate = ports(tls_broker)
+    ca, mine = str(certificates.ca), certificates.client("web-1")
+    with SyncProducer(
+        "127.0.0.1", by_password, tls_ca=ca, user="alice", password="wonder"
+    ) as producer:
+        producer.send_acknowledged([ProduceRequest("by-alice", 0, HELLO)])
+    with SyncProducer(
+        "127.0.0.1",
+        by_certificate,
+        tls_ca=ca,
+        tls_certificate=str(mine.certificate),
+        tls_key=str(mine.key),
+    ) as producer:
+        producer.send_acknowledged([ProduceRequest("by-certificate", 0, HELLO)])
+    assert " for alice@127.0.0.1:" in tls_broker.wait_for_line("created topic by-alice")
+    assert " for web-1@127.0.0.1:" in tls_broker.wait_for_line("created topic by-certificate")
+
+
+def test_a_wrong_password_over_tls_is_an_error_at_once(
+    tls_broker: BrokerProcess, certificates: Certificates
+) -> None:
+    by_password, _ = ports(tls_broker)
+    with (
+        SyncProducer(
+            "127.0.0.1", by_password, tls_ca=str(certificates.ca), user="alice", password="wrong"
+        ) as producer,
+        pytest.raises(NotAuthenticatedError, match="alice"),
+    ):
+        producer.send_acknowledged([ProduceRequest("t", 0, HELLO)])
+    assert not (tls_broker.log_dir / "t-0").exists()
