@@ -80,9 +80,14 @@ class Witness(threading.Thread):
         assert self.served, "it was never served"
 
 
-def broker_witness(port: int, topic: str = "witness") -> Witness:
+def broker_witness(
+    port: int,
+    topic: str = "witness",
+    log_in: Callable[[RawClient], None] = lambda client: None,
+) -> Witness:
     """A producer that waits for the disk, and a consumer that reads what it sent."""
     client = RawClient(port)
+    log_in(client)
     end = 0
 
     def ask(number: int) -> None:
