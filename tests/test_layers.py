@@ -44,14 +44,14 @@ ROOMS = {
     "metrics plugins protocol quoting rate_limit security storage web",
     "client": "backoff config coordination errors forks interfaces metrics plugins protocol "
     "quoting rate_limit security",
-    "audit": "client coordination errors interfaces metrics plugins protocol quoting web",
+    "audit": "client coordination errors interfaces metrics plugins protocol quoting security web",
     "aio": "client coordination errors forks protocol security",
     "spark": "audit client config coordination errors interfaces metrics plugins protocol quoting "
-    "regex schemas",
+    "regex schemas security",
     "console": "__init__ audit client config coordination errors interfaces plugins protocol "
     "quoting schemas security web",
     "mirror": "_version audit client config coordination errors interfaces metrics plugins "
-    "protocol quoting web",
+    "protocol quoting security web",
     "registry": "_version backoff client config coordination errors limited_log listening logs "
     "metrics protocol quoting web",
     "tap": "broker config console errors logs mirror registry web",

@@ -18,6 +18,7 @@ from hermes.audit.tiers import Tiers
 from hermes.client import ProducerConfig
 from hermes.coordination.filters import TopicFilter
 from hermes.coordination.sessions import Session
+from hermes.security import PLAIN, ClientSecurity
 
 _log = logging.getLogger(__name__)
 
@@ -39,10 +40,12 @@ class ClusterAddress:
     Attributes:
         name: what the reports call it.
         zookeeper_connect: where it is coordinated.
+        security: how to connect, to its brokers as well.
     """
 
     name: str
     zookeeper_connect: str
+    security: ClientSecurity = PLAIN
 
 
 class Audit:
@@ -94,10 +97,16 @@ class Audit:
         """
         for cluster in self._clusters:
             connect = cluster.zookeeper_connect
-            publisher = Publisher(ProducerConfig(zookeeper_connect=connect))
+            settings = cluster.security.settings()
+            publisher = Publisher(ProducerConfig(zookeeper_connect=connect, **settings))
             self._publishers.append(publisher)
             counter = ClusterCounter(
-                cluster.name, connect, publisher, topics=self._topics, window_ms=self._window_ms
+                cluster.name,
+                connect,
+                publisher,
+                topics=self._topics,
+                window_ms=self._window_ms,
+                security=cluster.security,
             )
             self._counters.append(counter)
             counter.start()
@@ -177,8 +186,8 @@ class Audit:
 
     def _open(self) -> None:
         for cluster in self._clusters:
-            session = Session(cluster.zookeeper_connect)
+            session = Session(cluster.zookeeper_connect, security=cluster.security)
             self._sessions.append(session)
             session.start()
             since_ms = max(self._since_ms - _EARLIER_MS, 0)
-            self._readers.append(EventReader(session, since_ms=since_ms))
+            self._readers.append(EventReader(session, since_ms=since_ms, security=cluster.security))

@@ -34,6 +34,7 @@ from hermes.coordination.sessions import Lease, Session
 from hermes.errors import HermesError, InvalidMessageError
 from hermes.protocol import LATEST, MessageSet
 from hermes.protocol.damage import resume_beyond
+from hermes.security import PLAIN, ClientSecurity
 
 _log = logging.getLogger(__name__)
 
@@ -210,6 +211,7 @@ class ClusterCounter:
         topics: which to count; None for all but Hermes' own.
         start: where to begin with a log that was never counted.
         window_ms: how long windows are; the same in all tiers.
+        security: how to connect, to brokers and to coordination.
 
     Raises:
         CoordinationUnavailableError: coordination can't be reached.
@@ -224,6 +226,7 @@ class ClusterCounter:
         topics: TopicFilter | None = None,
         start: Literal["smallest", "largest"] = "smallest",
         window_ms: int = DEFAULT_WINDOW_MS,
+        security: ClientSecurity = PLAIN,
     ) -> None:
         self.name = name
         self.group = GROUP_PREFIX + name
@@ -239,8 +242,9 @@ class ClusterCounter:
             prefetch_bytes=_BUFFER_BYTES,
             fetch_bytes=_FETCH_BYTES,
             fetch_wait="500ms",
+            **security.settings(),
         )
-        self._session = Session(zookeeper_connect, on_change=self._changed)
+        self._session = Session(zookeeper_connect, on_change=self._changed, security=security)
         self._membership: Membership | None = None
         self._session.start()
         token = uuid.uuid4().hex[:8]

@@ -19,6 +19,7 @@ from hermes.errors import (
     InvalidNodeError,
     OffsetOutOfRangeBrokerError,
 )
+from hermes.security import PLAIN, ClientSecurity
 
 _log = logging.getLogger(__name__)
 
@@ -32,6 +33,7 @@ class EventReader:
         session: with the cluster's coordination; started, and stopped by the caller.
         since_ms: events that were stored before need not be read; 0 for all.
         timeout_seconds: the longest that one request to a broker may take.
+        security: how to connect to brokers.
 
     Attributes:
         nonsense: how many messages of the topic were no events.
@@ -39,13 +41,19 @@ class EventReader:
     """
 
     def __init__(
-        self, session: Session, *, since_ms: int = 0, timeout_seconds: float = 30.0
+        self,
+        session: Session,
+        *,
+        since_ms: int = 0,
+        timeout_seconds: float = 30.0,
+        security: ClientSecurity = PLAIN,
     ) -> None:
         self.nonsense = 0
         self.unavailable: list[str] = []
         self._session = session
         self._since_ms = since_ms
         self._timeout_seconds = timeout_seconds
+        self._security = security
         self._offsets: dict[BrokerPartition, int] = {}
         self._consumers: dict[BrokerNode, SimpleConsumer] = {}
 
@@ -118,7 +126,11 @@ class EventReader:
     def _consumer(self, node: BrokerNode) -> SimpleConsumer:
         if node not in self._consumers:
             self._consumers[node] = SimpleConsumer(
-                node.host, node.port, timeout_seconds=self._timeout_seconds, on_corrupt="skip"
+                node.host,
+                node.port,
+                timeout_seconds=self._timeout_seconds,
+                on_corrupt="skip",
+                **self._security.settings(),
             )
         return self._consumers[node]
 

@@ -3,7 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import timedelta
 from typing import Any, Final
 
@@ -204,7 +204,8 @@ def command(
     The exit status is 0 if no window differs, 3 if one is short, over or changed, or messages were
     lost by retention; with --strict 4 if some are uncertain or not counted yet.
     """
-    clusters = [ClusterAddress(name, cluster.connect), *also]
+    clusters = [ClusterAddress(name, cluster.connect, cluster.security)]
+    clusters += [replace(each, security=cluster.security) for each in also]
     if len({each.name for each in clusters}) < len(clusters):
         raise click.UsageError("two clusters have the same name: give --name")
     if ctx.invoked_subcommand is not None:

@@ -382,6 +382,7 @@ def check_coordination(
         connect,
         session_timeout_seconds=max(timeout, 1.0),
         connection_timeout_seconds=timeout,
+        security=security,
     )
     try:
         session.start()

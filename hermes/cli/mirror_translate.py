@@ -65,7 +65,7 @@ def command(
     """
     for name in (group, to_group or group):
         check_node_name("group", name)
-    session = Session(source)
+    session = Session(source, security=cluster.security)
     session.start()
     try:
         reader = _read(session, group)

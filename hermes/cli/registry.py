@@ -89,7 +89,7 @@ def command(
     listener = Listener(reactor, "--listen", listen)
     zookeeper = zookeeper or _coordination_of(broker, security)
     if zookeeper:
-        _check_coordination(zookeeper)
+        _check_coordination(zookeeper, security)
     server = WebServer(reactor, hosts)
     server.open([listener])
     url = url_of(server.addresses[0], lambda: advertised_host or _own_address())
@@ -115,13 +115,13 @@ def _coordination_of(broker: BrokerAddress | None, security: ClientSecurity) -> 
         return "" if settings["coordination"] == "none" else consumer.coordination()
 
 
-def _check_coordination(zookeeper: str) -> None:
+def _check_coordination(zookeeper: str, security: ClientSecurity) -> None:
     """Refuse an address where nothing answers: at a start it is a wrong one, more often than not.
 
     Raises:
         CoordinationUnavailableError: nothing does.
     """
-    session = Session(zookeeper, connection_timeout_seconds=_TIMEOUT_SECONDS)
+    session = Session(zookeeper, connection_timeout_seconds=_TIMEOUT_SECONDS, security=security)
     session.start()
     session.stop()
 

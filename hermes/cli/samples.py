@@ -143,6 +143,7 @@ class Sampler:
                 connect,
                 session_timeout_seconds=max(self._timeout, 1.0),
                 connection_timeout_seconds=self._timeout,
+                security=self._security,
             )
             self._stack.callback(session.stop)
             session.start()

@@ -42,6 +42,7 @@ class Cluster:
             self.connect,
             session_timeout_seconds=max(self._timeout_seconds, 1.0),
             connection_timeout_seconds=self._timeout_seconds,
+            security=self.security,
         )
         session.start()
         self._stack.callback(session.stop)

@@ -112,7 +112,8 @@ class Alone:
             self._stopped.wait(_LOOK_SECONDS)
 
     def _look(self, address: _Address) -> None:
-        with SimpleConsumer(*address, timeout_seconds=_TIMEOUT_SECONDS) as consumer:
+        settings = self._config.security.settings()
+        with SimpleConsumer(*address, timeout_seconds=_TIMEOUT_SECONDS, **settings) as consumer:
             if not consumer.supports(MetadataRequest.TYPE):
                 raise ConfigError(
                     "sources",

@@ -53,8 +53,9 @@ class _TargetPublisher:
 
 
 def _producer_config(target: ClusterAddress) -> ProducerConfig:
-    connect = target.zookeeper or coordination_of(target.brokers)
+    connect = target.zookeeper or coordination_of(target)
+    settings = target.security.settings()
     if connect:
-        return ProducerConfig(zookeeper_connect=connect)
+        return ProducerConfig(zookeeper_connect=connect, **settings)
     brokers = [f"{n}:{host}:{port}" for n, (host, port) in enumerate(target.brokers)]
-    return ProducerConfig(broker_list=",".join(brokers))
+    return ProducerConfig(broker_list=",".join(brokers), **settings)

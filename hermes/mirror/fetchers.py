@@ -75,6 +75,7 @@ class SourceFetcher:
             max_fetch_bytes=config.max_fetch_bytes,
             supports_hermes_requests=config.supports_hermes_requests,
             poll_interval_ms=_POLL_INTERVAL_MS,
+            **config.security.settings(),
         )
         self._consumer.counters = counters
         self._wake = threading.Event()

@@ -17,6 +17,7 @@ from hermes.client.sync_producer import SyncProducer
 from hermes.errors import BrokerError, MessageTooLargeBrokerError, OutcomeUnknownError
 from hermes.mirror.claims import Entry
 from hermes.protocol import LATEST, Acks, MirroredSet, ProduceRequest, SourceFlags
+from hermes.security import ClientSecurity
 
 _TIMEOUT_SECONDS: Final = 30.0
 # Kafka 0.7 flushes every few seconds, or after some hundred messages.
@@ -187,13 +188,14 @@ class PlainLink:
         return offsets[0] if offsets else 0
 
 
-def open_link(host: str, port: int) -> Link:
+def open_link(host: str, port: int, security: ClientSecurity) -> Link:
     """Connect to a broker, in the best way that it supports.
 
     Raises:
         ClientError: it can't be reached or understood.
     """
-    partitions = MirroredPartitions(host, port, timeout_seconds=_TIMEOUT_SECONDS)
+    settings = {"timeout_seconds": _TIMEOUT_SECONDS, **security.settings()}
+    partitions = MirroredPartitions(host, port, **settings)
     try:
         is_exact = partitions.is_supported()
     except BaseException:
@@ -202,7 +204,7 @@ def open_link(host: str, port: int) -> Link:
     if is_exact:
         return MirroredLink(partitions)
     partitions.close()
-    producer = SyncProducer(host, port, timeout_seconds=_TIMEOUT_SECONDS)
+    producer = SyncProducer(host, port, **settings)
     try:
         acknowledges = producer.can_acknowledge()
     except BaseException:

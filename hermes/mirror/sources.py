@@ -138,7 +138,7 @@ class Source:
             HermesError: it can't be found out now.
         """
         if not self._cluster_id:
-            self._cluster_id = id_of(self.session, self.address.brokers)
+            self._cluster_id = id_of(self.session, self.address)
         return self._cluster_id
 
     def partitions(self, topic: str) -> set[BrokerPartition]:
@@ -167,7 +167,8 @@ class Source:
             HermesError: that can't be found out now.
         """
         address = self._address(claim.partition.broker_id)
-        with SimpleConsumer(*address, timeout_seconds=_TIMEOUT_SECONDS) as consumer:
+        settings = self.address.security.settings()
+        with SimpleConsumer(*address, timeout_seconds=_TIMEOUT_SECONDS, **settings) as consumer:
             found = consumer.get_offsets_before(claim.topic, claim.partition.partition, time_ms)
         return found[0] if found else 0
 
@@ -177,7 +178,8 @@ class Source:
         if isinstance(self._sharing, Alone):
             return self._sharing.addresses[broker_id]
         assert self.session is not None
-        node = read_brokers(self.session, _ignore).get(broker_id)
+        brokers = read_brokers(self.session, _ignore)
+        node = brokers.get(broker_id)
         if node is None:
             raise BrokerUnavailableError(
                 f"broker {broker_id} of source {self.name} is not registered"
@@ -196,7 +198,7 @@ class Source:
                 return
 
     def _join(self) -> None:
-        connect = self.address.zookeeper or coordination_of(self.address.brokers)
+        connect = self.address.zookeeper or coordination_of(self.address)
         config = ConsumerConfig(
             group=self._group,
             zookeeper_connect=connect or "none",
@@ -204,6 +206,7 @@ class Source:
             fetch_bytes=_FETCH_BYTES,
             fetch_wait="500ms",
             release_wait=f"{_DRAIN_SECONDS:g}s",
+            **self.address.security.settings(),
         )
         make_fetcher = partial(SourceFetcher, self.name, self._troubles, self._throttle)
         if not connect:
@@ -219,7 +222,7 @@ class Source:
             )
             self._sharing.start()
             return
-        session = Session(connect, on_change=self._changed)
+        session = Session(connect, on_change=self._changed, security=self.address.security)
         session.start()
         self.session = session
         now_ms, token = time.time_ns() // 1_000_000, uuid.uuid4().hex[:8]

@@ -20,6 +20,7 @@ from hermes.errors import (
     ClientError,
     ConfigError,
     HermesError,
+    NotAuthenticatedError,
     UnknownTopicError,
 )
 from hermes.mirror.claims import Entry
@@ -32,6 +33,7 @@ from hermes.protocol import (
     MetadataRequest,
     MirroredSet,
 )
+from hermes.security import ClientSecurity
 
 _log = logging.getLogger(__name__)
 
@@ -71,12 +73,12 @@ class TargetCluster:
         if self.cluster_id:
             return
         if self.session is None:
-            connect = self.address.zookeeper or coordination_of(self.address.brokers)
+            connect = self.address.zookeeper or coordination_of(self.address)
             if connect:
-                session = Session(connect)
+                session = Session(connect, security=self.address.security)
                 session.start()
                 self.session = session
-        self.cluster_id = id_of(self.session, self.address.brokers)
+        self.cluster_id = id_of(self.session, self.address)
 
     def partitions(self, topic: str) -> tuple[BrokerPartition, ...]:
         """The partitions that a topic has, or will have, on all brokers, in order.
@@ -183,7 +185,9 @@ class TargetCluster:
             self._faults.looked()
             found = {number: (node.host, node.port) for number, node in nodes.items()}
         else:
-            found = dict(map(_identified, self.address.brokers))
+            found = dict(
+                _identified(address, self.address.security) for address in self.address.brokers
+            )
         if not found:
             raise BrokerUnavailableError(f"no broker of {self.address} is registered")
         for broker_id, address in found.items():
@@ -193,7 +197,9 @@ class TargetCluster:
     def _place(self, broker_id: int, address: _Address) -> None:
         former = self._known.get(broker_id)
         if former is None or former.address != address:
-            self._known[broker_id] = _Broker(broker_id, address, self._troubles)
+            self._known[broker_id] = _Broker(
+                broker_id, address, self.address.security, self._troubles
+            )
             if former is not None:
                 former.close()
 
@@ -201,11 +207,17 @@ class TargetCluster:
 class _Broker:
     """What it takes to talk to one broker."""
 
-    def __init__(self, broker_id: int, address: _Address, troubles: Troubles) -> None:
+    def __init__(
+        self, broker_id: int, address: _Address, security: ClientSecurity, troubles: Troubles
+    ) -> None:
         self.address = address
-        self.consumer = SimpleConsumer(*address, timeout_seconds=_TIMEOUT_SECONDS)
-        self.mirrored = MirroredPartitions(*address, timeout_seconds=_TIMEOUT_SECONDS)
-        self.sender = Sender(f"target broker {broker_id}", partial(open_link, *address), troubles)
+        self.consumer = _consumer(address, security)
+        self.mirrored = MirroredPartitions(
+            *address, timeout_seconds=_TIMEOUT_SECONDS, **security.settings()
+        )
+        self.sender = Sender(
+            f"target broker {broker_id}", partial(open_link, *address, security), troubles
+        )
 
     def close(self) -> None:
         """End all connections. Idempotent."""
@@ -214,19 +226,19 @@ class _Broker:
         self.consumer.close()
 
 
-def coordination_of(brokers: Iterable[_Address]) -> str:
-    """Ask brokers where their coordination is; empty where they have none.
+def coordination_of(cluster: ClusterAddress) -> str:
+    """Ask the brokers of an address where their coordination is; empty where they have none.
 
     Raises:
         HermesError: none of them answers.
     """
     failure: HermesError | None = None
-    for address in brokers:
+    for address in cluster.brokers:
         try:
-            with SimpleConsumer(*address, timeout_seconds=_TIMEOUT_SECONDS) as consumer:
+            with _consumer(address, cluster.security) as consumer:
                 try:
                     return consumer.coordination()
-                except (BrokerUnavailableError, TimeoutError):
+                except (BrokerUnavailableError, TimeoutError, NotAuthenticatedError):
                     raise
                 except HermesError:
                     return ""  # it takes no part in any, or is a Kafka 0.7
@@ -235,7 +247,7 @@ def coordination_of(brokers: Iterable[_Address]) -> str:
     raise failure or ClientError("no brokers are given")
 
 
-def id_of(session: Session | None, brokers: Sequence[_Address]) -> str:
+def id_of(session: Session | None, cluster: ClusterAddress) -> str:
     """The UUID of a cluster; one without coordination that is no Hermes is known by its addresses.
 
     Raises:
@@ -243,14 +255,18 @@ def id_of(session: Session | None, brokers: Sequence[_Address]) -> str:
     """
     if session is not None:
         return cluster_id(session)
-    with SimpleConsumer(*brokers[0], timeout_seconds=_TIMEOUT_SECONDS) as consumer:
+    with _consumer(cluster.brokers[0], cluster.security) as consumer:
         told = consumer.cluster_id() if consumer.supports(ClusterIdRequest.TYPE) else ""
-    return told or id_of_addresses(brokers)
+    return told or id_of_addresses(cluster.brokers)
 
 
-def _identified(address: _Address) -> tuple[int, _Address]:
+def _consumer(address: _Address, security: ClientSecurity) -> SimpleConsumer:
+    return SimpleConsumer(*address, timeout_seconds=_TIMEOUT_SECONDS, **security.settings())
+
+
+def _identified(address: _Address, security: ClientSecurity) -> tuple[int, _Address]:
     """The id of a broker; of one of Kafka 0.7, which doesn't tell, there is none."""
-    with SimpleConsumer(*address, timeout_seconds=_TIMEOUT_SECONDS) as consumer:
+    with _consumer(address, security) as consumer:
         if not consumer.supports(MetadataRequest.TYPE):
             return 0, address
         return consumer.metadata([]).broker_id, address

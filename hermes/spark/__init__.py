@@ -7,6 +7,7 @@ the order of a read:
                 the data source that Spark knows: batches, streams
     options, offsets
                 what a user may configure, and how offsets are written
+    identity    who a query is, for brokers and coordination
     catalog     tables that remember their options
     cluster     brokers, partitions and their ends, as planning sees them
     planning    which ranges of offsets are read, and by how many tasks

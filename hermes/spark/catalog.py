@@ -42,6 +42,12 @@ def new_table(given: Mapping[str, str]) -> dict[str, str] | None:
     options = {
         name.removeprefix(_PREFIX): text for name, text in names.items() if name.startswith(_PREFIX)
     }
+    if "password" in options:
+        raise ConfigError(
+            "password",
+            "a table's options are stored where many can read them: use passwordFile, or "
+            "HERMES_PASSWORD in the environment of the driver and the executors",
+        )
     SinkOptions.parse(to_write(options), stream=False)
     return options
 

@@ -8,7 +8,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import Final, NamedTuple, Self, TypeVar
+from typing import Any, Final, NamedTuple, Self, TypeVar
 
 from hermes.client import EARLIEST, LATEST, AppendTime, SimpleConsumer
 from hermes.client.retries import is_retriable
@@ -74,6 +74,7 @@ class Cluster:
     def __init__(self, address: ClusterAddress, retries: Retries) -> None:
         self._address = address
         self._retries = retries
+        self._settings: dict[str, Any] | None = None
         self._session: Session | None = None
         self._consumers: dict[tuple[str, int], SimpleConsumer] = {}
         self._known: dict[int, tuple[str, int]] = {}
@@ -256,7 +257,8 @@ class Cluster:
 
     def _zookeeper(self) -> Session:
         if self._session is None:
-            session = Session(self._address.zookeeper)
+            security = self._address.identity.coordination()
+            session = Session(self._address.zookeeper, security=security)
             session.start()
             self._session = session
         return self._session
@@ -289,7 +291,9 @@ class Cluster:
 
     def _connected(self, address: tuple[str, int]) -> SimpleConsumer:
         if address not in self._consumers:
-            self._consumers[address] = SimpleConsumer(*address)
+            if self._settings is None:
+                self._settings = self._address.identity.security().settings()
+            self._consumers[address] = SimpleConsumer(*address, **self._settings)
         return self._consumers[address]
 
     def _listed(self) -> dict[int, tuple[str, int]]:

@@ -16,6 +16,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 from hermes.config.units import parse_size
 from hermes.errors import ConfigError
 from hermes.regex import JavaPattern, compile_java
+from hermes.spark.identity import NOBODY, Identity
 from hermes.spark.offsets import Offsets, TopicPartition, parse_offsets, parse_partitions
 
 Use: TypeAlias = Literal["batch", "stream", "sink"]
@@ -60,10 +61,12 @@ class ClusterAddress(NamedTuple):
     Attributes:
         bootstrap: all the brokers, as (host, port); each knows only its own partitions.
         zookeeper: `HOST:PORT,HOST:PORT/CHROOT` of the ZooKeeper where they register.
+        identity: who connects.
     """
 
     bootstrap: tuple[tuple[str, int], ...] = ()
     zookeeper: str = ""
+    identity: Identity = NOBODY
 
 
 class Selection(NamedTuple):
@@ -128,6 +131,18 @@ def _zookeeper(text: str) -> str:
     return text.strip()
 
 
+def _path(text: str) -> str:
+    if not text or "\0" in text:
+        raise ValueError("expected the path of a file")
+    return text
+
+
+def _user(text: str) -> str:
+    if not text:
+        raise ValueError("expected a user's name, got nothing")
+    return text
+
+
 def _topics(text: str) -> tuple[str, ...]:
     topics = tuple(dict.fromkeys(each.strip() for each in text.split(",") if each.strip()))
     if not topics:
@@ -171,8 +186,60 @@ ADDRESS_OPTIONS: Final = (
     ),
 )
 
+_ALL: Final[tuple[Use, ...]] = ("batch", "stream", "sink")
+
+#: Who connects; in the order of the attributes of `Identity`.
+IDENTITY_OPTIONS: Final = (
+    Option(
+        "tls",
+        parse_flag,
+        None,
+        "whether to connect by TLS; unless given, if one of the next three is",
+        _ALL,
+    ),
+    Option(
+        "tlsCa",
+        _path,
+        None,
+        "a file with the certificates (PEM) of those who may have signed the brokers'; the "
+        "system's unless given. This file and the next are on the driver and on every worker",
+        _ALL,
+    ),
+    Option(
+        "tlsCertificate", _path, None, "a file with a certificate (PEM) that says who asks", _ALL
+    ),
+    Option("tlsKey", _path, None, "a file with its key (PEM), unless it is in the same one", _ALL),
+    Option("user", _user, None, "the name of the user who asks", _ALL),
+    Option(
+        "passwordFile",
+        _path,
+        None,
+        "a file with the user's password, one line; without it `HERMES_PASSWORD_FILE` or "
+        "`HERMES_PASSWORD` in the environment of the driver and the executors",
+        _ALL,
+    ),
+    Option(
+        "password",
+        str,
+        None,
+        "the password itself, as a program has it from a secret store; not for tables, whose "
+        "options are stored",
+        _ALL,
+    ),
+    Option(
+        "zookeeperTls",
+        parse_flag,
+        True,
+        "whether ZooKeeper is connected to as brokers are; else without TLS, and as nobody",
+        _ALL,
+    ),
+)
+
+#: What says to whom, and as whom, a query connects.
+CONNECTION_OPTIONS: Final = (*ADDRESS_OPTIONS, *IDENTITY_OPTIONS)
+
 SOURCE_OPTIONS: Final = (
-    *ADDRESS_OPTIONS,
+    *CONNECTION_OPTIONS,
     Option("subscribe", _topics, None, "names of topics, separated by commas"),
     Option("subscribePattern", _pattern, None, "a Java regular expression for names of topics"),
     Option("assign", parse_partitions, None, 'partitions: `{"topic": ["<broker>-<partition>"]}`'),
@@ -287,6 +354,10 @@ _HINTS: Final = {
     "minoffsetspertrigger": "offsets here are bytes, not messages, and there is no minimum",
     "startingoffsetsbytimestamp": "use startingTimestamp, which applies to all partitions",
     "endingoffsetsbytimestamp": "use endingTimestamp, which applies to all partitions",
+    "kafka.security.protocol": "use tls, tlsCa and user",
+    "kafka.sasl.jaas.config": "use user and passwordFile",
+    "kafka.ssl.truststore.location": "use tlsCa: a file with certificates in PEM",
+    "kafka.ssl.keystore.location": "use tlsCertificate and tlsKey: files in PEM",
     "kafka.group.id": "groups only publish progress here: use groupId",
     "groupidprefix": "groups only publish progress here: use groupId",
     "includeheaders": "messages of this format have no headers",
@@ -331,17 +402,18 @@ def parse_options(
 
 
 def address_of(values: Mapping[str, Any]) -> ClusterAddress:
-    """Take the brokers' address from parsed options.
+    """Take the brokers' address, and who connects, from parsed options.
 
     Raises:
-        ConfigError: both are given, or neither.
+        ConfigError: both addresses are given, or neither; or the others contradict each other.
     """
     bootstrap, zookeeper = (values[option.name] for option in ADDRESS_OPTIONS)
     if bool(bootstrap) == bool(zookeeper):
         raise ConfigError(
             "hermes.bootstrap.servers", "expected exactly one: this or hermes.zookeeper"
         )
-    return ClusterAddress(bootstrap or (), zookeeper or "")
+    identity = Identity(*(values[option.name] for option in IDENTITY_OPTIONS))
+    return ClusterAddress(bootstrap or (), zookeeper or "", identity)
 
 
 @dataclass(frozen=True, slots=True)

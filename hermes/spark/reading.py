@@ -84,6 +84,7 @@ class _Connections:
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
+        self._settings = options.address.identity.security().settings()
         self._open: dict[tuple[str, int], SimpleConsumer] = {}
 
     def get(self, address: tuple[str, int]) -> SimpleConsumer:
@@ -92,6 +93,7 @@ class _Connections:
                 *address,
                 max_fetch_bytes=max(self._options.max_fetch_bytes, FETCH_BYTES),
                 on_corrupt="raise" if self._options.fail_on_data_loss else "skip",
+                **self._settings,
             )
         return self._open[address]
 

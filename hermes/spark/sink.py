@@ -167,6 +167,8 @@ def producer_config(options: SinkOptions, brokers: Brokers) -> ProducerConfig:
     return ProducerConfig(
         broker_list=",".join(listed),
         zookeeper_connect=options.address.zookeeper,
+        zookeeper_tls=None if options.address.identity.zookeeper_tls else False,
+        **options.address.identity.security().settings(),
         producer_type="async",
         acks=options.acks,
         # Here the number of attempts is the bound, each with the time that a request may take.

@@ -13,7 +13,7 @@ from hermes.interfaces import IPartitioner
 from hermes.plugins.discovery import load_plugin
 from hermes.protocol import check_topic_name
 from hermes.spark.options import (
-    ADDRESS_OPTIONS,
+    CONNECTION_OPTIONS,
     ClusterAddress,
     Option,
     Use,
@@ -74,7 +74,7 @@ def _message_bytes(text: str) -> int:
 
 
 SINK_OPTIONS: Final = (
-    *ADDRESS_OPTIONS,
+    *CONNECTION_OPTIONS,
     Option(
         "topic",
         _topic,
@@ -159,6 +159,10 @@ _HINTS: Final = {
     "kafka.batch.size": "here it is batchSize, in messages",
     "kafka.partitioner.class": "here it is partitioner: a name among hermes.partitioners",
     "kafka.enable.idempotence": "the sink sends at least once; see idColumn",
+    "kafka.security.protocol": "use tls, tlsCa and user",
+    "kafka.sasl.jaas.config": "use user and passwordFile",
+    "kafka.ssl.truststore.location": "use tlsCa: a file with certificates in PEM",
+    "kafka.ssl.keystore.location": "use tlsCertificate and tlsKey: files in PEM",
     "includeheaders": "messages of this format have no headers",
     "path": "the option topic, or a column topic, says where rows go, not a path",
     "subscribe": "a write names its topic by the option topic, or in a column topic",
@@ -194,7 +198,8 @@ class SinkOptions:
         }
         values = parse_options(ours, SINK_OPTIONS, "sink", _HINTS)
         # The attributes are in the order of the table.
-        return cls(address_of(values), *(values[option.name] for option in SINK_OPTIONS[2:]))
+        own = SINK_OPTIONS[len(CONNECTION_OPTIONS) :]
+        return cls(address_of(values), *(values[option.name] for option in own))
 
 
 def refuse_overwriting(*, stream: bool) -> None:

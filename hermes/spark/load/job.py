@@ -25,12 +25,11 @@ from hermes.spark.load.increments import make_plan
 from hermes.spark.load.records import Committed, Granularity, Plan
 from hermes.spark.load.target import LoadTarget, SinkName, TargetSettings
 from hermes.spark.load.tasks import FOLDERS, PLAN_OPTION, TASK_BYTES_OPTION, LoadSource
-from hermes.spark.options import SOURCE_OPTIONS, SourceOptions, parse_options
+from hermes.spark.options import CONNECTION_OPTIONS, SOURCE_OPTIONS, SourceOptions, parse_options
 from hermes.spark.parquet import write_parquet
 
 _OPTION_NAMES: Final = (
-    "hermes.bootstrap.servers",
-    "hermes.zookeeper",
+    *(option.name for option in CONNECTION_OPTIONS),
     "subscribe",
     "subscribePattern",
     "assign",
