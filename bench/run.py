@@ -22,6 +22,7 @@ from bench.measurements import (
     registry,
     settle,
     spark,
+    spark_data,
     startup,
     through,
 )
@@ -56,6 +57,9 @@ _MEASUREMENTS = {
     "figures": _Measurement(figures.measure, "the paper's section 5, with peers if installed"),
     "clients": _Measurement(clients.measure, "the client library, beside the clients of Kafka"),
     "spark": _Measurement(spark.measure, "Spark's batch read, as Arrow and as tuples"),
+    "spark-data": _Measurement(
+        spark_data.measure, "Spark's reads, writes and loads, beside Parquet"
+    ),
     "spark-memory": _Measurement(
         spark.measure_memory, "a query over a large topic in a small heap", in_all=False
     ),

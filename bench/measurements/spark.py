@@ -22,14 +22,14 @@ from hermes.client import Producer, ProducerConfig
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["measure", "measure_memory"]
+__all__ = ["CORES", "fill", "frame_of", "measure", "measure_memory", "spark_session"]
 
 _MILLION = 1e6
 _GIGABYTE = 1e9
 _TARGET_RATE = 1_500_000
 _TARGET_RATIO = 1.5
 _TARGET_MEGABYTES = 200
-_CORES = 2
+CORES = 2
 _LIST = 5_000
 _ROOT = Path(__file__).resolve().parents[2]
 
@@ -43,15 +43,15 @@ def measure(settings: Settings) -> list[Row]:
         return [skipped_row(name, f"{error.name} is not installed (the extra `spark`)")]
     with (
         settings.workspace() as directory,
-        HermesBroker(directory / "hermes", num_partitions=_CORES) as broker,
-        _session(directory, "2g") as spark,
+        HermesBroker(directory / "hermes", num_partitions=CORES) as broker,
+        spark_session(directory, "2g") as spark,
     ):
-        count = _fill(broker, settings.spark_messages)
+        count = fill(broker, settings.spark_messages)
         spark.dataSource.register(TupleSource)
 
         def rate(source: str) -> float:
             begun = time.perf_counter()
-            _frame(spark, source, broker).write.format("noop").mode("overwrite").save()
+            frame_of(spark, source, broker).write.format("noop").mode("overwrite").save()
             return count / (time.perf_counter() - begun)
 
         runs = interleaved(settings.rounds, lambda: rate("hermes"), lambda: rate("hermes-tuples"))
@@ -84,15 +84,15 @@ def measure_memory(settings: Settings) -> list[Row]:
         return [skipped_row(name, "pyspark is not installed (the extra `spark`)")]
     with (
         settings.workspace() as directory,
-        HermesBroker(directory / "hermes", num_partitions=_CORES) as broker,
-        _session(directory, "512m") as spark,
+        HermesBroker(directory / "hermes", num_partitions=CORES) as broker,
+        spark_session(directory, "512m") as spark,
     ):
         share = settings.spark_gigabytes * _GIGABYTE / STORED_BYTES / 10 / _MILLION
         pid = spark.sparkContext._gateway.proc.pid
         peaks: list[float] = []
         stored = 0
         for part in (share, 9 * share):
-            stored += _fill(broker, part)
+            stored += fill(broker, part)
             with PeakMemory(pid) as memory:
                 _query(spark, broker, stored)
             peaks.append(memory.peak_bytes / MEGABYTE)
@@ -107,7 +107,7 @@ def measure_memory(settings: Settings) -> list[Row]:
     ]
 
 
-def _fill(broker: HermesBroker, millions: float) -> int:
+def fill(broker: HermesBroker, millions: float) -> int:
     """Produce messages over all partitions, and wait until they are on disk.
 
     Returns:
@@ -127,7 +127,7 @@ def _fill(broker: HermesBroker, millions: float) -> int:
 
 def _query(spark: "SparkSession", broker: HermesBroker, expected: int) -> None:
     """Group all messages by the last byte of their value."""
-    frame = _frame(spark, "hermes", broker)
+    frame = frame_of(spark, "hermes", broker)
     rows = frame.groupBy(frame.value.substr(-1, 1).alias("last")).count().collect()
     found = sum(row["count"] for row in rows)
     if found != expected:
@@ -135,7 +135,8 @@ def _query(spark: "SparkSession", broker: HermesBroker, expected: int) -> None:
 
 
 @contextmanager
-def _session(directory: Path, memory: str) -> Iterator["SparkSession"]:
+def spark_session(directory: Path, memory: str) -> Iterator["SparkSession"]:
+    """A session on `CORES` cores, which keeps its files in a directory; `memory` of its heap."""
     from pyspark.sql import SparkSession
 
     path = os.pathsep.join(filter(None, [str(_ROOT), os.environ.get("PYTHONPATH")]))
@@ -148,9 +149,9 @@ def _session(directory: Path, memory: str) -> Iterator["SparkSession"]:
         "spark.driver.host": "127.0.0.1",
         "spark.local.dir": str(directory / "spark"),
         "spark.sql.warehouse.dir": str(directory / "warehouse"),
-        "spark.sql.shuffle.partitions": str(_CORES),
+        "spark.sql.shuffle.partitions": str(CORES),
     }
-    builder: Any = SparkSession.builder.master(f"local[{_CORES}]")
+    builder: Any = SparkSession.builder.master(f"local[{CORES}]")
     for key, value in settings.items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
@@ -161,7 +162,10 @@ def _session(directory: Path, memory: str) -> Iterator["SparkSession"]:
         session.stop()
 
 
-def _frame(spark: "SparkSession", source: str, broker: HermesBroker) -> "DataFrame":
+def frame_of(
+    spark: "SparkSession", source: str, broker: HermesBroker, topic: str = TOPIC
+) -> "DataFrame":
+    """All of a topic."""
     host, port = broker.address
     reader = spark.read.format(source).option("hermes.bootstrap.servers", f"{host}:{port}")
-    return reader.option("subscribe", TOPIC).load()
+    return reader.option("subscribe", topic).load()

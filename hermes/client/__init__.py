@@ -31,7 +31,7 @@ docs/client.md, docs/groups.md and docs/retries.md are the guides for applicatio
 """
 
 from hermes.client.append_times import AppendTime
-from hermes.client.batching import ProducerData, SendHandle
+from hermes.client.batching import Keys, ProducerData, SendHandle
 from hermes.client.channel import Channel
 from hermes.client.collector import MetricsCollector
 from hermes.client.connection import BrokerConnection
@@ -53,6 +53,7 @@ __all__ = [
     "FetchRequest",
     "FetchResult",
     "GroupMetrics",
+    "Keys",
     "Message",
     "MessageAndOffset",
     "MessageSet",

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
 from typing import Any, Final, NamedTuple, TypeAlias, overload
 
-from hermes.client.batching import Batch, Outcome
+from hermes.client.batching import Batch, Keys, Outcome
 from hermes.client.retries import is_retriable
 from hermes.client.routing import Router, Target
 from hermes.client.sync_producer import SendResult
@@ -115,8 +115,22 @@ class OutgoingSet:
         return part
 
 
-# Where an item's messages are: the set that holds them, and the bytes before them in that set.
-_Place: TypeAlias = tuple[OutgoingSet, int]
+class _Spread:
+    """The sets that hold the messages of one item, in the order of their first ones."""
+
+    __slots__ = ("_sets",)
+
+    def __init__(self, sets: Sequence[OutgoingSet]) -> None:
+        self._sets = sets
+
+    def outcome_at(self, position: int) -> Outcome:
+        """What became of the item: the first failure, or where its first message went."""
+        outcomes = [each.outcome_at(position) for each in self._sets]
+        return next((each for each in outcomes if isinstance(each, Exception)), outcomes[0])
+
+
+# Where an item's messages are: what holds them, and the bytes before them in that set.
+_Place: TypeAlias = tuple[OutgoingSet | _Spread, int]
 
 
 class Delivery(Sequence[Outcome]):
@@ -201,6 +215,9 @@ class Delivery(Sequence[Outcome]):
                 continue
             messages, key = items[index], None if keys is None else keys[index]
             try:
+                if type(key) is Keys:
+                    places.append(self._spread(messages, key, filling, sets))
+                    continue
                 target = choose(topic, key)
             except HermesError as error:
                 places.append(error)
@@ -227,6 +244,34 @@ class Delivery(Sequence[Outcome]):
         for each in sets:
             self.sets += each.encode(self._codec, self._rules)
         return places
+
+    def _spread(
+        self,
+        messages: list[bytes],
+        keys: Keys,
+        filling: dict[Target, OutgoingSet],
+        sets: list[OutgoingSet],
+    ) -> _Place:
+        """Deal the messages of one item, each by its key; all of them or none.
+
+        Raises:
+            HermesError: no target can be chosen for one of them.
+        """
+        topic, max_bytes = self._batch.topic, self._rules.max_set_bytes
+        targets = self._router.choose_all(topic, keys)
+        used: dict[OutgoingSet, None] = {}
+        for payload, key, target in zip(messages, keys, targets, strict=True):
+            size = len(payload) + _OVERHEAD_BYTES
+            current = filling.get(target)
+            if current is None or current.size_bytes + size > max_bytes:
+                current = filling[target] = OutgoingSet(topic, target, key is not None, key)
+                sets.append(current)
+            elif key is not None and not current.has_key:
+                current.has_key, current.key = True, key
+            used[current] = None
+            current.payloads.append(payload)
+            current.size_bytes += size
+        return _Spread(tuple(used)), 0
 
     def _only_target(self) -> Target | None:
         """The one partition that `_deal_to` can send everything to; None if there is more to it."""

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from hermes.client.batching import Keys
 from hermes.errors import ArgumentError, EncodingError, HermesError, MessageTooLargeError
 
 
@@ -9,6 +10,14 @@ def check_messages(messages: Any) -> None:
     """Refuse a list without messages: nothing would be sent, so it could have no outcome."""
     if type(messages) is list and not messages:
         raise ArgumentError("messages: expected one at least, got an empty list")
+
+
+def check_keys(messages: Any, keys: Keys) -> tuple[Any, Any]:
+    """Refuse keys that are not one for each message; of a single one, it and its key."""
+    if type(messages) is not list or len(messages) != len(keys):
+        what = f"{len(messages)} messages" if type(messages) is list else "no list of messages"
+        raise ArgumentError(f"key: expected one for each message, got {len(keys)} for {what}")
+    return (messages[0], keys[0]) if len(keys) == 1 else (messages, Keys(keys))
 
 
 class Payloads:

@@ -18,13 +18,13 @@ from typing import Any, Final, Self, TypeAlias, overload
 from zope.interface import Interface
 
 from hermes.client.arguments import check_instance, check_topic
-from hermes.client.batching import Batch, Outcome, ProducerData, SendHandle, message_count
+from hermes.client.batching import Batch, Keys, Outcome, ProducerData, SendHandle, message_count
 from hermes.client.discovery import ZooKeeperMetadata
 from hermes.client.failures import Failures
 from hermes.client.grouping import SetRules
 from hermes.client.handlers import Handlers
 from hermes.client.metrics import ProducerCounters, ProducerMetrics
-from hermes.client.payloads import Payloads, check_messages
+from hermes.client.payloads import Payloads, check_keys, check_messages
 from hermes.client.producer_config import ProducerConfig
 from hermes.client.retries import RetryRules
 from hermes.client.routing import BrokerListMetadata, Brokers, MetadataProvider, Router
@@ -128,6 +128,8 @@ class Producer:
             topic: where to; or all three in a `ProducerData`.
             messages: one value, or a list of values, of the kind that the encoder takes.
             key: chooses the partition; messages with equal keys keep their order. None for any.
+                `Keys` for one per message: then the outcome is where the first message went, or
+                what the first that failed did with.
 
         Returns:
             The outcome. Of a synchronous producer it is known already; of an asynchronous one,
@@ -284,6 +286,8 @@ class Producer:
         if isinstance(topic, ProducerData):
             topic, messages, key = topic
         check_topic(topic)
+        if type(key) is Keys:
+            messages, key = check_keys(messages, key)
         if topic not in self._known_topics:
             check_topic_name(topic)
             if len(self._known_topics) < 10_000:  # names may come from data: bounded

@@ -9,7 +9,7 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
 from hermes.client import conversations
@@ -253,12 +253,34 @@ class Router:
             raise
         except Exception as error:
             raise RoutingError(f"{self._partitioner_name}: {error}") from error
+        return targets[self._checked(chosen, count, key)]
+
+    def _checked(self, chosen: object, count: int, key: Any) -> int:
         if type(chosen) is not int or not 0 <= chosen < count:
             raise RoutingError(
                 f"{self._partitioner_name} chose partition {quoted(chosen)} of {count} "
                 f"for key {quoted(key)}"
             )
-        return targets[chosen]
+        return chosen
+
+    def choose_all(self, topic: str, keys: Sequence[Any]) -> list[Target]:
+        """Choose a target for each key, by one look at the partitions.
+
+        Raises:
+            HermesError: as `choose`, for one of them.
+        """
+        targets, is_counted, _ = self._metadata.partitions(topic)
+        if not is_counted or None in keys:
+            return [self.choose(topic, key) for key in keys]
+        count, partition = len(targets), self._partition
+        try:
+            return [
+                targets[self._checked(partition(topic, key, count), count, key)] for key in keys
+            ]
+        except HermesError:
+            raise
+        except Exception as error:
+            raise RoutingError(f"{self._partitioner_name}: {error}") from error
 
     def only_target(self, topic: str) -> Target | None:
         """The target that every message of a topic without key goes to now; None for several."""

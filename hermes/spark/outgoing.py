@@ -1,4 +1,4 @@
-"""From rows to what the producer takes: lists of messages that share a topic and a key.
+"""From rows to what the producer takes: lists of messages for a topic, and a key for each.
 
 The columns of a write, by name, in any order:
 
@@ -8,12 +8,11 @@ The columns of a write, by name, in any order:
     key     string, binary or integer   chooses the partition; null for none
     (id)    string or binary            under the name that the option idColumn gives; never null
 
-Everything is done for a whole record batch at once; Python code runs once per key and topic of a
-batch. Rows with equal topic and key keep their order.
+Everything is done for a whole record batch at once; Python code runs once per topic of a batch, and
+for each list of messages. Rows with equal topic and key keep their order.
 """
 
 from collections.abc import Iterator
-from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -30,10 +29,14 @@ from pyspark.sql.types import (
     StructType,
 )
 
+from hermes.client import Keys
 from hermes.errors import ConfigError, EncodingError
 from hermes.protocol import check_topic_name
 from hermes.spark.envelope import add_ids
 from hermes.spark.sink_options import SinkOptions
+
+#: How many messages with keys are one send.
+_KEYED_LIST: Final = 1000
 
 _TEXT: Final = (StringType,)
 _BYTES: Final = (StringType, BinaryType)
@@ -46,17 +49,17 @@ _IN_WORDS: Final[dict[tuple[type[DataType], ...], str]] = {
 
 
 class Outgoing(NamedTuple):
-    """Messages for one partition.
+    """Messages for one topic.
 
     Attributes:
         topic: where to.
         messages: one or more.
-        key: chooses the partition; None for any.
+        keys: of each; None for messages without keys, which all go to one partition.
     """
 
     topic: str
     messages: list[bytes]
-    key: Any
+    keys: Keys | None
 
 
 class OutgoingRows:
@@ -90,23 +93,30 @@ class OutgoingRows:
         """
         payloads = self._payloads(rows)
         self._check_sizes(payloads)
-        topics, topic_codes = self._topics(rows)
-        keys, key_codes = _coded(self._column(rows, "key"))
-        codes = topic_codes * len(keys) + key_codes
-        if len(topics) * len(keys) > 1:
-            order = np.argsort(codes, kind="stable")
-            payloads, codes = payloads.take(pa.array(order)), codes[order]
-        messages = payloads.to_pylist()
-        starts = [*np.flatnonzero(np.diff(codes, prepend=-1)).tolist(), len(messages)]
-        for start, end in pairwise(starts):
-            topic, key = divmod(int(codes[start]), len(keys))
-            yield from self._parts(topics[topic], messages[start:end], keys[key])
+        topics, codes = self._topics(rows)
+        keys = self._column(rows, "key") if "key" in self._places else None
+        for code, topic in enumerate(topics):
+            some = payloads
+            if len(topics) > 1:
+                places = pa.array(np.flatnonzero(codes == code))
+                some = payloads.take(places)
+                keys_of = None if keys is None else keys.take(places)
+            else:
+                keys_of = keys
+            yield from self._parts(topic, some, keys_of)
 
-    def _parts(self, topic: str, messages: list[bytes], key: Any) -> Iterator[Outgoing]:
-        """Spread messages without a key over partitions: each list goes to one of them."""
-        size = len(messages) if key is not None else self._options.batch_size
-        for start in range(0, len(messages), size):
-            yield Outgoing(topic, messages[start : start + size], key)
+    def _parts(self, topic: str, payloads: pa.Array, keys: pa.Array | None) -> Iterator[Outgoing]:
+        """Cut into lists; one without keys is for one partition, so that they are spread."""
+        if keys is not None and keys.null_count:
+            keyless = pc.is_null(keys)
+            yield from self._parts(topic, payloads.filter(keyless), None)
+            keyed = pc.invert(keyless)
+            payloads, keys = payloads.filter(keyed), keys.filter(keyed)
+        size = self._options.batch_size if keys is None else _KEYED_LIST
+        for start in range(0, len(payloads), size):
+            messages = payloads.slice(start, size).to_pylist()
+            found = None if keys is None else Keys(keys.slice(start, size).to_pylist())
+            yield Outgoing(topic, messages, found)
 
     # -- columns --------------------------------------------------------------------------------
 

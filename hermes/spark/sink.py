@@ -186,8 +186,8 @@ def producer_config(options: SinkOptions, brokers: Brokers) -> ProducerConfig:
 
 def _send(producer: Producer, outgoing: Iterable[Outgoing]) -> _Sending:
     return [
-        (producer.send(topic, messages, key), topic, len(messages))
-        for topic, messages, key in outgoing
+        (producer.send(topic, messages, keys), topic, len(messages))
+        for topic, messages, keys in outgoing
     ]
 
 

@@ -7,13 +7,17 @@ can be negative for one hash out of 2^32, see `JavaHashPartitioner`.
 import math
 import random
 import struct
+from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final
 
 from zope.interface import implementer
 
 from hermes.errors import LocalProtocolError
 from hermes.interfaces import IPartitioner
+
+# After how many units the number is cut to 32 bits again: until then it stays quick to multiply.
+_UNMASKED: Final = 32
 
 
 def java_hash(key: Any) -> int:
@@ -71,10 +75,17 @@ class JavaHashPartitioner:
 @lru_cache(maxsize=16_384)
 def _string_hash(text: str) -> int:
     # Java counts UTF-16 code units; lone surrogates are legal there and in a str.
-    encoded = text.encode("utf-16-be", "surrogatepass")
+    units: Sequence[int]
+    try:
+        units = text.encode("latin-1")  # where they are bytes, which takes half as long
+    except UnicodeEncodeError:
+        encoded = text.encode("utf-16-be", "surrogatepass")
+        units = struct.unpack(f">{len(encoded) // 2}H", encoded)
     result = 0
-    for unit in struct.unpack(f">{len(encoded) // 2}H", encoded):
-        result = (31 * result + unit) & 0xFFFFFFFF
+    for start in range(0, len(units), _UNMASKED):
+        for unit in units[start : start + _UNMASKED]:
+            result = 31 * result + unit
+        result &= 0xFFFFFFFF
     return _signed(result)
 
 

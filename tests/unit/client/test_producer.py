@@ -6,8 +6,9 @@ import threading
 import pytest
 from zope.interface import directlyProvides
 
-from hermes.client import Producer, ProducerConfig, ProducerData, SendResult
+from hermes.client import Keys, Producer, ProducerConfig, ProducerData, SendResult
 from hermes.errors import (
+    ArgumentError,
     BrokerTimeoutError,
     BrokerUnavailableError,
     ClientError,
@@ -186,6 +187,73 @@ def test_keys_go_where_the_jvm_puts_them_over_all_brokers(memory_broker) -> None
         assert producer.send("t", b"x", key="polygenelubricants").result().partition == 2
     assert set(first.logs) == {("t", 0), ("t", 2)}
     assert set(second.logs) == {("t", 3)}
+
+
+@BOTH
+@pytest.mark.parametrize("count", [1, 2, 3, 500])
+def test_a_key_for_each_message_sends_each_where_it_alone_would_go(
+    memory_broker, producer_type, count
+) -> None:
+    one_by_one, together = (memory_broker(partition_count=7) for _ in range(2))
+    keys = [f"user-{number % 11}" for number in range(count)]
+    payloads = [b"%d" % number for number in range(count)]
+    settings = {"acks": "written", "producer_type": producer_type}
+    with producer_of(one_by_one, **settings) as producer:
+        for payload, key in zip(payloads, keys, strict=True):
+            first = producer.send("t", payload, key=key)
+            if payload == b"0":
+                expected = first.result(10)
+    with producer_of(together, **settings) as producer:
+        handle = producer.send("t", payloads, key=Keys(keys))
+        assert handle.result(10) == expected
+        producer.send(ProducerData("t", payloads, Keys(keys))).result(10)
+        assert producer.metrics().sent == 2 * count
+    for partition in range(7):
+        assert together.payloads("t", partition) == 2 * one_by_one.payloads("t", partition)
+
+
+def test_messages_without_a_key_may_be_among_those_with_one(memory_broker) -> None:
+    broker = memory_broker(partition_count=3)
+    with producer_of(broker, acks="written") as producer:
+        producer.send("t", [b"a", b"b", b"c"], key=Keys(["x", None, "x"]))
+    everything = [each for number in range(3) for each in broker.payloads("t", number)]
+    assert sorted(everything) == [b"a", b"b", b"c"]
+
+
+@pytest.mark.parametrize(
+    ("messages", "keys"), [(b"a", ["x"]), ([b"a"], []), ([b"a", b"b"], ["x"]), ([], [])]
+)
+def test_there_must_be_a_key_for_each_message(memory_broker, messages, keys) -> None:
+    broker = memory_broker()
+    with producer_of(broker) as producer, pytest.raises(ArgumentError, match="expected one"):
+        producer.send("t", messages, key=Keys(keys))
+    assert broker.payloads("t") == []
+
+
+@BOTH
+def test_of_many_keys_the_first_failure_is_the_outcome(memory_broker, producer_type) -> None:
+    broker = memory_broker(partition_count=5)
+    broker.errors = [0, ErrorCode.MESSAGE_TOO_LARGE]  # of the sets for two of the partitions
+    settings = {"acks": "written", "producer_type": producer_type}
+    with producer_of(broker, **settings) as producer:
+        with pytest.raises(MessageTooLargeBrokerError):
+            producer.send("t", [b"x"] * 50, key=Keys(map(str, range(50)))).result(10)
+        assert 0 < producer.metrics().failed < 50
+
+
+@BOTH
+def test_of_many_keys_none_is_sent_when_one_has_no_partition(memory_broker, producer_type) -> None:
+    broker = memory_broker(partition_count=5)
+    settings = {"acks": "written", "producer_type": producer_type, "num_retries": 0}
+    keys = Keys([f"user-{number}" for number in range(50)])
+    partitioner = _Wrong(9)
+    directlyProvides(partitioner, IPartitioner)
+    with (
+        producer_of(broker, partitioner=partitioner, **settings) as producer,
+        pytest.raises(RoutingError, match="chose partition 9 of 5"),
+    ):
+        producer.send("t", [b"x"] * 50, key=keys).result(10)
+    assert not any(broker.payloads("t", number) for number in range(5))
 
 
 def test_a_0_7_broker_chooses_for_messages_without_key(memory_broker) -> None:

@@ -18,6 +18,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
+from hermes.client import Keys
 from hermes.errors import ConfigError, EncodingError, InvalidTopicError
 from hermes.spark.envelope import add_ids
 from hermes.spark.outgoing import Outgoing, OutgoingRows
@@ -75,23 +76,23 @@ def test_messages_without_a_key_are_spread_in_lists_of_the_batch_size() -> None:
     assert [each.messages for each in parts] == [[b"a", b"b"], [b"c", b"d"], [b"e"]]
 
 
-def test_rows_are_put_together_by_topic_and_key_in_their_order() -> None:
+def test_rows_are_put_together_by_topic_in_their_order_with_a_key_for_each() -> None:
     rows = {
         "topic": ["b", "a", "b", "a", "b", "a"],
         "key": ["1", "1", "2", None, "1", "1"],
         "value": [b"0", b"1", b"2", b"3", b"4", b"5"],
     }
     assert sorted(outgoing(rows, KEYED), key=lambda each: each.messages) == [
-        Outgoing("b", [b"0", b"4"], "1"),
-        Outgoing("a", [b"1", b"5"], "1"),
-        Outgoing("b", [b"2"], "2"),
+        Outgoing("b", [b"0", b"2", b"4"], Keys(["1", "2", "1"])),
+        Outgoing("a", [b"1", b"5"], Keys(["1", "1"])),
         Outgoing("a", [b"3"], None),
     ]
 
 
-def test_messages_with_a_key_stay_together_whatever_the_batch_size() -> None:
+def test_messages_with_keys_leave_together_whatever_the_batch_size() -> None:
     rows = {"topic": ["a"] * 3, "key": ["1"] * 3, "value": [b"0", b"1", b"2"]}
-    assert outgoing(rows, KEYED, batchSize="1") == [Outgoing("a", [b"0", b"1", b"2"], "1")]
+    messages, keys = [b"0", b"1", b"2"], Keys(["1", "1", "1"])
+    assert outgoing(rows, KEYED, batchSize="1") == [Outgoing("a", messages, keys)]
 
 
 def test_the_option_is_the_topic_of_all_rows() -> None:
@@ -113,8 +114,8 @@ def test_the_option_is_the_topic_of_all_rows() -> None:
 def test_keys_keep_their_type(kind: DataType, keys: pa.Array) -> None:
     rows = {"value": ["v"], "key": keys}
     (only,) = outgoing(rows, VALUE | {"key": kind}, topic="clicks")
-    assert only.key == keys[0].as_py()
-    assert type(only.key) is type(keys[0].as_py())
+    assert only.keys == Keys([keys[0].as_py()])
+    assert type(only.keys[0]) is type(keys[0].as_py())
 
 
 def test_names_of_columns_are_the_same_in_any_case() -> None:
@@ -140,7 +141,9 @@ def test_every_row_is_sent_once_and_in_order_within_its_key(
     }
     sent: dict[tuple[str, str | None], list[bytes]] = {}
     for each in outgoing(columns, KEYED, batchSize="2"):
-        sent.setdefault((each.topic, each.key), []).extend(each.messages)
+        keys_of = [None] * len(each.messages) if each.keys is None else each.keys
+        for key, message in zip(keys_of, each.messages, strict=True):
+            sent.setdefault((each.topic, key), []).append(message)
     wanted: dict[tuple[str, str | None], list[bytes]] = {}
     for topic, key, value in rows:
         wanted.setdefault((topic, key), []).append(value)
@@ -244,4 +247,4 @@ def test_ids_travel_inside_the_values() -> None:
 def test_the_key_may_be_the_id_as_well() -> None:
     rows = {"value": ["a"], "key": ["u"]}
     (only,) = outgoing(rows, VALUE | {"key": StringType()}, topic="clicks", idColumn="key")
-    assert (only.key, only.messages[0][-2:]) == ("u", b"ua")
+    assert (only.keys, only.messages[0][-2:]) == (["u"], b"ua")
