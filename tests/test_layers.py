@@ -53,7 +53,7 @@ ROOMS = {
     "mirror": "_version audit client config coordination errors interfaces metrics plugins "
     "protocol quoting security web",
     "registry": "_version backoff client config coordination errors limited_log listening logs "
-    "metrics protocol quoting web",
+    "metrics protocol quoting security web",
     "tap": "broker config console errors logs mirror registry web",
     "testing": "broker config errors reactors security tap",
     "cli": "__init__ audit backoff backup broker client config console coordination errors "

@@ -12,6 +12,7 @@ from hermes.audit.checking import Audit
 from hermes.audit.comparing import Report
 from hermes.audit.families import write_families
 from hermes.metrics import OPENMETRICS, content_type
+from hermes.security import CLUSTER, Operation
 from hermes.web import ErrorPage, WebServer, stream
 
 
@@ -60,7 +61,12 @@ def mount_audit(web: WebServer, reactor: Any, last: LastReport) -> None:
         reactor: serves it.
         last: has what is served.
     """
-    web.root.add("metrics", _Metrics(last, reactor), any_host=True)
+    web.root.add(
+        "metrics",
+        _Metrics(last, reactor),
+        any_host=True,
+        rule=web.guard.rule(Operation.DESCRIBE, CLUSTER),
+    )
 
 
 class _Metrics(Resource):

@@ -31,8 +31,9 @@ from hermes.metrics import (
 )
 from hermes.metrics.exposition import label_text
 from hermes.protocol.core import KIND
+from hermes.security import CLUSTER, Operation
 from hermes.storage import Log
-from hermes.web import Metrics, WebServer
+from hermes.web import Metrics, Rule, WebServer
 
 #: How often the reactor's lag is measured.
 _LAG_INTERVAL_SECONDS = 0.5
@@ -64,8 +65,13 @@ def add_resources(web: WebServer, run: ServingBroker) -> None:
         run: the broker.
     """
     monitoring = Monitoring(run)
-    web.root.add("health", health_resource(run), any_host=True)
-    web.root.add("metrics", Metrics(monitoring.reactor, monitoring.scrape), any_host=True)
+    web.root.add("health", health_resource(run), any_host=True, rule=Rule(is_open=True))
+    web.root.add(
+        "metrics",
+        Metrics(monitoring.reactor, monitoring.scrape),
+        any_host=True,
+        rule=web.guard.rule(Operation.DESCRIBE, CLUSTER),
+    )
     web.on_stop.append(monitoring.stop)
 
 

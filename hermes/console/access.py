@@ -30,9 +30,9 @@ from hermes.config import read_regular_file
 from hermes.console.asking import Answer, Ask, redirect
 from hermes.console.login_limit import LoginLimit, TooManyTriesError
 from hermes.console.sources import Sources
-from hermes.console.viewing import Rights, Viewer
+from hermes.console.viewing import Viewer
 from hermes.errors import ConfigError
-from hermes.security import ANONYMOUS
+from hermes.security import ANONYMOUS, Rights
 
 SESSION_COOKIE: Final = "hermes_session"
 _SESSION: Final = re.compile("[A-Za-z0-9_-]{43}")

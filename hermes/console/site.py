@@ -5,20 +5,19 @@ from typing import Any, Final
 from urllib.parse import parse_qsl, unquote_to_bytes
 
 from twisted.internet.defer import Deferred
-from twisted.internet.threads import deferToThreadPool
+from twisted.internet.threads import blockingCallFromThread, deferToThreadPool
 from twisted.python.failure import Failure
 from twisted.python.threadpool import ThreadPool
 from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET
 
-from hermes.console.access import SESSION_COOKIE, Access, Password, Users, check_exposure
+from hermes.console.access import SESSION_COOKIE, Access, Password, check_exposure
 from hermes.console.asking import Answer, Ask
 from hermes.console.cluster import Cluster
 from hermes.console.pages import Console
 from hermes.console.records import Records
-from hermes.console.viewing import Rights
 from hermes.security import ANONYMOUS
-from hermes.web import ErrorPage, Rule, WebServer, stream
+from hermes.web import ErrorPage, Guard, Rule, WebServer, stream
 
 _THREADS: Final = 8
 _STREAM_THREADS: Final = 4
@@ -37,21 +36,17 @@ def serve_console(
     password: Password | None,
     may_act: Callable[[], bool],
     records: Records | None = None,
-    users: Users | None = None,
-    rights: Rights | None = None,
 ) -> None:
     """Let a web server, whose ports are open, serve the console until it stops.
 
     Args:
-        web: serves it at every path that nothing else is at.
+        web: serves it at every path that nothing else is at; its guard knows users and rules.
         reactor: serves the requests.
         cluster: what is looked at; closed when the server stops.
         setting: where the ports' addresses come from, for the error.
         password: what must be given where a port authenticates nobody; None if looking is free.
         may_act: whether anything may be changed from the console, at this moment.
         records: reads messages with the schemas of a registry; closed when the server stops.
-        users: those who may log in where a port authenticates users.
-        rights: what everybody may do; None where everybody may do everything.
 
     Raises:
         ConfigError: the ports can be reached from elsewhere, and there is no password; the
@@ -63,10 +58,31 @@ def serve_console(
         if gate.authentication == "none"
     ]
     check_exposure(setting, open_to_all, has_password=password is not None)
-    access = Access(password, users, rights)
+    access = Access(password, _Users(reactor, web.guard), web.guard.rights)
     resource = ConsoleResource(reactor, Console(cluster, access, may_act, records))
     web.root.fallback, web.root.fallback_rule = resource, Rule(logs_in=True)
     web.on_stop.append(resource.stop)
+
+
+class _Users:
+    """Users as the web server knows them, for worker threads; see `hermes.console.access`."""
+
+    def __init__(self, reactor: Any, guard: Guard) -> None:
+        self._reactor = reactor
+        self._guard = guard
+
+    def log_in(self, address: str, user: str, password: str) -> object | None:
+        """See `Users`."""
+        check = self._guard.check
+        if check is None:
+            return None
+        found: Any = blockingCallFromThread(self._reactor, check, address, user, password)
+        return None if found is None else found.verifiers
+
+    def proof_of(self, user: str) -> object | None:
+        """See `Users`."""
+        found = self._guard.find(user)
+        return None if found is None else found.verifiers
 
 
 class ConsoleResource(Resource):

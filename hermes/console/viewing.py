@@ -7,12 +7,9 @@ from typing import Final, TypeVar
 from hermes.errors import HermesError
 from hermes.quoting import quoted
 from hermes.security import ANONYMOUS
-from hermes.security.access import CLUSTER, Operation, Resource
+from hermes.security.access import CLUSTER, Operation, Resource, Rights
 
 _T = TypeVar("_T")
-
-#: Whether somebody may do something: principal, operation, resource. Any thread may ask.
-Rights = Callable[[str, Operation, Resource], bool]
 
 
 class NotAllowedError(HermesError):

@@ -10,7 +10,8 @@ from twisted.web.resource import Resource
 from hermes.metrics import OPENMETRICS
 from hermes.mirror.families import write_families
 from hermes.mirror.telling import Telling
-from hermes.web import Health, Metrics, WebServer, write_json
+from hermes.security import CLUSTER, Operation
+from hermes.web import Health, Metrics, Rule, WebServer, write_json
 
 
 def mount_mirror(web: WebServer, reactor: Any, telling: Telling) -> None:
@@ -21,9 +22,11 @@ def mount_mirror(web: WebServer, reactor: Any, telling: Telling) -> None:
         reactor: serves it.
         telling: knows the mirror.
     """
-    web.root.add("health", Health(_Ready(telling)), any_host=True)
-    web.root.add("metrics", Metrics(reactor, partial(_pieces, telling)), any_host=True)
-    web.root.add("status", _Status(telling), any_host=True)
+    rule = web.guard.rule(Operation.DESCRIBE, CLUSTER)
+    metrics = Metrics(reactor, partial(_pieces, telling))
+    web.root.add("health", Health(_Ready(telling)), any_host=True, rule=Rule(is_open=True))
+    web.root.add("metrics", metrics, any_host=True, rule=rule)
+    web.root.add("status", _Status(telling), any_host=True, rule=rule)
 
 
 class _Ready(Resource):

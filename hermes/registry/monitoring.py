@@ -8,7 +8,8 @@ from twisted.web.resource import Resource
 from hermes.metrics import OPENMETRICS, FamiliesCollector, content_type, generate
 from hermes.registry.metrics import RegistryMetrics
 from hermes.registry.topic_store import TopicStore
-from hermes.web import Health, WebServer, write_json
+from hermes.security import CLUSTER, Operation
+from hermes.web import Health, Rule, WebServer, write_json
 
 
 def add_resources(web: WebServer, store: TopicStore, metrics: RegistryMetrics) -> None:
@@ -19,8 +20,9 @@ def add_resources(web: WebServer, store: TopicStore, metrics: RegistryMetrics) -
         store: the registry's.
         metrics: its numbers.
     """
-    web.root.add("health", Health(_Ready(store)), any_host=True)
-    web.root.add("metrics", _Metrics(metrics), any_host=True)
+    web.root.add("health", Health(_Ready(store)), any_host=True, rule=Rule(is_open=True))
+    rule = web.guard.rule(Operation.DESCRIBE, CLUSTER)
+    web.root.add("metrics", _Metrics(metrics), any_host=True, rule=rule)
 
 
 class _Ready(Resource):

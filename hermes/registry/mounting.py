@@ -54,7 +54,9 @@ def serve_registry(web: WebServer, reactor: Any, store: TopicStore) -> ServedReg
         store: started by this.
     """
     metrics = RegistryMetrics(store)
-    resource = RegistryResource(reactor, store, web.hosts, on_answered=metrics.answered)
+    resource = RegistryResource(
+        reactor, store, web.hosts, on_answered=metrics.answered, rights=web.guard.rights
+    )
     web.root.add(NAME, resource, any_host=True)
     web.on_stop.append(resource.stop)
 

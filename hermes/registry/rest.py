@@ -13,19 +13,24 @@ from twisted.python.threadpool import ThreadPool
 from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET
 
+from hermes.config import SCHEMAS_TOPIC
 from hermes.limited_log import LimitedLog
 from hermes.logs import ModuleLogger
+from hermes.quoting import quoted
 from hermes.registry.asking import Answer, Ask, answer_of_error
 from hermes.registry.errors import FAILED, INVALID_REQUEST, RegistryError, unavailable
 from hermes.registry.limits import MAX_BODY_BYTES
-from hermes.registry.service import RegistryService, kind_of
+from hermes.registry.service import RegistryService, changes, kind_of
 from hermes.registry.store import Store
+from hermes.security import Operation, Rights
+from hermes.security import Resource as Topic
 from hermes.web import AcceptedHosts
 
 #: The header that says that a registry has sent a call on.
 FORWARDED: Final = b"X-Hermes-Forwarded"
 
 _CONTENT_TYPE: Final = b"application/vnd.schemaregistry.v1+json"
+_TOPIC: Final = Topic.topic(SCHEMAS_TOPIC)
 _METHODS: Final = (b"GET", b"HEAD", b"POST", b"PUT", b"DELETE")
 _THREADS: Final = 4
 _MOST_FIELDS: Final = 100
@@ -41,6 +46,7 @@ class RegistryResource(Resource):
         prefix: a first segment that may be left out of paths, where it is mounted at the top.
         on_answered: called in the reactor's thread with a call's kind, its answer's status and
             the seconds that it took.
+        rights: what everybody may do; None where everybody may do everything.
 
     Attributes:
         max_body_bytes: how much `hermes.web` lets through.
@@ -57,8 +63,10 @@ class RegistryResource(Resource):
         *,
         prefix: str = "",
         on_answered: Callable[[str, int, float], None] = lambda kind, status, seconds: None,
+        rights: Rights | None = None,
     ) -> None:
         super().__init__()
+        self._rights = rights
         self._reactor = reactor
         self._service = RegistryService(store)
         self._hosts = hosts
@@ -139,7 +147,7 @@ class RegistryResource(Resource):
                 max_num_fields=_MOST_FIELDS,
             )
             target = b"/".join(raw) + (b"?" + raw_query if raw_query else b"")
-            return Ask(
+            ask = Ask(
                 "GET" if request.method == b"HEAD" else request.method.decode(),
                 tuple(path),
                 query,
@@ -151,6 +159,30 @@ class RegistryResource(Resource):
             raise RegistryError(
                 INVALID_REQUEST, "the address is not UTF-8, or has too many parameters"
             ) from None
+        self._check_right(request.principal, ask)
+        return ask
+
+    def _check_right(self, principal: str | None, ask: Ask) -> None:
+        """Refuse a call that somebody may not make.
+
+        Raises:
+            RegistryError: 403.
+        """
+        if self._rights is None:
+            return
+        operation = Operation.PRODUCE if changes(ask) else Operation.DESCRIBE
+        if not self._rights(principal or "", operation, _TOPIC):
+            what = "change schemas" if operation is Operation.PRODUCE else "see schemas"
+            raise RegistryError(
+                403,
+                f"{quoted(principal or '')} may not {what}: an access rule has to allow "
+                f"{operation} on {_TOPIC}",
+            )
+
+    @staticmethod
+    def error_page(status: int, text: str) -> Resource:
+        """What is answered in place of this resource, as its clients understand it."""
+        return _Refused(answer_of_error(RegistryError(status, text)))
 
     def _may_ask(self, request: Any) -> bool:
         """Whether a request is a program's, or a browser's for a page of this server.
@@ -201,3 +233,18 @@ class RegistryResource(Resource):
         if request.method != b"HEAD":
             request.write(answer.body)
         request.finish()
+
+
+class _Refused(Resource):
+    """An error in place of the registry."""
+
+    isLeaf = True
+
+    def __init__(self, answer: Answer) -> None:
+        super().__init__()
+        self._answer = answer
+
+    def render(self, request: Any) -> bytes:
+        request.setResponseCode(self._answer.status)
+        request.setHeader(b"Content-Type", _CONTENT_TYPE)
+        return b"" if request.method == b"HEAD" else self._answer.body

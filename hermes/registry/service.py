@@ -103,6 +103,15 @@ def kind_of(ask: Ask) -> str:
     return "other"
 
 
+def changes(ask: Ask) -> bool:
+    """Whether a call may alter the state."""
+    return any(
+        route.change is not None and route.method == ask.method
+        for route in ROUTES
+        if route.parts(ask.path) is not None
+    )
+
+
 def _find(ask: Ask) -> tuple[Route, tuple[str, ...]]:
     others = []
     for route in ROUTES:

@@ -23,6 +23,7 @@ from hermes.security.access import (
     Operation,
     Resource,
     ResourceKind,
+    Rights,
 )
 from hermes.security.credentials import PLAIN, ClientSecurity
 from hermes.security.principals import ANONYMOUS, INTERNAL, check_user_name
@@ -40,5 +41,6 @@ __all__ = [
     "Operation",
     "Resource",
     "ResourceKind",
+    "Rights",
     "check_user_name",
 ]

@@ -71,6 +71,9 @@ class Resource(NamedTuple):
 
 CLUSTER: Final = Resource(ResourceKind.CLUSTER)
 
+#: Whether somebody may do something: principal, operation, resource. Any thread may ask.
+Rights = Callable[[str, Operation, Resource], bool]
+
 #: What can be done to each kind of resource. Altering a topic's settings is `admin` of the topic.
 OPERATIONS_ON: Final = {
     ResourceKind.TOPIC: frozenset(Operation) - {Operation.GROUP},

@@ -4,6 +4,7 @@
     logins      users' passwords as requests bring them
     answers     JSON, text and error pages; responses that come later, or in turns
     gates       who a request is from, and whether it may have what it asks for
+    guards      what the gates of a process share: users and rules
     site        requests: their limits, the check of their host, the headers of every response
     operating   health and metrics, as any process that serves has them
     server      ports opened, and closed again with their connections
@@ -14,6 +15,7 @@ Knows neither the broker nor the client library, nor what is served.
 
 from hermes.web.answers import ErrorPage, respond_later, stream, write_json, write_text
 from hermes.web.gates import Gate, Rule
+from hermes.web.guards import Guard, users_guard
 from hermes.web.hosts import AcceptedHosts
 from hermes.web.logins import Logins
 from hermes.web.operating import Health, Metrics
@@ -26,6 +28,7 @@ __all__ = [
     "AcceptedHosts",
     "ErrorPage",
     "Gate",
+    "Guard",
     "Health",
     "Logins",
     "Metrics",
@@ -36,6 +39,7 @@ __all__ = [
     "WebThread",
     "respond_later",
     "stream",
+    "users_guard",
     "write_json",
     "write_text",
 ]

@@ -7,6 +7,7 @@ from twisted.internet.defer import Deferred, inlineCallbacks
 
 from hermes.listening import Address, Listener
 from hermes.web.gates import Gate
+from hermes.web.guards import Guard
 from hermes.web.hosts import AcceptedHosts
 from hermes.web.site import Root, Site
 
@@ -20,17 +21,20 @@ class WebServer:
     Args:
         reactor: serves the sockets and the timers.
         hosts: the names that requests may be addressed to, beside those of the loopback interface.
+        guard: knows users and rules; unless given there are none.
 
     Attributes:
         root: what is served; complete it before the reactor runs.
         addresses: what the ports are bound to.
         gates: of each port its gate, in the same order.
         hosts: the names that requests may be addressed to.
+        guard: as given.
         on_stop: called by `stop` when no request comes any more; what they return is waited for.
     """
 
-    def __init__(self, reactor: Any, hosts: Iterable[str] = ()) -> None:
+    def __init__(self, reactor: Any, hosts: Iterable[str] = (), guard: Guard | None = None) -> None:
         self._reactor = reactor
+        self.guard = guard or Guard()
         self.root = Root()
         self.addresses: list[Address] = []
         self.on_stop: list[Callable[[], Any]] = []
@@ -39,22 +43,14 @@ class WebServer:
         self._sites: list[Site] = []
         self._ports: list[Any] = []
 
-    def open(
-        self,
-        listeners: Sequence[Listener],
-        gate_for: Callable[[Listener], Gate] = lambda listener: Gate(),
-    ) -> None:
+    def open(self, listeners: Sequence[Listener]) -> None:
         """Listen; several calls add up.
-
-        Args:
-            listeners: the ports.
-            gate_for: makes what says who the requests of a port are from.
 
         Raises:
             HermesError: a port can't be opened; those before it are open.
         """
         for listener in listeners:
-            gate = gate_for(listener)
+            gate = self.guard.gate(listener)
             site = Site(self.root, self.hosts, self._reactor, gate)
             opened = listener.open(site)
             self._sites.append(site)
