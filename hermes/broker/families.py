@@ -61,6 +61,12 @@ FIXED: Final = _table(
         "1 unless the users file, as it is now, can't be used.",
     ),
     Family("hermes_http_connections", "gauge", "Open connections of the HTTP port."),
+    Family(
+        "hermes_http_requests_refused_total", "counter",
+        "HTTP requests of those whom the port doesn't serve (`not_authenticated`), or who may not "
+        "have what they ask for (`not_authorized`).",
+        ("reason",),
+    ),
     Family("hermes_waiting_fetches", "gauge", "Fetches that wait for more messages."),
     Family(
         "hermes_request_memory_bytes", "gauge", "Memory held, by what for.", ("use",),

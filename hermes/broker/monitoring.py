@@ -200,6 +200,12 @@ class Monitoring:
         yield "hermes_request_seconds", [((name,), kind.seconds) for name, kind in kinds]
         yield "hermes_authentications_total", list(run.authentication.counts.items())
         yield "hermes_requests_refused_total", list(metrics.refusals.items())
+        if run.web is not None:
+            refused = run.web.guard.refused.items()
+            yield (
+                "hermes_http_requests_refused_total",
+                [((reason,), count) for reason, count in refused],
+            )
         memories: dict[str, Any] = {
             "requests": run.connections.memory,
             "large_responses": run.broker.large_responses,

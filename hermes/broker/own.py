@@ -5,14 +5,20 @@ listeners are like that others use. So there is one more, on the loopback interf
 its own, for one name and a password that exists in this process's memory only, made at each start.
 """
 
+import hmac
 import secrets
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from hermes.config import ListenerConfig
+from hermes.config.listeners import BY_PASSWORD
+from hermes.interfaces import IAuthenticator
 from hermes.security import INTERNAL, PLAIN, ClientSecurity
 
 #: Where the broker listens for itself.
-OWN_LISTEN: Final = "tcp:0:interface=127.0.0.1"
+OWN_LISTENER: Final = ListenerConfig(
+    "tcp:0:interface=127.0.0.1", authentication=BY_PASSWORD, name="own"
+)
 
 _PASSWORD_BYTES: Final = 32
 
@@ -34,6 +40,17 @@ class OwnAccess:
         """Make a new password."""
         password = secrets.token_urlsafe(_PASSWORD_BYTES)
         return cls(password, ClientSecurity(user=INTERNAL, password=password))
+
+    def authenticator(self) -> IAuthenticator:
+        """What knows this one user, for the listener of its own."""
+        from hermes.security.users import Users  # few brokers have users
+
+        return Users.only(INTERNAL, self.password)
+
+    def is_own(self, user: str, password: str) -> bool:
+        """Whether a name and a clear password are these."""
+        given = password.encode(errors="replace")
+        return user == INTERNAL and hmac.compare_digest(given, self.password.encode())
 
 
 class OwnClient(NamedTuple):

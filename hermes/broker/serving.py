@@ -35,7 +35,7 @@ from hermes.broker.flush_queue import FlushPolicy
 from hermes.broker.flushing import FlushScheduler
 from hermes.broker.maintenance import Maintenance
 from hermes.broker.neighbours import Neighbours
-from hermes.broker.own import OwnAccess, OwnClient
+from hermes.broker.own import OWN_LISTENER, OwnAccess, OwnClient
 from hermes.broker.pages import PageCache
 from hermes.broker.patience import Patience
 from hermes.broker.periodic import PeriodicTask
@@ -55,7 +55,7 @@ from hermes.storage import DataDirectory, FileLayer, Log, LogSettings, OpenRepor
 from hermes.storage.topic_entries import ENTRIES_NAME
 
 if TYPE_CHECKING:
-    from hermes.web import WebServer
+    from hermes.web import Guard, WebServer
 
 #: Retention passes begin this long after the start, as in 0.7.
 FIRST_RETENTION_SECONDS = 60.0
@@ -226,6 +226,7 @@ class ServingBroker:
                 undo.callback(opened.port.stopListening)
                 self._ports.append(opened.port)
                 self.addresses.append(opened.address)
+            self._own_address = self._open_own(undo)
             self.web = self._serve_http(http_listeners, mount, undo) if http_listeners else None
             self.listeners = self._advertised()
             self.broker.tell_brokers = Neighbours(
@@ -270,11 +271,26 @@ class ServingBroker:
     @property
     def own_client(self) -> OwnClient | None:
         """How the parts of this process that are clients reach the broker; None without a port."""
+        if self.own is not None:
+            return OwnClient(*self._own_address, self.own.security)
         for address in self.addresses:
             if not isinstance(address, str):
                 host, port = address
                 return OwnClient({"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port)
         return None
+
+    def _open_own(self, undo: ExitStack) -> tuple[str, int]:
+        """Listen for this process itself, where others have to prove who they are."""
+        if self.own is None:
+            return "", 0
+        listener = Listener(self.reactor, "listen", OWN_LISTENER)
+        users = self.own.authenticator()
+        policy = ListenerPolicy(OWN_LISTENER.name, OWN_LISTENER.authentication, None, users)
+        opened = listener.open(BrokerFactory(self.connections, policy))
+        undo.callback(opened.port.stopListening)
+        self._ports.append(opened.port)
+        assert not isinstance(opened.address, str)
+        return opened.address
 
     # -- changes while it runs ------------------------------------------------------------------
 
@@ -416,11 +432,23 @@ class ServingBroker:
         """Open the HTTP ports."""
         from hermes.web import WebServer  # most brokers would only start later for it
 
-        web = WebServer(self.reactor, self.config.http_hosts)
+        web = WebServer(self.reactor, self.config.http_hosts, self._guard())
         undo.callback(web.stop)
         web.open(listeners)
         mount(web, self)
         return web
+
+    def _guard(self) -> "Guard":
+        """What HTTP needs to know of users and rules: the same as everybody."""
+        from hermes.web import Guard
+
+        users = self.authentication
+        known = users.authenticator
+        return Guard(
+            None if known is None else users.check_password,
+            lambda: users.revision,
+            (lambda name: None) if known is None else known.find,
+        )
 
     def _start_tasks(self) -> None:
         """Start the periodic tasks; those that run go on, unless their interval has changed."""

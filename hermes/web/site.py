@@ -49,6 +49,9 @@ MAX_BODY_BYTES = 64 * 1024
 
 _BAD_REQUEST = b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 
+#: How long a connection may take to close, once everything was handed over.
+CLOSING_SECONDS = 60.0
+
 #: Browsers open six each; more are closed at once.
 MAX_CONNECTIONS = 256
 
@@ -180,7 +183,8 @@ class _Channel(http.HTTPChannel):
 
     site: "Site"
     transport: Any
-    _begun = False
+    _begun = _is_lost = False
+    _end: Any = None  # the call that ends a connection which doesn't close
 
     def connectionMade(self) -> None:
         """Let the site know."""
@@ -210,11 +214,24 @@ class _Channel(http.HTTPChannel):
             )
             self.transport.abortConnection()
 
+    def lineLengthExceeded(self, line: bytes) -> None:
+        """Close; Twisted's own way would wait for ever under TLS, for a producer: this channel."""
+        self.loseConnection()
+
+    def loseConnection(self) -> None:
+        """Close once all is sent; under TLS the peer has to agree, and may take only so long."""
+        super().loseConnection()
+        if self.isSecure() and self._end is None and not self._is_lost:
+            self._end = self.callLater(CLOSING_SECONDS, self.transport.abortConnection)
+
     def resetTimeout(self) -> None:
         """Don't: a request takes so long altogether, however slowly its bytes come."""
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         """Let the site know."""
+        self._is_lost = True
+        if self._end is not None and self._end.active():
+            self._end.cancel()
         super().connectionLost(reason)
         self.site.channels.pop(self, None)
         self.site.on_closed()

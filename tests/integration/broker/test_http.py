@@ -244,7 +244,11 @@ def test_counters_survive_kills_but_for_a_reset(start_broker: Callable[..., Brok
         ({"http_listen": "tcp:x"}, ConfigError, "http_listen: expected an endpoint"),
         ({"http_listen": "tcp:1", "listen": "tcp:1"}, ConfigError, "is taken by listen already"),
         ({"http_hosts": ["a:80"]}, ConfigError, "http_hosts: expected a host name or an address"),
-        ({"http_listen": "tcp:0:interface=192.0.2.1"}, HermesError, "http_listen: can't open"),
+        (
+            {"http_listen": "tcp:0:interface=192.0.2.1", "allow_insecure": True},
+            HermesError,
+            "http_listen: can't open",
+        ),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(

@@ -1,0 +1,141 @@
+"""HTTP where a port has TLS and wants users: who is given what, over real sockets."""
+
+import base64
+import json
+import socket
+import ssl
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from http.client import HTTPSConnection
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from hermes.testing import RunningBroker, running_broker
+
+USERS = {"alice": "wonder-1-land", "bob": "build-2-it", "carol": "sing-3-it"}
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[RunningBroker]:
+    settings = {"http_listen": "tcp:0:interface=127.0.0.1"}
+    with running_broker(settings=settings, tls=True, users=USERS) as running:
+        yield running
+
+
+class Site:
+    """The HTTP port of a broker, as somebody."""
+
+    def __init__(self, broker: RunningBroker, user: str = "", password: str | None = None) -> None:
+        assert broker.http is not None
+        self._url = broker.http
+        self._context = ssl.create_default_context(cafile=str(broker.tls_ca))
+        given = password if password is not None else USERS.get(user, "")
+        self._headers = {"Authorization": basic(user, given)} if user else {}
+
+    def get(self, path: str, **headers: str) -> tuple[int, str, Any]:
+        request = urllib.request.Request(f"{self._url}{path}", headers={**self._headers, **headers})
+        try:
+            with urllib.request.urlopen(request, timeout=60, context=self._context) as response:
+                return response.status, response.read().decode(), response.headers
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.read().decode(), error.headers
+
+    def status(self, path: str) -> int:
+        return self.get(path)[0]
+
+
+def basic(user: str, password: str) -> str:
+    return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
+
+
+def test_health_is_everybodys_and_the_rest_wants_a_user(broker: RunningBroker) -> None:
+    nobody, alice = Site(broker), Site(broker, "alice")
+    assert nobody.status("/health/live") == 200
+    assert nobody.status("/health/ready") == 200
+    for path in ("/metrics", "/registry/subjects", "/registry/hermes", "/x", "/%6detrics"):
+        status, text, headers = nobody.get(path)
+        assert status == 401, path
+        assert headers["WWW-Authenticate"] == 'Basic realm="Hermes", charset="UTF-8"'
+        assert "hermes_topics" not in text
+    assert alice.status("/metrics") == 200
+
+
+@pytest.mark.parametrize(("user", "password"), [("alice", "wrong"), ("nobody", "wrong")])
+def test_a_wrong_password_is_as_an_unknown_user(
+    broker: RunningBroker, user: str, password: str
+) -> None:
+    status, text, _ = Site(broker, user, password).get("/metrics")
+    assert (status, text) == (
+        401,
+        "401 Unauthorized: there is no such user with this password\n",
+    )
+
+
+def test_a_registrys_client_gets_its_errors_as_it_knows_them(broker: RunningBroker) -> None:
+    status, text, _ = Site(broker, "alice", "wrong").get("/registry/subjects")
+    assert (status, json.loads(text)["error_code"]) == (401, 401)
+
+
+def test_browsers_are_told_never_to_come_without_tls(broker: RunningBroker) -> None:
+    for path in ("/health/live", "/metrics"):
+        assert Site(broker).get(path)[2]["Strict-Transport-Security"] == "max-age=31536000"
+
+
+def test_plain_http_at_the_port_gets_nothing(broker: RunningBroker) -> None:
+    place = urlsplit(str(broker.http))
+    with socket.create_connection((str(place.hostname), int(place.port or 0)), 60) as raw:
+        raw.sendall(b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert not raw.recv(4096).startswith(b"HTTP")
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Authorization": "Basic " + "A" * 9000},
+        {"Authorization": "Basic " + "A" * 60_000},
+        {"Authorization": "Basic =="},
+        {"Authorization": "Basic \xff"},
+        {"Authorization": "Digest username=alice"},
+        {"Authorization": ""},
+    ],
+)
+def test_odd_headers_are_refused_and_others_served(
+    broker: RunningBroker, headers: dict[str, str]
+) -> None:
+    place = urlsplit(str(broker.http))
+    context = ssl.create_default_context(cafile=str(broker.tls_ca))
+    connection = HTTPSConnection(str(place.hostname), place.port, timeout=60, context=context)
+    try:
+        connection.request("GET", "/metrics", headers=headers)
+        assert connection.getresponse().status in (400, 401)
+    except OSError:
+        pass  # closed on it: more than all headers may have
+    finally:
+        connection.close()
+    assert Site(broker, "alice").status("/metrics") == 200
+
+
+def test_a_password_that_is_withdrawn_opens_nothing_soon(tmp_path: Path) -> None:
+    from hermes.security.users_file import change_users_file
+
+    settings = {"http_listen": "tcp:0:interface=127.0.0.1"}
+    with running_broker(tmp_path / "log", settings, tls=True, users=USERS) as broker:
+        bob, alice = Site(broker, "bob"), Site(broker, "alice")
+        assert (bob.status("/metrics"), alice.status("/metrics")) == (200, 200)
+        change_users_file(users_file(broker), lambda users: users.without("bob"))
+        end = time.monotonic() + 60
+        while bob.status("/metrics") != 401:
+            assert time.monotonic() < end, "bob is still served"
+        assert alice.status("/metrics") == 200
+
+
+def users_file(broker: RunningBroker) -> Path:
+    assert broker.tls_ca is not None
+    (found,) = Path(broker.tls_ca).parent.glob("*users*")
+    return found
