@@ -16,14 +16,18 @@ from typing import Any
 from twisted.internet.defer import Deferred, fail, inlineCallbacks, succeed
 
 from hermes.broker.advertising import registered_place
+from hermes.broker.own import OwnAccess
 from hermes.broker.topics import TopicRegistry
 from hermes.config import BrokerConfig
 from hermes.coordination.embedded import EmbeddedCoordination
+from hermes.coordination.embedded.guard import Users
+from hermes.coordination.embedded.rights import Rules
 from hermes.coordination.embedded.store import FILE_NAME
 from hermes.coordination.listeners import BrokerListeners
 from hermes.coordination.registration import BrokerRegistration
 from hermes.errors import CoordinationUnavailableError, HermesError
 from hermes.logs import ModuleLogger
+from hermes.security import PLAIN
 from hermes.storage.layout import parse_partition_directory
 
 
@@ -35,9 +39,16 @@ class Coordination:
         reactor: serves the embedded server.
         in_thread: calls a function in a worker thread and returns its Deferred.
         now_ms: the wall clock, in ms since 1970.
+        own: with what the broker is its own client, where others have to prove who they are.
+        users: knows the passwords of the embedded server's clients.
+        rules: the access rules; None: there never are any.
 
     Raises:
-        ConfigError: `coordination_listen` is not an endpoint.
+        ConfigError: `coordination_listen` is not an endpoint, or a file of `connect_as` can't be
+            used.
+
+    Attributes:
+        security: with what this process connects to coordination.
     """
 
     _log = ModuleLogger()
@@ -48,7 +59,12 @@ class Coordination:
         reactor: Any,
         in_thread: Callable[..., "Deferred[Any]"],
         now_ms: Callable[[], int],
+        *,
+        own: OwnAccess | None = None,
+        users: Users | None = None,
+        rules: Rules | None = None,
     ) -> None:
+        self.security = PLAIN
         self._config = config
         self._reactor = reactor
         self._in_thread = in_thread
@@ -62,7 +78,14 @@ class Coordination:
                 config.coordination_listen,
                 max_bytes=config.coordination_max_bytes,
                 is_new=self._is_new,
+                users=users,
+                rules=rules,
+                own=None if own is None else own.security,
             )
+            if own is not None:
+                self.security = own.security
+        elif config.coordination == "zookeeper" and config.connect_as is not None:
+            self.security = config.connect_as.security()
 
     def _is_new(self) -> bool:
         """Whether the data directory has no partitions: then it is normal that no file exists."""
@@ -74,6 +97,16 @@ class Coordination:
         if self._server is not None:
             return self._server.connect_string
         return self._config.zookeeper_connect if self._config.coordination == "zookeeper" else None
+
+    @property
+    def own_connect_string(self) -> str | None:
+        """Where this process finds coordination, with `security`; None where there is none."""
+        return self.connect_string if self._server is None else self._server.own_connect_string
+
+    def refresh(self) -> None:
+        """Use the embedded server's certificate as its files are now."""
+        if self._server is not None:
+            self._server.listener.refresh()
 
     def address_for_clients(self) -> str:
         """Where clients find coordination; empty where there is none.
@@ -179,7 +212,7 @@ class Coordination:
             return succeed(None)
         try:
             self._registration = self._registration_for(
-                self._server.connect_string, listeners, topics
+                self._server.own_connect_string, listeners, topics
             )
         except HermesError as error:
             failed: Deferred[None] = Deferred()
@@ -209,6 +242,7 @@ class Coordination:
             {topic: topics.partition_count(topic) for topic in topics.names()},
             connect=connect,
             listeners=listeners,
+            security=self.security,
             session_timeout_seconds=config.zookeeper_session_timeout_ms / 1000,
             connection_timeout_seconds=config.zookeeper_connection_timeout_ms / 1000,
             now_ms=self._now_ms,

@@ -179,7 +179,14 @@ class ServingBroker:
             self.opening_seconds = reactor.seconds() - began
             undo.callback(self.directory.close, clean=False)
             self._report_opened(report)
-            self.coordination = Coordination(config, reactor, in_thread, now_ms)
+            self.coordination = Coordination(
+                config,
+                reactor,
+                in_thread,
+                now_ms,
+                own=self.own,
+                users=self.authentication,
+            )
             undo.callback(self.coordination.stop)
             self.flusher = FlushScheduler(
                 reactor, flush_in_thread, self._flush_policy, config.flush_threads

@@ -2,8 +2,10 @@
 
 layout, filters, assignment
     what ZooKeeper holds and what follows from it, as pure functions: Kafka 0.7's to the byte
-sessions
-    a session with ZooKeeper, and how long one may rely on it
+node_rules
+    which right each of these nodes takes, where there are access rules
+kazoo_bounds, kazoo_security, acls, sessions
+    a session with ZooKeeper, and how long one may rely on it; whose nodes it makes
 registration
     a broker's own entries
 cluster

@@ -14,6 +14,7 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
+from hermes.coordination.acls import SHARED_NODES
 from hermes.coordination.cluster import read_listeners
 from hermes.coordination.cluster_id import cluster_id
 from hermes.coordination.group_state import read_stored_offsets
@@ -41,6 +42,7 @@ from hermes.errors import (
     InvalidNodeError,
 )
 from hermes.quoting import quoted
+from hermes.security import PLAIN, ClientSecurity
 
 _log = logging.getLogger(__name__)
 
@@ -67,6 +69,7 @@ class BrokerRegistration:
         topics: number of partitions by topic, of those that exist.
         listeners: where the broker listens, for other clients than 0.7's; None: they aren't told.
         connect: see `Session`.
+        security: see `Session`; with a user, others can read the broker's nodes and not write them.
         session_timeout_seconds: see `Session`.
         connection_timeout_seconds: see `Session`.
         now_ms: the wall clock, in ms since 1970.
@@ -89,6 +92,7 @@ class BrokerRegistration:
         *,
         connect: str,
         listeners: BrokerListeners | None = None,
+        security: ClientSecurity = PLAIN,
         session_timeout_seconds: float = 6.0,
         connection_timeout_seconds: float = 6.0,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
@@ -107,8 +111,10 @@ class BrokerRegistration:
         self._lock = threading.Lock()
         self._wake = threading.Event()
         self._stopping = False
+        self._is_owner = security.user is not None
         self._session = Session(
             connect,
+            security=security,
             session_timeout_seconds=session_timeout_seconds,
             connection_timeout_seconds=connection_timeout_seconds,
             on_change=self._session_changed,
@@ -124,6 +130,7 @@ class BrokerRegistration:
 
         Raises:
             CoordinationUnavailableError: ZooKeeper can't be reached, or not for long enough.
+            CoordinationNotAuthenticatedError, CoordinationNotAuthorizedError: it may not register.
             IdInUseError: another broker has this id. An entry that may be of an earlier life of
                 this one is waited for first, up to one and a half session timeouts; so is a
                 connection that is lost once it was there.
@@ -264,6 +271,9 @@ class BrokerRegistration:
         if problems:
             raise problems[0]
         if not self.cluster_id:
+            if self._is_owner:  # or the first who needs one would own it
+                for path in SHARED_NODES:
+                    self._session.ensure_path(path)
             self.cluster_id = cluster_id(self._session)
 
     def _wanted(self) -> dict[str, bytes]:

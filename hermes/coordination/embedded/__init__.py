@@ -8,8 +8,12 @@ tree, transaction, access
     the nodes and every change to them, as pure state
 watches, sessions
     who is notified and who is alive
+rights
+    who a client is, and what it may do: by the access rules, by ACLs
 reading, writing, processor
     what a request does, and who is sent what
+guard, proofs, guarded
+    what a listener asks of its clients, and what they may do until they have answered
 changes, committing
     group commit: nothing is sent before the changes that it reflects are on disk
 database, store, snapshots, keeping

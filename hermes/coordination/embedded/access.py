@@ -25,6 +25,9 @@ from hermes.coordination.embedded.records import Acl, Identity, Permission
 
 _Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 
+# In place of a hash, none of which is like it.
+_VERIFIED = ":verified"
+
 _LONGEST_NETWORK = len("ffff:ffff:ffff:ffff:ffff:ffff:255.255.255.255/128")
 
 
@@ -38,8 +41,11 @@ def authenticate(scheme: str, credential: bytes) -> Identity | None:
     Returns:
         The identity, to be added to those of the connection; None when it proves nothing.
     """
-    if scheme != "digest":
-        return None
+    return credential_identity(credential) if scheme == "digest" else None
+
+
+def credential_identity(credential: bytes) -> Identity:
+    """What `user:password` is to ACLs: the user, and a hash of both."""
     user = credential.partition(b":")[0].decode("utf-8", "replace")
     digest = b64encode(hashlib.sha1(credential, usedforsecurity=False).digest()).decode()
     return Identity("digest", f"{user}:{digest}")
@@ -74,7 +80,7 @@ def expand_acl(acl: Iterable[Acl], identities: Collection[Identity]) -> tuple[Ac
     expanded: dict[Acl, None] = {}  # in order, without duplicates
     for entry in acl:
         if entry.identity.scheme == "auth":
-            own = [each for each in identities if each.scheme == "digest"]
+            own = own_identities(identities)
             if not own:
                 raise RequestRefusedError(ZooKeeperCode.INVALID_ACL, "nobody has authenticated")
             expanded.update((Acl(entry.permissions, each), None) for each in own)
@@ -89,22 +95,26 @@ def expand_acl(acl: Iterable[Acl], identities: Collection[Identity]) -> tuple[Ac
     return tuple(expanded)
 
 
-def check_permission(
-    acl: Iterable[Acl], permission: Permission, identities: Collection[Identity]
-) -> None:
-    """Check that a client may do what it asks for: any one of the bits suffices.
+def own_identities(identities: Iterable[Identity]) -> list[Identity]:
+    """What `auth` stands for: the users, by name alone where that was verified."""
+    own = [each for each in identities if each.scheme == "digest"]
+    return [each for each in own if is_verified(each)] or own
 
-    Raises:
-        RequestRefusedError: with NO_AUTH.
-    """
-    if not is_permitted(acl, permission, identities):
-        raise RequestRefusedError(ZooKeeperCode.NO_AUTH, f"{permission!r} is not given")
+
+def verified_identity(principal: str) -> Identity:
+    """What somebody is to ACLs whose name was verified: itself, whatever the password becomes."""
+    return Identity("digest", principal + _VERIFIED)
+
+
+def is_verified(identity: Identity) -> bool:
+    """Whether it is such a one: nobody who isn't verified can have it."""
+    return identity.scheme == "digest" and identity.name.endswith(_VERIFIED)
 
 
 def is_permitted(
     acl: Iterable[Acl], permission: Permission, identities: Collection[Identity]
 ) -> bool:
-    """Say whether `check_permission` would let it pass."""
+    """Whether a client may do what it asks for: any one of the bits suffices."""
     return any(
         entry.permissions & permission and _matches(entry.identity, identities) for entry in acl
     )

@@ -12,8 +12,8 @@ longest time is cut off: an honest one has finished with its bytes long before t
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
+from hermes.coordination.embedded.guarded import GuardedProcessor
 from hermes.coordination.embedded.limits import LIGHT_BYTES, MAX_HELD_BYTES, SMALL_BYTES
-from hermes.coordination.embedded.processor import RequestProcessor
 from hermes.coordination.embedded.words import ClientReport, Report, Statistics
 from hermes.limited_log import LimitedLog
 from hermes.logs import ModuleLogger
@@ -148,7 +148,7 @@ class Clients:
         processor: serves them; None while nothing can be served.
         settings: what `conf` reports, in its order.
         connected: the open connections, oldest first.
-        silent: those of them that have not asked for a session yet.
+        silent: those of them that have not asked for a session yet, or not authenticated.
         statistics: counted since the start.
         lines: the log's lines that clients can cause.
         queue: who is served next.
@@ -157,7 +157,7 @@ class Clients:
 
     clock: Any
     max_count: int = 1000
-    processor: RequestProcessor | None = None
+    processor: GuardedProcessor | None = None
     settings: dict[str, object] = field(default_factory=dict)
     connected: dict[Client, None] = field(default_factory=dict)
     silent: dict[Client, None] = field(default_factory=dict)

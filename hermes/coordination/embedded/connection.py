@@ -3,7 +3,7 @@
 What arrives waits until the client is served next (clients.py); the socket is not read meanwhile.
 Bounds: a frame is at most 1 MiB; a client with too many requests or bytes without a response, or
 one that does not read its responses, is neither served nor read from; one that never asks for a
-session is cut off. limits.py has the figures.
+session, or doesn't authenticate where that is asked for, is cut off. limits.py has the figures.
 """
 
 from collections import deque
@@ -15,21 +15,30 @@ from twisted.internet.protocol import Protocol, ServerFactory, connectionDone
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from hermes.config.listeners import NONE
+from hermes.coordination.embedded.access import verified_identity
 from hermes.coordination.embedded.clients import Clients
+from hermes.coordination.embedded.guard import OPEN, Guard
+from hermes.coordination.embedded.guarded import GuardedProcessor
 from hermes.coordination.embedded.limits import (
     MAX_OWED,
     MAX_OWED_BYTES,
     MAX_UNCOMMITTED_BYTES,
+    MAX_UNPROVEN_FRAME_BYTES,
     PATIENCE_SECONDS,
+    PROOF_SECONDS,
     SMALL_BYTES,
 )
-from hermes.coordination.embedded.processor import Peer, RequestProcessor
+from hermes.coordination.embedded.processor import Peer
+from hermes.coordination.embedded.proofs import Promise, Proof
 from hermes.coordination.embedded.receiver import ClientReceiver, Word
 from hermes.coordination.embedded.records import Identity
 from hermes.coordination.embedded.requests import ConnectRequest
+from hermes.coordination.embedded.rights import Rights
 from hermes.coordination.embedded.sessions import ServerSession
 from hermes.coordination.embedded.words import ClientReport, Statistics, word_response
 from hermes.errors import RemoteProtocolError
+from hermes.listening import peer_principal
 from hermes.logs import ModuleLogger
 
 # A client is served no more requests than this before the next one is.
@@ -41,23 +50,33 @@ class CoordinationConnection(Protocol):
     """One client's connection; a `Peer` of the processor and one of the `Clients`.
 
     Attributes:
-        identities: who the client is: its address, and what it has proved.
+        rights: who the client is: its address, and what it has proved; and what it may do.
         session: the one it uses.
+        promise: the one that it gets once it has authenticated.
         waiting_bytes: what it will be sent once it is on disk.
         statistics: counted for `stat`.
     """
 
     _log = ModuleLogger()
 
-    def __init__(self, clients: Clients, address: IAddress | None) -> None:
+    def __init__(self, clients: Clients, address: IAddress | None, guard: Guard = OPEN) -> None:
         host = getattr(address, "host", None)
-        self.identities: dict[Identity, None] = {Identity("ip", host): None} if host else {}
+        self.rights = Rights(
+            {Identity("ip", host): None} if host else {},
+            rules=guard.rules,
+            is_anybody=guard.authentication == NONE,
+        )
         self.session: ServerSession[Peer] | None = None
+        self.promise: Promise | None = None
         self.waiting_bytes = 0
         self.statistics = Statistics()
         self._clients = clients
         self._address = f"{host}:{getattr(address, 'port', '')}" if host else "unix"
-        self._processor: RequestProcessor | None = None  # from the connect request on
+        self._guard = guard
+        self._host = host or ""
+        self._user: str | None = None  # who has authenticated by a password
+        self._is_checking = False  # a password, in a thread
+        self._processor: GuardedProcessor | None = None  # from the connect request on
         self._receiver = ClientReceiver()
         self._owed: deque[float] = deque()  # when the requests came that have no response
         self._has_more = False  # the receiver may hold something to serve
@@ -79,6 +98,13 @@ class CoordinationConnection(Protocol):
         transport.registerProducer(self, True)
         self._clients.add(self)
         self._timer = self._clients.clock.callLater(PATIENCE_SECONDS, self.abort)
+        if self._guard.asks_for_passwords:
+            self._receiver.limit(MAX_UNPROVEN_FRAME_BYTES)
+        elif self._guard.asks_for_certificates:
+            principal = peer_principal(transport, self._guard.tls)
+            assert principal is not None, "the listener demands it"
+            self.rights.principal = principal
+            self.rights.identities[verified_identity(principal)] = None
 
     def dataReceived(self, data: bytes) -> None:
         """Twisted's: bytes arrived."""
@@ -99,6 +125,8 @@ class CoordinationConnection(Protocol):
         self._ended = True
         self._stop_timer()
         self._clients.forget(self)
+        if self._user is not None and self._guard.users is not None:
+            self._guard.users.disconnected(self, self._user)
         if self._processor is not None:
             self._processor.leave(self)
         if not isinstance(reason.value, ConnectionDone):
@@ -148,6 +176,33 @@ class CoordinationConnection(Protocol):
             transport.unregisterProducer()
             transport.loseConnection()
 
+    @property
+    def asks_for_passwords(self) -> bool:
+        """Whether its listener does."""
+        return self._guard.asks_for_passwords
+
+    def check(self, proof: Proof) -> None:
+        """Find out whether a proof is right; no further request is served meanwhile."""
+        users = self._guard.users
+        assert users is not None, "a listener that asks for passwords knows some"
+        self._is_checking = True
+        users.check_password(self._host, proof.user, proof.password).addCallbacks(
+            self._checked, self._not_checked, callbackArgs=(proof,)
+        ).addErrback(self._failed)
+
+    # -- the users' list calls --------------------------------------------------------------------
+
+    def groups_changed(self, groups: frozenset[str]) -> None:
+        """Its user has other groups: the rules know, who are asked each time."""
+
+    def revoke(self, reason: str) -> None:
+        """End it: its user is nobody any more, or has another password."""
+        self._clients.lines.info(
+            "revoked", "closing {address}: {reason}", address=self._address, reason=reason
+        )
+        if not self._ended:
+            self.abort()
+
     # -- the other clients' table calls -----------------------------------------------------------
 
     @property
@@ -194,26 +249,72 @@ class CoordinationConnection(Protocol):
         self.statistics.received += 1
         self._clients.statistics.received += 1
         if isinstance(item, Word):
-            self._send(word_response(item.name, self._clients.report()).encode())
+            if self._guard.is_open or item.name == "ruok":  # else it would tell of other clients
+                self._send(word_response(item.name, self._clients.report()).encode())
             self.end()
             return
         self._owed.append(self._clients.clock.seconds())
         if isinstance(item, ConnectRequest):
             self._connect(item)
-        elif self._processor is not None and self.session is not None:
+        elif self._processor is not None and (self.session or self.promise):
             self._processor.handle(self, item)
         else:
             self._ended = True  # the session is over: what came after its end is ignored
 
     def _connect(self, request: ConnectRequest) -> None:
         self._stop_timer()
-        self._clients.silent.pop(self, None)
+        if self._guard.asks_for_passwords:
+            self._timer = self._clients.clock.callLater(PROOF_SECONDS, self._lose_patience)
+        else:
+            self._clients.silent.pop(self, None)
         processor = self._clients.processor
         if processor is None:  # the file is being read again
             self.end()
             return
         self._processor = processor
         processor.connect(self, request)
+
+    def _lose_patience(self) -> None:
+        self._clients.lines.warn(
+            "unproven",
+            "cut off {address}: it did not authenticate within {seconds:.0f} s",
+            address=self._address,
+            seconds=PROOF_SECONDS,
+        )
+        self.abort()
+
+    def _checked(self, user: Any, proof: Proof) -> None:
+        """A password was looked at; None: it is wrong."""
+        self._is_checking = False
+        if self._ended or self._processor is None:
+            return
+        if user is None or user.name in self._guard.reserved:
+            self._processor.refuse(self, proof.xid)
+        elif self._processor.admit(self, proof, user.name):
+            self._stop_timer()
+            self._clients.silent.pop(self, None)
+            self._receiver.limit()
+            if self._user is None and self._guard.users is not None:
+                self._user = user.name
+                self._guard.users.connected(self, user, object())
+        self._queue_up()
+        self._update_reading()
+
+    def _not_checked(self, failure: Failure) -> None:
+        """Nobody knows whether it is right: the client may try again."""
+        self._is_checking = False
+        self._clients.lines.warn(
+            "unchecked",
+            "closing {address}: its password can't be checked: {reason}",
+            address=self._address,
+            reason=failure.getErrorMessage(),
+        )
+        if not self._ended:
+            self.abort()
+
+    def _failed(self, failure: Failure) -> None:
+        self._clients.lines.failure("fault", "could not admit a client", failure)
+        self.abort()
 
     def _send(self, data: bytes) -> None:
         transport: Any = self.transport
@@ -234,6 +335,7 @@ class CoordinationConnection(Protocol):
     def _may_serve(self) -> bool:
         return not (
             self._ended
+            or self._is_checking
             or self._is_full
             or len(self._owed) >= MAX_OWED
             or self.waiting_bytes >= MAX_OWED_BYTES
@@ -279,15 +381,21 @@ class CoordinationConnection(Protocol):
 
 
 class CoordinationFactory(ServerFactory):
-    """Makes connections."""
+    """Makes the connections of one listener.
+
+    Args:
+        clients: what they share.
+        guard: what the listener asks of them.
+    """
 
     noisy = False
 
-    def __init__(self, clients: Clients) -> None:
+    def __init__(self, clients: Clients, guard: Guard = OPEN) -> None:
         self._clients = clients
+        self._guard = guard
 
     def buildProtocol(self, addr: IAddress | None) -> CoordinationConnection | None:
         """Twisted's: make a connection's protocol, or refuse it."""
         if not self._clients.make_room():
             return None
-        return CoordinationConnection(self._clients, addr)
+        return CoordinationConnection(self._clients, addr, self._guard)

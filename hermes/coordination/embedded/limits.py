@@ -34,6 +34,12 @@ LIGHT_BYTES: Final = 4 * _KIB
 #: How long a client may be connected without asking for a session, or leave its last bytes unread.
 PATIENCE_SECONDS: Final = 5.0
 
+#: How long a client may take to authenticate, where that is asked for, the check included.
+PROOF_SECONDS: Final = 10.0
+
+#: A frame of a client that has not authenticated, where that is asked for.
+MAX_UNPROVEN_FRAME_BYTES: Final = 4 * _KIB
+
 #: Sessions; above it those without a connection and without ephemeral nodes end early.
 MAX_SESSIONS: Final = 10_000
 

@@ -13,14 +13,15 @@ from typing import Final, Protocol
 
 from twisted.internet.interfaces import IReactorTime
 
-from hermes.coordination.embedded.access import add_identity, is_permitted
+from hermes.coordination.embedded.access import add_identity
 from hermes.coordination.embedded.changes import SessionClosed, SessionOpened
 from hermes.coordination.embedded.committing import CommitQueue
 from hermes.coordination.embedded.errors import RequestRefusedError, ZooKeeperCode
 from hermes.coordination.embedded.jute import JuteReader
 from hermes.coordination.embedded.limits import MAX_OPERATIONS, MAX_SESSIONS
+from hermes.coordination.embedded.proofs import Promise, Proof
 from hermes.coordination.embedded.reading import ReadRequest, missed_events, serve_read
-from hermes.coordination.embedded.records import EventType, Identity, Permission
+from hermes.coordination.embedded.records import EventType, Permission
 from hermes.coordination.embedded.requests import (
     KNOWN_TYPES,
     AuthRequest,
@@ -36,6 +37,7 @@ from hermes.coordination.embedded.responses import (
     encode_event,
     encode_response,
 )
+from hermes.coordination.embedded.rights import Rights
 from hermes.coordination.embedded.sessions import ExpiryTimer, ServerSession, SessionTable
 from hermes.coordination.embedded.transaction import NodeEvent, Transaction
 from hermes.coordination.embedded.tree import DataTree
@@ -44,20 +46,23 @@ from hermes.coordination.embedded.words import ClientReport
 from hermes.coordination.embedded.writing import serve_write
 from hermes.limited_log import LimitedLog
 
-_PASSWORD_BYTES: Final = 16
+#: Of a session.
+PASSWORD_BYTES: Final = 16
 
 
 class Peer(Protocol):
     """A connection, as the processor sees it.
 
     Attributes:
-        identities: who the client is.
+        rights: who the client is, and what it may do.
         session: the one it uses; None before it has connected and after the session's end.
+        promise: what it gets once it has authenticated; None when it has that, or asked for none.
         waiting_bytes: what it will be sent once it is on disk; added here, subtracted there.
     """
 
-    identities: dict[Identity, None]
+    rights: Rights
     session: "ServerSession[Peer] | None"
+    promise: Promise | None
     waiting_bytes: int
 
     def respond(self, data: bytes) -> None:
@@ -68,6 +73,13 @@ class Peer(Protocol):
 
     def end(self) -> None:
         """Close the connection once everything is sent."""
+
+    @property
+    def asks_for_passwords(self) -> bool:
+        """Whether its listener does (guarded.py)."""
+
+    def check(self, proof: Proof) -> None:
+        """Find out whether a proof is right; no further request is served meanwhile."""
 
     @property
     def report(self) -> ClientReport:
@@ -132,17 +144,16 @@ class RequestProcessor:
 
     def connect(self, peer: Peer, request: ConnectRequest) -> None:
         """Give a connection a session: a new one, or the one that it asks for."""
-        if request.last_zxid > self.state.tree.zxid:
-            # Served from here its client would see time go backwards.
-            self._log.warn(
-                "ahead",
-                "refused a client that has seen transaction {zxid}; the newest here is {newest}",
-                zxid=request.last_zxid,
-                newest=self.state.tree.zxid,
-            )
+        if self._is_ahead(request):
             peer.end()
             return
-        session = self._open(request) if request.session_id == 0 else self._resume(request)
+        session: ServerSession[Peer] | None
+        principal = peer.rights.principal
+        if request.session_id == 0:
+            session_id = self.state.sessions.unused_id(self._now_ms())
+            session = self._open(request, session_id, os.urandom(PASSWORD_BYTES), principal)
+        else:
+            session = self._resume(request, principal)
         known = None
         if session is not None:
             peer.session, session.connection = session, peer
@@ -153,12 +164,29 @@ class RequestProcessor:
         self._send(peer, peer.respond, response)
         if session is None:
             self.queue.call_after(peer.end)
-        elif not self._is_stopped:
+        else:
+            self._note_deadline(session)
+
+    def _is_ahead(self, request: ConnectRequest) -> bool:
+        """Whether a client has seen what isn't here: it would see time go backwards."""
+        if request.last_zxid <= self.state.tree.zxid:
+            return False
+        self._log.warn(
+            "ahead",
+            "refused a client that has seen transaction {zxid}; the newest here is {newest}",
+            zxid=request.last_zxid,
+            newest=self.state.tree.zxid,
+        )
+        return True
+
+    def _note_deadline(self, session: ServerSession[Peer]) -> None:
+        if not self._is_stopped:
             self._timer.note(session.deadline)
 
     def leave(self, peer: Peer) -> None:
         """A connection is gone: so are its watches. Its session lives on until its timeout."""
         self.state.watches.forget(peer)
+        peer.promise = None
         session, peer.session = peer.session, None
         if session is not None and session.connection is peer:
             session.connection = None
@@ -195,13 +223,14 @@ class RequestProcessor:
             )
             self._close(session)
 
-    def _open(self, request: ConnectRequest) -> ServerSession[Peer]:
+    def _open(
+        self, request: ConnectRequest, session_id: int, password: bytes, principal: str
+    ) -> ServerSession[Peer]:
         state, timeout_ms = self.state, self._timeout_ms(request)
         if len(state.sessions) >= MAX_SESSIONS:
             self._thin_out()
-        session_id = state.sessions.unused_id(self._now_ms())
-        password = os.urandom(_PASSWORD_BYTES)
         session = state.sessions.open(session_id, password, timeout_ms, self._clock.seconds())
+        session.principal = principal
         state.tree.zxid += 1
         self.queue.commit([SessionOpened(session_id, password, timeout_ms)], state.tree.zxid)
         return session
@@ -217,10 +246,11 @@ class RequestProcessor:
         unused.sort(key=lambda session: session.deadline)
         self.expire(unused[: MAX_SESSIONS // 10])
 
-    def _resume(self, request: ConnectRequest) -> ServerSession[Peer] | None:
+    def _resume(self, request: ConnectRequest, principal: str) -> ServerSession[Peer] | None:
         session = self.state.sessions.find(request.session_id, request.password)
-        if session is None:
+        if session is None or session.principal not in (None, principal):
             return None
+        session.principal = principal
         former = session.connection
         if former is not None:
             self.leave(former)
@@ -301,15 +331,16 @@ class RequestProcessor:
         """Serve everything that is answered at once: all but the end of a session."""
         state = self.state
         if isinstance(request, ReadRequest):
-            return serve_read(state.tree, state.watches, peer, peer.identities, request)
+            return serve_read(state.tree, state.watches, peer, peer.rights, request)
         match request:
             case PingRequest():
                 return b""
             case AuthRequest(scheme, credential):
-                add_identity(peer.identities, scheme, credential)
+                add_identity(peer.rights.identities, scheme, credential)
                 return b""
             case SetWatchesRequest():
-                for kind, path in missed_events(state.tree, state.watches, peer, request):
+                missed = missed_events(state.tree, state.watches, peer, peer.rights, request)
+                for kind, path in missed:
                     self._send(peer, peer.notify, encode_event(kind, path))
                 return b""
             case CloseRequest():
@@ -336,7 +367,7 @@ class RequestProcessor:
     def _transaction(self, peer: Peer) -> Transaction:
         assert peer.session is not None
         session_id = peer.session.session_id
-        return Transaction(self.state.tree, self._now_ms(), session_id, peer.identities)
+        return Transaction(self.state.tree, self._now_ms(), session_id, peer.rights)
 
     def _commit(self, transaction: Transaction) -> None:
         """Keep a transaction, have it written, and notify those who watch."""
@@ -352,11 +383,17 @@ class RequestProcessor:
         self.queue.call_after(function, data)
 
     def _fire(self, happened: NodeEvent) -> None:
+        watches = self.state.watches
         frames: dict[tuple[EventType, str], bytes] = {}  # each encoded once
-        for peer, kind, path in self.state.watches.fire(happened.kind, happened.path):
+        for peer, kind, path in list(watches.fire(happened.kind, happened.path)):
+            rights = peer.rights
+            # A list of children that hides this one is as it was, and watched on.
+            if rights.is_filtered(path) and not rights.may_read(happened.path):
+                watches.children.add(path, peer)
+                continue
             # `exists` lets anyone set a watch; its event is for those who may read.
             acl = happened.acl if path == happened.path else happened.parent_acl
-            if is_permitted(acl, Permission.READ, peer.identities):
+            if rights.may_read(path) and rights.is_permitted(path, acl, Permission.READ):
                 frame = frames.get((kind, path)) or encode_event(kind, path)
                 frames[kind, path] = frame
                 self._send(peer, peer.notify, frame)

@@ -8,7 +8,7 @@ from typing import TypeAlias, TypeVar
 
 from hermes.coordination.embedded.errors import RequestRefusedError, ZooKeeperCode
 from hermes.coordination.embedded.jute import encode_buffer, encode_string, encode_vector
-from hermes.coordination.embedded.records import EventType, Identity
+from hermes.coordination.embedded.records import EventType, Stat
 from hermes.coordination.embedded.requests import (
     ExistsRequest,
     GetAclRequest,
@@ -17,7 +17,8 @@ from hermes.coordination.embedded.requests import (
     SetWatchesRequest,
     SyncRequest,
 )
-from hermes.coordination.embedded.tree import DataTree
+from hermes.coordination.embedded.rights import Rights
+from hermes.coordination.embedded.tree import DataTree, ZNode
 from hermes.coordination.embedded.watches import Watches, WatchTable
 
 #: What `serve_read` serves.
@@ -32,7 +33,7 @@ def serve_read(
     tree: DataTree,
     watches: Watches[_Watcher],
     watcher: _Watcher,
-    identities: Collection[Identity],
+    rights: Rights,
     request: ReadRequest,
 ) -> bytes:
     """Answer a request that changes nothing: make the response's record.
@@ -42,34 +43,53 @@ def serve_read(
     """
     match request:
         case ExistsRequest(path, watch):
+            rights.check_read(path)
             _watch(watches.data, path, watcher, watch)
             if "\0" in path:
                 raise RequestRefusedError(ZooKeeperCode.BAD_ARGUMENTS, "a null character in a path")
-            return tree.node(path).stat.encode()
+            return _stat(path, tree.node(path), rights).encode()
         case GetDataRequest(path, watch):
-            node = tree.readable(path, identities)
+            node = tree.readable(path, rights)
             _watch(watches.data, path, watcher, watch)
-            return encode_buffer(node.data) + node.stat.encode()
+            return encode_buffer(node.data) + _stat(path, node, rights).encode()
         case GetChildrenRequest(path, watch, with_stat):
-            node = tree.readable(path, identities)
+            node = tree.readable(path, rights)
             _watch(watches.children, path, watcher, watch)
-            names = encode_vector(node.children.values())
-            return names + (node.stat.encode() if with_stat else b"")
+            names = _names(path, node, rights)
+            stat = node.stat._replace(num_children=len(names))
+            return encode_vector(names) + (stat.encode() if with_stat else b"")
         case GetAclRequest(path):
-            acl = tree.visible_acl(path, identities)
-            return encode_vector([entry.encode() for entry in acl]) + tree.node(path).stat.encode()
+            acl = tree.visible_acl(path, rights)
+            stat = _stat(path, tree.node(path), rights)
+            return encode_vector([entry.encode() for entry in acl]) + stat.encode()
         case SyncRequest(path):
             return encode_string(path)
 
 
+def _names(path: str, node: ZNode, rights: Rights) -> Collection[bytes]:
+    """The names of a node's children that a client may know, encoded."""
+    if not rights.is_filtered(path):
+        return node.children.values()
+    return [encoded for name, encoded in node.children.items() if rights.may_read(f"{path}/{name}")]
+
+
+def _stat(path: str, node: ZNode, rights: Rights) -> Stat:
+    """A node's stat; without the number of its children where not all of them are shown."""
+    return node.stat._replace(num_children=0) if rights.is_filtered(path) else node.stat
+
+
 def missed_events(
-    tree: DataTree, watches: Watches[_Watcher], watcher: _Watcher, request: SetWatchesRequest
+    tree: DataTree,
+    watches: Watches[_Watcher],
+    watcher: _Watcher,
+    rights: Rights,
+    request: SetWatchesRequest,
 ) -> Iterator[tuple[EventType, str]]:
-    """Set the watches of a client's former connection again.
+    """Set the watches of a client's former connection again; not of what the rules hide from it.
 
     Yields the events of those that would have fired meanwhile, which are not set.
     """
-    for path in request.data:
+    for path in filter(rights.may_read, request.data):
         node = tree.nodes.get(path)
         if node is None:
             yield EventType.DELETED, path
@@ -77,12 +97,12 @@ def missed_events(
             yield EventType.DATA_CHANGED, path
         else:
             watches.data.add(path, watcher)
-    for path in request.exists:
+    for path in filter(rights.may_read, request.exists):
         if path in tree.nodes:
             yield EventType.CREATED, path
         else:
             watches.data.add(path, watcher)
-    for path in request.children:
+    for path in filter(rights.may_read, request.children):
         node = tree.nodes.get(path)
         if node is None:
             yield EventType.DELETED, path

@@ -52,6 +52,10 @@ class ClientReceiver:
             self._frames.feed(self._first)
             self._first = None
 
+    def limit(self, frame_bytes: int = MAX_FRAME_BYTES) -> None:
+        """Let no frame from now on be longer."""
+        self._frames.max_bytes = frame_bytes
+
     @property
     def buffered_bytes(self) -> int:
         """How many bytes are held."""

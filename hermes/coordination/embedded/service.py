@@ -24,15 +24,22 @@ from hermes.coordination.embedded.clients import Clients
 from hermes.coordination.embedded.committing import CommitQueue
 from hermes.coordination.embedded.connection import CoordinationFactory
 from hermes.coordination.embedded.database import Stored
+from hermes.coordination.embedded.guard import Guard, Users, own_guard
+from hermes.coordination.embedded.guarded import GuardedProcessor
 from hermes.coordination.embedded.keeping import Keeper
 from hermes.coordination.embedded.limits import MAX_TREE_BYTES
-from hermes.coordination.embedded.processor import RequestProcessor, ServerState
+from hermes.coordination.embedded.processor import ServerState
+from hermes.coordination.embedded.rights import Rules
 from hermes.coordination.embedded.tree import DataTree
 from hermes.errors import HermesError
 from hermes.listening import Address, Listener
+from hermes.security import ClientSecurity
 
 #: ZooKeeper's port, for this machine only.
 DEFAULT_LISTEN: Final = ListenerConfig("tcp:2181:interface=127.0.0.1")
+
+# Where the broker connects to it where others have to prove who they are.
+_OWN_LISTEN: Final = ListenerConfig("tcp:0:interface=127.0.0.1")
 
 #: The unit of ZooKeeper's session timeouts: 2 to 20 of these unless said otherwise.
 DEFAULT_TICK_MS: Final = 2000
@@ -54,6 +61,10 @@ class EmbeddedCoordination(Service):
         max_bytes: what the nodes may take in memory.
         is_new: asked at the start whether it is normal that there is no file yet.
         now_ms: the wall clock, in ms since 1970.
+        users: knows passwords; needed if `listen` asks for them.
+        rules: the access rules; None: there never are any.
+        own: the user and password of the broker itself, for which there is one more port, on the
+            loopback interface; None: it connects as everybody does.
 
     Raises:
         ConfigError: `listen` is not an endpoint.
@@ -62,6 +73,7 @@ class EmbeddedCoordination(Service):
         addresses: what the port is bound to, as (host, port) or a UNIX socket's path, while the
             service runs.
         on_serving: called whenever it begins to serve; see `is_serving`.
+        listener: the port's.
     """
 
     name = "coordination"
@@ -79,11 +91,14 @@ class EmbeddedCoordination(Service):
         max_bytes: int = MAX_TREE_BYTES,
         is_new: Callable[[], bool] = lambda: True,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        users: Users | None = None,
+        rules: Rules | None = None,
+        own: ClientSecurity | None = None,
     ) -> None:
         self.addresses: list[Address] = []
         self.on_serving: Callable[[], None] = lambda: None
         self._reactor = reactor
-        self._listener = Listener(reactor, "coordination_listen", listen)
+        self.listener = Listener(reactor, "coordination_listen", listen)
         self._keeper = Keeper(reactor, path, self._restored, self._begin, self._end, now_ms)
         self._is_new = is_new
         self._tick_ms = tick_ms
@@ -95,12 +110,17 @@ class EmbeddedCoordination(Service):
         self._max_bytes = max_bytes
         self._now_ms = now_ms
         self._clients = Clients(reactor, max_connections)
-        self._factory = CoordinationFactory(self._clients)
+        guard = Guard(listen.authentication, listen.tls, users, rules)
+        self._factories = [(self.listener, CoordinationFactory(self._clients, guard))]
+        if own is not None:
+            of_own = CoordinationFactory(self._clients, own_guard(own))
+            self._factories.append((Listener(reactor, "coordination_listen", _OWN_LISTEN), of_own))
         self._has_served = False
-        self._port: IListeningPort | None = None
+        self._ports: list[IListeningPort] = []
+        self._own_address: Address | None = None
 
     @property
-    def processor(self) -> RequestProcessor | None:
+    def processor(self) -> GuardedProcessor | None:
         """What decides; None while nothing can be served."""
         return self._clients.processor
 
@@ -118,10 +138,18 @@ class EmbeddedCoordination(Service):
         """
         for address in self.addresses:
             if not isinstance(address, str):
-                host, port = address
-                host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, host)
-                return f"{host}:{port}"
+                return _connect_string(address)
         raise HermesError("the embedded coordination server has no TCP port")
+
+    @property
+    def own_connect_string(self) -> str:
+        """What the broker itself connects to; the same, unless it has a port of its own.
+
+        Raises:
+            HermesError: as for `connect_string`.
+        """
+        own = self._own_address
+        return self.connect_string if own is None or isinstance(own, str) else _connect_string(own)
 
     # -- start ------------------------------------------------------------------------------------
 
@@ -134,12 +162,16 @@ class EmbeddedCoordination(Service):
         """
         try:
             self._keeper.start(is_new=self._is_new())
-            opened = self._listener.open(self._factory)
+            for listener, factory in self._factories:
+                opened = listener.open(factory)
+                self._ports.append(opened.port)
+                if listener is self.listener:
+                    self.addresses.append(opened.address)
+                else:
+                    self._own_address = opened.address
         except BaseException:
             self._undo()
             raise
-        self._port = opened.port
-        self.addresses.append(opened.address)
         self._clients.settings = self._settings()
         super().startService()  # type: ignore[no-untyped-call]
 
@@ -153,7 +185,7 @@ class EmbeddedCoordination(Service):
         state = ServerState(tree)
         state.sessions.restore(sessions, self._reactor.seconds())
         queue = CommitQueue(self._keeper.write, self._keeper.failed, self._reactor)
-        processor = self._clients.processor = RequestProcessor(
+        processor = self._clients.processor = GuardedProcessor(
             state, queue, self._timeouts_ms, self._reactor, self._now_ms, self._clients.lines
         )
         if not self._has_served:  # the file is locked, so the process that had it before is dead
@@ -177,9 +209,8 @@ class EmbeddedCoordination(Service):
         super().stopService()  # type: ignore[no-untyped-call]
         if self.processor is not None:
             self.processor.stop()
-        if self._port is not None:
-            port, self._port = self._port, None
-            yield port.stopListening()
+        while self._ports:
+            yield self._ports.pop().stopListening()
         self._clients.abort_all()
         if self.processor is not None:
             yield self.processor.queue.idle()
@@ -190,10 +221,10 @@ class EmbeddedCoordination(Service):
     def _undo(self) -> None:
         """Release what a start took."""
         self._end()
-        if self._port is not None:
-            self._port.stopListening()
+        while self._ports:
+            self._ports.pop().stopListening()
         self._keeper.abandon()
-        self._port = None
+        self._own_address = None
         self._has_served = False
         self.addresses.clear()
 
@@ -217,3 +248,9 @@ class EmbeddedCoordination(Service):
             "maxSessionTimeout": longest,
             "serverId": 0,
         }
+
+
+def _connect_string(address: tuple[str, int]) -> str:
+    host, port = address
+    host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, host)
+    return f"{host}:{port}"

@@ -45,6 +45,7 @@ class ServerSession(Generic[_Connection]):
         deadline: when it will have been; seconds of the server's clock.
         connection: the one that uses it; None while there is none.
         is_own: whether its client is in the server's own process, this one or an earlier one.
+        principal: who may resume it; None for whoever knows the password, as after a restart.
     """
 
     session_id: int
@@ -53,6 +54,7 @@ class ServerSession(Generic[_Connection]):
     deadline: float
     connection: _Connection | None = None
     is_own: bool = False
+    principal: str | None = None
 
     def touch(self, now: float) -> None:
         """Note a sign of life."""

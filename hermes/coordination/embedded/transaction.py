@@ -6,15 +6,15 @@ watches). The order of the checks is ZooKeeper's, since it decides which error a
 Source: ZooKeeper's `PrepRequestProcessor.pRequest2Txn` and `DataTree`.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from itertools import islice
 from typing import NamedTuple
 
-from hermes.coordination.embedded.access import check_permission, expand_acl
+from hermes.coordination.embedded.access import expand_acl
 from hermes.coordination.embedded.changes import Change, ChildrenChanged, NodeDeleted
 from hermes.coordination.embedded.errors import RequestRefusedError, ZooKeeperCode
 from hermes.coordination.embedded.limits import MAX_CHILDREN_BYTES
-from hermes.coordination.embedded.records import Acl, EventType, Identity, Permission
+from hermes.coordination.embedded.records import Acl, EventType, Permission
 from hermes.coordination.embedded.requests import (
     CheckRequest,
     CreateRequest,
@@ -22,6 +22,7 @@ from hermes.coordination.embedded.requests import (
     SetAclRequest,
     SetDataRequest,
 )
+from hermes.coordination.embedded.rights import Rights
 from hermes.coordination.embedded.tree import (
     PERMANENT,
     DataTree,
@@ -64,7 +65,7 @@ class Transaction:
         tree: it changes.
         now_ms: the time, in ms since 1970.
         session_id: whose ephemeral nodes these will be.
-        identities: of the client.
+        rights: of the client; None for the server itself.
 
     Attributes:
         changes: what was changed, in order.
@@ -72,7 +73,7 @@ class Transaction:
     """
 
     def __init__(
-        self, tree: DataTree, now_ms: int, session_id: int, identities: Collection[Identity] = ()
+        self, tree: DataTree, now_ms: int, session_id: int, rights: Rights | None = None
     ) -> None:
         self.changes: list[Change] = []
         self.events: list[NodeEvent] = []
@@ -80,7 +81,7 @@ class Transaction:
         self._zxid = tree.zxid + 1
         self._now_ms = now_ms
         self._session_id = session_id
-        self._identities = identities
+        self._rights = Rights() if rights is None else rights
         self._undo: list[Callable[[], None]] = []
 
     def commit(self) -> None:
@@ -101,11 +102,13 @@ class Transaction:
         """Create a node; returns its path, with the number that a sequence node gets."""
         sequential, ephemeral = _kind(request.flags)
         above = parent_path(request.path)
-        acl = expand_acl(request.acl, self._identities)
+        # Of a sequence node the name, and so perhaps the group, isn't known yet.
+        self._rights.check_write(above if sequential else request.path)
+        acl = expand_acl(request.acl, self._rights.identities)
         parent = self._tree.node(above)
-        check_permission(parent.acl, Permission.CREATE, self._identities)
         number = f"{parent.created_children:010d}" if sequential else ""
         path = request.path + number
+        self._rights.check_permission(path, parent.acl, Permission.CREATE)
         check_path(path)
         if path in self._tree.nodes:
             raise RequestRefusedError(ZooKeeperCode.NODE_EXISTS, path)
@@ -131,8 +134,9 @@ class Transaction:
         above = parent_path(path)
         if path in PERMANENT:
             raise RequestRefusedError(ZooKeeperCode.BAD_ARGUMENTS, f"{path} can't be deleted")
+        self._rights.check_write(path)
         parent = self._tree.node(above)
-        check_permission(parent.acl, Permission.DELETE, self._identities)
+        self._rights.check_permission(path, parent.acl, Permission.DELETE)
         node = self._tree.node(path)
         _check_version(node.version, request.version, path)
         if node.children:
@@ -148,7 +152,8 @@ class Transaction:
 
     def set_data(self, request: SetDataRequest) -> ZNode:
         """Set a node's data."""
-        node = self._writable(request.path, Permission.WRITE)
+        self._rights.check_write(request.path)
+        node = self._permitted(request.path, Permission.WRITE)
         _check_version(node.version, request.version, request.path)
         self._weigh(data_weight(request.data) - data_weight(node.data))
         self._remember(node, "data", "version", "mzxid", "mtime")
@@ -162,8 +167,9 @@ class Transaction:
     def set_acl(self, request: SetAclRequest) -> ZNode:
         """Set a node's ACL."""
         check_path(request.path)
-        acl = expand_acl(request.acl, self._identities)
-        node = self._writable(request.path, Permission.ADMIN)
+        self._rights.check_write(request.path)
+        acl = expand_acl(request.acl, self._rights.identities)
+        node = self._permitted(request.path, Permission.ADMIN)
         _check_version(node.acl_version, request.version, request.path)
         self._weigh(acl_weight(acl) - acl_weight(node.acl))
         self._remember(node, "acl", "acl_version")
@@ -174,15 +180,16 @@ class Transaction:
 
     def check(self, request: CheckRequest) -> None:
         """Check a node's version."""
-        node = self._writable(request.path, Permission.READ)
+        self._rights.check_read(request.path)
+        node = self._permitted(request.path, Permission.READ)
         _check_version(node.version, request.version, request.path)
 
     # -- steps ------------------------------------------------------------------------------------
 
-    def _writable(self, path: str, permission: Permission) -> ZNode:
+    def _permitted(self, path: str, permission: Permission) -> ZNode:
         check_path(path)
         node = self._tree.node(path)
-        check_permission(node.acl, permission, self._identities)
+        self._rights.check_permission(path, node.acl, permission)
         return node
 
     def _drop(self, path: str, node: ZNode, above: str, parent: ZNode) -> None:

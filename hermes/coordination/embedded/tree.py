@@ -9,11 +9,11 @@ Source of the numbers in a stat: ZooKeeper's `DataTree` and `DataNode`; of what 
 """
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from hermes.coordination.embedded.access import check_permission, hide_digests, is_permitted
+from hermes.coordination.embedded.access import hide_digests
 from hermes.coordination.embedded.changes import NodeWritten
 from hermes.coordination.embedded.errors import RequestRefusedError, ZooKeeperCode
 from hermes.coordination.embedded.jute import encode_string
@@ -22,10 +22,10 @@ from hermes.coordination.embedded.records import (
     OPEN_ACL,
     READ_ACL,
     Acl,
-    Identity,
     Permission,
     Stat,
 )
+from hermes.coordination.embedded.rights import Rights
 
 ROOT: Final = "/"
 
@@ -175,21 +175,24 @@ class DataTree:
             raise RequestRefusedError(ZooKeeperCode.NO_NODE, path)
         return node
 
-    def readable(self, path: str, identities: Collection[Identity]) -> ZNode:
+    def readable(self, path: str, rights: Rights) -> ZNode:
         """Find a node that the client may read, or refuse the request with NO_NODE or NO_AUTH."""
+        rights.check_read(path)
         node = self.node(path)
-        check_permission(node.acl, Permission.READ, identities)
+        rights.check_permission(path, node.acl, Permission.READ)
         return node
 
-    def visible_acl(self, path: str, identities: Collection[Identity]) -> tuple[Acl, ...]:
+    def visible_acl(self, path: str, rights: Rights) -> tuple[Acl, ...]:
         """A node's ACL as the client may see it: without digests, unless it may change it.
 
         Raises:
             RequestRefusedError: with NO_NODE or NO_AUTH.
         """
+        rights.check_read(path)
         node = self.node(path)
-        check_permission(node.acl, Permission.READ | Permission.ADMIN, identities)
-        if is_permitted(node.acl, Permission.ADMIN, identities):
+        rights.check_permission(path, node.acl, Permission.READ | Permission.ADMIN)
+        is_admin = rights.is_permitted(path, node.acl, Permission.ADMIN)
+        if is_admin and rights.may_write(path):
             return node.acl
         return hide_digests(node.acl)
 

@@ -10,9 +10,12 @@ from twisted.logger import Logger
 
 from hermes.coordination.embedded.changes import Change
 from hermes.coordination.embedded.committing import CommitQueue
-from hermes.coordination.embedded.processor import RequestProcessor, ServerState
+from hermes.coordination.embedded.guarded import GuardedProcessor
+from hermes.coordination.embedded.processor import ServerState
+from hermes.coordination.embedded.proofs import Promise, Proof
 from hermes.coordination.embedded.records import Identity
 from hermes.coordination.embedded.requests import ConnectRequest
+from hermes.coordination.embedded.rights import Rights
 from hermes.coordination.embedded.words import ClientReport
 from hermes.limited_log import LimitedLog
 
@@ -51,7 +54,10 @@ class FakePeer:
     """A connection that only remembers what it was told."""
 
     def __init__(self) -> None:
-        self.identities = {Identity("ip", "127.0.0.1"): None}
+        self.rights = Rights({Identity("ip", "127.0.0.1"): None})
+        self.promise: Promise | None = None
+        self.asks_for_passwords = False
+        self.proofs: list[Proof] = []
         self.waiting_bytes = 0
         self.report = ClientReport("127.0.0.1:1", 0, 0, 0)
         self.session: Any = None
@@ -68,6 +74,9 @@ class FakePeer:
     def end(self) -> None:
         self.has_ended = True
 
+    def check(self, proof: Proof) -> None:
+        self.proofs.append(proof)
+
 
 class Bench:
     """A processor with its surroundings."""
@@ -78,7 +87,7 @@ class Bench:
         self.failures: list[Any] = []
         self.state = ServerState()
         self.queue = CommitQueue(self.disk.write, self.failures.append, self.clock)
-        self.processor = RequestProcessor(
+        self.processor = GuardedProcessor(
             self.state,
             self.queue,
             (1000, 10_000),

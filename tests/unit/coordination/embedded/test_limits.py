@@ -111,7 +111,7 @@ def test_identities_are_bounded(bench: Any) -> None:
         assert prove(f"u{index}:p") == ZooKeeperCode.OK
     assert prove("u0:p") == ZooKeeperCode.OK
     assert prove("one-more:p") == ZooKeeperCode.AUTH_FAILED
-    assert len(peer.identities) == MAX_IDENTITIES
+    assert len(peer.rights.identities) == MAX_IDENTITIES
 
 
 def test_a_client_with_too_many_watches_gets_no_more(bench: Any) -> None:

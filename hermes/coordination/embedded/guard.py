@@ -1,0 +1,120 @@
+"""What a listener asks of its clients before it serves them, and who knows the answers.
+
+With `authentication: scram` it is ZooKeeper's `digest`, whose credential is `user:password`: the
+password is checked against the broker's users, and the user becomes the principal. With `tls` it is
+a client's certificate, which the handshake has verified. With `none` everybody is served, and
+`digest` proves something to ACLs only, as in any ZooKeeper.
+"""
+
+import hmac
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple, Protocol
+
+from twisted.internet.defer import Deferred, succeed
+
+from hermes.config import TlsConfig
+from hermes.config.listeners import BY_CERTIFICATE, BY_PASSWORD, NONE
+from hermes.coordination.embedded.rights import Rules
+from hermes.security import ANONYMOUS, INTERNAL, ClientSecurity
+
+
+class Found(Protocol):
+    """A user whose password was right."""
+
+    @property
+    def name(self) -> str:
+        """Whose it is."""
+
+
+class UserConnection(Protocol):
+    """A connection that ends when its user does."""
+
+    def groups_changed(self, groups: frozenset[str]) -> None:
+        """Its user has these groups now."""
+
+    def revoke(self, reason: str) -> None:
+        """End it."""
+
+
+class Users(Protocol):
+    """Knows passwords."""
+
+    def check_password(self, address: str, name: str, password: str) -> "Deferred[Any]":
+        """A Deferred of the user, or of None; it fails when that can't be told now."""
+
+    def connected(self, connection: UserConnection, user: Any, revision: object) -> None:
+        """A connection is a user's, and is to be ended when the user is gone."""
+
+    def disconnected(self, connection: UserConnection, name: str) -> None:
+        """It is lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """The rules of one listener.
+
+    Attributes:
+        authentication: `none`, `tls` or `scram`, as `ListenerConfig` has it.
+        tls: how it does TLS; None: it doesn't.
+        users: knows passwords; needed for `scram`.
+        rules: the access rules; None: there never are any.
+        reserved: the names that no user of this listener has.
+    """
+
+    authentication: str = NONE
+    tls: TlsConfig | None = None
+    users: Users | None = field(default=None, repr=False)
+    rules: Rules | None = field(default=None, repr=False)
+    reserved: frozenset[str] = frozenset((ANONYMOUS, INTERNAL))
+
+    @property
+    def asks_for_passwords(self) -> bool:
+        """Whether clients have to authenticate by `digest`."""
+        return self.authentication == BY_PASSWORD
+
+    @property
+    def asks_for_certificates(self) -> bool:
+        """Whether clients are who their certificates say."""
+        return self.authentication == BY_CERTIFICATE
+
+    @property
+    def is_open(self) -> bool:
+        """Whether everybody may learn how the server is."""
+        return self.authentication == NONE and (self.rules is None or not self.rules.is_on)
+
+
+#: Whoever connects is served, and may do what the nodes' ACLs allow.
+OPEN: Final = Guard()
+
+
+class _Own(NamedTuple):
+    name: str
+
+
+class OwnUsers:
+    """The one user of the broker's own port: itself.
+
+    Args:
+        security: with the user and the password, which is random.
+    """
+
+    def __init__(self, security: ClientSecurity) -> None:
+        self._name = (security.user or "").encode()
+        self._password = (security.password or "").encode()
+
+    def check_password(self, address: str, name: str, password: str) -> "Deferred[_Own | None]":
+        """See `Users`."""
+        is_name = hmac.compare_digest(name.encode("utf-8", "replace"), self._name)
+        is_password = hmac.compare_digest(password.encode("utf-8", "replace"), self._password)
+        return succeed(_Own(self._name.decode()) if is_name and is_password else None)
+
+    def connected(self, connection: UserConnection, user: Any, revision: object) -> None:
+        """See `Users`: this one is never removed."""
+
+    def disconnected(self, connection: UserConnection, name: str) -> None:
+        """See `Users`."""
+
+
+def own_guard(security: ClientSecurity) -> Guard:
+    """The rules of the port that the broker itself connects to."""
+    return Guard(BY_PASSWORD, users=OwnUsers(security), reserved=frozenset((ANONYMOUS,)))

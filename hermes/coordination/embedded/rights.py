@@ -1,0 +1,118 @@
+"""Who a client is, and what it may do: by the broker's access rules, and by the nodes' ACLs.
+
+Where there are rules, they alone decide over the nodes that brokers and groups share
+(hermes/coordination/node_rules.py); everything else takes `admin`, and its ACL must allow it, too.
+Without rules the ACLs decide, as in any ZooKeeper. The broker's own client may do all.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from hermes.coordination.embedded.access import is_permitted, is_verified
+from hermes.coordination.embedded.errors import RequestRefusedError, ZooKeeperCode
+from hermes.coordination.embedded.records import Acl, Identity, Permission
+from hermes.coordination.node_rules import FILTERED, is_ruled, need_to_read, need_to_write
+from hermes.security import ANONYMOUS, INTERNAL
+from hermes.security.access import Operation, Resource
+
+
+class Rules(Protocol):
+    """The access rules of now. Asked for every request, so they must answer at once."""
+
+    @property
+    def is_on(self) -> bool:
+        """Whether there are any."""
+
+    def may(self, principal: str, operation: Operation, resource: Resource) -> bool:
+        """Whether somebody may do something."""
+
+
+@dataclass(slots=True, eq=False)
+class Rights:
+    """One client's.
+
+    Attributes:
+        identities: what it has proved to the ACLs: its address, users and passwords.
+        principal: who it is to the rules.
+        rules: decide; None: there never are any.
+        is_anybody: whether its listener asks nobody for proof, so that it is as good as whoever
+            was verified while one did. Else nobody could use what those have left.
+    """
+
+    identities: dict[Identity, None] = field(default_factory=dict)
+    principal: str = ANONYMOUS
+    rules: Rules | None = None
+    is_anybody: bool = False
+
+    @property
+    def is_own(self) -> bool:
+        """Whether it is the broker itself, whom nothing is refused."""
+        return self.principal == INTERNAL
+
+    @property
+    def _binding(self) -> Rules | None:
+        """The rules that it must keep to."""
+        rules = self.rules
+        return rules if rules is not None and rules.is_on and not self.is_own else None
+
+    def may_read(self, path: str) -> bool:
+        """Whether the rules let it know of a node; where there are none, they do."""
+        rules = self._binding
+        if rules is None:
+            return True
+        need = need_to_read(path)
+        return need is None or rules.may(self.principal, *need)
+
+    def may_write(self, path: str) -> bool:
+        """Whether the rules let it make, change or delete a node."""
+        rules = self._binding
+        return rules is None or rules.may(self.principal, *need_to_write(path))
+
+    def check_read(self, path: str) -> None:
+        """Refuse to tell of a node, before it is looked up: also that there is none isn't told.
+
+        Raises:
+            RequestRefusedError: with NO_AUTH: the rules forbid it.
+        """
+        if not self.may_read(path):
+            raise RequestRefusedError(ZooKeeperCode.NO_AUTH, path)
+
+    def check_write(self, path: str) -> None:
+        """Refuse a change, before anything is looked up.
+
+        Raises:
+            RequestRefusedError: with NO_AUTH: the rules forbid it.
+        """
+        if not self.may_write(path):
+            raise RequestRefusedError(ZooKeeperCode.NO_AUTH, path)
+
+    def is_permitted(self, path: str, acl: Iterable[Acl], permission: Permission) -> bool:
+        """Whether an ACL allows something: any one of the bits suffices.
+
+        Args:
+            path: the node that it is done to; of CREATE and DELETE it isn't the one with the ACL.
+            acl: what must allow it, unless the rules decide.
+            permission: what is to be done.
+        """
+        if self._is_beyond_acls(path) or is_permitted(acl, permission, self.identities):
+            return True
+        return self.is_anybody and any(
+            entry.permissions & permission and is_verified(entry.identity) for entry in acl
+        )
+
+    def check_permission(self, path: str, acl: Iterable[Acl], permission: Permission) -> None:
+        """As `is_permitted`.
+
+        Raises:
+            RequestRefusedError: with NO_AUTH.
+        """
+        if not self.is_permitted(path, acl, permission):
+            raise RequestRefusedError(ZooKeeperCode.NO_AUTH, f"{permission!r} is not given")
+
+    def is_filtered(self, path: str) -> bool:
+        """Whether the list of a node's children shows only those that it may read."""
+        return path in FILTERED and self._binding is not None
+
+    def _is_beyond_acls(self, path: str) -> bool:
+        return self.is_own or (self._binding is not None and is_ruled(path))
