@@ -14,8 +14,10 @@ from zope.interface import Interface
 
 __all__ = [
     "AuthenticatorSettings",
+    "AuthorizerSettings",
     "Disguise",
     "IAuthenticator",
+    "IAuthorizer",
     "ICallbackHandler",
     "IDecoder",
     "IEncoder",
@@ -383,4 +385,53 @@ class IAuthenticator(Interface):
         Returns:
             Anything that can be compared; None if that can't be told: then connected users are
             looked up once a minute.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class AuthorizerSettings:
+    """What broker.yaml says about an authorizer; passed to its factory.
+
+    Attributes:
+        rules: the rules under `access`, as `hermes.security.AccessRule`s; None if there is no such
+            setting. When it changes in a running broker, the factory is called again.
+        options: `authorizer_options`, free for third parties. There may be secrets in it.
+    """
+
+    rules: tuple[Any, ...] | None = None
+    options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+
+class IAuthorizer(Interface):
+    """Decides who may do what.
+
+    Entry point group: `hermes.authorizers`. The entry names a factory that is called with one
+    `AuthorizerSettings` and returns an object that provides this interface. Its methods are called
+    in the broker's reactor thread and in others, several at once, for every request: they must not
+    block. One that asks a server does so in a thread of its own, answers from what it has heard,
+    and then changes its revision. Whatever an authorizer raises, the request is refused.
+    """
+
+    def is_allowed(principal: str, groups: Any, operation: str, kind: str, name: str) -> bool:
+        """Decide about one operation. What is said is remembered until the revision changes.
+
+        Args:
+            principal: who: a user, what a certificate says, or `anonymous`. The broker itself
+                may do everything, and isn't asked about.
+            groups: a frozenset of the groups of users that the principal is in.
+            operation: `produce`, `consume`, `describe`, `create`, `delete`, `group` or `admin`.
+            kind: what to: a `topic`, a `group`, or the `cluster`.
+            name: the topic's or group's, which need not exist; empty for the cluster. Peers choose
+                it: up to 255 characters of any kind.
+
+        Returns:
+            True if it is allowed. Anything else refuses it.
+        """
+
+    def revision() -> Any:
+        """Tell whether other decisions are made now.
+
+        Returns:
+            Anything that can be compared quickly: when it isn't equal to the last one, nothing that
+            was said before is remembered.
         """

@@ -33,7 +33,7 @@ ROOMS = {
     "security": "errors interfaces quoting regex",
     "config": "errors interfaces quoting security",
     "schemas": "backoff errors quoting security",
-    "plugins": "errors interfaces schemas",
+    "plugins": "errors interfaces schemas security",
     "protocol": "errors quoting",
     "storage": "errors interfaces plugins protocol quoting",
     "web": "config errors limited_log listening logs metrics quoting reactors security",

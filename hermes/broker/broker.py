@@ -93,7 +93,8 @@ class Broker:
     Attributes:
         metrics: what was done so far.
         topics: which topics there are.
-        append_run: appends a run of plain sets; see `Produces.append_run`.
+        append_run: appends a run of plain sets; see `Produces.append_run`. Another function while
+            there are access rules, which a reload may change.
         produces: carries out produce requests.
         fetches: carries out fetch requests.
         waiting: the fetches that wait for more.
@@ -114,7 +115,8 @@ class Broker:
         self.coordination_address: Callable[[], str] = lambda: ""
         self.tell_brokers: Callable[[ListenerNode], Outcome] = _tell_nobody
         self.produces = Produces(shared)
-        self.append_run = self.produces.append_run
+        self._settings_changed()
+        shared.settings.on_change(self._settings_changed)
         self.fetches = Fetches(shared)
         self.waiting = self.fetches.waiting
         self._descriptions = Descriptions(shared)
@@ -124,7 +126,7 @@ class Broker:
         produces, changes = self.produces, self.changes
         # What may have to say who asks.
         self._serve_client: dict[type, Callable[[Any, Client], Outcome]] = {
-            ProduceRun: produces.append_run,
+            ProduceRun: self._append_run,
             ProduceRequest: lambda request, who: produces.unacknowledged((request,), who),
             MultiProduceRequest: lambda request, who: produces.unacknowledged(
                 request.produces, who
@@ -137,19 +139,19 @@ class Broker:
             ReloadConfigRequest: changes.reload,
             DeleteTopicRequest: self._delete_topic,
             ClusterBrokersRequest: lambda _, who: self.tell_brokers(who.listener),
-        }
-        self._serve: dict[type, Callable[[Any], Outcome]] = {
             FetchRequest: self.fetches.fetch,
             MultiFetchRequest: self.fetches.multifetch,
             WaitingFetchRequest: self.fetches.waiting_fetch,
+            MetadataRequest: self._descriptions.metadata,
+            LongRequest: self._long,
+        }
+        self._serve: dict[type, Callable[[Any], Outcome]] = {
             OffsetsRequest: lookups.offsets,
             BoundaryRequest: lookups.boundary,
             AppendTimesRequest: lookups.append_times,
             DescribePartitionsRequest: lookups.partitions,
             DescribeSettingsRequest: self._descriptions.settings,
             RecentLogLinesRequest: self._descriptions.log_lines,
-            MetadataRequest: self._descriptions.metadata,
-            LongRequest: self._long,
             SourcePositionsRequest: self.mirroring.positions,
             ClusterIdRequest: self.mirroring.tell_cluster_id,
             CoordinationRequest: self._coordination,
@@ -177,19 +179,31 @@ class Broker:
         Raises:
             CloseConnection: close the connection without a response; nothing more was done.
         """
+        if self._refuses:
+            refused = self._shared.refusals.answer_to(request, client)
+            if refused is not None:
+                return refused
         kind = type(request)
-        serve = self._serve.get(kind)
-        return self._serve_client[kind](request, client) if serve is None else serve(request)
+        serve = self._serve_client.get(kind)
+        return self._serve[kind](request) if serve is None else serve(request, client)
+
+    def _settings_changed(self) -> None:
+        self._refuses = self._shared.refusals.is_on
+        produces = self.produces
+        self.append_run = produces.append_permitted_run if self._refuses else produces.append_run
 
     def _take_no_user(self, _: AuthenticateRequest) -> bytes:
         """Whoever gets here need not say who it is, or has done so."""
         reason = "this listener takes no users with passwords, or knows already who asks"
         return encode_refusal(ErrorCode.UNSUPPORTED_VERSION, reason)
 
+    def _append_run(self, run: ProduceRun, client: Client) -> None:
+        self.append_run(run, client)
+
     def _coordination(self, _: CoordinationRequest) -> bytes:
         return encode_coordination_response(self.coordination_address())
 
-    def _long(self, request: LongRequest) -> DeferredResponse:
+    def _long(self, request: LongRequest, client: Client) -> DeferredResponse:
         """Serve a request of very many entries that appends nothing.
 
         Decoded it holds twenty times what its bytes do, and its response is large: so it is
@@ -198,10 +212,10 @@ class Broker:
 
         def serve(decoded: Any) -> Any:
             if isinstance(decoded, MultiFetchRequest):
-                return self.fetches.respond_to_multifetch(decoded)
+                return self.fetches.respond_to_multifetch(decoded, client)
             if isinstance(decoded, MetadataRequest):
-                return self._descriptions.describe(decoded)
-            return self.serve(decoded)  # a fetch that waits does not keep others waiting
+                return self._descriptions.describe(decoded, client)
+            return self.serve(decoded, client)  # a fetch that waits does not keep others waiting
 
         def response_of(outcome: Any) -> Any:
             return outcome.response if isinstance(outcome, DeferredResponse) else outcome

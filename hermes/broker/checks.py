@@ -13,9 +13,16 @@ from pathlib import Path
 from twisted.internet.endpoints import serverFromString
 
 from hermes.config import BrokerConfig, ListenerConfig
+from hermes.config.broker import RULES
 from hermes.config.endpoints import read_endpoint
 from hermes.errors import ConfigError, InvalidTopicError, PluginError
-from hermes.interfaces import AuthenticatorSettings, IAuthenticator, IRetentionPolicy
+from hermes.interfaces import (
+    AuthenticatorSettings,
+    AuthorizerSettings,
+    IAuthenticator,
+    IAuthorizer,
+    IRetentionPolicy,
+)
 from hermes.plugins import load_plugin
 from hermes.protocol import check_new_topic_name
 
@@ -30,6 +37,7 @@ def check_startable(config: BrokerConfig) -> None:
     for topic in ("", *config.topics):
         retention_policy(config, topic)
     authenticator(config)
+    authorizer_of(config)
     _check_endpoint("coordination_listen", config.coordination_listen)
     for listener in config.listen:
         _check_endpoint("listen", listener)
@@ -111,6 +119,24 @@ def authenticator(config: BrokerConfig) -> IAuthenticator | None:
             raise error.__cause__ from None
         raise ConfigError("authenticator", str(error)) from error
     return made
+
+
+def authorizer_of(config: BrokerConfig) -> IAuthorizer | None:
+    """Make what decides who may do what; None: whoever can connect may do everything.
+
+    Raises:
+        ConfigError: no such plugin, or wrong options; the text names the plugin.
+    """
+    if config.access is None and config.authorizer == RULES:
+        return None
+    settings = AuthorizerSettings(config.access, config.authorizer_options)
+    try:
+        authorizer: IAuthorizer = load_plugin(
+            "hermes.authorizers", config.authorizer, IAuthorizer, settings
+        )
+    except PluginError as error:
+        raise ConfigError("authorizer", str(error)) from error
+    return authorizer
 
 
 def _check_topics(config: BrokerConfig) -> None:

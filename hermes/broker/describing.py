@@ -5,12 +5,13 @@ each of its partitions; but there may be ten thousand of both, and a request may
 exist 32,767 times.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from twisted.internet.defer import Deferred
 
 from hermes._version import __version__
+from hermes.broker.clients import UNKNOWN_CLIENT, Client
 from hermes.broker.fairness import cooperatively
 from hermes.broker.outcomes import Outcome, cancellable, then
 from hermes.broker.shared import Shared
@@ -40,6 +41,7 @@ from hermes.protocol import (
     frame,
     metadata_response_header,
 )
+from hermes.security import Operation, Resource
 from hermes.storage import Log
 
 #: The largest response: half a million partitions, or sixty thousand topics of the longest names.
@@ -61,11 +63,11 @@ class Descriptions:
         self._scheduler = shared.scheduler
         self._large_responses = shared.large_responses
 
-    def metadata(self, request: MetadataRequest) -> Outcome:
+    def metadata(self, request: MetadataRequest, client: Client) -> Outcome:
         """Describe topics; a large response when there is room for it."""
         if self._is_large(request):
-            return cancellable(self._large_responses.make(self.describe, request))
-        return cancellable(self.describe(request))
+            return cancellable(self._large_responses.make(self.describe, request, client))
+        return cancellable(self.describe(request, client))
 
     def settings(self, request: DescribeSettingsRequest) -> bytes:
         """Say which settings are in force, the broker's or a topic's."""
@@ -105,17 +107,34 @@ class Descriptions:
             topics=(),
         )
 
-    def describe(self, request: MetadataRequest) -> "bytes | Deferred[bytes]":
-        """Make the response, whether or not there is room for it."""
+    def describe(
+        self, request: MetadataRequest, client: Client = UNKNOWN_CLIENT
+    ) -> "bytes | Deferred[bytes]":
+        """Make the response, whether or not there is room for it.
+
+        What the client may not describe is left out; or answered with a code, if it is named.
+        """
         names = self._topics.names() if request.topics is None else request.topics
         unique = list(dict.fromkeys(names))
         description = _Description(self._topics, self._shared.config.max_topic_name_length)
+        if self._shared.refusals.is_on:
+            refusals, is_named = self._shared.refusals, request.topics is not None
+
+            def is_shown(name: str) -> bool:
+                topic = Resource.topic(name)
+                if is_named:
+                    return refusals.of(client, Operation.DESCRIBE, topic, "other") is None
+                return refusals.permits(client, Operation.DESCRIBE, topic)
+
+            description.is_shown, description.names_hidden = is_shown, is_named
 
         def fill(_: object) -> "list[None] | Deferred[list[None]]":
             return cooperatively(self._scheduler, description.chunks, description.fill)
 
         def finish(_: object) -> bytes:
-            return frame(metadata_response_header(self._broker(), len(unique)), *description.parts)
+            return frame(
+                metadata_response_header(self._broker(), description.count), *description.parts
+            )
 
         try:
             added = cooperatively(self._scheduler, unique, description.add)
@@ -128,9 +147,18 @@ class Descriptions:
 
 
 class _Description:
-    """The parts of a response: every topic's beginning, and room for its partitions."""
+    """The parts of a response: every topic's beginning, and room for its partitions.
+
+    Attributes:
+        is_shown: whether a topic is described; None: all are.
+        names_hidden: whether the others are there, with an error.
+        count: how many topics there are.
+    """
 
     def __init__(self, topics: TopicRegistry, max_name_length: int) -> None:
+        self.is_shown: Callable[[str], bool] | None = None
+        self.names_hidden = False
+        self.count = 0
         self.parts: list[bytes] = []
         self.chunks: list[tuple[int, Sequence[Log]]] = []  # which part, and of which logs
         self._topics = topics
@@ -139,7 +167,13 @@ class _Description:
 
     def add(self, name: str) -> None:
         """Begin a topic."""
-        code, count, logs = self._look_up(name)
+        if self.is_shown is None or self.is_shown(name):
+            code, count, logs = self._look_up(name)
+        elif self.names_hidden:
+            code, count, logs = ErrorCode.NOT_AUTHORIZED, 0, ()
+        else:
+            return
+        self.count += 1
         beginning = encode_topic_metadata(name, code, count, len(logs))
         self._size_bytes += len(beginning) + _PARTITION_BYTES * len(logs)
         if self._size_bytes > MAX_RESPONSE_BYTES:

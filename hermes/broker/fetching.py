@@ -15,9 +15,11 @@ from typing import Any, TypeVar
 
 from twisted.internet.defer import Deferred
 
+from hermes.broker.clients import Client
 from hermes.broker.fairness import cooperatively
 from hermes.broker.metrics import reason_of
 from hermes.broker.outcomes import CloseConnection, Outcome, cancellable, then
+from hermes.broker.refusals import fetch_code
 from hermes.broker.sends import FileSend, MessageSetSend, MultiMessageSetSend, WaitingFetchSend
 from hermes.broker.shared import Shared
 from hermes.broker.waiting import WaitingFetches
@@ -35,6 +37,7 @@ from hermes.protocol import (
     WaitingFetchRequest,
     encode_error_response,
 )
+from hermes.security import Operation, Resource
 from hermes.storage import LogSlice
 
 #: A fetch waits no longer than this: a peer that has gone may only be noticed afterwards.
@@ -70,6 +73,7 @@ class Fetches:
         self._lines = shared.lines
         self._scheduler = shared.scheduler
         self._settings = shared.settings
+        self._refusals = shared.refusals
         self.waiting = WaitingFetches(shared.clock, shared.scheduler, self._available, 0)
         self._settings_changed()
         shared.settings.on_change(self._settings_changed)
@@ -78,13 +82,24 @@ class Fetches:
     def _settings_changed(self) -> None:
         memory_bytes = self._settings.config.request_memory_bytes
         self.waiting.limit_bytes = int(memory_bytes * _WAITING_SHARE)
+        self._refuses = self._refusals.is_on
 
     # -- one ------------------------------------------------------------------------------------
 
-    def fetch(self, request: FetchRequest) -> MessageSetSend:
-        """Answer with messages from the requested offset on, or with 0.7's error code."""
+    def fetch(
+        self, request: FetchRequest, client: Client, refusal: ErrorCode | None = None
+    ) -> MessageSetSend:
+        """Answer with messages from the requested offset on, or with an error code.
+
+        Args:
+            request: what is asked for.
+            client: who asks.
+            refusal: the code for those who may not; None for that of 0.7's requests.
+        """
         metrics = self._metrics
         metrics.fetches += 1
+        if self._refuses and not self._may(request, client):
+            return MessageSetSend(fetch_code(client) if refusal is None else refusal)
         try:
             messages = self._read(request)
         except HermesError as error:
@@ -93,6 +108,10 @@ class Fetches:
             counts = metrics.topics.get(request.topic) or metrics.topic(request.topic)
             counts.bytes_out += messages.length
         return MessageSetSend(ErrorCode.NONE, messages)
+
+    def _may(self, request: FetchRequest, client: Client) -> bool:
+        topic = Resource.topic(request.topic)
+        return self._refusals.of(client, Operation.CONSUME, topic, "fetch") is None
 
     def _read(self, request: FetchRequest) -> LogSlice | None:
         log = self._find(request.topic, request.partition)
@@ -128,18 +147,20 @@ class Fetches:
 
     # -- many -----------------------------------------------------------------------------------
 
-    def multifetch(self, request: MultiFetchRequest) -> Outcome:
+    def multifetch(self, request: MultiFetchRequest, client: Client) -> Outcome:
         """Answer several fetches in one response; a large one when there is room for it."""
-        return cancellable(self._when_there_is_room(request, self.respond_to_multifetch))
+        return cancellable(self._when_there_is_room(request, self.respond_to_multifetch, client))
 
-    def respond_to_multifetch(self, request: MultiFetchRequest) -> "FileSend | Deferred[FileSend]":
+    def respond_to_multifetch(
+        self, request: MultiFetchRequest, client: Client
+    ) -> "FileSend | Deferred[FileSend]":
         """Fetch and make the response, whether or not there is room for it."""
         left_bytes = _LARGEST_SIZE
 
         def fetch(each: FetchRequest) -> MessageSetSend:
             # Counted here: 32,767 of them would have to be let go at once.
             nonlocal left_bytes
-            send = self.fetch(each)
+            send = self.fetch(each, client)
             left_bytes -= send.size_bytes
             if left_bytes >= _MARGIN_BYTES:
                 return send
@@ -156,34 +177,60 @@ class Fetches:
     ) -> "list[MessageSetSend] | Deferred[list[MessageSetSend]]":
         return cooperatively(self._scheduler, fetches, fetch, MessageSetSend.release)
 
-    def _when_there_is_room(self, request: _Fetches, respond: Callable[[_Fetches], Any]) -> Any:
+    def _when_there_is_room(
+        self, request: _Fetches, respond: Callable[[_Fetches, Client], Any], client: Client
+    ) -> Any:
         """Make a response: at once, unless it may be large."""
-        is_small = len(request.fetches) <= LONG_ENTRIES
-        return respond(request) if is_small else self._large_responses.make(respond, request)
+        if len(request.fetches) <= LONG_ENTRIES:
+            return respond(request, client)
+        return self._large_responses.make(respond, request, client)
 
     # -- waiting --------------------------------------------------------------------------------
 
-    def waiting_fetch(self, request: WaitingFetchRequest) -> Outcome:
-        """Answer as soon as there are `min_bytes`, or the time is up."""
+    def waiting_fetch(self, request: WaitingFetchRequest, client: Client) -> Outcome:
+        """Answer as soon as there are `min_bytes`, or the time is up.
+
+        A fetch that isn't permitted is an error, for which nothing is waited; what is permitted is
+        judged once more when there is an answer: rules may have changed.
+        """
         if len(request.fetches) > MAX_WAITING_FETCHES:
             return encode_error_response(ErrorCode.UNKNOWN)
         if request.max_wait_ms > MAX_WAIT_MS:
             request = replace(request, max_wait_ms=MAX_WAIT_MS)
-        waited = self.waiting.wait(request)
-        return cancellable(then(request if waited is None else waited, self._respond_to_waiting))
 
-    def _respond_to_waiting(self, request: WaitingFetchRequest) -> Any:
-        return self._when_there_is_room(request, self._fetch_with_high_watermarks)
+        def respond(request: WaitingFetchRequest) -> Any:
+            return self._when_there_is_room(request, self._fetch_with_high_watermarks, client)
 
-    def _fetch_with_high_watermarks(self, request: WaitingFetchRequest) -> Any:
+        def wait(permitted: list[bool]) -> Any:
+            waited = self.waiting.wait(request) if all(permitted) else None
+            return then(request if waited is None else waited, respond)
+
+        if not self._refuses:
+            return cancellable(wait([]))
+
+        def is_permitted(each: FetchRequest) -> bool:
+            return self._refusals.permits(client, Operation.CONSUME, Resource.topic(each.topic))
+
+        return cancellable(
+            then(cooperatively(self._scheduler, request.fetches, is_permitted), wait)
+        )
+
+    def _fetch_with_high_watermarks(self, request: WaitingFetchRequest, client: Client) -> Any:
         def join(sends: list[MessageSetSend]) -> bytes | WaitingFetchSend:
             if not _fits(sends):
                 return encode_error_response(ErrorCode.ANSWER_TOO_LARGE)
-            logs = (self._find(fetch.topic, fetch.partition) for fetch in request.fetches)
-            marks = [-1 if log is None else log.high_watermark for log in logs]
+            logs = [self._find(fetch.topic, fetch.partition) for fetch in request.fetches]
+            # A mark would tell those who may not read that there is something.
+            marks = [
+                -1 if log is None or send.error is ErrorCode.NOT_AUTHORIZED else log.high_watermark
+                for send, log in zip(sends, logs, strict=True)
+            ]
             return WaitingFetchSend(list(zip(sends, marks, strict=True)))
 
-        return then(self._fetch_all(request.fetches, self.fetch), join)
+        def fetch(each: FetchRequest) -> MessageSetSend:
+            return self.fetch(each, client, ErrorCode.NOT_AUTHORIZED)
+
+        return then(self._fetch_all(request.fetches, fetch), join)
 
     def _available(self, fetch: FetchRequest) -> int | None:
         """How many bytes there are for a fetch now; None when its response is an error."""

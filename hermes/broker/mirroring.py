@@ -16,7 +16,6 @@ from twisted.internet.defer import Deferred, DeferredSemaphore, gatherResults
 from hermes.broker.acknowledging import MIRRORED, Appended
 from hermes.broker.clients import Client
 from hermes.broker.fairness import cooperatively
-from hermes.broker.metrics import reason_of
 from hermes.broker.outcomes import DeferredResponse, Outcome, cancellable, then
 from hermes.broker.producing import Produces, is_known
 from hermes.broker.set_checker import CheckResult, size_of
@@ -81,7 +80,7 @@ class Mirroring:
             return encode_error_response(ErrorCode.UNSUPPORTED_VERSION)
         began = self._scheduler.now()
         deleted = self._topics.deletion(each.topic for each in request.sets)
-        append = partial(self._begin_and_append, request.sets, client)
+        append = partial(self._judge_and_append, request.sets, client)
         produces = self._produces
         appended = append() if deleted is None else produces.after_deletion(deleted, append)
         is_appended: Deferred[None] = Deferred()
@@ -101,6 +100,26 @@ class Mirroring:
         if not isinstance(response, Deferred):
             return response
         return DeferredResponse(response, ordered=False)  # only the flush is awaited
+
+    def _judge_and_append(self, sets: Sequence[MirroredSet], client: Client) -> Any:
+        """Append what the client may produce, and refuse the rest; in order, or a Deferred."""
+        if not self._shared.refusals.is_on:
+            return self._begin_and_append(sets, client)
+
+        def append(errors: Sequence[HermesError | None]) -> Any:
+            def join(entries: Sequence[Appended[MirroredEntry]]) -> list[Appended[MirroredEntry]]:
+                appended = iter(entries)
+                return [
+                    next(appended)
+                    if error is None
+                    else Appended(self._refuse(client, wanted, None, error))
+                    for wanted, error in zip(sets, errors, strict=True)
+                ]
+
+            some = [each for each, error in zip(sets, errors, strict=True) if error is None]
+            return then(self._begin_and_append(some, client), join)
+
+        return then(self._produces.judge([each.topic for each in sets], client), append)
 
     def _begin_and_append(self, sets: Sequence[MirroredSet], client: Client) -> Any:
         """Get the logs ready, check the sets, and append; what became of each, or a Deferred."""
@@ -167,7 +186,7 @@ class Mirroring:
             self._produces.drop_oversized(wanted.produce, error, client)
         else:
             self._produces.refusal(wanted.topic, wanted.partition, error, client)
-        self._shared.metrics.refuse("mirrored_produce", reason_of(error))
+        self._produces.count_refusal("mirrored_produce", error, client)
         position = -1 if log is None else log.source_position(wanted.source)
         return MirroredEntry(code_for(error), -1, position)
 

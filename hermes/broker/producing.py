@@ -33,6 +33,7 @@ from hermes.errors import (
     DiskFullError,
     HermesError,
     MessageTooLargeError,
+    NotAuthorizedError,
     StorageError,
     TooManyTopicsError,
 )
@@ -49,6 +50,7 @@ from hermes.protocol import (
     encode_error_response,
 )
 from hermes.quoting import quoted
+from hermes.security import Operation, Resource
 from hermes.storage import Log
 
 __all__ = ["DELETION_WAIT_SECONDS", "Produces"]
@@ -79,6 +81,7 @@ class Produces:
         self._metrics = shared.metrics
         self._topic_counts = shared.metrics.topics
         self._lines = shared.lines
+        self._refusals = shared.refusals
         self._scheduler = shared.scheduler
         self._now_ms = shared.now_ms
         self.checker = SetChecker(shared.settings, shared.in_thread)
@@ -101,6 +104,18 @@ class Produces:
             raise self.refusal(run.topic, run.partition, error, client) from error
         self.count(log, run.byte_count, run.message_count)
 
+    def append_permitted_run(self, run: ProduceRun, client: Client) -> None:
+        """Append a run if the client may; `append_run` while there are access rules.
+
+        Raises:
+            CloseConnection: it may not, or as for `append_run`.
+        """
+        topic = Resource.topic(run.topic)
+        error = self._refusals.error_of(client, Operation.PRODUCE, topic)
+        if error is not None:
+            raise self.refusal(run.topic, run.partition, error, client)
+        self.append_run(run, client)
+
     # -- unacknowledged -------------------------------------------------------------------------
 
     def unacknowledged(self, produces: Sequence[ProduceRequest], client: Client) -> Outcome:
@@ -113,8 +128,16 @@ class Produces:
     def _append_unacknowledged(
         self, produces: Sequence[ProduceRequest], client: Client
     ) -> "Deferred[None] | None":
-        """Append in order: the first bad set closes, those before it stay."""
-        appended = self._check_and_append(produces, partial(self._append_or_close, client))
+        """Append in order: the first bad set closes, those before it stay.
+
+        What the client may not produce closes first, so that nothing of the request is stored.
+        """
+
+        def append(_: object) -> Any:
+            return self._check_and_append(produces, partial(self._append_or_close, client))
+
+        judged = self._judge_or_close([(each.topic, each.partition) for each in produces], client)
+        appended = then(judged, append)
         return appended.addCallback(lambda _: None) if isinstance(appended, Deferred) else None
 
     def _append_or_close(self, client: Client, pair: tuple[ProduceRequest, CheckResult]) -> None:
@@ -142,7 +165,7 @@ class Produces:
             return encode_error_response(ErrorCode.UNSUPPORTED_VERSION)
         deleted = self._topics.deletion(produce.topic for produce in request.produces)
         append_entry = partial(self._append_entry, client)
-        append = partial(self._check_and_append, request.produces, append_entry)
+        append = partial(self._judge_and_append, request.produces, append_entry, client)
         appended = append() if deleted is None else self.after_deletion(deleted, append)
         response: bytes | Deferred[bytes] = then(
             appended,
@@ -184,7 +207,7 @@ class Produces:
                 self.drop_oversized(produce, error, client)
             else:
                 self.refusal(produce.topic, produce.partition, error, client)
-            self._metrics.refuse("acknowledged_produce", reason_of(error))
+            self.count_refusal("acknowledged_produce", error, client)
             return Appended(ProducedEntry(produce.partition, code_for(error), -1))
         return Appended(ProducedEntry(log.partition, ErrorCode.NONE, offset), log, log.openings)
 
@@ -226,14 +249,22 @@ class Produces:
         async with self._decoding:
             topics = await self._shared.in_thread(request.topics)
             if request.acks is None:
-                await self._append_slices(request, partial(self._append_or_close, client))
+                await settled(self._judge_or_close([(each, -1) for each in topics], client))
+                append = partial(self._append_or_close, client)
+                await self._append_slices(
+                    request, lambda produces: self._check_and_append(produces, append)
+                )
                 return None
             if not is_known(request.acks):
                 return encode_error_response(ErrorCode.UNSUPPORTED_VERSION)
             deleted = self._topics.deletion(topics) if may_wait else None
             del topics  # what is waited for below may take long
             if deleted is None:
-                appended = await self._append_slices(request, partial(self._append_entry, client))
+                append_entry = partial(self._append_entry, client)
+                appended = await self._append_slices(
+                    request,
+                    lambda produces: self._judge_and_append(produces, append_entry, client),
+                )
                 response = self.acknowledge(
                     request.acks, request.timeout_ms, began, PRODUCED, appended
                 )
@@ -246,13 +277,61 @@ class Produces:
         return await self._append_long(request, client, may_wait=False)
 
     async def _append_slices(
-        self, request: LongProduce, append: Callable[[tuple[ProduceRequest, CheckResult]], _Result]
-    ) -> list[_Result]:
-        results: list[_Result] = []
+        self, request: LongProduce, append: Callable[[Sequence[ProduceRequest]], Any]
+    ) -> list[Any]:
+        results: list[Any] = []
         slices = request.slices()
         while produces := await self._shared.in_thread(next, slices, ()):
-            results += await settled(self._check_and_append(produces, append))
+            results += await settled(append(produces))
         return results
+
+    # -- permission -----------------------------------------------------------------------------
+
+    def judge(self, topics: Sequence[str], client: Client) -> Any:
+        """What a client may not produce to: an error or None for each topic, or a Deferred."""
+
+        def judge(topic: str) -> NotAuthorizedError | None:
+            return self._refusals.produce_error(client, topic, self._topics.exists(topic))
+
+        return cooperatively(self._scheduler, topics, judge)
+
+    def _judge_or_close(self, places: Sequence[tuple[str, int]], client: Client) -> Any:
+        """Refuse a request as a whole for what the client may not produce.
+
+        Returns:
+            None, or a Deferred of it.
+        """
+
+        def close(errors: Sequence[NotAuthorizedError | None]) -> None:
+            for (topic, partition), error in zip(places, errors, strict=True):
+                if error is not None:
+                    raise self.refusal(topic, partition, error, client)
+
+        if not self._refusals.is_on:
+            return None
+        return then(self.judge([topic for topic, _ in places], client), close)
+
+    def _judge_and_append(
+        self,
+        produces: Sequence[ProduceRequest],
+        append: Callable[[tuple[ProduceRequest, CheckResult]], _Result],
+        client: Client,
+    ) -> Any:
+        """Append what the client may produce; the sets of the rest are not even looked at."""
+
+        def append_permitted(errors: Sequence[NotAuthorizedError | None]) -> Any:
+            return self._check_and_append(produces, append, errors)
+
+        if not self._refusals.is_on:
+            return self._check_and_append(produces, append)
+        return then(self.judge([each.topic for each in produces], client), append_permitted)
+
+    def count_refusal(self, kind: str, error: HermesError, client: Client) -> None:
+        """Count an entry that is answered with an error, and log it if it wasn't permitted."""
+        if isinstance(error, NotAuthorizedError):
+            self._refusals.report(client, error, kind)
+        else:
+            self._metrics.refuse(kind, reason_of(error))
 
     # -- sets -----------------------------------------------------------------------------------
 
@@ -260,8 +339,14 @@ class Produces:
         self,
         produces: Sequence[ProduceRequest],
         append: Callable[[tuple[ProduceRequest, CheckResult]], _Result],
+        errors: Sequence[HermesError | None] = (),
     ) -> "list[_Result] | Deferred[list[_Result]]":
         """Check the sets of one request, then append them in order.
+
+        Args:
+            produces: the sets.
+            append: called with each, and with what was found of it.
+            errors: of each what it is refused for already, or None; empty for no errors at all.
 
         Returns:
             What `append` returned for each; a Deferred of it when that takes a thread, or more
@@ -271,9 +356,16 @@ class Produces:
         def append_all(checks: list[CheckResult]) -> Any:
             return cooperatively(self._scheduler, list(zip(produces, checks, strict=True)), append)
 
-        results: list[_Result] | Deferred[list[_Result]] = then(
-            self.checker.check(produces), append_all
-        )
+        def append_some(checks: list[CheckResult]) -> Any:
+            found = iter(checks)
+            return append_all([next(found) if error is None else error for error in errors])
+
+        results: list[_Result] | Deferred[list[_Result]]
+        if any(errors):
+            some = [each for each, error in zip(produces, errors, strict=True) if error is None]
+            results = then(self.checker.check(some), append_some)
+        else:
+            results = then(self.checker.check(produces), append_all)
         return results
 
     def _append(
@@ -298,8 +390,16 @@ class Produces:
         self._flusher.appended(log)
 
     def log_for(self, topic: str, partition: int, client: Client) -> Log:
-        """Find or create a partition's log; see `TopicRegistry.for_produce`."""
+        """Find or create a partition's log; see `TopicRegistry.for_produce`.
+
+        Raises:
+            NotAuthorizedError: the client may not create the topic.
+        """
         is_new = not self._topics.exists(topic)
+        if is_new and self._refusals.is_on:
+            error = self._refusals.error_of(client, Operation.CREATE, Resource.topic(topic))
+            if error is not None:
+                raise error
         log = self._topics.for_produce(topic, partition)
         if is_new:
             self._lines.info(

@@ -26,6 +26,7 @@ from twisted.python.threadpool import ThreadPool
 
 from hermes.broker.advertising import advertised_listeners
 from hermes.broker.authentication import Authentication
+from hermes.broker.authorization import Authorization
 from hermes.broker.broker import Broker
 from hermes.broker.checks import authenticator, retention_policy
 from hermes.broker.connection import BrokerFactory
@@ -117,6 +118,7 @@ class ServingBroker:
         coordination: its part in coordination.
         own: with what it is its own client, where others have to prove who they are; else None.
         settings: those that are in force.
+        authorization: who may do what.
         reactor, now_ms: as given.
         directory: its data directory.
         authentication: knows users.
@@ -154,6 +156,7 @@ class ServingBroker:
         self.on_stopping: list[Callable[[], Deferred[Any]]] = []
         self.more_series: list[Callable[[], Iterable[Series]]] = []
         self.settings = Settings(config)
+        self.authorization = Authorization(self.settings, reactor.seconds)
         self.own = OwnAccess.make() if config.is_guarded else None
         self.reactor = reactor
         self.now_ms = now_ms
@@ -166,6 +169,7 @@ class ServingBroker:
             in_thread = self.in_thread = self._threads("io", config.io_threads)
             flush_in_thread = self._threads("flush", config.flush_threads)
             self.authentication = Authentication(authenticator(config), reactor, in_thread)
+            self.authorization.groups_of = self.authentication.groups_of
             self.directory = DataDirectory(
                 config.log_dir,
                 self._log_settings,
@@ -210,6 +214,7 @@ class ServingBroker:
                     in_thread,
                     recent_lines=recent_lines,
                     read_config=read_config,
+                    authorization=self.authorization,
                 )
             )
             self.broker.coordination_address = self.coordination.address_for_clients

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from twisted.internet.defer import Deferred, DeferredSemaphore
 
 from hermes.broker.settings import Settings
-from hermes.errors import ExpandedTooLargeError, MessageTooLargeError, ProtocolError
+from hermes.errors import ExpandedTooLargeError, HermesError, MessageTooLargeError, ProtocolError
 from hermes.protocol import (
     LONG_ENTRIES,
     ProduceRequest,
@@ -35,7 +35,7 @@ CONCURRENT_CHECKS = 2
 CONCURRENT_EXPANDED_BYTES = 8 * 1024 * 1024
 
 #: What was found of a set, or why it is refused.
-CheckResult: TypeAlias = SetCheck | ProtocolError
+CheckResult: TypeAlias = SetCheck | HermesError
 
 
 class SetChecker:

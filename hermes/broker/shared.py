@@ -7,10 +7,12 @@ from typing import Any, NoReturn
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 
+from hermes.broker.authorization import Authorization
 from hermes.broker.fairness import FairScheduler
 from hermes.broker.flushing import FlushScheduler
 from hermes.broker.large_responses import LargeResponses
 from hermes.broker.metrics import Metrics
+from hermes.broker.refusals import Refusals
 from hermes.broker.settings import Settings
 from hermes.broker.topics import TopicRegistry
 from hermes.config import BrokerConfig
@@ -44,6 +46,8 @@ class Shared:
         recent_lines: the last lines of the log; None where nobody keeps them.
         read_config: reads broker.yaml again, and checks it as a start would; blocks.
         metrics: what was done so far.
+        authorization: says who may do what.
+        refusals: refuses the rest.
         scheduler: shares the reactor among connections.
         large_responses: those under way.
     """
@@ -58,12 +62,17 @@ class Shared:
     recent_lines: RecentLines | None = None
     read_config: Callable[[], BrokerConfig] = field(default=no_file)
     metrics: Metrics = field(default_factory=Metrics)
+    authorization: Authorization = field(default=None)  # type: ignore[assignment]
+    refusals: Refusals = field(init=False)
     lines: LimitedLog = field(init=False)
     scheduler: FairScheduler = field(init=False)
     large_responses: LargeResponses = field(init=False)
 
     def __post_init__(self) -> None:
         self.lines = LimitedLog(ModuleLogger(), self.clock.seconds)
+        if self.authorization is None:
+            self.authorization = Authorization(self.settings, self.clock.seconds)
+        self.refusals = Refusals(self.authorization, self.lines, self.metrics)
         self.scheduler = FairScheduler(self.clock)
         self.large_responses = LargeResponses(0, self.clock)
         self._settings_changed()

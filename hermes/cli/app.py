@@ -40,6 +40,7 @@ _COMMANDS: Final = {
     "users": "users.command",
     "doctor": "doctor.command",
     "config": "config.command",
+    "access": "access.command",
     "perf": "perf.command",
     "completion": "completion.command",
 }

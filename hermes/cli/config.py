@@ -22,7 +22,7 @@ from hermes.config.listeners import as_given
 from hermes.config.properties import import_properties
 from hermes.errors import ClientError, ConfigError
 from hermes.mirror.embedding import check_embedded_mirror
-from hermes.security import ClientSecurity
+from hermes.security import AccessRule, ClientSecurity
 
 
 @click.group("config")
@@ -162,6 +162,8 @@ def _jsonable(value: Any) -> Any:
         return as_given(value)
     if isinstance(value, ConnectAs):
         return {key: _jsonable(each) for key, each in asdict(value).items() if each is not None}
+    if isinstance(value, AccessRule):
+        return value.as_given()
     if isinstance(value, EmbeddedMirror):
         return json.loads(value.settings)
     return dict(value) if hasattr(value, "items") else value

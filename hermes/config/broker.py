@@ -53,6 +53,9 @@ _PROCESS = "The process"
 _LISTEN = ListenerConfig("tcp:9092:interface=127.0.0.1")
 _COORDINATION_LISTEN = ListenerConfig("tcp:2181:interface=127.0.0.1")
 
+#: The authorizer that reads `access`.
+RULES: Final = "rules"
+
 #: The authenticator that reads `users_file`.
 USERS_FILE: Final = "users-file"
 
@@ -168,6 +171,23 @@ class BrokerConfig:
             is_live=True,
         ),
     ] = None
+    authorizer: Annotated[
+        str,
+        Setting(
+            kinds.TEXT,
+            "What decides who may do what: `rules`, those of `access`, or a plugin's name "
+            "(docs/plugins.md).",
+            _SECURITY,
+        ),
+    ] = RULES
+    authorizer_options: Annotated[
+        Mapping[str, Any],
+        Setting(
+            kinds.SECRET_OPTIONS,
+            "Passed to the authorizer as it is; for plugins. Its values are never shown.",
+            _SECURITY,
+        ),
+    ] = field(default_factory=dict, repr=False)
     connect_as: Annotated[
         ConnectAs | None,
         Setting(
@@ -687,7 +707,8 @@ class BrokerConfig:
 
         The parts of a broker's own process that are its clients then have a way in of their own.
         """
-        return self.access is not None or any(
+        has_rules = self.access is not None or self.authorizer != RULES
+        return has_rules or any(
             each.tls is not None or each.authentication != NONE
             for setting, listeners in self.listeners()
             if setting != "mirror.http_listen"

@@ -167,6 +167,14 @@ def encode_offsets_response(offsets: Sequence[int]) -> bytes:
     return frame(pack(f">hi{count}q", ErrorCode.NONE, count, *offsets))
 
 
+def encode_offsets_refusal(error: int) -> bytes:
+    """Encode the refusal of an offsets request: `int16 error | int32 0`.
+
+    0.7's clients don't look at the error, and find no offsets.
+    """
+    return frame(pack(">hi", error, 0))
+
+
 def decode_fetch_response(body: Buffer) -> FetchedEntry:
     """Decode the response to a fetch; its error is that of the entry and is not raised.
 

@@ -4,10 +4,10 @@ Pure values: broker.yaml's `access:` becomes an `AccessRules` (`hermes.config.ac
 whoever serves a request asks it. The order of the rules has no effect.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from hermes.quoting import quoted
 from hermes.regex import RegexTooCostlyError, compile_java
@@ -158,20 +158,24 @@ class AccessRule:
         except RegexTooCostlyError:
             return not self.allow
 
-    def __str__(self) -> str:
-        """The rule as broker.yaml may have it, in one line."""
-        return "{" + ", ".join(self._parts()) + "}"
-
-    def _parts(self) -> Iterator[str]:
-        yield f"principal: {quoted(self.principal)}"
+    def as_given(self) -> dict[str, Any]:
+        """The rule as broker.yaml has it."""
         is_all = len(self.operations) == len(Operation)
-        names = ["all"] if is_all else [each for each in Operation if each in self.operations]
-        yield f"operations: [{', '.join(names)}]"
+        operations = ["all"] if is_all else [str(e) for e in Operation if e in self.operations]
+        given: dict[str, Any] = {"principal": self.principal, "operations": operations}
         if self.topic is not None:
-            yield f"topic: {quoted(self.topic)}"
+            given["topic"] = self.topic
         if self.group is not None:
-            yield f"group: {quoted(self.group)}"
-        yield f"allow: {str(self.allow).lower()}"
+            given["group"] = self.group
+        return {**given, "allow": self.allow}
+
+    def __str__(self) -> str:
+        """The same in one line of YAML."""
+        given = self.as_given()
+        shown = {key: quoted(given[key]) for key in given}
+        shown["operations"] = f"[{', '.join(given['operations'])}]"
+        shown["allow"] = str(self.allow).lower()
+        return "{" + ", ".join(f"{key}: {value}" for key, value in shown.items()) + "}"
 
 
 class Decision(NamedTuple):

@@ -102,6 +102,7 @@ def test_its_plugins_work_through_a_broker_and_a_producer(
 CONTRACTS = """
 from zope.interface.verify import verifyClass
 
+from acme_hermes.authorizer import OwnTopics
 from acme_hermes.encoder import CsvEncoder
 from acme_hermes.journal import Journal
 from acme_hermes.people import People
@@ -117,6 +118,7 @@ for interface, factory in (
     (IPartitioner, RegionPartitioner),
     (IRetentionPolicy, KeepNewest),
     (IAuthenticator, People),
+    (IAuthorizer, OwnTopics),
 ):
     assert verifyClass(interface, factory)
 for kind, name in (
@@ -125,9 +127,15 @@ for kind, name in (
     ("callback_handlers", "acme-journal"),
     ("retention", "acme-newest"),
     ("authenticators", "acme-people"),
+    ("authorizers", "acme-own-topics"),
 ):
     assert name in available(f"hermes.{kind}"), name
     assert len(available(f"hermes.{kind}")) > 1, kind
+settings = AuthorizerSettings(options={"operators": ["root"]})
+authorizer = load_plugin("hermes.authorizers", "acme-own-topics", IAuthorizer, settings)
+about = frozenset(), "produce", "topic", "alice.clicks"
+told = [authorizer.is_allowed(who, *about) for who in ("alice", "bob", "root")]
+assert told == [True, False, True]
 options = RetentionSettings(options={"segments": 2})
 policy = load_plugin("hermes.retention", "acme-newest", IRetentionPolicy, options)
 segments = tuple(SegmentInfo(100 * n, 100, 0, n == 4) for n in range(5))

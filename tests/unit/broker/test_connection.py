@@ -129,9 +129,9 @@ def test_long_requests_of_a_crowd_are_served_in_parts(
     request = MultiFetchRequest((FetchRequest("t", 7, 0, 100),) * 60).encode()
     fetch_one = slow_bench.broker.fetches.fetch
 
-    def slow(request: Any) -> Any:
+    def slow(*request: Any) -> Any:
         slow_bench.clock.rightNow += 0.000_01
-        return fetch_one(request)
+        return fetch_one(*request)
 
     monkeypatch.setattr(slow_bench.broker.fetches, "fetch", slow)
     connections = [slow_bench.connect() for _ in range(200)]

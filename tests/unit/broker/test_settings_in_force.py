@@ -37,6 +37,9 @@ LOGGED = {"log_format", "log_rotate_bytes", "log_keep_files"}
 #: What processes beside the broker are made of.
 COMPANIONS = {"mirror"}
 
+#: First rules need a restart; these are those from the start.
+ANYBODY = {"principal": "*", "operations": ["all"]}
+
 #: Of each other setting a value, and what the broker has made of it.
 MADE: dict[str, tuple[Any, Callable[[ServingBroker], object], object]] = {
     "max_request_bytes": ("5MiB", lambda run: receiver_of(run)._frames.max_bytes, 5 << 20),
@@ -50,6 +53,11 @@ MADE: dict[str, tuple[Any, Callable[[ServingBroker], object], object]] = {
             run.broker.waiting.limit_bytes,
         ),
         (8 << 20, 4 << 20, 4 << 20),
+    ),
+    "access": (
+        [ANYBODY, ANYBODY],
+        lambda run: len(run.authorization._authorizer._rules.rules),  # type: ignore[union-attr]
+        2,
     ),
     "max_open_segments": (77, lambda run: run.directory._descriptors.max_open, 77),
     "num_partitions": (3, lambda run: run.broker.topics.partition_count("t"), 3),
@@ -113,6 +121,7 @@ def reloaded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServingBroker
         "http_listen": "tcp:0:interface=127.0.0.1",
         "coordination": "none",
         "registry": False,  # it would be a client, too
+        "access": [ANYBODY],
         "log_dir": str(tmp_path_factory.mktemp("in-force")),
     }
     with _ReactorThread(parse_broker_config(values)) as thread:

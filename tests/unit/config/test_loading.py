@@ -128,6 +128,8 @@ log_rotate_bytes: unlimited
 log_keep_files: 3
 registry: false
 access: [{principal: alice, operations: [produce], topic: clicks}]
+authorizer: ours
+authorizer_options: {a: 1}
 mirror: {name: west, sources: [{name: east, brokers: "zoo:2181"}]}
 console_actions: true
 console_password_file: /etc/hermes/console-password
@@ -198,6 +200,8 @@ ready_file: /run/hermes.ready
         segment_age_ms=2 * 86_400_000,
         retention_policy="time",
         access=(AccessRule("alice", frozenset({Operation.PRODUCE}), topic="clicks"),),
+        authorizer="ours",
+        authorizer_options={"a": 1},
         retention_time_ms=3 * 86_400_000,
         retention_bytes=10 << 30,
         retention_options={"a": "b"},

@@ -69,6 +69,8 @@ OTHERS: dict[str, Any] = {
     "http_listen": "tcp:9093:interface=127.0.0.1",
     "http_hosts": ["b.example.org"],
     "registry": False,
+    "authorizer": "other",
+    "authorizer_options": {"a": 1},
     "access": [{"principal": "*", "operations": ["all"]}],
     "mirror": {"name": "west", "sources": [{"name": "east", "brokers": "zoo:2181"}]},
     "console_actions": True,

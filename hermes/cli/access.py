@@ -1,0 +1,121 @@
+"""`hermes access`: which of broker.yaml's access rules decides about somebody."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from hermes.cli.options import JSON_OPTION
+from hermes.cli.terminal import write_json, write_line
+from hermes.config import BrokerConfig, load_broker_config
+from hermes.quoting import quoted
+from hermes.security import (
+    CLUSTER,
+    INTERNAL,
+    LONGEST_NAME,
+    AccessRules,
+    Decision,
+    Operation,
+    Resource,
+)
+from hermes.security.access import OPERATIONS_ON
+
+
+@click.group("access")
+def command() -> None:
+    """Say what broker.yaml's access rules mean."""
+
+
+@command.command("explain", short_help="Say which access rule decides.")
+@click.argument("principal")
+@click.argument("operation", type=click.Choice([each.value for each in Operation]))
+@click.argument("topic", required=False)
+@click.option("--group", metavar="GROUP", help="About a consumer group instead of a topic.")
+@click.option(
+    "--member-of",
+    "user_groups",
+    multiple=True,
+    metavar="GROUP",
+    help="A group of users that PRINCIPAL is in, for rules about `group:GROUP`. Repeatable.",
+)
+@click.option(
+    "--config",
+    "path",
+    type=click.Path(path_type=Path),
+    default="broker.yaml",
+    show_default=True,
+    metavar="FILE",
+    help="The broker.yaml with the rules.",
+)
+@JSON_OPTION
+def explain(
+    principal: str,
+    operation: str,
+    topic: str | None,
+    group: str | None,
+    user_groups: tuple[str, ...],
+    path: Path,
+    as_json: bool,
+) -> None:
+    """Say whether PRINCIPAL may do OPERATION to TOPIC, and which rule of broker.yaml decides.
+
+    Without TOPIC and --group it is about the cluster. Reads the file and asks no broker: a running
+    one has read it after `hermes config reload`. Examples: hermes access explain alice produce
+    clicks; hermes access explain alice group --group etl; hermes access explain ops admin
+    """
+    if topic is not None and group is not None:
+        raise click.UsageError("give TOPIC or --group, not both")
+    resource = CLUSTER
+    if topic is not None:
+        resource = Resource.topic(topic)
+    elif group is not None:
+        resource = Resource.group(group)
+    wanted = Operation(operation)
+    if wanted not in OPERATIONS_ON[resource.kind]:
+        raise click.UsageError(
+            f"{wanted} is not done to the cluster: name a topic or a --group"
+            if resource is CLUSTER
+            else f"{wanted} is not done to a {resource.kind}"
+        )
+    config = load_broker_config(path)
+    groups = frozenset(user_groups)
+    decision, reason = _decide(config, str(path), principal, groups, wanted, resource)
+    if as_json:
+        write_json(_as_json(config, decision, reason))
+        return
+    verdict = "allowed" if decision.allowed else "refused"
+    can = "may" if decision.allowed else "may not"
+    write_line(f"{verdict}: {quoted(principal)} {can} {wanted} {resource}: {reason}")
+
+
+def _decide(
+    config: BrokerConfig,
+    source: str,
+    principal: str,
+    groups: frozenset[str],
+    operation: Operation,
+    resource: Resource,
+) -> tuple[Decision, str]:
+    """Decide, and say why."""
+    if config.access is None:
+        return Decision(True), "there are no rules: whoever can connect may do everything"
+    decision = AccessRules(config.access).decide(principal, groups, operation, resource)
+    if decision.rule is not None:
+        number = config.access.index(decision.rule) + 1
+        implied = "" if operation in decision.rule.operations else ", which lets it be described"
+        return decision, f"rule {number} of {source}{implied}: {decision.rule}"
+    if principal == INTERNAL:
+        return decision, "it is the broker itself, which rules don't concern"
+    if len(resource.name) > LONGEST_NAME:
+        return decision, f"a name has up to {LONGEST_NAME} characters"
+    return decision, f"none of the {len(config.access)} rules of {source} allows it"
+
+
+def _as_json(config: BrokerConfig, decision: Decision, reason: str) -> dict[str, Any]:
+    rule = decision.rule
+    return {
+        "allowed": decision.allowed,
+        "reason": reason,
+        "number": None if rule is None else (config.access or ()).index(rule) + 1,
+        "rule": None if rule is None else rule.as_given(),
+    }
