@@ -30,7 +30,7 @@ from hermes.errors import ConfigError
 from hermes.logs import ModuleLogger
 from hermes.security.certificates import KeyPair, read_authorities, read_pair
 
-__all__ = ["WARNING_DAYS", "ServerTls"]
+__all__ = ["WARNING_DAYS", "ServerTls", "make_context"]
 
 #: A certificate that ends sooner is warned of, at the start and then daily.
 WARNING_DAYS: Final = 14
@@ -181,7 +181,7 @@ class ServerTls:
             pem = self._read("client_ca", config.client_ca)
             authorities = self._parsed(read_authorities, pem)
         try:
-            context = _context(config, pair, authorities, self._verify_mode)
+            context = make_context(config, pair, authorities, self._verify_mode)
         except (SSL.Error, ValueError) as error:
             raise ConfigError(
                 self._key("certificate"), f"OpenSSL refuses it: {_openssl_reason(error)}"
@@ -221,10 +221,16 @@ class ServerTls:
         return SSL.VERIFY_PEER if self.config.client_certificate == "optional" else SSL.VERIFY_NONE
 
 
-def _context(
+def make_context(
     config: TlsConfig, pair: KeyPair, authorities: tuple[x509.Certificate, ...], verify_mode: int
 ) -> SSL.Context:
     """Make what connections are made with.
+
+    Args:
+        config: of the listener.
+        pair: its certificate and key.
+        authorities: of clients' certificates.
+        verify_mode: OpenSSL's, whether clients need one.
 
     Raises:
         SSL.Error, ValueError: OpenSSL doesn't take the certificate, for instance a weak key.
