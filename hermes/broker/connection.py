@@ -44,6 +44,7 @@ from hermes.broker.gates import MAX_FRAME_BYTES, Gate
 from hermes.broker.metrics import RequestKind
 from hermes.broker.outcomes import CloseConnection, DeferredResponse, Response
 from hermes.broker.policies import ListenerPolicy
+from hermes.broker.quotas import Throttle
 from hermes.broker.responses import Responses, Slot
 from hermes.broker.sockets import Lingering, has_input, set_options, tcp_connection
 from hermes.errors import HermesError
@@ -122,6 +123,7 @@ class BrokerConnection(Protocol):
         # Whether the socket is read, and whether the peer is idle.
         self._reading = True
         self._paused_by_budget = False
+        self._throttle: Throttle | None = None  # where a quota applies
         self._active = True  # whether something arrived or left since the last sweep
         self._sent_mark = 0
 
@@ -137,6 +139,10 @@ class BrokerConnection(Protocol):
         self._connections.connected(self)
         if self._policy.authentication != "none":
             self._ask_who()
+        if self._gate is None:
+            self._enter()
+            if self._state is not _SERVING:
+                self._advance()
 
     def dataReceived(self, data: bytes) -> None:
         """Bytes arrived: take the requests that are whole."""
@@ -144,6 +150,8 @@ class BrokerConnection(Protocol):
         if self._state is not _SERVING:
             return
         self._responses.moved_bytes = 0
+        if self._throttle is not None:
+            self._throttle.received(len(data))
         self._receiver.receive_data(data)
         self._advance()
         self._read_on()
@@ -156,6 +164,9 @@ class BrokerConnection(Protocol):
             self._lingering.stop()
             self._lingering = None
         self._connections.disconnected(self)
+        if self._throttle is not None:
+            self._throttle.leave()
+            self._throttle = None
         if self._gate is not None:
             self._gate.close()
         elif self._policy.authentication != "none":
@@ -205,11 +216,22 @@ class BrokerConnection(Protocol):
         self._client.principal, self._client.groups = user.name, user.groups
         self._client.knows_own_codes = True
         self._server = self._broker
+        self._enter()
         self.limits_changed()
         self._connections.memory.measure(self)
         if self._policy.authenticator is None:
             self._connections.authentication.connected(self, user, revision)
         self._yield()  # what follows goes to the broker
+
+    def _enter(self) -> None:
+        """It is known whose connection this is: count it among theirs, or close it."""
+        quotas = self._connections.quotas
+        refusal = quotas.refusal(self._client)
+        if refusal is None:
+            self._throttle = quotas.join(self._client, self._advance)
+            self._apply_reading()
+        else:
+            self._refuse(str(refusal), refusal)
 
     def groups_changed(self, groups: frozenset[str]) -> None:
         """See `UserConnection`."""
@@ -266,6 +288,12 @@ class BrokerConnection(Protocol):
         else:
             self._receiver.limit(MAX_FRAME_BYTES, MAX_FRAME_BYTES)
 
+    def quotas_changed(self) -> None:
+        """See `Connection`."""
+        is_known = self._gate is None and self._state is not _LOST
+        if is_known and (self._throttle is None or self._throttle.usage is None):
+            self._throttle = self._connections.quotas.join(self._client, self._advance)
+
     def drain(self) -> None:
         """Take no more requests; close when the responses under way have left."""
         if self._state is _SERVING:
@@ -276,6 +304,7 @@ class BrokerConnection(Protocol):
         """Whether the peer has been silent since the last call, and the silence was its own."""
         sent = self.response_progress()
         busy = self._active or self._ordered is not None or self._paused_by_budget
+        busy = busy or (self._throttle is not None and self._throttle.is_delayed)
         idle = not busy and sent == self._sent_mark
         self._active, self._sent_mark = False, sent
         return idle
@@ -346,6 +375,8 @@ class BrokerConnection(Protocol):
         finally:
             self._advancing = False
         self._responses.send_small()
+        if self._throttle is not None:
+            self._throttle.charge(self._responses.started_bytes)
         scheduler.count_used(began)
         self._update_reading()
         if self._state is _DRAINING and self._responses.is_empty:
@@ -359,6 +390,7 @@ class BrokerConnection(Protocol):
         next_request = receiver.next_request
         responses, seconds = self._responses, self._broker.scheduler.now
         produces = self._broker.metrics.requests["produce"]
+        throttle = self._throttle
         done: RequestKind | None = None  # what was carried out since `began`, and how many of it
         began, count = 0.0, 1
         while True:
@@ -380,6 +412,8 @@ class BrokerConnection(Protocol):
             if type(request) is ProduceRun:
                 count = request.request_count
                 produces.taken += count
+                if throttle is not None:
+                    throttle.took(count)
                 append_run(request, self._client)
                 done = produces
             elif request is None:
@@ -399,6 +433,7 @@ class BrokerConnection(Protocol):
             or self._yielded
             or self._state is _DRAINING
             or self._state is _LINGERING
+            or (self._throttle is not None and self._throttle.is_delayed)
             or (slots and (self._waiting_request is not None or len(slots) >= MAX_UNANSWERED))
         )
 
@@ -406,6 +441,8 @@ class BrokerConnection(Protocol):
         """Carry out a request; returns what was carried out, if that is over."""
         kind = self._broker.kind_of(request)
         kind.taken += 1
+        if self._throttle is not None:
+            self._throttle.took(1)
         outcome = self._server.serve(request, self._client)
         if isinstance(outcome, DeferredResponse):
             slot = self._responses.reserve()
@@ -450,6 +487,8 @@ class BrokerConnection(Protocol):
             data = self._carrier.receive()
             if not data:
                 return
+            if self._throttle is not None:
+                self._throttle.received(len(data))
             self._receiver.receive_data(data)
             self._advance()
 
@@ -516,11 +555,21 @@ class BrokerConnection(Protocol):
     def _apply_reading(self) -> None:
         if self._state is _SERVING:
             buffered = self._receiver.buffered_bytes
-            self._read(
-                not self._paused_by_budget and (buffered <= READ_AHEAD_BYTES or self._may_take())
-            )
+            paused = self._paused_by_budget or self._is_held_by_quota()
+            self._read(not paused and (buffered <= READ_AHEAD_BYTES or self._may_take()))
         elif self._state is _DRAINING:
             self._read(False)
+
+    def _is_held_by_quota(self) -> bool:
+        """Whether nothing is read because its principal is over a quota.
+
+        A part of a request is read on while the budget of memory is used up: else it would hold
+        memory that others need, and be given up for that.
+        """
+        throttle = self._throttle
+        if throttle is None or not throttle.is_delayed:
+            return False
+        return not (self._connections.memory.over_budget and self._receiver.missing_bytes)
 
     def _read(self, reading: bool) -> None:
         if reading is not self._reading:

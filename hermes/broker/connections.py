@@ -17,6 +17,7 @@ from hermes.broker.limits import BudgetedConnection, RequestMemory
 from hermes.broker.metrics import reason_of
 from hermes.broker.outcomes import CloseConnection
 from hermes.broker.pages import PageCache
+from hermes.broker.quotas import Quotas
 from hermes.broker.settings import Settings
 from hermes.config import BrokerConfig
 from hermes.limited_log import LimitedLog
@@ -32,6 +33,9 @@ class Connection(BudgetedConnection, Protocol):
     def limits_changed(self) -> None:
         """Requests and messages may have another size from now on."""
 
+    def quotas_changed(self) -> None:
+        """Another quota may apply from now on, or one for the first time."""
+
     def drain(self) -> None:
         """Take no more requests; close once the responses under way have left."""
 
@@ -43,6 +47,7 @@ class Connections:
         broker: decides what requests do.
         clock: the reactor, or a test's `Clock`.
         pages: keeps cold pages off the reactor.
+        quotas: what principals may do per second.
         memory: the budget of requests that are being received.
         lines: takes the log lines that clients cause.
         authentication: knows users.
@@ -66,6 +71,7 @@ class Connections:
         self.clock = clock
         self.pages = pages
         self.memory = RequestMemory(settings.config.request_memory_bytes)
+        self.quotas = Quotas(settings, clock)
         settings.on_change(self._settings_changed)
         self.lines = LimitedLog(self._log, clock.seconds)
         self._open: set[Connection] = set()
@@ -79,8 +85,11 @@ class Connections:
 
     def _settings_changed(self) -> None:
         self.memory.limit_bytes = self.config.request_memory_bytes
+        quotas_changed = self.quotas.reload()
         for connection in list(self._open):
             connection.limits_changed()
+            if quotas_changed:
+                connection.quotas_changed()
 
     def has_room(self, address: Any) -> bool:
         """Whether there may be one more connection; one that is refused is counted and logged."""

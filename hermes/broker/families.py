@@ -60,6 +60,21 @@ FIXED: Final = _table(
         "hermes_users_current", "gauge",
         "1 unless the users file, as it is now, can't be used.",
     ),
+    Family(
+        "hermes_quota_delays_total", "counter",
+        "Times that a connection was delayed, its principal being over a quota.",
+        ("principal", "quota"),
+    ),
+    Family(
+        "hermes_quota_delayed_seconds_total", "counter",
+        "How long connections were delayed together; counted when a delay is over.",
+        ("principal", "quota"),
+    ),
+    Family(
+        "hermes_quota_connections_refused_total", "counter",
+        "Connections that were closed at once, being more than the principal's quota allows.",
+        ("principal",),
+    ),
     Family("hermes_http_connections", "gauge", "Open connections of the HTTP port."),
     Family(
         "hermes_http_requests_refused_total", "counter",

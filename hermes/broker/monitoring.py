@@ -200,6 +200,13 @@ class Monitoring:
         yield "hermes_request_seconds", [((name,), kind.seconds) for name, kind in kinds]
         yield "hermes_authentications_total", list(run.authentication.counts.items())
         yield "hermes_requests_refused_total", list(metrics.refusals.items())
+        quotas = run.connections.quotas
+        yield "hermes_quota_delays_total", list(quotas.delays.items())
+        yield "hermes_quota_delayed_seconds_total", list(quotas.delayed_seconds.items())
+        yield (
+            "hermes_quota_connections_refused_total",
+            [((who,), count) for who, count in quotas.refused.items()],
+        )
         if run.web is not None:
             refused = run.web.guard.refused.items()
             yield (

@@ -59,6 +59,7 @@ class Responses:
         sending: what is the transport's producer now.
         moved_bytes: how much was given to the kernel since the connection's quantum began; the
             connection resets it.
+        started_bytes: how many bytes the responses have that have begun to leave.
     """
 
     def __init__(
@@ -70,6 +71,7 @@ class Responses:
         self.slots: deque[Slot] = deque()
         self.sending: FileSend | None = None
         self.moved_bytes = 0
+        self.started_bytes = 0
         self._pages = pages
         self._scheduler = scheduler
         self._large_responses = large_responses
@@ -161,6 +163,7 @@ class Responses:
             send.release()
             return
         self.moved_bytes += send.size_bytes
+        self.started_bytes += send.size_bytes
         try:
             if not send.start(
                 self._transport, self._carrier, self._pages, self._scheduler, self._through

@@ -20,6 +20,7 @@ from hermes.config.exposure import warnings_of
 from hermes.config.kinds import SECRET_OPTIONS
 from hermes.config.listeners import as_given
 from hermes.config.properties import import_properties
+from hermes.config.quotas import Quota
 from hermes.errors import ClientError, ConfigError
 from hermes.mirror.embedding import check_embedded_mirror
 from hermes.security import AccessRule, ClientSecurity
@@ -162,8 +163,10 @@ def _jsonable(value: Any) -> Any:
         return as_given(value)
     if isinstance(value, ConnectAs):
         return {key: _jsonable(each) for key, each in asdict(value).items() if each is not None}
-    if isinstance(value, AccessRule):
+    if isinstance(value, AccessRule | Quota):
         return value.as_given()
     if isinstance(value, EmbeddedMirror):
         return json.loads(value.settings)
-    return dict(value) if hasattr(value, "items") else value
+    if hasattr(value, "items"):
+        return {key: _jsonable(each) for key, each in value.items()}
+    return value

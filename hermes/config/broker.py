@@ -21,6 +21,7 @@ from hermes.config.access import ACCESS_RULES
 from hermes.config.connect_as import CONNECT_AS, ConnectAs
 from hermes.config.embedded_mirror import EMBEDDED_MIRROR, EmbeddedMirror
 from hermes.config.listeners import LISTENER, LISTENERS, NONE, ListenerConfig
+from hermes.config.quotas import QUOTAS, Quota
 from hermes.config.setting import Setting, table_of
 from hermes.config.topic import (
     DEFAULT_OF,
@@ -188,6 +189,17 @@ class BrokerConfig:
             _SECURITY,
         ),
     ] = field(default_factory=dict, repr=False)
+    quotas: Annotated[
+        Mapping[str, Quota],
+        Setting(
+            QUOTAS,
+            "What each principal may do per second, over all its connections: `{default: "
+            "{bytes_in: 10MB, bytes_out: 50MB, requests: 1000, connections: 100}, alice: "
+            "{bytes_in: unlimited}}`. Who goes over is delayed.",
+            _SECURITY,
+            is_live=True,
+        ),
+    ] = field(default_factory=dict)
     connect_as: Annotated[
         ConnectAs | None,
         Setting(

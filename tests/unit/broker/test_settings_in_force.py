@@ -54,6 +54,11 @@ MADE: dict[str, tuple[Any, Callable[[ServingBroker], object], object]] = {
         ),
         (8 << 20, 4 << 20, 4 << 20),
     ),
+    "quotas": (
+        {"nobody": {"requests": 5}},
+        lambda run: list(run.connections.quotas._quotas),
+        ["nobody"],
+    ),
     "access": (
         [ANYBODY, ANYBODY],
         lambda run: len(run.authorization._authorizer._rules.rules),  # type: ignore[union-attr]

@@ -18,6 +18,7 @@ from hermes.config import (
 from hermes.config.broker import BROKER_SETTINGS
 from hermes.config.embedded_mirror import EmbeddedMirror
 from hermes.config.mirror import parse_mirror_config
+from hermes.config.quotas import Quota
 from hermes.config.topic import TOPIC_SETTINGS
 from hermes.errors import ConfigError
 from hermes.interfaces import RetentionSettings
@@ -129,6 +130,7 @@ log_keep_files: 3
 registry: false
 access: [{principal: alice, operations: [produce], topic: clicks}]
 authorizer: ours
+quotas: {default: {requests: 100}, alice: {bytes_in: 1MB, connections: unlimited}}
 authorizer_options: {a: 1}
 mirror: {name: west, sources: [{name: east, brokers: "zoo:2181"}]}
 console_actions: true
@@ -201,6 +203,7 @@ ready_file: /run/hermes.ready
         retention_policy="time",
         access=(AccessRule("alice", frozenset({Operation.PRODUCE}), topic="clicks"),),
         authorizer="ours",
+        quotas={"default": Quota(requests=100), "alice": Quota(bytes_in=1_000_000)},
         authorizer_options={"a": 1},
         retention_time_ms=3 * 86_400_000,
         retention_bytes=10 << 30,

@@ -69,6 +69,7 @@ OTHERS: dict[str, Any] = {
     "http_listen": "tcp:9093:interface=127.0.0.1",
     "http_hosts": ["b.example.org"],
     "registry": False,
+    "quotas": {"default": {"bytes_in": "1MB"}},
     "authorizer": "other",
     "authorizer_options": {"a": 1},
     "access": [{"principal": "*", "operations": ["all"]}],
