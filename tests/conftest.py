@@ -18,6 +18,9 @@ from coordination_servers import KINDS, ServerProcess
 from hermes_testkit import TWISTD, BrokerProcess
 from hypothesis import settings
 from left_behind import Guard
+from secrets_hook import pytest_runtest_makereport
+
+__all__ = ["pytest_runtest_makereport"]
 
 VECTORS = Path(__file__).parent / "vectors"
 

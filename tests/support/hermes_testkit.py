@@ -20,6 +20,7 @@ from types import MappingProxyType, TracebackType
 from typing import Any, Self
 
 import yaml
+from planted_secrets import leaks
 
 __all__ = [
     "TWISTD",
@@ -142,6 +143,7 @@ class BrokerProcess:
         """
         status = self.process.wait(DEADLINE_SECONDS)
         self._reader.join(DEADLINE_SECONDS)
+        assert not leaks("".join(self.lines)), leaks("".join(self.lines))
         return 0 if status == -signal.SIGTERM and self._line("has stopped") else status
 
     def connect(self) -> "RawClient":

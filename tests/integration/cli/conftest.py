@@ -14,6 +14,7 @@ from typing import Any, BinaryIO
 
 import pytest
 from hermes_testkit import BrokerProcess
+from planted_secrets import leaks
 
 HERMES = str(Path(sys.executable).with_name("hermes"))
 DEADLINE_SECONDS = 60
@@ -74,6 +75,7 @@ class Hermes:
         )
         assert ended.returncode == code, (ended.returncode, ended.stderr)
         assert b"Traceback" not in ended.stderr
+        assert not leaks(ended.stdout + ended.stderr)
         return ended
 
     def start(
