@@ -27,7 +27,7 @@ from twisted.python.logfile import LogFile
 from hermes import logs
 from hermes.broker import BrokerService
 from hermes.broker.clocks import use_monotonic_clock
-from hermes.config import BrokerConfig, load_broker_config
+from hermes.config import BrokerConfig, ListenerConfig, load_broker_config
 from hermes.errors import ConfigError, HermesError
 
 if TYPE_CHECKING:
@@ -167,16 +167,9 @@ def makeService(options: Options) -> IService:
 
 def _mount(reactor: Any, config: BrokerConfig, web: "WebServer", run: Any) -> None:
     """Serve the console and the schema registry beside metrics and health."""
-    here = _here(run)
-    if here is not None:
-        _mount_console(reactor, config, web, run, here)
+    if run.own_client is not None:
+        _mount_console(reactor, config, web, run)
         mount_registry(reactor, config, web, run)
-
-
-def _here(run: Any) -> tuple[str, int] | None:
-    """Where this process reaches the broker as every client does; None without a TCP port."""
-    own = run.own_client
-    return None if own is None else (own.host, own.port)
 
 
 def mount_registry(reactor: Any, config: BrokerConfig, web: "WebServer", run: Any) -> None:
@@ -188,70 +181,88 @@ def mount_registry(reactor: Any, config: BrokerConfig, web: "WebServer", run: An
         web: what is being completed.
         run: the broker, a `ServingBroker`.
     """
-    here = _here(run)
+    here = run.own_client
     if here is None or not config.registry:
         return
     from hermes.broker.advertising import own_host
+    from hermes.registry.home import Home
     from hermes.registry.mounting import broker_store, serve_registry, url_of
 
     def connect() -> str | None:
-        found: str | None = run.coordination.connect_string
+        found: str | None = run.coordination.own_connect_string
         return found
 
-    # The leader is reached over plain HTTP.
-    plain = _plain_ports(config, web)
     url = ""
-    if plain and config.coordination != "none":
-        url = url_of(plain[0], lambda: config.advertised_host or own_host())
-    served = serve_registry(web, reactor, broker_store(config, here, url, connect))
+    if config.coordination != "none":
+        for listener, address in _reachable_ports(config, web):
+            url = url_of(address, lambda: config.advertised_host or own_host(), listener)
+            break
+    own = Home(config.broker_id, *here)
+    store = broker_store(config, own, url, connect, lambda: run.coordination.security)
+    served = serve_registry(web, reactor, store)
     run.on_stopping.append(served.close)
     run.more_series.append(served.metrics.series)
 
 
-def _plain_ports(config: BrokerConfig, web: "WebServer") -> "list[tuple[str, int]]":
-    """Where the HTTP port is without TLS, on TCP."""
-    return [
-        address
+def _reachable_ports(
+    config: BrokerConfig, web: "WebServer"
+) -> "list[tuple[ListenerConfig, tuple[str, int]]]":
+    """The HTTP ports that other registries can ask: those first that ask nothing of them."""
+    ports = [
+        (listener, address)
         for listener, address in zip(config.http_listen or (), web.addresses, strict=True)
-        if listener.tls is None and not isinstance(address, str)
+        if not isinstance(address, str)
     ]
+    return sorted(ports, key=lambda each: each[0].tls is not None or each[0].demands_proof)
 
 
-def _own_records(config: BrokerConfig, web: "WebServer") -> "Records | None":
+def _own_records(config: BrokerConfig, web: "WebServer", run: Any) -> "Records | None":
     """What reads messages with the schemas of the registry beside the console, as any client."""
+    ports = _reachable_ports(config, web)
+    if not (config.registry and ports):
+        return None
     from hermes.console import Records
     from hermes.registry.mounting import url_of
 
-    plain = _plain_ports(config, web)
-    if not (config.registry and plain):
-        return None
+    listener, address = ports[0]
+    url = url_of(address, lambda: "::1" if address[0] == "::" else "127.0.0.1", listener)
     try:
-        return Records(url_of(plain[0], lambda: "::1" if plain[0][0] == "::" else "127.0.0.1"))
+        if run.own is None:
+            return Records(url)
+        return Records(run.own.serve_http(run.reactor, web), run.own.security, name=url)
     except ModuleNotFoundError:  # fastavro, which is an extra
         return None
 
 
-def _mount_console(
-    reactor: Any, config: BrokerConfig, web: "WebServer", run: Any, here: tuple[str, int]
-) -> None:
+def _mount_console(reactor: Any, config: BrokerConfig, web: "WebServer", run: Any) -> None:
     """Serve the console beside metrics and health.
 
     Where it would be open to others without a password, a page says why it isn't served.
     """
     from hermes.console import Address, Cluster, Password, serve_console
+    from hermes.security import PLAIN
     from hermes.web import ErrorPage
 
+    host, port, security = run.own_client
+    connect_as = config.connect_as
     path = config.console_password_file
     password = None if path is None else Password(path)
+    cluster = Cluster(
+        Address(host, port),
+        security=security,
+        elsewhere=lambda: PLAIN if connect_as is None else connect_as.security(),
+        coordination=lambda: (run.coordination.own_connect_string or "", run.coordination.security),
+        broker_id=config.broker_id,
+    )
     try:
         serve_console(
             web,
             reactor,
-            Cluster(Address(*here)),
+            cluster,
             setting="http_listen",
             password=password,
             may_act=lambda: run.config.console_actions,
-            records=_own_records(config, web),
+            records=_own_records(config, web, run),
         )
     except ConfigError as error:
         _log.warn("the console is not served: {error}", error=error)

@@ -8,12 +8,15 @@ its own, for one name and a password that exists in this process's memory only, 
 import hmac
 import secrets
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from hermes.config import ListenerConfig
 from hermes.config.listeners import BY_PASSWORD
 from hermes.interfaces import IAuthenticator
 from hermes.security import INTERNAL, PLAIN, ClientSecurity
+
+if TYPE_CHECKING:
+    from hermes.web import WebServer
 
 #: Where the broker listens for itself.
 OWN_LISTENER: Final = ListenerConfig(
@@ -47,8 +50,22 @@ class OwnAccess:
 
         return Users.only(INTERNAL, self.password)
 
-    def is_own(self, user: str, password: str) -> bool:
-        """Whether a name and a clear password are these."""
+    def serve_http(self, reactor: Any, web: "WebServer") -> str:
+        """Let a web server have one more port, for this one user; returns the registry's URL."""
+        from twisted.internet.defer import Deferred, succeed
+
+        from hermes.listening import Listener
+        from hermes.web import Gate, Logins
+
+        def check(address: str, user: str, password: str) -> "Deferred[str | None]":
+            return succeed(user if self._is_own(user, password) else None)
+
+        listener = Listener(reactor, "http_listen", OWN_LISTENER)
+        gate = Gate(OWN_LISTENER.authentication, Logins(lambda: None, check))
+        host, port = web.open_own(listener, gate)
+        return f"http://{host}:{port}/registry"
+
+    def _is_own(self, user: str, password: str) -> bool:
         given = password.encode(errors="replace")
         return user == INTERNAL and hmac.compare_digest(given, self.password.encode())
 

@@ -18,6 +18,7 @@ from hermes.coordination.cluster import read_brokers
 from hermes.coordination.sessions import Session
 from hermes.errors import ClientError, CoordinationError, HermesError, InvalidNodeError
 from hermes.protocol import BrokerMetadata, MetadataRequest
+from hermes.security import PLAIN, ClientSecurity
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -87,6 +88,13 @@ class Cluster:
         broker: the address of a broker; None if `zookeeper` is given.
         zookeeper: where brokers register; empty to ask the broker.
         clock: monotonic, in seconds.
+        security: what a client brings to the broker that is given, and to all else unless the next
+            two say otherwise.
+        elsewhere: says what a client brings to other brokers; may block, and raise HermesError.
+        coordination: says where brokers register, and what a client brings there; empty and
+            whatever where there is no coordination. Likewise.
+        broker_id: of the broker that is given, where that is known: it is asked at that address
+            alone, however it is registered.
     """
 
     def __init__(
@@ -94,10 +102,19 @@ class Cluster:
         broker: Address | None,
         zookeeper: str = "",
         clock: Callable[[], float] = time.monotonic,
+        *,
+        security: ClientSecurity = PLAIN,
+        elsewhere: Callable[[], ClientSecurity] | None = None,
+        coordination: Callable[[], tuple[str, ClientSecurity]] | None = None,
+        broker_id: int | None = None,
     ) -> None:
         self._broker = broker
         self._zookeeper = zookeeper
         self._clock = clock
+        self._security = security
+        self._elsewhere = elsewhere or (lambda: security)
+        self._coordination = coordination or self._asked_coordination
+        self._broker_id = broker_id
         self._lock = threading.Lock()
         self._session_lock = threading.Lock()
         self._consumers: dict[Address, SimpleConsumer] = {}
@@ -154,8 +171,12 @@ class Cluster:
 
     def own_consumer(self, address: Address) -> SimpleConsumer:
         """A new connection to a broker, which the caller closes; for what takes long."""
+        security = self._security if address == self._broker else self._elsewhere()
         return SimpleConsumer(
-            *address, timeout_seconds=_TIMEOUT_SECONDS, connect_timeout_seconds=_CONNECT_SECONDS
+            *address,
+            timeout_seconds=_TIMEOUT_SECONDS,
+            connect_timeout_seconds=_CONNECT_SECONDS,
+            **security.settings(),
         )
 
     def ask(self, address: Address, question: Callable[[SimpleConsumer], _T]) -> _T:
@@ -197,6 +218,8 @@ class Cluster:
             return known  # whoever asks for the session says why
         self.faults = tuple(faults)
         found = {number: Address(node.host, node.port) for number, node in nodes.items()}
+        if self._broker is not None and self._broker_id in found:
+            found[self._broker_id] = self._broker
         self._registered = self._clock(), found
         return found
 
@@ -225,13 +248,23 @@ class Cluster:
 
     def _start_session(self) -> Session:
         self._check_open()
-        connect = self._zookeeper
+        connect, security = self._coordination()
         if not connect:
-            assert self._broker is not None
-            connect = self.consumer(self._broker).coordination()
-        session = Session(connect, session_timeout_seconds=10.0, connection_timeout_seconds=5.0)
+            raise CoordinationError("there is no coordination")
+        session = Session(
+            connect,
+            security=security,
+            session_timeout_seconds=10.0,
+            connection_timeout_seconds=5.0,
+        )
         session.start()
         return session
+
+    def _asked_coordination(self) -> tuple[str, ClientSecurity]:
+        if self._zookeeper:
+            return self._zookeeper, self._security
+        assert self._broker is not None
+        return self.consumer(self._broker).coordination(), self._security
 
     # -- both -----------------------------------------------------------------------------------
 

@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hermes.errors import EncodingError, HermesError
 from hermes.schemas import RegistryClient
+from hermes.security import PLAIN, ClientSecurity
 
 if TYPE_CHECKING:
     from hermes.schemas.records import RecordReader
-
-if TYPE_CHECKING:
-    pass
 
 _TIMEOUT_SECONDS: Final = 2.0
 # How long a registry that failed is not asked again, so that it doesn't hold up every message.
@@ -25,17 +23,36 @@ class Records:
 
     Args:
         url: the registry's.
+        security: what a client brings there.
         clock: monotonic, in seconds.
+        name: what people are told; the URL unless given.
 
     Raises:
         ConfigError: the URL is wrong.
         ModuleNotFoundError: fastavro is not installed.
     """
 
-    def __init__(self, url: str, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        url: str,
+        security: ClientSecurity = PLAIN,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        name: str = "",
+    ) -> None:
         if find_spec("fastavro") is None:
             raise ModuleNotFoundError("there is no module fastavro", name="fastavro")
-        self._client = RegistryClient(url, timeout_seconds=_TIMEOUT_SECONDS, retry_seconds=0)
+        self._client = RegistryClient(
+            url,
+            timeout_seconds=_TIMEOUT_SECONDS,
+            retry_seconds=0,
+            tls_ca=security.tls_ca,
+            tls_certificate=security.tls_certificate,
+            tls_key=security.tls_key,
+            user=security.user,
+            password=security.password,
+        )
+        self._name = name or self._client.name
         self._reader: RecordReader | None = None
         self._clock = clock
         self._lock = threading.Lock()
@@ -44,7 +61,7 @@ class Records:
     @property
     def name(self) -> str:
         """The registry's address, for people: without credentials."""
-        return self._client.name
+        return self._name
 
     def read(self, payload: bytes) -> Any:
         """Read a payload.

@@ -20,6 +20,7 @@ from hermes.errors import (
     InvalidNodeError,
 )
 from hermes.quoting import quoted
+from hermes.security import PLAIN, ClientSecurity
 
 _log = logging.getLogger(__name__)
 
@@ -107,6 +108,7 @@ class NodeElection:
         me: this registry; with an empty `url`, it never stands for election.
         session_timeout_seconds: see `Session`: how long others wait for a leader that was killed.
         connection_timeout_seconds: see `Session`.
+        security: says what a client brings to coordination; may block, and raise HermesError.
     """
 
     def __init__(
@@ -114,10 +116,12 @@ class NodeElection:
         connect: Callable[[], str | None],
         me: Leader,
         *,
+        security: Callable[[], ClientSecurity] = lambda: PLAIN,
         session_timeout_seconds: float = 6.0,
         connection_timeout_seconds: float = 6.0,
     ) -> None:
         self._connect = connect
+        self._security = security
         self._me = me
         self._timeouts = session_timeout_seconds, connection_timeout_seconds
         self._session: Session | None = None
@@ -221,6 +225,7 @@ class NodeElection:
             raise CoordinationUnavailableError("coordination is not there yet")
         session = self._starting = Session(
             connect,
+            security=self._security(),
             session_timeout_seconds=self._timeouts[0],
             connection_timeout_seconds=self._timeouts[1],
             on_change=self._changed,
@@ -248,7 +253,7 @@ def _parse(value: bytes) -> Leader:
         leader is not None
         and isinstance(leader.name, str)
         and isinstance(leader.url, str)
-        and leader.url.startswith("http://")
+        and leader.url.startswith(("http://", "https://"))
     ):
         raise InvalidNodeError(
             f"{LEADER_PATH}: expected a name and an address as JSON, got {quoted(value)}; delete it"

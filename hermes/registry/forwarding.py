@@ -2,13 +2,18 @@
 
 import socket
 import threading
+from base64 import b64encode
+from collections.abc import Callable
 from contextlib import suppress
-from http.client import HTTPConnection, HTTPException
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from ipaddress import ip_address
 from typing import Final
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
+from hermes.errors import HermesError
 from hermes.registry.asking import Answer, Ask
 from hermes.registry.errors import unavailable
+from hermes.security import PLAIN, ClientSecurity
 
 #: Says that a call has come from another registry, which can't be sent on again.
 FORWARDED_HEADER: Final = "X-Hermes-Forwarded"
@@ -23,13 +28,20 @@ class Forwarder:
 
     Args:
         timeout_seconds: the longest that a wait for an answer may take, above 0.
+        security: says what a client brings to the leader; may block, and raise HermesError. The
+            password is sent by TLS, or within this machine.
 
     Attributes:
         calls: how many calls were sent; `failures`: how many had no answer.
     """
 
-    def __init__(self, timeout_seconds: float) -> None:
+    def __init__(
+        self,
+        timeout_seconds: float,
+        security: Callable[[], ClientSecurity] = lambda: PLAIN,
+    ) -> None:
         self._timeout_seconds = timeout_seconds
+        self._security = security
         self._lock = threading.Lock()
         self._open: dict[HTTPConnection, str] = {}  # the address of each
         self._is_closed = False
@@ -47,11 +59,14 @@ class Forwarder:
                 listens there, nobody knows whether it was done.
         """
         place = urlsplit(url)
-        host, port = place.hostname or "", place.port or 80
-        connection = HTTPConnection(host, port, timeout=_CONNECT_SECONDS)
+        try:
+            connection, headers = self._prepare(place)
+        except HermesError as error:
+            raise unavailable(f"the leading registry can't be asked: {error}") from error
         self._begin(connection, url)
         try:
-            return self._exchange(connection, url, f"{place.path.rstrip('/')}/{ask.target}", ask)
+            target = f"{place.path.rstrip('/')}/{ask.target}"
+            return self._exchange(connection, url, target, ask, headers)
         except Exception:
             with self._lock:
                 self.failures += 1
@@ -82,7 +97,34 @@ class Forwarder:
             self._open[connection] = url
             self.calls += 1
 
-    def _exchange(self, connection: HTTPConnection, url: str, target: str, ask: Ask) -> Answer:
+    def _prepare(self, place: SplitResult) -> tuple[HTTPConnection, dict[str, str]]:
+        """The connection to a leader, not made yet, and what proves who we are.
+
+        Raises:
+            HermesError: a file with a password or a certificate can't be used.
+        """
+        security = self._security()
+        host = place.hostname or ""
+        headers = {}
+        if security.user is not None and (place.scheme == "https" or _is_loopback(host)):
+            both = f"{security.user}:{security.password}".encode()
+            headers["Authorization"] = f"Basic {b64encode(both).decode()}"
+        if place.scheme != "https":
+            return HTTPConnection(host, place.port or 80, timeout=_CONNECT_SECONDS), headers
+        context = security.ssl_context()
+        connection = HTTPSConnection(
+            host, place.port or 443, timeout=_CONNECT_SECONDS, context=context
+        )
+        return connection, headers
+
+    def _exchange(
+        self,
+        connection: HTTPConnection,
+        url: str,
+        target: str,
+        ask: Ask,
+        proof: dict[str, str],
+    ) -> Answer:
         try:
             connection.connect()
             connection.sock.settimeout(self._timeout_seconds)
@@ -90,7 +132,7 @@ class Forwarder:
             raise unavailable(
                 f"the leading registry, at {url}, can't be reached ({error}): try again"
             ) from error
-        headers = {FORWARDED_HEADER: "1", "Content-Type": _CONTENT_TYPE}
+        headers = {FORWARDED_HEADER: "1", "Content-Type": _CONTENT_TYPE, **proof}
         try:
             connection.request(ask.method, target, ask.body, headers)
             with connection.getresponse() as response:
@@ -100,12 +142,24 @@ class Forwarder:
                 f"the leading registry, at {url}, has not answered ({error!r:.100}); whether this "
                 "was done shows when you look, or ask for it again"
             ) from error
+        if response.status in (401, 403):
+            raise unavailable(
+                f"the leading registry, at {url}, does not let this one in: its connect_as needs a "
+                "user who may produce to hermes-schemas"
+            )
         kind = response.getheader("Content-Type") or ""
         if len(body) > _MOST_ANSWER_BYTES or (body and "json" not in kind):
             raise unavailable(
                 f"what is at {url} is no registry: it has answered with status {response.status}"
             )
         return Answer(response.status, body)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _end(connection: HTTPConnection) -> None:

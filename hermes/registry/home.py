@@ -15,6 +15,7 @@ from hermes.coordination.cluster import read_brokers, read_partition_counts
 from hermes.coordination.sessions import Session
 from hermes.errors import CoordinationError, HermesError, InvalidNodeError
 from hermes.quoting import quoted
+from hermes.security import PLAIN, ClientSecurity
 
 #: Where the home's broker id stands.
 HOME_PATH: Final = "/registry/home"
@@ -31,11 +32,13 @@ class Home(NamedTuple):
         broker_id: its number; -1 where only its address is known.
         host: its name or address.
         port: its port.
+        security: what a client brings there.
     """
 
     broker_id: int
     host: str
     port: int
+    security: ClientSecurity = PLAIN
 
     def __str__(self) -> str:
         """For people."""
@@ -92,11 +95,18 @@ class RecordedHome:
     Args:
         session: gives the session with coordination, or raises why there is none at the moment.
         own: the broker in whose process this is; None where it is in none.
+        security: says what a client brings to other brokers; may block, and raise HermesError.
     """
 
-    def __init__(self, session: Callable[[], Session], own: Home | None) -> None:
+    def __init__(
+        self,
+        session: Callable[[], Session],
+        own: Home | None,
+        security: Callable[[], ClientSecurity] = lambda: PLAIN,
+    ) -> None:
         self._session = session
         self._own = own
+        self._security = security
         self._remembered: int | None = None
 
     def remember(self, broker_id: int) -> None:
@@ -142,10 +152,11 @@ class RecordedHome:
     def _place(self, session: Session, broker_id: int) -> Home:
         if self._own is not None and broker_id == self._own.broker_id:
             return self._own
+        security = self._security()
         node = read_brokers(session, _ignore).get(broker_id)
         if node is None:
             raise HomeError(f"the registry's home, broker {broker_id}, does not run")
-        return Home(broker_id, node.host, node.port)
+        return Home(broker_id, node.host, node.port, security)
 
 
 def _parse(value: bytes) -> int:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from twisted.internet.defer import Deferred
 
-from hermes.config import BrokerConfig
+from hermes.config import BrokerConfig, ListenerConfig
 from hermes.listening import Address
 from hermes.registry.election import Election, Leader, NodeElection, NoElection
 from hermes.registry.home import FixedHome, Home, Homes, RecordedHome
@@ -16,6 +16,7 @@ from hermes.registry.rest import RegistryResource
 from hermes.registry.snapshot import SnapshotFile
 from hermes.registry.topic_log import TopicLog
 from hermes.registry.topic_store import TopicStore
+from hermes.security import PLAIN, ClientSecurity
 from hermes.web import WebServer
 
 #: Where it is served, below a broker's HTTP port.
@@ -77,17 +78,21 @@ def serve_registry(web: WebServer, reactor: Any, store: TopicStore) -> ServedReg
 
 
 def broker_store(
-    config: BrokerConfig, here: tuple[str, int], url: str, connect: Callable[[], str | None]
+    config: BrokerConfig,
+    own: Home,
+    url: str,
+    connect: Callable[[], str | None],
+    coordination_security: Callable[[], ClientSecurity] = lambda: PLAIN,
 ) -> TopicStore:
     """The store of the registry in a broker's process.
 
     Args:
         config: the broker's.
-        here: where the broker listens, as this process reaches it.
+        own: the broker, as this process reaches it.
         url: where other registries reach this one; empty if they can't: then it never leads.
         connect: says where coordination is, once that is known.
+        coordination_security: says what a client brings there; may block, and raise HermesError.
     """
-    own = Home(config.broker_id, *here)
     if config.coordination == "none":
         return make_store(FixedHome(own), NoElection(), Path(config.log_dir))
     election = NodeElection(
@@ -95,33 +100,54 @@ def broker_store(
         Leader(f"broker {config.broker_id}", url),
         session_timeout_seconds=config.zookeeper_session_timeout_ms / 1000,
         connection_timeout_seconds=config.zookeeper_connection_timeout_ms / 1000,
+        security=coordination_security,
     )
-    return make_store(RecordedHome(election.session, own), election, Path(config.log_dir))
+
+    def elsewhere() -> ClientSecurity:
+        return PLAIN if config.connect_as is None else config.connect_as.security()
+
+    homes = RecordedHome(election.session, own, elsewhere)
+    return make_store(homes, election, Path(config.log_dir), elsewhere)
 
 
-def make_store(homes: Homes, election: Election, directory: Path | None) -> TopicStore:
+def make_store(
+    homes: Homes,
+    election: Election,
+    directory: Path | None,
+    security: Callable[[], ClientSecurity] = lambda: PLAIN,
+) -> TopicStore:
     """A store.
 
     Args:
         homes: finds the topic.
         election: says who leads.
         directory: where its snapshot is kept; None for none.
+        security: says what a client brings to the leading registry; may block, and raise
+            HermesError.
     """
     file = None if directory is None else SnapshotFile(directory / SNAPSHOT_NAME)
-    return TopicStore(TopicLog(homes, election, file), election)
+    return TopicStore(TopicLog(homes, election, file), election, security=security)
 
 
-def url_of(address: Address, advertised_host: Callable[[], str]) -> str:
+def url_of(
+    address: Address, advertised_host: Callable[[], str], listener: ListenerConfig | None = None
+) -> str:
     """Where other registries reach this one; empty if it has no TCP port.
 
     Args:
         address: what an HTTP port is bound to.
+        listener: the port's, which may say how it is called, and have TLS.
         advertised_host: says how this machine is called by others; asked if the port is bound to
             all its addresses.
     """
     if isinstance(address, str):
         return ""
     host, port = address
-    if host in _ANYWHERE:
+    called, called_port = ("", None) if listener is None else listener.advertised_place
+    if called:
+        host = called
+    elif host in _ANYWHERE:
         host = advertised_host()
-    return f"http://[{host}]:{port}/{NAME}" if ":" in host else f"http://{host}:{port}/{NAME}"
+    host = f"[{host}]" if ":" in host else host
+    scheme = "http" if listener is None or listener.tls is None else "https"
+    return f"{scheme}://{host}:{called_port or port}/{NAME}"

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self
 
 from hermes.client import SimpleConsumer
 from hermes.client.sync_producer import SyncProducer
@@ -56,16 +56,14 @@ class HomeTopic:
 
     def __init__(self, home: Home) -> None:
         self.home = home
-        address = home.host, home.port
-        self._consumer = SimpleConsumer(
-            *address, timeout_seconds=_TIMEOUT_SECONDS, connect_timeout_seconds=_CONNECT_SECONDS
-        )
-        self._producer = SyncProducer(
-            *address, timeout_seconds=_TIMEOUT_SECONDS, connect_timeout_seconds=_CONNECT_SECONDS
-        )
-        self._looker = SimpleConsumer(
-            *address, timeout_seconds=_TIMEOUT_SECONDS, connect_timeout_seconds=_CONNECT_SECONDS
-        )  # as reading may be waiting
+        settings: dict[str, Any] = {
+            "timeout_seconds": _TIMEOUT_SECONDS,
+            "connect_timeout_seconds": _CONNECT_SECONDS,
+            **home.security.settings(),
+        }
+        self._consumer = SimpleConsumer(home.host, home.port, **settings)
+        self._producer = SyncProducer(home.host, home.port, **settings)
+        self._looker = SimpleConsumer(home.host, home.port, **settings)  # as reading may be waiting
         self._exists = False
 
     def bounds(self) -> tuple[int, int]:

@@ -20,6 +20,7 @@ from hermes.registry.state import RegistryState
 from hermes.registry.store import then
 from hermes.registry.topic_log import PATIENCE_SECONDS, TopicLog
 from hermes.registry.writer import Change
+from hermes.security import PLAIN, ClientSecurity
 
 _THREADS: Final = 32
 #: How long a write waits for a leader: a new one is elected when the session of the old expires.
@@ -37,6 +38,7 @@ class TopicStore:
         log: the topic.
         election: says who leads.
         clock: monotonic, in seconds.
+        security: says what a client brings to the leader; may block, and raise HermesError.
 
     Attributes:
         log: as given.
@@ -45,14 +47,18 @@ class TopicStore:
     """
 
     def __init__(
-        self, log: TopicLog, election: Election, clock: Callable[[], float] = time.monotonic
+        self,
+        log: TopicLog,
+        election: Election,
+        clock: Callable[[], float] = time.monotonic,
+        security: Callable[[], ClientSecurity] = lambda: PLAIN,
     ) -> None:
         self.log = log
         self.election = election
         self._clock = clock
         self._pool = ThreadPoolExecutor(_THREADS, "hermes-registry-writes")
         self._is_closed = False
-        self.forwarder = Forwarder(_FORWARD_SECONDS)
+        self.forwarder = Forwarder(_FORWARD_SECONDS, security)
 
     def start(self) -> None:
         """Begin to read, and stand for election."""

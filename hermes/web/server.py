@@ -51,12 +51,27 @@ class WebServer:
         """
         for listener in listeners:
             gate = self.guard.gate(listener)
-            site = Site(self.root, self.hosts, self._reactor, gate)
-            opened = listener.open(site)
-            self._sites.append(site)
-            self._ports.append(opened.port)
-            self.addresses.append(opened.address)
+            self.addresses.append(self.open_own(listener, gate))
             self.gates.append(gate)
+
+    def open_own(self, listener: Listener, gate: Gate) -> Any:
+        """Listen for this process itself: on a port that `addresses` doesn't have.
+
+        Args:
+            listener: the port.
+            gate: says who its requests are from.
+
+        Returns:
+            What it is bound to.
+
+        Raises:
+            HermesError: it can't be opened.
+        """
+        site = Site(self.root, self.hosts, self._reactor, gate)
+        opened = listener.open(site)
+        self._sites.append(site)
+        self._ports.append(opened.port)
+        return opened.address
 
     @property
     def connections(self) -> int:

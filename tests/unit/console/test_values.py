@@ -195,7 +195,7 @@ def test_a_registrys_records_are_shown_and_found(registry):
 
 def test_a_registry_that_is_out_of_reach_is_said_and_left_alone(registry):
     now = [0.0]
-    records = Records(registry.url, lambda: now[0])
+    records = Records(registry.url, clock=lambda: now[0])
     reader = ValueReader("auto", "", records)
     registry.faults = [503]
     for _ in range(50):
