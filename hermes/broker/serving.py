@@ -460,6 +460,7 @@ class ServingBroker:
             None if known is None else users.check_password,
             lambda: users.revision,
             (lambda name: None) if known is None else known.find,
+            self.authorization.may if self.config.is_guarded else None,
         )
 
     def _start_tasks(self) -> None:

@@ -46,6 +46,16 @@ class Site:
             with error:
                 return error.code, error.read().decode(), error.headers
 
+    def post(self, path: str, body: bytes) -> tuple[int, str]:
+        headers = {**self._headers, "Content-Type": "application/json"}
+        request = urllib.request.Request(f"{self._url}{path}", body, headers, method="POST")
+        try:
+            with urllib.request.urlopen(request, timeout=60, context=self._context) as response:
+                return response.status, response.read().decode()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.read().decode()
+
     def status(self, path: str) -> int:
         return self.get(path)[0]
 
@@ -64,6 +74,9 @@ def test_health_is_everybodys_and_the_rest_wants_a_user(broker: RunningBroker) -
         assert headers["WWW-Authenticate"] == 'Basic realm="Hermes", charset="UTF-8"'
         assert "hermes_topics" not in text
     assert alice.status("/metrics") == 200
+    # It has read its topic: it came in by the broker's own listener.
+    assert json.loads(alice.get("/registry/subjects")[1]) == []
+    assert json.loads(alice.get("/registry/hermes")[1])["problem"] == ""
 
 
 @pytest.mark.parametrize(("user", "password"), [("alice", "wrong"), ("nobody", "wrong")])
@@ -133,6 +146,35 @@ def test_a_password_that_is_withdrawn_opens_nothing_soon(tmp_path: Path) -> None
         while bob.status("/metrics") != 401:
             assert time.monotonic() < end, "bob is still served"
         assert alice.status("/metrics") == 200
+
+
+RULES = [
+    {"principal": "alice", "operations": ["describe"]},
+    {"principal": "bob", "operations": ["produce"], "topic": "hermes-schemas"},
+]
+
+
+def test_rules_decide_over_metrics_and_the_registry() -> None:
+    settings = {"http_listen": "tcp:0:interface=127.0.0.1", "access": RULES}
+    with running_broker(settings=settings, tls=True, users=USERS) as broker:
+        alice, bob, carol = Site(broker, "alice"), Site(broker, "bob"), Site(broker, "carol")
+        assert alice.status("/metrics") == 200
+        status, text, _ = bob.get("/metrics")
+        assert (status, text) == (
+            403,
+            "403 Forbidden: 'bob' may not describe the cluster: an access rule has to allow it\n",
+        )
+        subjects, schemas = "/registry/subjects", "/registry/subjects/s/versions"
+        assert [each.status(subjects) for each in (alice, bob, carol)] == [200, 200, 403]
+        schema = json.dumps({"schema": '"int"'}).encode()
+        assert alice.post(schemas, schema)[0] == 403
+        assert carol.post(schemas, schema)[0] == 403
+        assert bob.post(schemas, schema)[0] == 200
+        assert alice.post("/registry/compatibility/subjects/s/versions", schema)[0] == 200
+        assert "'carol' may not see schemas" in carol.get("/registry/schemas/ids/1")[1]
+        assert json.loads(alice.get(subjects)[1]) == ["s"]
+        counted = alice.get("/metrics")[1]
+        assert 'hermes_http_requests_refused_total{reason="not_authorized"} 1.0' in counted
 
 
 def users_file(broker: RunningBroker) -> Path:

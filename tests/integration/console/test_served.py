@@ -13,6 +13,7 @@ import pytest
 from hermes_testkit import BrokerProcess
 from twisted.internet.task import Clock
 
+from hermes.broker.own import OwnClient
 from hermes.config import parse_broker_config
 from hermes.console import hash_password
 from hermes.tap import _mount_console
@@ -95,8 +96,8 @@ def test_beyond_loopback_its_pages_say_what_is_missing(password_file: Path) -> N
         place = {"addresses": [("0.0.0.0", 9093)], "gates": [Gate()]}
         web = SimpleNamespace(root=Root(), **place, on_stop=[])
         config = parse_broker_config(values, "settings")
-        here = "127.0.0.1", 9092
-        _mount_console(Clock(), config, web, SimpleNamespace(), here)  # type: ignore[arg-type]
+        run = SimpleNamespace(own_client=OwnClient("127.0.0.1", 9092), own=None)
+        _mount_console(Clock(), config, web, run)  # type: ignore[arg-type]
         return web
 
     web = mount({})
