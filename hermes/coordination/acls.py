@@ -14,19 +14,25 @@ from hermes.coordination.layout import CONSUMERS, MIRRORS, ORIGINS
 #: Whoever makes it may do all with it, others may read it.
 OWNED: Final[tuple[ACL, ...]] = (*CREATOR_ALL_ACL, *READ_ACL_UNSAFE)
 
-#: Others may also make nodes below it.
-SHARED: Final[tuple[ACL, ...]] = (
+# Others may make nodes below it.
+_OPEN_TO_NEW: Final[tuple[ACL, ...]] = (
     *CREATOR_ALL_ACL,
     make_acl("world", "anyone", read=True, create=True),
 )
 
+# Also delete what is empty, since ZooKeeper has no word for deleting one's own.
+_OPEN_TO_OWNERS: Final[tuple[ACL, ...]] = (
+    *CREATOR_ALL_ACL,
+    make_acl("world", "anyone", read=True, create=True, delete=True),
+)
+
 #: Where groups, mirrors and topics' origins stand, which aren't the brokers'.
-SHARED_NODES: Final = (CONSUMERS, MIRRORS, ORIGINS)
+SHARED: Final = {CONSUMERS: _OPEN_TO_OWNERS, MIRRORS: _OPEN_TO_OWNERS, ORIGINS: _OPEN_TO_NEW}
 
 
 def acl_of(path: str) -> tuple[ACL, ...]:
     """What a node of ours is made with."""
-    return SHARED if path in SHARED_NODES else OWNED
+    return SHARED.get(path, OWNED)
 
 
 class OwningClient(KazooClient):  # type: ignore[misc]

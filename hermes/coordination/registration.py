@@ -14,7 +14,7 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-from hermes.coordination.acls import SHARED_NODES
+from hermes.coordination.acls import SHARED
 from hermes.coordination.cluster import read_listeners
 from hermes.coordination.cluster_id import cluster_id
 from hermes.coordination.group_state import read_stored_offsets
@@ -272,7 +272,7 @@ class BrokerRegistration:
             raise problems[0]
         if not self.cluster_id:
             if self._is_owner:  # or the first who needs one would own it
-                for path in SHARED_NODES:
+                for path in SHARED:
                     self._session.ensure_path(path)
             self.cluster_id = cluster_id(self._session)
 

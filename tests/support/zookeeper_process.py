@@ -1,17 +1,21 @@
 """Real ZooKeepers as processes, from the Debian package `zookeeper`, on free loopback ports."""
 
+import os
 import shutil
 import socket
+import ssl
 import subprocess
 import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from certificates import Certificates
 from server_process import DEADLINE_SECONDS, ServerProcess, free_ports
 from short_lived_jvm import JAVA_OPTIONS
 
 __all__ = [
     "ZOOKEEPER_JAR",
+    "SecureZooKeeperProcess",
     "ZooKeeperEnsemble",
     "ZooKeeperProcess",
     "four_letter_word",
@@ -19,6 +23,10 @@ __all__ = [
 
 #: Where Debian puts the server; its manifest names the jars that it needs.
 ZOOKEEPER_JAR = Path("/usr/share/java/zookeeper.jar")
+
+
+# What TLS needs beside those jars: Debian's manifests don't name it.
+_TLS_JARS = [Path(f"/usr/share/java/{name}.jar") for name in ("netty-resolver", "netty-codec")]
 
 
 class ZooKeeperProcess(ServerProcess):
@@ -72,7 +80,7 @@ class ZooKeeperProcess(ServerProcess):
             self._process = subprocess.Popen(
                 [
                     *(java, "-Xmx128m", *JAVA_OPTIONS),
-                    *("-cp", str(ZOOKEEPER_JAR)),
+                    *("-cp", os.pathsep.join(map(str, (ZOOKEEPER_JAR, *_TLS_JARS)))),
                     *("org.apache.zookeeper.server.quorum.QuorumPeerMain", "zoo.cfg"),
                 ],
                 cwd=self.directory,
@@ -93,9 +101,68 @@ class ZooKeeperProcess(ServerProcess):
             except OSError:
                 pass
             time.sleep(0.05)  # between two looks; there is nothing that could tell
+        self._fail()
+
+    def _fail(self) -> None:
         self.kill()
         output = (self.directory / "output").read_text(encoding="utf-8", errors="replace")
         raise RuntimeError(f"ZooKeeper does not serve:\n{output}")
+
+
+class SecureZooKeeperProcess(ZooKeeperProcess):
+    """One that is reached by TLS only, with the settings that docs/security.md has.
+
+    Args:
+        directory: for its files.
+        certificates: it has the server's.
+        asks_for_certificates: whether clients need one.
+    """
+
+    def __init__(
+        self, directory: Path, certificates: Certificates, asks_for_certificates: bool = False
+    ) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        pair = certificates.server
+        together = directory / "server.pem"
+        together.touch(mode=0o600)
+        together.write_bytes(pair.key.read_bytes() + pair.certificate.read_bytes())
+        shutil.copy(certificates.ca, directory / "ca.pem")
+        self.settings = {
+            "serverCnxnFactory": "org.apache.zookeeper.server.NettyServerCnxnFactory",
+            "ssl.keyStore.location": "server.pem",
+            "ssl.keyStore.type": "PEM",
+            "ssl.trustStore.location": "ca.pem",
+            "ssl.trustStore.type": "PEM",
+            "ssl.clientAuth": "need" if asks_for_certificates else "none",
+            "authProvider.x509": "org.apache.zookeeper.server.auth.X509AuthenticationProvider",
+        }
+        super().__init__(directory, more=self.settings)
+        text = (directory / "zoo.cfg").read_text(encoding="utf-8")
+        secure = text.replace("clientPort", "secureClientPort")
+        (directory / "zoo.cfg").write_text(secure, encoding="utf-8")
+        self._certificates = certificates
+
+    def wait_until_it_serves(self) -> None:
+        """Wait until it shakes hands."""
+        context = ssl.create_default_context(cafile=self._certificates.ca)
+        client = self._certificates.client("waiting")
+        context.load_cert_chain(client.certificate, client.key)
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        while time.monotonic() < deadline:
+            if self._process is None or self._process.poll() is not None:
+                break
+            try:
+                with (
+                    socket.create_connection(("127.0.0.1", self.port), timeout=10) as connection,
+                    context.wrap_socket(connection, server_hostname="127.0.0.1") as secure,
+                ):
+                    secure.sendall(b"srvr")
+                    if secure.recv(4):
+                        return
+            except OSError:
+                pass
+            time.sleep(0.05)  # between two looks; there is nothing that could tell
+        self._fail()
 
 
 class ZooKeeperEnsemble:
