@@ -249,8 +249,10 @@ def check_security(config: BrokerConfig) -> Iterator[Diagnosis]:
             for each in listeners
             if not each.is_loopback
         ]
-        shown = f"by TLS and authentication only: {', '.join(others)}" if others else "not at all"
-        yield Diagnosis("security", "ok", f"other machines reach this broker {shown}")
+        text = "other machines can't reach this broker"
+        if others:
+            text = f"other machines need TLS and authentication: {', '.join(others)}"
+        yield Diagnosis("security", "ok", text)
     yield from _check_ends(config)
 
 
