@@ -37,8 +37,9 @@ DOCUMENT_NAMES = [str(path.relative_to(ROOT)) for path in DOCUMENTS]
 
 # Programs that a reader has, apart from Hermes' own.
 KNOWN_PROGRAMS = (
-    "cat cd cmp cp curl cut docker echo export git grep head install journalctl kill ls mkdir "
-    "pip printf python python3 rm sed sort source sudo systemctl tail tee ulimit uniq useradd wc"
+    "cat cd cmp cp curl cut do docker done echo export for git grep head install journalctl kill "
+    "ls mkdir openssl pip printf python python3 rm sed sort source sudo systemctl tail tee ulimit "
+    "umask uniq useradd wc"
 )
 
 FENCE = re.compile(r"^( *)```([^\n`]*)\n(.*?)^\1```[ ]*$", re.MULTILINE | re.DOTALL)
