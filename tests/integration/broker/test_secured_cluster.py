@@ -10,7 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 import yaml
 from hermes_testkit import BrokerProcess
+from mirrored_pair import eventually
 
 from hermes import SimpleConsumer
 
@@ -129,11 +130,11 @@ def test_applications_write_and_read(cluster: Cluster) -> None:
     assert cluster.run(USE).stdout == "hello, cluster\n"
 
 
-def test_brokers_know_each_other(cluster: Cluster, eventually: Callable[..., Any]) -> None:
+def test_brokers_know_each_other(cluster: Cluster) -> None:
     wanted = [(n, "127.0.0.1", broker.port) for n, broker in enumerate(cluster.brokers, 1)]
     for number in range(3):
         with cluster.client("report", number) as consumer:
-            eventually(lambda consumer=consumer: consumer.brokers() == wanted)
+            eventually(lambda asked=consumer: asked.brokers() == wanted)
 
 
 @pytest.mark.parametrize("command", ABUSE.splitlines())
