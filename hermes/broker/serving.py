@@ -190,6 +190,7 @@ class ServingBroker:
                 now_ms,
                 own=self.own,
                 users=self.authentication,
+                rules=self.authorization,
             )
             undo.callback(self.coordination.stop)
             self.flusher = FlushScheduler(
