@@ -1,8 +1,7 @@
 """`twistd hermes`: the composition root, where a configuration becomes a running broker.
 
-The only module that imports the global reactor. `Options.postOptions` validates the configuration
-before Twisted starts anything, so that a wrong key causes one line on stderr and exit status 1,
-instead of a usage text or a traceback.
+The only module that imports the global reactor. `hermes.twistd` comes before it, reads the
+configuration and validates it.
 """
 
 import gc
@@ -21,13 +20,12 @@ from twisted.internet.defer import inlineCallbacks
 from twisted.internet.interfaces import IReactorFromThreads
 from twisted.internet.threads import deferToThread
 from twisted.logger import ILogObserver, LogLevel
-from twisted.python import usage
 from twisted.python.logfile import LogFile
 
 from hermes import logs
 from hermes.broker import BrokerService
 from hermes.broker.clocks import use_monotonic_clock
-from hermes.config import BrokerConfig, ListenerConfig, load_broker_config
+from hermes.config import BrokerConfig, ListenerConfig
 from hermes.errors import ConfigError, HermesError
 
 if TYPE_CHECKING:
@@ -36,7 +34,7 @@ if TYPE_CHECKING:
     from hermes.console import Records
     from hermes.web import WebServer
 
-__all__ = ["Options", "log_observer", "makeService", "mount_registry"]
+__all__ = ["log_observer", "make_service", "mount_registry", "twistd_options"]
 
 #: A full garbage collection that takes longer has looked mostly at objects that live for ever.
 _LONG_COLLECTION_SECONDS = 0.005
@@ -47,45 +45,9 @@ _COLLECTION_THRESHOLDS = (700, 10, 3)
 _log = logs.ModuleLogger(namespace="hermes.tap")
 
 
-class Options(usage.Options):
-    """The options of `twistd hermes`."""
+#: twistd's own options, for `log_observer`, which it calls without arguments, and what that made.
+twistd_options: dict[str, Any] = {}
 
-    synopsis = "[--config broker.yaml] [--ready-file FILE]"
-    longdesc = "Runs a Hermes broker. docs/configuration.md lists what broker.yaml may say."
-    optParameters = [  # noqa: RUF012 - Twisted's way of declaring options
-        ["config", "c", None, "The broker's configuration (YAML)."],
-        [
-            "ready-file",
-            None,
-            None,
-            "Written (JSON: addresses, pid) when all ports are open; removed by a clean stop.",
-        ],
-    ]
-    broker_config: BrokerConfig
-
-    def postOptions(self) -> None:
-        """Load and validate the configuration."""
-        if self["config"] is None:
-            _exit("no configuration given; use: twistd hermes --config broker.yaml")
-        try:
-            self.broker_config = _read_config(self["config"])
-        except HermesError as error:
-            _exit(str(error))
-        self["config"] = os.path.abspath(self["config"])  # a daemon goes elsewhere
-        parent: Any = self.parent
-        if parent is not None:
-            _twistd["pidfile"] = parent.get("pidfile")
-        if parent is not None and not parent.get("logger") and not parent.get("syslog"):
-            _twistd.update(
-                logfile=parent.get("logfile"),
-                nodaemon=parent.get("nodaemon"),
-                config=self.broker_config,
-            )
-            parent["logger"] = "hermes.tap.log_observer"  # twistd wants a name
-
-
-# twistd's own options, for `log_observer`, which it calls without arguments, and what that made.
-_twistd: dict[str, Any] = {}
 _log_levels = logs.LogLevels("info", {})
 
 
@@ -95,7 +57,7 @@ def log_observer() -> ILogObserver:
     The file is the one that twistd itself would use; SIGUSR1 renames it and starts a new one, and
     so does its size. On standard output there is nothing to rotate, and the signal has no effect.
     """
-    path, is_daemon = _twistd["logfile"], not _twistd["nodaemon"]
+    path, is_daemon = twistd_options["logfile"], not twistd_options["nodaemon"]
     file: Any = sys.stdout
     if path == "-" and is_daemon:
         _exit("a daemon can't log to standard output: leave --logfile out, or give -n")
@@ -104,8 +66,8 @@ def log_observer() -> ILogObserver:
     else:
         file = LogFile.fromFullPath(path or "twistd.log")  # type: ignore[no-untyped-call]
         signal.signal(signal.SIGUSR1, lambda *_: _in_reactor(file.rotate))
-    output = _twistd["output"] = logs.LogOutput(file, _log_levels, as_json=False)
-    _use_log_settings(_twistd["config"])
+    output = twistd_options["output"] = logs.LogOutput(file, _log_levels, as_json=False)
+    _use_log_settings(twistd_options["config"])
     return output
 
 
@@ -114,7 +76,7 @@ def _use_log_settings(config: BrokerConfig) -> None:
     _log_levels.use(config.log_level, config.log_levels)
     is_debugged = _log_levels.lowest == "debug"
     logging.getLogger("hermes").setLevel(logging.DEBUG if is_debugged else logging.INFO)
-    output: logs.LogOutput | None = _twistd.get("output")
+    output: logs.LogOutput | None = twistd_options.get("output")
     if output is not None:
         output.as_json = config.log_format == "json"
         if isinstance(output.file, LogFile):
@@ -128,38 +90,28 @@ def _in_reactor(function: Callable[[], object]) -> None:
     cast(IReactorFromThreads, reactor).callFromThread(function)
 
 
-def _read_config(path: str) -> BrokerConfig:
-    """Read broker.yaml; the mirror in it is checked as its own process would.
-
-    Raises:
-        ConfigError: something is wrong.
-    """
-    config = load_broker_config(path)
-    if config.mirror is not None:
-        from hermes.mirror.embedding import check_embedded_mirror  # few brokers have one
-
-        check_embedded_mirror(config, path)
-    return config
-
-
-def makeService(options: Options) -> IService:
-    """Build the broker's service.
+def make_service(
+    config: BrokerConfig, read_config: Callable[[], BrokerConfig], ready_file: str | None
+) -> IService:
+    """Build the broker's service, or end the process with one line that says why not.
 
     Args:
-        options: parsed, with `broker_config` set.
+        config: the broker's settings.
+        read_config: reads broker.yaml again; blocks.
+        ready_file: written once all ports are open, whatever the settings say.
     """
     from twisted.internet import reactor  # only here; everything else gets it as an argument
 
     use_monotonic_clock(reactor)
     try:
         return _ExitingService(
-            options.broker_config,
+            config,
             reactor,
-            pid_file=_twistd.get("pidfile"),
+            pid_file=twistd_options.get("pidfile"),
             log_levels=_log_levels,
-            read_config=partial(_read_config, options["config"]),
-            ready_file=options["ready-file"],
-            mount=partial(_mount, reactor, options.broker_config),
+            read_config=read_config,
+            ready_file=ready_file,
+            mount=partial(_mount, reactor, config),
         )
     except HermesError as error:
         _exit(str(error))

@@ -54,7 +54,8 @@ ROOMS = {
     "protocol quoting security web",
     "registry": "_version backoff client config coordination errors limited_log listening logs "
     "metrics protocol quoting security web",
-    "tap": "broker config console errors logs mirror registry security web",
+    "tap": "broker config console errors logs registry security web",
+    "twistd": "config errors mirror tap",
     "testing": "broker config errors reactors security tap",
     "cli": "__init__ audit backoff backup broker client config console coordination errors "
     "interfaces listening mirror plugins protocol quoting reactors registry schemas security spark "

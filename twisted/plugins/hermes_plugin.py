@@ -4,7 +4,7 @@ from twisted.application.service import ServiceMaker
 
 hermes = ServiceMaker(  # type: ignore[no-untyped-call]
     "Hermes",
-    "hermes.tap",
+    "hermes.twistd",
     "A broker of a publish/subscribe log.",
     "hermes",
 )
