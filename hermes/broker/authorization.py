@@ -13,7 +13,7 @@ from hermes.broker.settings import Settings
 from hermes.interfaces import IAuthorizer
 from hermes.limited_log import LimitedLog
 from hermes.logs import ModuleLogger
-from hermes.security import INTERNAL, LONGEST_NAME, Operation, Resource
+from hermes.security import INTERNAL, LONGEST_NAME, AccessRules, Operation, Resource
 
 #: How many answers are remembered: some 5 MB with the longest names.
 _MOST_KNOWN: Final = 16_384
@@ -42,6 +42,7 @@ class Authorization:
         self.groups_of: Callable[[str], frozenset[str]] = lambda principal: _NO_GROUPS
         self._used: object = None  # what the authorizer was made from
         self._authorizer: IAuthorizer | None = None
+        self._rules: AccessRules | None = None
         self._known: _Known = {}
         self._revision: object = None
         self.is_on = False
@@ -54,6 +55,7 @@ class Authorization:
         if used != self._used:
             self._used = used
             self._authorizer = authorizer_of(config)
+            self._rules = None if config.access is None else AccessRules(config.access)
             self._known = {}
             self.is_on = self._authorizer is not None
 
@@ -106,3 +108,10 @@ class Authorization:
     def permits(self, client: Client, operation: Operation, resource: Resource) -> bool:
         """Whether a client may do something."""
         return self.may(client.principal, operation, resource, client.groups)
+
+    def belongs(self, client: Client) -> bool:
+        """Whether any rule allows a client anything; if not, it isn't told where others are.
+
+        An authorizer of somebody else's isn't asked: it has no such question.
+        """
+        return self._rules is None or self._rules.may_anything(client.principal, client.groups)

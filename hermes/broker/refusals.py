@@ -19,6 +19,9 @@ from hermes.protocol import (
     AlterTopicRequest,
     AppendTimesRequest,
     BoundaryRequest,
+    ClusterBrokersRequest,
+    ClusterIdRequest,
+    CoordinationRequest,
     CreateTopicRequest,
     DeleteTopicRequest,
     DescribePartitionsRequest,
@@ -87,6 +90,10 @@ _NEEDS: Final[
 }
 
 
+#: Requests for whoever may do anything at all.
+_FOR_MEMBERS: Final = (ClusterBrokersRequest, ClusterIdRequest, CoordinationRequest)
+
+
 def fetch_code(client: Client) -> ErrorCode:
     """How a refusal of one of 0.7's requests is answered."""
     return ErrorCode.NOT_AUTHORIZED if client.knows_own_codes else ErrorCode.WRONG_PARTITION
@@ -116,11 +123,18 @@ class Refusals:
         """Judge a request that is refused as a whole; None: it may be served."""
         found = _NEEDS.get(type(request))
         if found is None:
-            return None
+            return self._answer_to_stranger(client) if type(request) in _FOR_MEMBERS else None
         need, answer = found
         operation, resource = need(request)
         error = self.of(client, operation, resource, "other")
         return None if error is None else answer(client, error)
+
+    def _answer_to_stranger(self, client: Client) -> bytes | None:
+        if self._authorization.belongs(client):
+            return None
+        error = NotAuthorizedError(f"no rule allows {quoted(client.principal)} anything")
+        self.report(client, error, "other")
+        return encode_error_response(ErrorCode.NOT_AUTHORIZED)
 
     def of(
         self, client: Client, operation: Operation, resource: Resource, kind: str

@@ -17,6 +17,7 @@ from hermes.protocol import (
     AppendTimesRequest,
     AuthenticateRequest,
     BoundaryRequest,
+    ClusterBrokersRequest,
     ClusterIdRequest,
     CoordinationRequest,
     CreateTopicRequest,
@@ -26,14 +27,21 @@ from hermes.protocol import (
     FetchRequest,
     MetadataRequest,
     MirroredProduceRequest,
+    MirroredSet,
     MultiFetchRequest,
     MultiProduceRequest,
     OffsetsRequest,
     ProduceRequest,
     RecentLogLinesRequest,
     ReloadConfigRequest,
+    SourceFlags,
     SourcePositionsRequest,
     WaitingFetchRequest,
+    decode_acknowledged_produce_response,
+    decode_metadata_response,
+    decode_mirrored_produce_response,
+    decode_multifetch_response,
+    decode_waiting_fetch_response,
     encode_message_set,
 )
 
@@ -45,8 +53,6 @@ _SET: Final = bytes(encode_message_set([FORGED]))
 
 
 def _mirrored(topic: str) -> bytes:
-    from hermes.protocol import MirroredSet, SourceFlags
-
     each = MirroredSet(topic, 0, "elsewhere/0", 0, len(_SET), SourceFlags(0), _SET)
     return MirroredProduceRequest(Acks.FLUSHED, 30_000, (each,)).encode()
 
@@ -76,6 +82,7 @@ REQUESTS: Final[Mapping[int, Callable[[str], bytes]]] = {
     77: _mirrored,
     78: lambda topic: SourcePositionsRequest(topic, 0, False, 0).encode(),
     79: lambda topic: ClusterIdRequest().encode(),
+    81: lambda topic: ClusterBrokersRequest().encode(),
     80: lambda topic: AuthenticateRequest("SCRAM-SHA-256", b"n,,n=mallory,r=0123456789").encode(),
 }
 
@@ -96,16 +103,18 @@ class Wire:
     Args:
         port: of a listener.
         context: None for no TLS.
-        server_name: what the certificate must be for.
+        source: the address of this machine to connect from.
     """
 
     def __init__(
-        self, port: int, context: ssl.SSLContext | None, server_name: str = "127.0.0.1"
+        self, port: int, context: ssl.SSLContext | None, source: str = "127.0.0.1"
     ) -> None:
-        self.socket: socket.socket = socket.create_connection(("127.0.0.1", port), DEADLINE_SECONDS)
+        self.socket: socket.socket = socket.create_connection(
+            ("127.0.0.1", port), DEADLINE_SECONDS, (source, 0)
+        )
         if context is not None:
             try:
-                self.socket = context.wrap_socket(self.socket, server_hostname=server_name)
+                self.socket = context.wrap_socket(self.socket, server_hostname="127.0.0.1")
             except BaseException:
                 self.socket.close()
                 raise
@@ -138,14 +147,29 @@ class Wire:
 def is_refused(request_type: int, answer: bytes) -> bool:
     """Whether an answer, b"" for an end of the connection, refuses and tells nothing.
 
-    A request of many parts is refused if each part is; metadata, if it describes no topic.
+    A request of many parts is refused if each part is.
     """
     if not answer:
         return True
     (code,) = struct.unpack_from(">h", answer)
-    if request_type == 2:  # each fetch with its size and code
-        (_, size, inner) = struct.unpack_from(">hih", answer)
-        return code == 0 and size == 2 and inner in _REFUSALS_OF_07
     if request_type in (1, 4):
         return code in _REFUSALS_OF_07 and not answer[2:].strip(b"\0")
-    return code in _REFUSALS
+    if code != 0:
+        return code in _REFUSALS
+    if request_type == 2:
+        fetched = decode_multifetch_response(answer)
+        return all(each.error in _REFUSALS_OF_07 and not each.messages for each in fetched)
+    if request_type == 64:
+        produced = decode_acknowledged_produce_response(answer)
+        return all(each.error in _REFUSALS for each in produced)
+    if request_type == 65:
+        waited = decode_waiting_fetch_response(answer)
+        return all(
+            each.error in _REFUSALS and each.high_watermark == -1 and not each.messages
+            for each in waited
+        )
+    if request_type == 66:
+        return not any(each.partitions for each in decode_metadata_response(answer).topics)
+    if request_type == 77:
+        return all(each.error in _REFUSALS for each in decode_mirrored_produce_response(answer))
+    return False
