@@ -50,6 +50,8 @@ class OwningClient(KazooClient):  # type: ignore[misc]
 class OwningTransaction(TransactionRequest):  # type: ignore[misc]
     """The same for a transaction."""
 
-    def create(self, path: str, value: bytes = b"", acl: Any = None, *options: Any) -> None:
+    def create(
+        self, path: str, value: bytes = b"", acl: Any = None, *flags: bool, **options: bool
+    ) -> None:
         """See kazoo's."""
-        super().create(path, value, acl or acl_of(path), *options)
+        super().create(path, value, acl or acl_of(path), *flags, **options)
