@@ -1,0 +1,132 @@
+"""A broker whose embedded coordination has TLS, users and access rules, over real sockets."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_twisted
+from twisted.internet import reactor
+from twisted.internet.threads import deferToThread
+
+from hermes.config import ListenerConfig
+from hermes.coordination.embedded import EmbeddedCoordination
+from hermes.coordination.sessions import Session
+from hermes.errors import (
+    CoordinationNotAuthenticatedError,
+    CoordinationNotAuthorizedError,
+    CoordinationUnavailableError,
+)
+from hermes.security import INTERNAL, ClientSecurity
+from hermes.testing import RunningBroker, running_broker
+
+USERS = {name: f"{name}'s pass:word" for name in ("alice", "bob", "dave", "admin")}
+ACCESS = [
+    {"principal": "alice", "operations": ["produce", "consume", "create"], "topic": "clicks"},
+    {"principal": "alice", "operations": ["group"], "group": "a-*"},
+    {"principal": "bob", "operations": ["consume"], "topic": "clicks"},
+    {"principal": "bob", "operations": ["group"], "group": "b-*"},
+    {"principal": "admin", "operations": ["all"]},
+]
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[RunningBroker]:
+    settings = {"coordination": "embedded", "access": ACCESS}
+    with running_broker(settings=settings, tls=True, users=USERS) as running:
+        yield running
+
+
+@pytest.fixture
+def connect(broker: RunningBroker) -> Iterator[Any]:
+    """Starts sessions as users."""
+    with ExitStack() as stack:
+
+        def start(user: str, **options: Any) -> Session:
+            security = ClientSecurity(**broker.client_settings(user))
+            session = Session(broker.zookeeper_connect, security=security, **options)
+            session.start()
+            stack.callback(session.stop)
+            return session
+
+        yield start
+
+
+def test_groups_and_brokers_are_whose_rules_say_so(connect: Any) -> None:
+    alice, bob, admin = connect("alice"), connect("bob"), connect("admin")
+    alice.put("/consumers/a-group/offsets/clicks/0-0", b"17")
+    assert alice.create_ephemeral("/consumers/a-group/owners/clicks/0-0", b"a-0") is None
+    alice.create("/cluster/origins/clicks", b"{}")
+    for attempt in (
+        lambda: bob.get("/consumers/a-group/offsets/clicks/0-0"),
+        lambda: bob.put("/consumers/a-group/offsets/clicks/0-0", b"0"),
+        lambda: bob.create_ephemeral("/consumers/a-group/owners/clicks/0-1", b"b-0"),
+        lambda: bob.delete_tree("/consumers/a-group"),
+        lambda: bob.transact(lambda each: each.delete("/consumers/a-group/owners/clicks/0-0")),
+        lambda: bob.create_ephemeral("/brokers/ids/0", b"x:y:1"),
+        lambda: bob.delete("/brokers/ids/0", -1),
+        lambda: bob.put("/hermes/brokers/0", b"{}"),
+        lambda: bob.create("/registry/leader", b"{}"),
+        lambda: bob.create("/cluster/origins/clicks", b"{}"),
+        lambda: bob.set("/cluster/id", b"mine"),
+        lambda: bob.ensure_path("/chroot"),
+    ):
+        with pytest.raises(CoordinationNotAuthorizedError, match="refuses user 'bob'"):
+            attempt()
+    bob.put("/consumers/b-group/offsets/clicks/0-0", b"1")
+    assert [each.children("/consumers") for each in (alice, bob, connect("dave"))] == [
+        ["a-group"],
+        ["b-group"],
+        [],
+    ]
+    assert admin.children("/consumers") == ["a-group", "b-group"]
+    admin.put("/consumers/a-group/offsets/clicks/0-0", b"0")
+    assert alice.get("/consumers/a-group/offsets/clicks/0-0").value == b"0"
+    assert alice.children("/brokers/ids") == ["0"]
+
+
+def test_everybody_else_is_turned_away(broker: RunningBroker) -> None:
+    brings = broker.client_settings("alice")
+    wrong = ClientSecurity(**{**brings, "password": "wrong"})
+    nobody = ClientSecurity(tls_ca=brings["tls_ca"])
+    for security in (wrong, nobody):
+        session = Session(broker.zookeeper_connect, security=security)
+        with pytest.raises(CoordinationNotAuthenticatedError) as caught:
+            session.start()
+        assert "wrong" not in str(caught.value)
+    plain = Session(broker.zookeeper_connect, connection_timeout_seconds=1)
+    with pytest.raises(CoordinationUnavailableError):
+        plain.start()
+    internal = ClientSecurity(
+        tls_ca=brings["tls_ca"], user="hermes-internal", password=brings["password"]
+    )
+    with pytest.raises(CoordinationNotAuthenticatedError):
+        Session(broker.zookeeper_connect, security=internal).start()
+
+
+@pytest_twisted.inlineCallbacks
+def test_the_broker_s_own_port_has_one_user(tmp_path: Path) -> Any:
+    own = ClientSecurity(user=INTERNAL, password="random")
+    listen = ListenerConfig("tcp:0:interface=127.0.0.1")
+    service = EmbeddedCoordination(reactor, tmp_path / "coordination.sqlite", listen, own=own)
+    service.startService()
+    try:
+        assert service.own_connect_string != service.connect_string
+        yield deferToThread(try_own_port, service.own_connect_string, own)
+    finally:
+        yield service.stopService()
+
+
+def try_own_port(address: str, own: ClientSecurity) -> None:
+    others = (*USERS.items(), (INTERNAL, "rand"), (INTERNAL, "x"), ("anonymous", "random"))
+    for user, password in others:
+        session = Session(address, security=ClientSecurity(user=user, password=password))
+        with pytest.raises(CoordinationNotAuthenticatedError):
+            session.start()
+    with pytest.raises(CoordinationNotAuthenticatedError):
+        Session(address).start()
+    session = Session(address, security=own)
+    session.start()
+    session.create("/any", b"")
+    session.stop()
