@@ -1,5 +1,6 @@
 """Whose nodes are that are made in transactions, however their calls give the flags."""
 
+import logging
 from types import SimpleNamespace
 
 import pytest
@@ -19,7 +20,8 @@ from hermes.coordination.acls import OWNED, SHARED, OwningTransaction
 def test_a_transaction_makes_nodes_of_the_session_s_user(
     arguments: tuple[object, ...], options: dict[str, bool], flags: int
 ) -> None:
-    transaction = OwningTransaction(SimpleNamespace(chroot="", default_acl=None))
+    client = SimpleNamespace(chroot="", default_acl=None, logger=logging.getLogger(__name__))
+    transaction = OwningTransaction(client)
     transaction.create("/consumers/g/owners/t/0-0", *arguments, **options)
     transaction.create("/consumers", *arguments, **options)
     owned, shared = transaction.operations
