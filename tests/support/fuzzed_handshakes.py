@@ -30,7 +30,8 @@ from hermes.security.users_file import change_users_file
 
 __all__ = ["fuzz_handshakes", "log_in"]
 
-_USERS: Final = 1000
+# So many that hardly any is tried often enough to be slowed down.
+_USERS: Final = 10_000
 _PASSWORD: Final = "planted-password-of-everybody"
 _STAYING: Final = 60
 _MOST_GROWTH_MIB: Final = 24
@@ -153,7 +154,7 @@ class _Attacker:
         assert answer[4:6] == b"\0\0", answer
 
     def _wrong(self, client: RawClient) -> None:
-        user = self._user() if self._chance.random() < 0.5 else "nobody"
+        user = self._user() if self._chance.random() < 0.5 else f"no-{self._user()}"
         with suppress(HermesError):
             log_in(client, user, "wrong")
             raise AssertionError("a wrong password was taken")
