@@ -209,10 +209,10 @@ class BrokerConnection(Protocol):
 
     def admit(self, user: User, revision: object) -> None:
         """See `GatedConnection`."""
-        gate, self._gate = self._gate, None
-        if gate is None or self._state is not _SERVING:
+        if self._gate is None or self._state is not _SERVING:
             return
-        gate.close()
+        self._gate.close()
+        self._gate = None
         self._client.principal, self._client.groups = user.name, user.groups
         self._client.knows_own_codes = True
         self._server = self._broker
