@@ -283,16 +283,22 @@ class _ExitingService(BrokerService):
     def _line_of(self, mirror: "EmbeddedMirror") -> bytes:
         config = self.config
         return mirror.line(
-            self._here(), allow_insecure=config.allow_insecure, users_file=config.users_file
+            self._here(),
+            allow_insecure=config.allow_insecure,
+            users_file=config.users_file,
+            own=self.own_broker,
         )
 
     def _here(self) -> dict[str, object]:
         """This cluster, as a mirror's settings have it."""
+        connect_as = self.config.connect_as
+        more = {} if connect_as is None else {"connect_as": connect_as.as_given()}
         if self.zookeeper_connect is not None:
-            return {"zookeeper": self.zookeeper_connect}
+            return {"zookeeper": self.zookeeper_connect, **more}
         hosts = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}
         addresses = (each for each in self.addresses if not isinstance(each, str))
-        return {"brokers": [f"{hosts.get(host, host)}:{port}" for host, port in addresses][:1]}
+        here = [f"{hosts.get(host, host)}:{port}" for host, port in addresses]
+        return {"brokers": here[:1], **more}
 
     def _remove_pid_file(self) -> None:
         """Do what twistd doesn't when the process ends by itself."""

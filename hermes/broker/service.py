@@ -19,6 +19,7 @@ from hermes.broker.serving import ServingBroker
 from hermes.broker.shared import no_file
 from hermes.config import BrokerConfig, ListenerConfig, settings_in_force
 from hermes.config.exposure import warnings_of
+from hermes.config.mirror import OwnBroker
 from hermes.config.origins import DEFAULT
 from hermes.listening import Address, Listener
 from hermes.logs import LogLevels, ModuleLogger, RecentLines
@@ -96,6 +97,22 @@ class BrokerService(Service):
     def http_addresses(self) -> list[Address]:
         """What the HTTP port is bound to, while it runs; empty where there is none."""
         return [] if self._run is None or self._run.web is None else self._run.web.addresses
+
+    @property
+    def own_broker(self) -> OwnBroker | None:
+        """How a mirror beside the broker reaches it, while it runs and wants something of clients.
+
+        None where it doesn't, and a mirror is as any other.
+        """
+        run = self._run
+        if run is None or run.own is None:
+            return None
+        assert run.own_client is not None
+        host, port, security = run.own_client
+        coordination = run.coordination
+        is_own = coordination.security == security
+        connect = coordination.own_connect_string or ""
+        return OwnBroker(self.config.broker_id, (host, port), security, connect, is_own)
 
     @property
     def zookeeper_connect(self) -> str | None:

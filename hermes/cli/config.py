@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import sys
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -162,7 +161,7 @@ def _jsonable(value: Any) -> Any:
     if isinstance(value, ListenerConfig):
         return as_given(value)
     if isinstance(value, ConnectAs):
-        return {key: _jsonable(each) for key, each in asdict(value).items() if each is not None}
+        return value.as_given()
     if isinstance(value, AccessRule | Quota):
         return value.as_given()
     if isinstance(value, EmbeddedMirror):

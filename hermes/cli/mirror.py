@@ -25,7 +25,8 @@ from hermes.cli.terminal import (
     write_rows,
 )
 from hermes.cli.zookeeper import Cluster, cluster_options
-from hermes.config import MirrorConfig, load_mirror_config, parse_mirror_config
+from hermes.config import MirrorConfig, load_mirror_config
+from hermes.config.embedded_mirror import parse_line
 from hermes.coordination.mirrors import (
     MOST_BYTES,
     MirroredPartition,
@@ -113,11 +114,7 @@ def _run_supervised() -> None:
 
     _log_to_stderr("%(levelname)s %(message)s")
     logging.raiseExceptions = False  # who would read them has gone
-    try:
-        values = json.loads(sys.stdin.buffer.readline())
-    except ValueError as error:
-        raise HermesError(f"stdin does not hold settings as JSON: {error}") from error
-    config = parse_mirror_config(values, "mirror").with_passwords()
+    config = parse_line(sys.stdin.buffer.readline())
     run_mirror(config, until_closed=sys.stdin.buffer)
 
 

@@ -720,11 +720,15 @@ class BrokerConfig:
         The parts of a broker's own process that are its clients then have a way in of their own.
         """
         has_rules = self.access is not None or self.authorizer != RULES
-        return has_rules or any(
-            each.tls is not None or each.authentication != NONE
-            for setting, listeners in self.listeners()
-            if setting != "mirror.http_listen"
-            for each in listeners
+        return (
+            has_rules
+            or self.connect_as is not None
+            or any(
+                each.tls is not None or each.authentication != NONE
+                for setting, listeners in self.listeners()
+                if setting != "mirror.http_listen"
+                for each in listeners
+            )
         )
 
     def topic(self, name: str) -> TopicSettings:

@@ -67,13 +67,20 @@ class ConnectAs:
         except ConfigError as error:
             raise ConfigError(f"connect_as.{error.key}", error.message) from None
 
-    def __str__(self) -> str:
-        """What broker.yaml would say, in one line; no file of these is read."""
+    def as_given(self) -> dict[str, str | bool]:
+        """What broker.yaml would say; no file of these is read."""
         given = ((each.name, getattr(self, each.name)) for each in fields(self))
-        shown = (
-            f"{key}: {str(value).lower() if isinstance(value, bool) else value}"
+        return {
+            key: str(value) if isinstance(value, Path) else value
             for key, value in given
             if value is not None
+        }
+
+    def __str__(self) -> str:
+        """The same in one line."""
+        shown = (
+            f"{key}: {str(value).lower() if isinstance(value, bool) else value}"
+            for key, value in self.as_given().items()
         )
         return "{" + ", ".join(shown) + "}"
 

@@ -8,9 +8,10 @@ from typing import Any, Final
 
 from hermes.config.connect_as import CONNECT_AS_PATHS
 from hermes.config.kinds import Kind
-from hermes.config.mirror import MirrorConfig, parse_mirror_config
+from hermes.config.mirror import MirrorConfig, OwnBroker, parse_mirror_config
 from hermes.errors import ConfigError
 from hermes.quoting import quoted
+from hermes.security import ClientSecurity
 
 _PATHS: Final = ("certificate", "key", "client_ca")
 
@@ -33,6 +34,7 @@ class EmbeddedMirror:
         *,
         allow_insecure: bool = False,
         users_file: Path | None = None,
+        own: OwnBroker | None = None,
     ) -> bytes:
         """The settings as a line of JSON, for the process that runs it.
 
@@ -40,13 +42,25 @@ class EmbeddedMirror:
             target: the broker's own cluster: what `target` is unless it is given.
             allow_insecure: the broker's, for a mirror that doesn't give its own.
             users_file: likewise.
+            own: the broker, where it wants something of its clients. With its password: the line
+                is for nobody but that process, by a pipe.
         """
-        defaults = {
+        defaults: dict[str, Any] = {
             "target": target,
             "allow_insecure": allow_insecure,
             "users_file": users_file and str(users_file),
         }
-        return json.dumps({**defaults, **json.loads(self.settings)}).encode()
+        settings = json.loads(self.settings)
+        if own is not None and "target" not in settings:
+            defaults["own"] = {
+                "broker_id": own.broker_id,
+                "address": own.address,
+                "user": own.security.user,
+                "password": own.security.password,
+                "zookeeper": own.zookeeper,
+                "has_own_coordination": own.has_own_coordination,
+            }
+        return json.dumps({**defaults, **settings}).encode()
 
     def relative_to(self, base: Path) -> "EmbeddedMirror":
         """The same, with paths that start at a directory where they are relative."""
@@ -66,6 +80,28 @@ class EmbeddedMirror:
         if values.get("users_file") is not None:
             values["users_file"] = _absolute(base, values["users_file"])
         return replace(self, settings=json.dumps(values))
+
+
+def parse_line(line: bytes) -> MirrorConfig:
+    """Read what `EmbeddedMirror.line` has made. Blocks: reads passwords.
+
+    Raises:
+        ConfigError: a setting is wrong, or a file can't be used; nothing of the line is shown.
+    """
+    try:
+        values = json.loads(line)
+        own = values.pop("own", None)
+    except (ValueError, AttributeError):
+        raise ConfigError("mirror", "the line does not hold settings as JSON") from None
+    config = parse_mirror_config(values, "mirror").with_passwords()
+    if own is None:
+        return config
+    host, port = own["address"]
+    security = ClientSecurity(user=own["user"], password=own["password"])
+    place = OwnBroker(
+        own["broker_id"], (host, port), security, own["zookeeper"], own["has_own_coordination"]
+    )
+    return replace(config, target=replace(config.target, own=place))
 
 
 def _absolute(base: Path, path: str) -> str:

@@ -30,6 +30,26 @@ _BROKER: Final = re.compile(r"(?:[\w.-]+|\[[0-9A-Fa-f:.]+\]):([0-9]{1,5})")
 
 
 @dataclass(frozen=True)
+class OwnBroker:
+    """The broker that runs a mirror, and is in its target: reached by a way in of its own.
+
+    Attributes:
+        broker_id: the broker's id; in whatever way it is registered, this is where it is.
+        address: its host and port.
+        security: what the mirror brings there.
+        zookeeper: where the broker's coordination is, `HOST:PORT/CHROOT`; empty without.
+        has_own_coordination: whether `security` is what coordination wants as well; else it is what
+            the target's other brokers want.
+    """
+
+    broker_id: int
+    address: tuple[str, int]
+    security: ClientSecurity
+    zookeeper: str = ""
+    has_own_coordination: bool = False
+
+
+@dataclass(frozen=True)
 class ClusterAddress:
     """Where a cluster is; one of the two is given.
 
@@ -40,6 +60,8 @@ class ClusterAddress:
         connect_as: who the mirror is there; None for nobody, without TLS.
         security: the same with the password, once `MirrorConfig.with_passwords` has read it: how
             to connect, to brokers and to coordination.
+        own: the broker beside which the mirror runs, where that is in this cluster and wants
+            something of its clients.
     """
 
     name: str
@@ -47,6 +69,7 @@ class ClusterAddress:
     brokers: tuple[tuple[str, int], ...] = ()
     connect_as: ConnectAs | None = None
     security: ClientSecurity = PLAIN
+    own: OwnBroker | None = None
 
     def relative_to(self, base: Path) -> "ClusterAddress":
         """The same, with paths that start at a directory where they are relative."""

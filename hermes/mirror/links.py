@@ -195,7 +195,7 @@ def open_link(host: str, port: int, security: ClientSecurity) -> Link:
         ClientError: it can't be reached or understood.
     """
     settings = {"timeout_seconds": _TIMEOUT_SECONDS, **security.settings()}
-    partitions = MirroredPartitions(host, port, **settings)
+    partitions = MirroredPartitions(host, port, timeout_seconds=_TIMEOUT_SECONDS, security=security)
     try:
         is_exact = partitions.is_supported()
     except BaseException:

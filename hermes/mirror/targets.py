@@ -73,9 +73,14 @@ class TargetCluster:
         if self.cluster_id:
             return
         if self.session is None:
-            connect = self.address.zookeeper or coordination_of(self.address)
+            own, security = self.address.own, self.address.security
+            if own is None:
+                connect = self.address.zookeeper or coordination_of(self.address)
+            else:
+                connect = own.zookeeper
+                security = own.security if own.has_own_coordination else security
             if connect:
-                session = Session(connect, security=self.address.security)
+                session = Session(connect, security=security)
                 session.start()
                 self.session = session
         self.cluster_id = id_of(self.session, self.address)
@@ -185,9 +190,11 @@ class TargetCluster:
             self._faults.looked()
             found = {number: (node.host, node.port) for number, node in nodes.items()}
         else:
-            found = dict(
-                _identified(address, self.address.security) for address in self.address.brokers
-            )
+            brokers = () if self.address.own else self.address.brokers
+            found = dict(_identified(address, self.address.security) for address in brokers)
+        own = self.address.own
+        if own is not None and (own.broker_id in found or self.session is None):
+            found[own.broker_id] = own.address
         if not found:
             raise BrokerUnavailableError(f"no broker of {self.address} is registered")
         for broker_id, address in found.items():
@@ -197,9 +204,10 @@ class TargetCluster:
     def _place(self, broker_id: int, address: _Address) -> None:
         former = self._known.get(broker_id)
         if former is None or former.address != address:
-            self._known[broker_id] = _Broker(
-                broker_id, address, self.address.security, self._troubles
-            )
+            own, security = self.address.own, self.address.security
+            if own is not None and address == own.address:
+                security = own.security
+            self._known[broker_id] = _Broker(broker_id, address, security, self._troubles)
             if former is not None:
                 former.close()
 
@@ -213,7 +221,7 @@ class _Broker:
         self.address = address
         self.consumer = _consumer(address, security)
         self.mirrored = MirroredPartitions(
-            *address, timeout_seconds=_TIMEOUT_SECONDS, **security.settings()
+            *address, timeout_seconds=_TIMEOUT_SECONDS, security=security
         )
         self.sender = Sender(
             f"target broker {broker_id}", partial(open_link, *address, security), troubles
@@ -255,7 +263,10 @@ def id_of(session: Session | None, cluster: ClusterAddress) -> str:
     """
     if session is not None:
         return cluster_id(session)
-    with _consumer(cluster.brokers[0], cluster.security) as consumer:
+    address, security = cluster.brokers[0], cluster.security
+    if cluster.own is not None:
+        address, security = cluster.own.address, cluster.own.security
+    with _consumer(address, security) as consumer:
         told = consumer.cluster_id() if consumer.supports(ClusterIdRequest.TYPE) else ""
     return told or id_of_addresses(cluster.brokers)
 
