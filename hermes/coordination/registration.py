@@ -111,7 +111,7 @@ class BrokerRegistration:
         self._lock = threading.Lock()
         self._wake = threading.Event()
         self._stopping = False
-        self._is_owner = security.user is not None
+        self._is_user = security.user is not None
         self._session = Session(
             connect,
             security=security,
@@ -271,7 +271,7 @@ class BrokerRegistration:
         if problems:
             raise problems[0]
         if not self.cluster_id:
-            if self._is_owner:  # or the first who needs one would own it
+            if self._is_user:  # or the first who needs one would own it, or may not make it
                 for path in SHARED:
                     self._session.ensure_path(path)
             self.cluster_id = cluster_id(self._session)

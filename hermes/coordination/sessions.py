@@ -56,7 +56,7 @@ from hermes.errors import (
 from hermes.forks import FORKED, watch_forks
 from hermes.protocol import core
 from hermes.quoting import quoted
-from hermes.security import PLAIN, ClientSecurity
+from hermes.security import INTERNAL, PLAIN, ClientSecurity
 
 _log = logging.getLogger(__name__)
 
@@ -141,7 +141,7 @@ class Session:
     Args:
         connect: `host:port,host:port/chroot`; the chroot is created when it is missing.
         security: TLS, and the user, who then owns the nodes that are made (acls.py); None for
-            neither.
+            neither. A broker's own user owns none: its rules say whose its server's nodes are.
         session_timeout_seconds: after how long without a sign of life the server ends a session,
             above 0; the server may choose another.
         connection_timeout_seconds: how long `start` waits, above 0.
@@ -188,7 +188,8 @@ class Session:
         try:
             check_hosts(self._security, collect_hosts(hosts)[0])
             self._security.check()
-            self._client = (KazooClient if user is None else OwningClient)(
+            kind = KazooClient if user in (None, INTERNAL) else OwningClient
+            self._client = kind(
                 hosts,
                 timeout=session_timeout_seconds,
                 connection_retry=_RECONNECT,
@@ -505,9 +506,9 @@ class Session:
     def _not_authorized(self, path: str) -> CoordinationNotAuthorizedError:
         whom = self._security.whom
         return CoordinationNotAuthorizedError(
-            f"{path}: ZooKeeper at {quoted(self._connect)} refuses {whom} access to it; have an "
-            "access rule (or, of a real ZooKeeper, the node's ACL) allow it, or connect as "
-            "another user: a real ZooKeeper refuses no password, it only finds it to be no owner's"
+            f"{path}: ZooKeeper at {quoted(self._connect)} refuses {whom} access to it. Have an "
+            "access rule allow it, or connect as another user; to a real ZooKeeper, the owner of a "
+            "node is whoever knows the password that it was made with"
         )
 
     def _not_authenticated(self) -> CoordinationNotAuthenticatedError:

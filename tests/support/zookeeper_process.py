@@ -1,6 +1,7 @@
 """Real ZooKeepers as processes, from the Debian package `zookeeper`, on free loopback ports."""
 
 import os
+import re
 import shutil
 import socket
 import ssl
@@ -109,6 +110,15 @@ class ZooKeeperProcess(ServerProcess):
         raise RuntimeError(f"ZooKeeper does not serve:\n{output}")
 
 
+def recipe() -> dict[str, object]:
+    """What docs/security.md says that a ZooKeeper with TLS is set to, but for its port."""
+    page = (Path(__file__).parents[2] / "docs" / "security.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"```properties zookeeper\n(.*?)```", page, re.DOTALL)
+    settings = dict(line.split("=", 1) for line in block.splitlines())
+    del settings["secureClientPort"]
+    return settings
+
+
 class SecureZooKeeperProcess(ZooKeeperProcess):
     """One that is reached by TLS only, with the settings that docs/security.md has.
 
@@ -127,18 +137,12 @@ class SecureZooKeeperProcess(ZooKeeperProcess):
         together.touch(mode=0o600)
         together.write_bytes(pair.key.read_bytes() + pair.certificate.read_bytes())
         shutil.copy(certificates.ca, directory / "ca.pem")
-        self.settings = {
-            "serverCnxnFactory": "org.apache.zookeeper.server.NettyServerCnxnFactory",
-            "ssl.keyStore.location": "server.pem",
-            "ssl.keyStore.type": "PEM",
-            "ssl.trustStore.location": "ca.pem",
-            "ssl.trustStore.type": "PEM",
-            "ssl.clientAuth": "need" if asks_for_certificates else "none",
-            "authProvider.x509": "org.apache.zookeeper.server.auth.X509AuthenticationProvider",
-        }
-        super().__init__(directory, more=self.settings)
+        more = recipe()
+        if asks_for_certificates:
+            more["ssl.clientAuth"] = "need"
+        super().__init__(directory, more=more)
         text = (directory / "zoo.cfg").read_text(encoding="utf-8")
-        secure = text.replace("clientPort", "secureClientPort")
+        secure = re.sub("^clientPort", "secureClientPort", text, flags=re.MULTILINE)
         (directory / "zoo.cfg").write_text(secure, encoding="utf-8")
         self._certificates = certificates
 
