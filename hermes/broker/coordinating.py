@@ -26,6 +26,7 @@ from hermes.coordination.embedded.store import FILE_NAME
 from hermes.coordination.listeners import BrokerListeners
 from hermes.coordination.registration import BrokerRegistration
 from hermes.errors import CoordinationUnavailableError, HermesError
+from hermes.listening import Listener
 from hermes.logs import ModuleLogger
 from hermes.security import PLAIN
 from hermes.storage.layout import parse_partition_directory
@@ -103,11 +104,6 @@ class Coordination:
         """Where this process finds coordination, with `security`; None where there is none."""
         return self.connect_string if self._server is None else self._server.own_connect_string
 
-    def refresh(self) -> None:
-        """Use the embedded server's certificate as its files are now."""
-        if self._server is not None:
-            self._server.listener.refresh()
-
     def address_for_clients(self) -> str:
         """Where clients find coordination; empty where there is none.
 
@@ -150,6 +146,11 @@ class Coordination:
             self._registration.stored_offsets, limit
         )
         return read
+
+    @property
+    def ports(self) -> list[Listener]:
+        """Those of the embedded server that are open to others."""
+        return [] if self._server is None else [self._server.listener]
 
     def listeners_of_brokers(self) -> "Deferred[dict[int, BrokerListeners]]":
         """Read where the registered brokers listen; see `BrokerRegistration`."""

@@ -77,6 +77,17 @@ FIXED: Final = _table(
     ),
     Family("hermes_http_connections", "gauge", "Open connections of the HTTP port."),
     Family(
+        "hermes_tls_certificate_end_timestamp_seconds", "gauge",
+        "When the certificate that a listener uses, or one of its chain, ends.", ("listener",),
+    ),
+    Family(
+        "hermes_tls_handshakes_total", "counter", "TLS handshakes that are over, by how.",
+        ("listener", "outcome"),
+    ),
+    Family(
+        "hermes_tls_handshakes_in_progress", "gauge", "TLS handshakes under way.", ("listener",),
+    ),
+    Family(
         "hermes_http_requests_refused_total", "counter",
         "HTTP requests of those whom the port doesn't serve (`not_authenticated`), or who may not "
         "have what they ask for (`not_authorized`).",

@@ -21,6 +21,7 @@ from hermes.broker.health import health_resource, look
 from hermes.broker.periodic import PeriodicTask
 from hermes.broker.serving import ServingBroker
 from hermes.errors import HermesError
+from hermes.listening.reporting import tls_values
 from hermes.metrics import (
     OPENMETRICS,
     FamiliesCollector,
@@ -207,6 +208,7 @@ class Monitoring:
             "hermes_quota_connections_refused_total",
             [((who,), count) for who, count in quotas.refused.items()],
         )
+        yield from tls_values(run.tls_listeners)
         if run.web is not None:
             refused = run.web.guard.refused.items()
             yield (

@@ -222,12 +222,16 @@ class BrokerService(Service):
         globalLogPublisher.removeObserver(self._recent)
 
     def reload(self, cause: str) -> "Deferred[None]":
-        """Read broker.yaml again, if the broker runs; what comes of it is logged.
+        """Read broker.yaml and certificates again, if the broker runs; what comes of it is logged.
 
         Args:
             cause: what wants that, for the log.
         """
-        return succeed(None) if self._run is None else self._run.broker.changes.reload_now(cause)
+        if self._run is None:
+            return succeed(None)
+        for listener in self._run.tls_listeners:
+            listener.refresh()
+        return self._run.broker.changes.reload_now(cause)
 
     def settings_changed(self, config: BrokerConfig) -> None:
         """Use settings that were changed while the broker runs."""

@@ -114,6 +114,7 @@ class ServingBroker:
     Attributes:
         addresses: what the ports are bound to, as (host, port) or a UNIX socket's path.
         listeners: how clients reach them.
+        tls_listeners: the ports that have TLS, whatever they serve.
         broker: what decides.
         coordination: its part in coordination.
         own: with what it is its own client, where others have to prove who they are; else None.
@@ -241,6 +242,8 @@ class ServingBroker:
                 self.addresses.append(opened.address)
             self._own_address = self._open_own(undo)
             self.web = self._serve_http(http_listeners, mount, undo) if http_listeners else None
+            ports = (*listeners, *http_listeners, *self.coordination.ports)
+            self.tls_listeners = [each for each in ports if each.tls is not None]
             self.listeners = self._advertised()
             self.broker.tell_brokers = Neighbours(
                 config.broker_id,

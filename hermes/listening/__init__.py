@@ -5,6 +5,7 @@
     tls                  a listener's certificate, and what it agrees to
     handshake_failures   why a handshake failed, in words for an operator
     handshakes           handshakes under way, and the protocol that takes over after one
+    reporting            the numbers of listeners with TLS, for metrics
 
 `tls` and `handshakes` import OpenSSL, which takes a while: only a listener with TLS imports them.
 """

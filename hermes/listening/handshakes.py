@@ -39,6 +39,9 @@ CLOSE_SECONDS: Final = 30.0
 #: How many may be under way on one listener.
 MAX_HANDSHAKES: Final = 256
 
+#: How one ends; `left`: its peer did, or the port was closed.
+OUTCOMES: Final = ("completed", "failed", "left", "timed_out", "crowded_out")
+
 #: More than two tickets, or one record, take.
 _TICKETS_BYTES: Final = 32 * 1024
 
@@ -160,8 +163,7 @@ class Handshakes(Factory):
     """The handshakes of one listener. Lives in the reactor's thread.
 
     Attributes:
-        outcomes: how many have ended, by how: `completed`, `failed`, `left`, `timed_out`,
-            `crowded_out`.
+        outcomes: how many have ended, by how: one of `OUTCOMES`.
     """
 
     noisy = False
@@ -170,7 +172,7 @@ class Handshakes(Factory):
     def __init__(
         self, tls: ServerTls, factory: IProtocolFactory, clock: Any, demands_principal: bool
     ) -> None:
-        self.outcomes: Counter[str] = Counter()
+        self.outcomes: Counter[str] = Counter(dict.fromkeys(OUTCOMES, 0))
         self.tls = tls
         self.factory = factory
         self.demands_principal = demands_principal

@@ -80,6 +80,11 @@ class Listener:
             self.tls = tls.ServerTls(setting, config.tls, self._demands_principal, reactor.seconds)
 
     @property
+    def label(self) -> str:
+        """What metrics call it: the setting, and its name there."""
+        return f"{self._setting}.{self.config.name}"
+
+    @property
     def _demands_principal(self) -> bool:
         return self.config.authentication == BY_CERTIFICATE
 

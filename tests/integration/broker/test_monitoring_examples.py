@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 import yaml
+from certificates import Certificates
 from hermes_testkit import RawClient, fetch, message, produce_acknowledged
 from scraping import Scrape, get, until
+from tls_clients import tls_listener
 
 from hermes import Consumer, ConsumerConfig
 from hermes.testing import running_broker
@@ -29,9 +31,13 @@ def promtool(*arguments: object, stdin: str = "") -> str:
 
 
 @pytest.fixture(scope="module")
-def scrapes() -> Iterator[list[str]]:
+def scrapes(certificates: Certificates) -> Iterator[list[str]]:
     """Two scrapes of a broker, as text; every kind of series has grown in between."""
-    settings = {"http_listen": "tcp:0:interface=127.0.0.1", "coordination": "embedded"}
+    settings = {
+        "listen": ["tcp:0:interface=127.0.0.1", tls_listener(certificates.server)],
+        "http_listen": "tcp:0:interface=127.0.0.1",
+        "coordination": "embedded",
+    }
     with running_broker(settings=settings) as broker:
         texts = []
         config = ConsumerConfig(group="g", zookeeper_connect=str(broker.zookeeper_connect))
@@ -176,6 +182,11 @@ _RAISED: dict[str, tuple[dict[str, str], dict[str, str], int]] = {
             "process_start_time_seconds{instance='b'}": "_ 60x80",
         },
         1,
+    ),
+    "HermesCertificateEnds": (
+        {"hermes_tls_certificate_end_timestamp_seconds{instance='a'}": "1209600x30"},
+        {"hermes_tls_certificate_end_timestamp_seconds{instance='b'}": "1300000x30"},
+        11,
     ),
     "HermesGroupFallsBehind": (
         {"hermes_group_lag_bytes{group='g',topic='t'}": "2000000000+1000x90"},

@@ -71,7 +71,7 @@ class Server:
 
     @property
     def outcomes(self) -> dict[str, int]:
-        return dict(self.factory.handshakes.outcomes)
+        return {how: count for how, count in self.factory.handshakes.outcomes.items() if count}
 
     def accept(self) -> tuple[Any, Transport]:
         protocol = self.factory.buildProtocol(IPv4Address("TCP", "127.0.0.1", 1))
