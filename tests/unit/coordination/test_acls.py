@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from hermes.coordination.acls import OWNED, SHARED, OwningTransaction
+from hermes.coordination.acls import OWNED, OwningTransaction, acl_of
 
 
 @pytest.mark.parametrize(
@@ -26,4 +26,5 @@ def test_a_transaction_makes_nodes_of_the_session_s_user(
     transaction.create("/consumers", *arguments, **options)
     owned, shared = transaction.operations
     assert (tuple(owned.acl), owned.flags) == (OWNED, flags)
-    assert (tuple(shared.acl), shared.flags) == (SHARED, flags)
+    assert acl_of("/consumers") != OWNED
+    assert (tuple(shared.acl), shared.flags) == (acl_of("/consumers"), flags)
