@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from twisted.internet import defer, error, protocol
 from twisted.internet.defer import Deferred, DeferredLock
-from twisted.internet.endpoints import HostnameEndpoint, wrapClientTLS
+from twisted.internet.endpoints import HostnameEndpoint
 from twisted.internet.interfaces import IHandshakeListener
 from twisted.internet.task import deferLater
 from twisted.internet.threads import deferToThreadPool
@@ -214,12 +214,12 @@ class _TwistedConnection:
             self._turn.release()
 
     async def _connect(self) -> _Answers:
-        endpoint: Any = self._endpoint
+        factory: Any = protocol.Factory.forProtocol(self._make_answers)
         if self._tls is not None:
-            endpoint = wrapClientTLS(self._tls.creator(), endpoint)
-        factory = protocol.Factory.forProtocol(self._make_answers)
+            factory = self._tls.wrap(factory, self._reactor)
         try:
-            answers: Any = await endpoint.connect(factory)
+            connected: Any = await self._endpoint.connect(factory)
+            answers = connected if self._tls is None else connected.wrappedProtocol
         except defer.CancelledError:
             raise
         except Exception as fault:

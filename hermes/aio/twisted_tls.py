@@ -6,8 +6,9 @@ Importing this takes a while, so only connections with TLS do.
 from pathlib import Path
 from typing import Any
 
-from OpenSSL.crypto import X509, PKey
+from OpenSSL.crypto import X509
 from twisted.internet import ssl
+from twisted.protocols.tls import TLSMemoryBIOFactory
 
 from hermes.errors import ConfigError
 from hermes.security import ClientSecurity
@@ -28,8 +29,12 @@ class ClientTls:
         self._made_for: Any = None
         self._made: Any = None
 
-    def creator(self) -> Any:
-        """What `wrapClientTLS` takes: an IOpenSSLClientConnectionCreator.
+    def wrap(self, factory: Any, reactor: Any) -> TLSMemoryBIOFactory:
+        """Put TLS between a transport and what a factory makes.
+
+        Args:
+            factory: its protocols are told that they are connected before the handshake is over.
+            reactor: where the connection lives; else Twisted would use its global one.
 
         Raises:
             ConfigError: a file can't be used.
@@ -40,7 +45,7 @@ class ClientTls:
         if context is not self._made_for:
             self._made = self._make()
             self._made_for = context
-        return self._made
+        return TLSMemoryBIOFactory(self._made, True, factory, clock=reactor)
 
     def _make(self) -> Any:
         security = self._security
@@ -56,11 +61,10 @@ class ClientTls:
             certificate = _read("tls_certificate", security.tls_certificate)
             key = security.tls_key
             pair = read_pair(certificate, certificate if key is None else _read("tls_key", key))
-            own, *between = (X509.from_cryptography(each) for each in pair.chain)
             options |= {
-                "certificate": own,
-                "extraCertChain": between,
-                "privateKey": PKey.from_cryptography_key(pair.key),
+                "certificate": pair.chain[0],
+                "extraCertChain": list(pair.chain[1:]),
+                "privateKey": pair.key,
             }
         return ssl.optionsForClientTLS(self._host, trust, extraCertificateOptions=options)
 
