@@ -1,10 +1,17 @@
 """How fast passwords may be tried: by address and by user, without locking anybody out.
 
-Each address may fail five times at once, and then once every ten seconds; before that it waits, and
-beyond twenty it is refused without a look. A user that many addresses try is slower for all of
-them, by two seconds at the most, but never refused: else anybody could lock somebody out. And an
-address from which a user has come before counts as itself for that user, so that neither a stranger
-nor a neighbour behind the same address keeps it out.
+Failures are counted in three ways, each forgotten bit by bit:
+
+    a user from an address   five at once, then each waits longer; from twenty on they are refused
+                             without a look, but for one in ten seconds
+    an address               the same for all users together, from twenty and sixty on, but for one
+                             in two seconds: as many as a few programs make that go on trying with
+                             an old password, and much less than guessing takes
+    a user                   from anywhere: after ten each waits, two seconds at the most. It is
+                             never refused: else anybody could lock somebody out
+
+Where a user has come before, only the first of them counts: neither strangers nor neighbours behind
+the same address slow it down there.
 
 Nothing here tells whether a user exists: names that nobody has are counted like others.
 """
@@ -13,20 +20,35 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from ipaddress import IPv6Address, ip_address
-from typing import Final
+from typing import Final, NamedTuple
 
-_FORGOTTEN_AFTER_SECONDS: Final = 10.0
 _MOST_REMEMBERED: Final = 10_000
 
-_FREE_TO_ADDRESSES: Final = 5
-_MOST_OF_ADDRESSES: Final = 20
-_SECONDS_OF_ADDRESSES: Final = 0.5
-_MOST_SECONDS_OF_ADDRESSES: Final = 5.0
 
-_FREE_TO_USERS: Final = 10
-_MOST_OF_USERS: Final = 40
-_SECONDS_OF_USERS: Final = 0.1
-_MOST_SECONDS_OF_USERS: Final = 2.0
+class _Rule(NamedTuple):
+    """How failures of one kind count.
+
+    Attributes:
+        free: so many cost nothing.
+        step_seconds: how much longer each of the others waits.
+        most_seconds: how long they wait at the most: less than clients wait for a connection.
+        refused: from so many on they are refused; None for never.
+        forgotten_seconds: how long until one is forgotten.
+    """
+
+    free: int
+    step_seconds: float
+    most_seconds: float
+    refused: int | None
+    forgotten_seconds: float
+
+
+_PAIR: Final = _Rule(5, 0.5, 3.0, 20, 10.0)
+_ADDRESS: Final = _Rule(20, 0.25, 3.0, 60, 2.0)
+_USER: Final = _Rule(10, 0.1, 2.0, None, 10.0)
+
+#: Of what is never refused: so that it ends some time after an attack has.
+_MOST_COUNTED: Final = 40
 
 
 class Tries:
@@ -38,9 +60,10 @@ class Tries:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._lock = threading.Lock()
-        self._by_address = _Failures(clock, _MOST_OF_ADDRESSES + 1)
-        self._by_user = _Failures(clock, _MOST_OF_USERS)
-        # Addresses from which users have come, the last at the end.
+        self._by_pair = _Failures(clock, _PAIR)
+        self._by_address = _Failures(clock, _ADDRESS)
+        self._by_user = _Failures(clock, _USER)
+        # Users with the addresses that they have come from, the last at the end.
         self._known: OrderedDict[str, None] = OrderedDict()
 
     def begin(self, address: str, user: str) -> float | None:
@@ -55,65 +78,75 @@ class Tries:
             look, because there were far too many.
         """
         client = client_of(address)
-        pair = _pair(client, user)
         with self._lock:
-            is_known = pair in self._known
-            failed = self._by_address.count(pair if is_known else client)
-            if failed >= _MOST_OF_ADDRESSES:
-                return None
-            wait = _wait(
-                failed - _FREE_TO_ADDRESSES, _SECONDS_OF_ADDRESSES, _MOST_SECONDS_OF_ADDRESSES
-            )
-            self._by_address.add(pair if is_known else client)
-            if not is_known:
-                of_user = self._by_user.count(user) - _FREE_TO_USERS
-                wait = max(wait, _wait(of_user, _SECONDS_OF_USERS, _MOST_SECONDS_OF_USERS))
-                self._by_user.add(user)
-            return wait
+            counted = self._counted(client, user)
+            waits = [failures.wait(key) for failures, key in counted]
+            if None in waits:
+                return None  # which isn't counted: it was no guess
+            for failures, key in counted:
+                failures.add(key)
+            return max(wait for wait in waits if wait is not None)
 
     def succeeded(self, address: str, user: str) -> None:
         """A try that was begun has succeeded: it doesn't count, and they are known from there."""
         client = client_of(address)
-        pair = _pair(client, user)
         with self._lock:
-            if pair in self._known:
-                self._by_address.take_back(pair)
-            else:
-                self._by_address.take_back(client)
-                self._by_user.take_back(user)
+            for failures, key in self._counted(client, user):
+                failures.take_back(key)
+            pair = _pair(client, user)
             self._known[pair] = None
             self._known.move_to_end(pair)
             if len(self._known) > _MOST_REMEMBERED:
                 self._known.popitem(last=False)
 
+    def _counted(self, client: str, user: str) -> "list[tuple[_Failures, str]]":
+        """Where a try counts."""
+        pair = _pair(client, user)
+        of_pair = (self._by_pair, pair)
+        if pair in self._known:
+            return [of_pair]
+        return [of_pair, (self._by_address, client), (self._by_user, user)]
+
 
 class _Failures:
-    """Failures by key, forgotten bit by bit; the keys that have failed least recently first."""
+    """Failures by key; the keys that have failed least recently go first."""
 
-    def __init__(self, clock: Callable[[], float], most: int) -> None:
+    def __init__(self, clock: Callable[[], float], rule: _Rule) -> None:
         self._clock = clock
-        self._most = most
+        self._rule = rule
+        self._most = _MOST_COUNTED if rule.refused is None else rule.refused + 1
         self._counts: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
-    def count(self, key: str) -> float:
-        """How many count now."""
-        count, at = self._counts.get(key, (0.0, 0.0))
-        return max(0.0, count - (self._clock() - at) / _FORGOTTEN_AFTER_SECONDS)
+    def __len__(self) -> int:
+        return len(self._counts)
+
+    def wait(self, key: str) -> float | None:
+        """How long the next one waits; None if it is refused."""
+        count, rule = self._count(key), self._rule
+        if rule.refused is not None and count >= rule.refused:
+            return None
+        if count < rule.free:
+            return 0.0
+        return min((count - rule.free + 1) * rule.step_seconds, rule.most_seconds)
 
     def add(self, key: str) -> None:
         """One more."""
-        self._counts[key] = min(self.count(key) + 1, self._most), self._clock()
+        self._counts[key] = min(self._count(key) + 1, self._most), self._clock()
         self._counts.move_to_end(key)
         if len(self._counts) > _MOST_REMEMBERED:
             self._counts.popitem(last=False)
 
     def take_back(self, key: str) -> None:
         """One less."""
-        left = self.count(key) - 1
+        left = self._count(key) - 1
         if left > 0:
             self._counts[key] = left, self._clock()
         else:
             self._counts.pop(key, None)
+
+    def _count(self, key: str) -> float:
+        count, at = self._counts.get(key, (0.0, 0.0))
+        return max(0.0, count - (self._clock() - at) / self._rule.forgotten_seconds)
 
 
 def client_of(address: str) -> str:
@@ -129,7 +162,3 @@ def client_of(address: str) -> str:
 
 def _pair(client: str, user: str) -> str:
     return f"{client} {user}"  # no address and no name holds a space
-
-
-def _wait(excess: float, seconds: float, most: float) -> float:
-    return min(max(0.0, excess + 1) * seconds, most) if excess >= 0 else 0.0
