@@ -1,4 +1,4 @@
-"""What somebody who doesn't belong may try on a broker's port: requests, ways, and their judgement.
+"""What somebody who doesn't belong may try on a broker's ports: requests, and their judgement.
 
 A request is made of nothing but its type and the topic that it is about, so that a new type needs
 one more line here, and `test_attempts.py` fails until it has one.
@@ -7,6 +7,7 @@ one more line here, and `test_attempts.py` fails until it has one.
 import socket
 import ssl
 import struct
+from base64 import b64encode
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -134,6 +135,22 @@ class Wire:
         except (ConnectionError, ssl.SSLError):
             return b""
 
+    def exchange(self, request: bytes) -> bytes:
+        """Send a request; all that comes until the end."""
+        try:
+            self.socket.sendall(request)
+        except (ConnectionError, ssl.SSLError):
+            return b""
+        data = b""
+        while True:
+            try:
+                more = self.socket.recv(65536)
+            except (ConnectionError, ssl.SSLError):
+                return data
+            if not more:
+                return data
+            data += more
+
     def _receive(self, size: int) -> bytes:
         data = b""
         while 0 <= len(data) < size:
@@ -173,3 +190,130 @@ def is_refused(request_type: int, answer: bytes) -> bool:
     if request_type == 77:
         return all(each.error in _REFUSALS for each in decode_mirrored_produce_response(answer))
     return False
+
+
+# -- HTTP -----------------------------------------------------------------------------------------
+
+#: What is served over HTTP: method, path, body; `{topic}` and `{group}` are filled in.
+ROUTES: Final = (
+    ("GET", "/", ""),
+    ("GET", "/topics", ""),
+    ("GET", "/topics/{topic}", ""),
+    ("GET", "/topics/{topic}/messages", ""),
+    ("GET", "/topics/{topic}/search?text=read", ""),
+    ("GET", "/topics/{topic}/tail", ""),
+    ("GET", "/groups", ""),
+    ("GET", "/groups/{group}", ""),
+    ("POST", "/groups/{group}/reset", "topic={topic}&to=earliest"),
+    ("GET", "/brokers", ""),
+    ("GET", "/brokers/0", ""),
+    ("GET", "/mirrors", ""),
+    ("GET", "/audit", ""),
+    ("GET", "/metrics", ""),
+    ("GET", "/registry/subjects", ""),
+    ("GET", "/registry/schemas/ids/1", ""),
+    ("GET", "/registry/config", ""),
+    ("POST", "/registry/subjects/{topic}-value/versions", '{{"schema": "\\"string\\""}}'),
+    ("PUT", "/registry/config", '{{"compatibility": "NONE"}}'),
+    ("DELETE", "/registry/subjects/{topic}-value", ""),
+)
+
+
+def ask(
+    port: int,
+    context: ssl.SSLContext | None,
+    route: tuple[str, str, str],
+    *,
+    credentials: str = "",
+    source: str = "127.0.0.1",
+    **names: str,
+) -> tuple[int, str]:
+    """Ask over HTTP: the status, 0 when there is no answer, and the body.
+
+    Args:
+        port: where to.
+        context: None for no TLS.
+        route: of `ROUTES`.
+        credentials: `USER:PASSWORD` for basic authentication.
+        source: the address of this machine to connect from.
+        names: fill in the route.
+    """
+    method, path, body = (each.format(**names) for each in route)
+    head = [f"{method} {path} HTTP/1.1", "Host: localhost", "Connection: close"]
+    if credentials:
+        head.append(f"Authorization: Basic {b64encode(credentials.encode()).decode()}")
+    if body:
+        kind = "application/json" if body.startswith("{") else "application/x-www-form-urlencoded"
+        head += [f"Content-Type: {kind}", f"Content-Length: {len(body)}"]
+    request = "\r\n".join((*head, "", body)).encode()
+    with Wire(port, context, source) as wire:
+        answer = wire.exchange(request)
+    status, _, rest = answer.partition(b"\r\n\r\n")
+    code = status.split(b" ")[1:2]
+    return int(code[0]) if code else 0, rest.decode(errors="replace")
+
+
+# -- coordination ---------------------------------------------------------------------------------
+
+
+def _text(value: str | bytes) -> bytes:
+    data = value.encode() if isinstance(value, str) else value
+    return struct.pack(">i", len(data)) + data
+
+
+def _acl() -> bytes:
+    return struct.pack(">ii", 1, 31) + _text("world") + _text("anyone")
+
+
+#: Requests of ZooKeeper's protocol about a node: their type, and what follows the header.
+NODE_REQUESTS: Final[Mapping[str, tuple[int, Callable[[str], bytes]]]] = {
+    "create": (1, lambda path: _text(f"{path}-mine") + _text(b"x") + _acl() + b"\0\0\0\0"),
+    "create ephemeral": (
+        1,
+        lambda path: _text(f"{path}-mine") + _text(b"x") + _acl() + b"\0\0\0\1",
+    ),
+    "delete": (2, lambda path: _text(path) + b"\xff\xff\xff\xff"),
+    "exists, with a watch": (3, lambda path: _text(path) + b"\1"),
+    "get": (4, lambda path: _text(path) + b"\0"),
+    "set": (5, lambda path: _text(path) + _text(b"9") + b"\xff\xff\xff\xff"),
+    "get ACL": (6, _text),
+    "set ACL": (7, lambda path: _text(path) + _acl() + b"\xff\xff\xff\xff"),
+    "children": (8, lambda path: _text(path) + b"\0"),
+    "children with stat": (12, lambda path: _text(path) + b"\0"),
+    "multi": (
+        14,
+        lambda path: (
+            b"\0\0\0\5\0\xff\xff\xff\xff"
+            + _text(path)
+            + _text(b"9")
+            + b"\xff\xff\xff\xff"
+            + b"\xff\xff\xff\xff\1\xff\xff\xff\xff"
+        ),
+    ),
+}
+
+
+class Node(Wire):
+    """A session of coordination's protocol, in bytes."""
+
+    def open(self, credentials: str = "") -> None:
+        """Begin a session; with `USER:PASSWORD`, by ZooKeeper's digest."""
+        self.call(struct.pack(">iiqiqi16s?", 45, 0, 0, 10_000, 0, 16, bytes(16), False))
+        if credentials:
+            auth = struct.pack(">iii", -4, 100, 0) + _text("digest") + _text(credentials)
+            self.call(_text(auth))
+
+    def request(self, name: str, path: str) -> tuple[int | None, bytes]:
+        """Make a request; the error that it is answered with, None for an end, and the rest."""
+        kind, body = NODE_REQUESTS[name]
+        answer = self.call(_text(struct.pack(">ii", 1, kind) + body(path)))
+        while answer[:4] == b"\xff\xff\xff\xff":  # an event
+            answer = self.call(b"")
+        if len(answer) < 16:
+            return None, b""
+        return struct.unpack_from(">i", answer, 12)[0], answer[16:]
+
+
+def is_refused_part(name: str, answer: bytes) -> bool:
+    """Whether a transaction was refused, whose answer has an error for each of its parts."""
+    return name == "multi" and answer[:4] == b"\xff\xff\xff\xff"

@@ -7,7 +7,9 @@ refused, tell nothing, and leave everything as it was. A new type of request nee
 import hashlib
 import json
 import ssl
+import struct
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from itertools import count
@@ -15,16 +17,32 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from attempts import FORGED, REQUESTS, UNANSWERED, WITHOUT_TOPIC, Wire, is_refused
+from attempts import (
+    FORGED,
+    NODE_REQUESTS,
+    REQUESTS,
+    ROUTES,
+    UNANSWERED,
+    WITHOUT_TOPIC,
+    Node,
+    Wire,
+    ask,
+    is_refused,
+    is_refused_part,
+)
 from certificates import Certificates, Pair
 from hermes_testkit import BrokerProcess
 
 from hermes.client import Producer, ProducerConfig
+from hermes.coordination.group_state import store_offsets
+from hermes.coordination.layout import BrokerPartition
+from hermes.coordination.sessions import Session
 from hermes.protocol import (
     REQUEST_VERSIONS,
     AuthenticateRequest,
     decode_authenticate_response,
 )
+from hermes.security import ClientSecurity
 from hermes.security.scram import ScramClient
 from hermes.security.users import Users
 
@@ -43,7 +61,7 @@ STORED: Final = b"what nobody else may read"
 USERS: Final = 50
 
 _TYPES: Final = [number for number, _ in REQUEST_VERSIONS]
-_TALLY: Final[dict[str, int]] = {}
+_TALLY: Final[Counter[str]] = Counter()
 
 
 class Stand:
@@ -71,9 +89,10 @@ class Stand:
             "otherhost": _listener(certificates.wrong_host_server, "scram"),
         }
         self.ready_file = directory / "ready"
+        listed = [{"name": name, **each} for name, each in listeners.items()]
         settings = {
-            "listen": [{"name": name, **each} for name, each in listeners.items()],
-            "http_listen": [{"name": "web", **_listener(certificates.server, "scram")}],
+            "listen": listed,
+            "http_listen": [each for each in listed if each["name"] != "certificates"],
             "coordination": "embedded",
             "coordination_listen": _listener(certificates.server, "scram"),
             "users_file": str(users_file),
@@ -84,7 +103,8 @@ class Stand:
         self.process = BrokerProcess(directory / "broker", settings)
         told = json.loads(self.ready_file.read_text())
         self.ports = {each["name"]: each["port"] for each in told["listen"]}
-        self.web_port = told["http_listen"][0]["port"]
+        self.web_ports = {each["name"]: each["port"] for each in told["http_listen"]}
+        self.web_port = self.web_ports["users"]
         self.coordination = told["zookeeper_connect"]
         self._fill()
 
@@ -100,6 +120,18 @@ class Stand:
         with Producer(config) as producer:
             for topic in (HERS, ANOTHERS):
                 producer.send(topic, STORED)
+        session = Session(
+            self.coordination,
+            security=ClientSecurity(
+                tls_ca=str(self.certificates.ca), user="operator", password="calm-5120"
+            ),
+        )
+        session.start()
+        try:
+            for group in ("readers", "others"):
+                store_offsets(session, group, {(HERS, BrokerPartition(0, 0)): 7})
+        finally:
+            session.stop()
 
     def context(self, client: Pair | None = None, ca: Path | None = None) -> ssl.SSLContext:
         """TLS as a client has it, that trusts the test authority unless told otherwise."""
@@ -239,6 +271,180 @@ def test_who_belongs_gets_nothing_of_others(stand: Stand, way: str) -> None:
     assert stand.stored() == before
 
 
+# -- HTTP -----------------------------------------------------------------------------------------
+
+
+def _source() -> str:
+    number = next(_TRIES)
+    return f"127.0.{2 + number // 200}.{1 + number % 200}"
+
+
+WEB_WAYS: Final[dict[str, Callable[[Stand], dict[str, Any]]]] = {
+    "no TLS": lambda stand: {"context": None},
+    "no user": lambda stand: {"context": stand.context()},
+    "a wrong password": lambda stand: {
+        "context": stand.context(),
+        "credentials": f"user-{next(_TRIES) % USERS}:wrong",
+        "source": _source(),
+    },
+    "a user that there isn't": lambda stand: {
+        "context": stand.context(),
+        "credentials": f"nobody-{next(_TRIES)}:wrong",
+        "source": _source(),
+    },
+    "a user without any right": lambda stand: {
+        "context": stand.context(),
+        "credentials": f"mallory:{PASSWORDS['mallory']}",
+    },
+}
+
+
+@pytest.mark.parametrize("way", WEB_WAYS)
+def test_who_does_not_belong_is_shown_nothing(stand: Stand, way: str) -> None:
+    before = stand.stored()
+    for route in ROUTES:
+        status, body = ask(
+            stand.web_port, route=route, topic=HERS, group="readers", **WEB_WAYS[way](stand)
+        )
+        allowed = (0, 302, 303, 400, 401, 403, 404)
+        if way == "a user without any right" and status == 200:
+            assert not route[1].startswith(("/metrics", "/registry")), route
+        else:
+            assert status in allowed, (way, route, status)
+        assert STORED.decode() not in body
+        for name in (HERS, ANOTHERS, "readers", "others"):
+            if name not in route[1].format(topic=HERS, group="readers"):  # it may say what it lacks
+                assert name not in body, (way, route, name)
+        _TALLY.update([f"HTTP: {way}"])
+    assert stand.stored() == before
+
+
+@pytest.mark.parametrize("listener", ["untrusted", "expired", "otherhost"])
+def test_a_web_server_that_is_not_who_it_should_be_is_told_nothing(
+    stand: Stand, listener: str
+) -> None:
+    for route in ROUTES:
+        with pytest.raises(ssl.SSLCertVerificationError):
+            ask(stand.web_ports[listener], stand.context(), route, topic=HERS, group="readers")
+        _TALLY.update([f"HTTP: a server that is {listener}"])
+
+
+def test_who_belongs_is_shown_nothing_of_others(stand: Stand) -> None:
+    hers = {"credentials": f"alice:{PASSWORDS['alice']}", "context": stand.context()}
+    before = stand.stored()
+    for route in ROUTES:
+        names = {"topic": ANOTHERS, "group": "others"}
+        _, body = ask(stand.web_port, route=route, **hers, **names)
+        path = route[1].format(**names)
+        assert STORED.decode() not in body
+        if ANOTHERS not in path and "others" not in path:
+            assert ANOTHERS not in body, route
+            assert "others" not in body, route
+        _TALLY.update(["HTTP: another's topic and group"])
+    assert stand.stored() == before
+    status, body = ask(stand.web_port, route=("GET", "/topics", ""), **hers)
+    assert status == 200
+    assert HERS in body
+
+
+# -- coordination ---------------------------------------------------------------------------------
+
+#: What is another's, and what is the brokers'.
+NODES: Final = (
+    "/consumers/others",
+    "/consumers/others/offsets/clicks/0-0",
+    "/brokers/ids/0",
+    "/brokers/topics/secrets",
+    "/brokers/topics/secrets/0",
+    "/hermes/brokers/0",
+    "/",
+)
+# Whoever has proved who they are may know where the brokers are.
+_READABLE: Final = {"/", "/brokers/ids/0", "/hermes/brokers/0"}
+_READS: Final = {"exists, with a watch", "get", "children", "children with stat", "get ACL"}
+
+
+def _node(
+    stand: Stand, stack: ExitStack, credentials: str, source: str = "127.0.0.1", tls: bool = True
+) -> Node:
+    _, port = stand.coordination.split(":")
+    context = stand.context() if tls else None
+    node = stack.enter_context(Node(int(port), context, source))
+    node.open(credentials)
+    return node
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        "no TLS",
+        "no user",
+        "a wrong password",
+        "a user that there isn't",
+        "a user without any right",
+        "another's group",
+    ],
+)
+def test_who_does_not_belong_changes_and_learns_nothing_of_coordination(
+    stand: Stand, way: str
+) -> None:
+    before = _tree(stand)
+    assert "/consumers/others/offsets/clicks/0-0" in before
+    for name in NODE_REQUESTS:
+        for path in NODES:
+            credentials, source, tls = "", "127.0.0.1", way != "no TLS"
+            if way == "a wrong password":
+                credentials, source = f"user-{next(_TRIES) % USERS}:wrong", _source()
+            elif way == "a user that there isn't":
+                credentials, source = f"nobody-{next(_TRIES)}:wrong", _source()
+            elif way == "a user without any right":
+                credentials = f"mallory:{PASSWORDS['mallory']}"
+            elif way == "another's group":
+                credentials = f"alice:{PASSWORDS['alice']}"
+            with ExitStack() as stack:
+                try:
+                    error, rest = _node(stand, stack, credentials, source, tls).request(name, path)
+                except (ssl.SSLError, ConnectionError):
+                    error, rest = None, b""
+            is_somebody = way in ("a user without any right", "another's group")
+            if is_somebody and name in _READS and path in _READABLE:
+                assert error == 0, (way, name, path)
+                assert b"secrets" not in rest, (name, path)
+                assert b"others" not in rest, (name, path)
+                continue
+            assert error != 0 or is_refused_part(name, rest), (way, name, path, rest)
+            assert b"127.0.0.1" not in rest
+            _TALLY.update([f"coordination: {way}"])
+    assert _tree(stand) == before
+
+
+def _tree(stand: Stand) -> dict[str, bytes]:
+    """All nodes as the operator sees them, with their values."""
+    found: dict[str, bytes] = {}
+    with ExitStack() as stack:
+        node = _node(stand, stack, "operator:calm-5120")
+
+        def walk(path: str) -> None:
+            error, value = node.request("get", path)
+            assert error == 0, path
+            found[path] = value[:-68]  # without its stat
+            error, names = node.request("children", path)
+            assert error == 0, path
+            (number,) = struct.unpack_from(">i", names)
+            at = 4
+            for _ in range(max(0, number)):
+                (size,) = struct.unpack_from(">i", names, at)
+                name = names[at + 4 : at + 4 + size].decode()
+                at += 4 + size
+                walk(f"{path.rstrip('/')}/{name}")
+
+        walk("/")
+    return found
+
+
+# -- the table ------------------------------------------------------------------------------------
+
+
 def test_every_type_of_request_has_its_row() -> None:
     assert sorted(REQUESTS) == _TYPES
     assert set(_TYPES) >= WITHOUT_TOPIC
@@ -274,11 +480,11 @@ def _attempt(
         try:
             wire = enter(stand, stack)
         except (ssl.SSLError, ConnectionError):
-            _TALLY[way] = _TALLY.get(way, 0) + 1
+            _TALLY.update([way])
             return
         answer = wire.call(REQUESTS[number](topic))
         if number != AuthenticateRequest.TYPE:  # whose answer to anybody is a salt of no meaning
             assert is_refused(number, answer), (way, number, topic, answer)
         assert STORED not in answer
         assert FORGED not in answer
-        _TALLY[way] = _TALLY.get(way, 0) + 1
+        _TALLY.update([way])
