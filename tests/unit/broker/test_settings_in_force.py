@@ -166,7 +166,7 @@ def test_a_setting_is_in_force_where_something_was_made_of_it(
 def test_the_log_follows_its_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = LogFile("the.log", str(tmp_path))  # type: ignore[no-untyped-call]
     output = logs.LogOutput(file, LEVELS, as_json=False)
-    monkeypatch.setitem(tap._twistd, "output", output)
+    monkeypatch.setitem(tap.twistd_options, "output", output)
     monkeypatch.setattr(tap, "_log_levels", logs.LogLevels("info", {}))
     config = parse_broker_config(
         {
