@@ -32,6 +32,7 @@ from attempts import (
 )
 from certificates import Certificates, Pair
 from hermes_testkit import BrokerProcess
+from planted_secrets import planted
 
 from hermes.client import Producer, ProducerConfig
 from hermes.coordination.group_state import store_offsets
@@ -47,7 +48,7 @@ from hermes.security.scram import ScramClient
 from hermes.security.users import Users
 
 #: alice may do everything with `clicks` and her group; mallory has a password and no right.
-PASSWORDS: Final = {"alice": "wonderland-7391", "mallory": "evil-2846"}
+PASSWORDS: Final = {name: planted(name) for name in ("alice", "mallory", "operator")}
 RULES: Final = [
     {"principal": "alice", "operations": ["all"], "topic": "clicks*"},
     {"principal": "group:friends", "operations": ["all"], "topic": "clicks*"},
@@ -73,10 +74,10 @@ class Stand:
 
     def __init__(self, directory: Path, certificates: Certificates) -> None:
         users = Users.none()
-        for name, password in (*PASSWORDS.items(), ("operator", "calm-5120")):
+        for name, password in PASSWORDS.items():
             users = users.with_user(name, password, iterations=4096)
         for number in range(USERS):
-            users = users.with_user(f"user-{number}", "hers-4471", ["friends"], iterations=4096)
+            users = users.with_user(f"user-{number}", planted("user"), ["friends"], iterations=4096)
         users_file = directory / "users"
         users_file.touch(mode=0o600)
         users_file.write_bytes(users.encode())
@@ -115,7 +116,7 @@ class Stand:
             acks="flushed",
             tls_ca=str(self.certificates.ca),
             user="operator",
-            password="calm-5120",
+            password=PASSWORDS["operator"],
         )
         with Producer(config) as producer:
             for topic in (HERS, ANOTHERS):
@@ -123,7 +124,7 @@ class Stand:
         session = Session(
             self.coordination,
             security=ClientSecurity(
-                tls_ca=str(self.certificates.ca), user="operator", password="calm-5120"
+                tls_ca=str(self.certificates.ca), user="operator", password=PASSWORDS["operator"]
             ),
         )
         session.start()
@@ -422,7 +423,7 @@ def _tree(stand: Stand) -> dict[str, bytes]:
     """All nodes as the operator sees them, with their values."""
     found: dict[str, bytes] = {}
     with ExitStack() as stack:
-        node = _node(stand, stack, "operator:calm-5120")
+        node = _node(stand, stack, f"operator:{PASSWORDS['operator']}")
 
         def walk(path: str) -> None:
             error, value = node.request("get", path)
