@@ -9,6 +9,7 @@ import click
 
 from hermes.cli.options import JSON_OPTION
 from hermes.cli.terminal import write_json, write_line, write_table
+from hermes.errors import ConfigError
 from hermes.security.password_files import read_password_file
 from hermes.security.passwords import (
     DEFAULT_ITERATIONS,
@@ -16,6 +17,7 @@ from hermes.security.passwords import (
     MOST_ITERATIONS,
     check_password,
 )
+from hermes.security.users import Users
 from hermes.security.users_file import change_users_file, read_users
 
 _FILE_OPTION: Final = click.option(
@@ -52,22 +54,22 @@ _PASSWORD_FILE_OPTION: Final = click.option(
 
 @click.group("users", short_help="Add, list and remove users, and set their passwords.")
 def command() -> None:
-    r"""Change the file of users that broker.yaml's users_file names.
+    """Change the file of users that broker.yaml's users_file names.
 
     Brokers notice a change within two seconds. They disconnect whoever was removed, or has got
     another password. The file holds no passwords; still, keep it to its owner.
-
-    \b
-    Examples:
-      hermes users add alice --file users --group analysts      asks for the password
-      hermes users passwd alice --file users --password-file /run/secrets/alice
     """
 
 
 @command.command("add", short_help="Add a user.")
 @_NAME_ARGUMENT
 @click.option(
-    "-g", "--group", "groups", multiple=True, metavar="GROUP", help="Several for several."
+    "-g",
+    "--group",
+    "groups",
+    multiple=True,
+    metavar="GROUP",
+    help="A group that it belongs to; again for more.",
 )
 @click.option(
     "--no-password",
@@ -164,8 +166,10 @@ def list_users(as_json: bool, path: Path) -> None:
 
 def _look(path: Path, change: Callable[[Any], Any], *, may_create: bool = False) -> None:
     """Refuse what can't be before anybody is asked for a password."""
-    if not may_create or path.exists():
-        change(read_users(path)[0])
+    is_new = may_create and not path.exists()
+    if is_new and not path.absolute().parent.is_dir():
+        raise ConfigError("--file", f"there is no directory {path.parent}")
+    change(Users.none() if is_new else read_users(path)[0])
 
 
 def _password(path: Path | None) -> str:

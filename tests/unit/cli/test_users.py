@@ -101,6 +101,14 @@ def test_a_password_that_can_not_be_is_refused_and_not_shown(
     assert not path.exists()
 
 
+def test_a_new_file_is_refused_before_a_password_is_asked_for(run: Any, tmp_path: Path) -> None:
+    for name, file in (("alice", "none/users"), ("a b", "users")):
+        result = run("users", "add", name, "--file", tmp_path / file)
+        assert result.exit_code == 1
+        assert "password" not in result.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_file_of_others_is_refused(run: Any, path: Path) -> None:
     add(run, path, "alice", "x")
     path.chmod(0o644)
