@@ -7,6 +7,7 @@ from hermes.client.routing import Brokers, Target, TopicPartitions
 from hermes.coordination.cluster import NodeFaults, read_brokers, read_partition_counts
 from hermes.coordination.sessions import Session
 from hermes.errors import BrokerUnavailableError, CoordinationError
+from hermes.security import PLAIN, ClientSecurity
 
 _log = logging.getLogger(__name__)
 
@@ -25,6 +26,8 @@ class ZooKeeperMetadata:
         connect: str,
         brokers: Brokers,
         *,
+        security: ClientSecurity = PLAIN,
+        coordination_security: ClientSecurity = PLAIN,
         session_timeout_seconds: float,
         connection_timeout_seconds: float,
     ) -> None:
@@ -34,8 +37,10 @@ class ZooKeeperMetadata:
         self._changes = 0
         self._lock = threading.Lock()
         self._faults = NodeFaults(_log, "the producer's view of the brokers")
+        self._security = security
         self._session = Session(
             connect,
+            security=coordination_security,
             session_timeout_seconds=session_timeout_seconds,
             connection_timeout_seconds=connection_timeout_seconds,
             on_change=self._changed,
@@ -85,7 +90,7 @@ class ZooKeeperMetadata:
 
     def _read(self, topic: str) -> TopicPartitions:
         note = self._faults.note
-        brokers = read_brokers(self._session, note, watch=True)
+        brokers = read_brokers(self._session, note, watch=True, security=self._security)
         counts = read_partition_counts(self._session, topic, note, watch=True)
         for broker_id, node in brokers.items():
             self._brokers.place(broker_id, node.host, node.port)

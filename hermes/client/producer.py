@@ -427,6 +427,8 @@ def _metadata_provider(config: ProducerConfig, brokers: Brokers) -> MetadataProv
     return ZooKeeperMetadata(
         config.zookeeper_connect,
         brokers,
+        security=config.security,
+        coordination_security=config.coordination_security,
         session_timeout_seconds=config.seconds("zookeeper_session_timeout"),
         connection_timeout_seconds=config.seconds("zookeeper_connection_timeout"),
     )

@@ -24,6 +24,7 @@ from hermes.coordination.listeners import (
 )
 from hermes.coordination.sessions import Session
 from hermes.errors import InvalidNodeError
+from hermes.security import INTERNAL, ClientSecurity
 
 #: Hears of a node that can't be understood, or must not be read.
 OnFault = Callable[[InvalidNodeError], object]
@@ -61,18 +62,46 @@ class NodeFaults:
 
 
 def read_brokers(
-    session: Session, on_fault: OnFault, *, watch: bool = False
+    session: Session,
+    on_fault: OnFault,
+    *,
+    watch: bool = False,
+    security: ClientSecurity | None = None,
 ) -> dict[int, BrokerNode]:
-    """The brokers that live and can be understood, by id.
+    """The brokers that live and can be understood, by id, each at a listener for this client.
+
+    That is the first one with the TLS and the authentication that the client has; where none is
+    like that, or none is told, what Kafka 0.7's clients would use.
 
     Args:
         session: where to read.
         on_fault: hears of each entry that is left out.
         watch: whether the session's `on_change` is called when a broker comes, goes or moves.
+        security: what the client brings to brokers; None: what the session brings to ZooKeeper.
 
     Raises:
         CoordinationUnavailableError: ZooKeeper does not answer.
     """
+    brokers = _read_places(session, on_fault, watch=watch)
+    brings = session.security if security is None else security
+    if brings.is_plain or brings.user == INTERNAL:
+        return brokers
+    paths = [listeners_path(broker_id) for broker_id in brokers]
+    for broker_id, path, own in zip(list(brokers), paths, session.get_all(paths), strict=True):
+        try:
+            told = () if own is None else parse_listeners(path, own.value).listeners
+        except InvalidNodeError as fault:
+            on_fault(fault)
+            continue
+        fitting = [each for each in told if brings.fits(each.tls, each.authentication)]
+        if fitting:
+            creator = brokers[broker_id].creator
+            brokers[broker_id] = BrokerNode(creator, fitting[0].host, fitting[0].port)
+    return brokers
+
+
+def _read_places(session: Session, on_fault: OnFault, *, watch: bool) -> dict[int, BrokerNode]:
+    """The brokers that live, at what Kafka 0.7's clients would use."""
     brokers = {}
     for name in session.children(BROKER_IDS, watch=watch):
         path = f"{BROKER_IDS}/{name}"
@@ -98,7 +127,7 @@ def read_listeners(session: Session, on_fault: OnFault) -> dict[int, BrokerListe
     Raises:
         CoordinationUnavailableError: ZooKeeper does not answer.
     """
-    brokers = read_brokers(session, on_fault)
+    brokers = _read_places(session, on_fault, watch=False)
     paths = [listeners_path(broker_id) for broker_id in brokers]
     found = {}
     for (broker_id, node), path, own in zip(

@@ -151,6 +151,9 @@ class Session:
     Raises:
         ConfigError: the files of `security` can't be used, or a password would be sent in clear.
         CoordinationError: `connect` can't be understood.
+
+    Attributes:
+        security: as given.
     """
 
     def __init__(
@@ -166,7 +169,7 @@ class Session:
         self._connect = connect
         hosts, slash, chroot = connect.partition("/")
         self._chroot = (slash + chroot).rstrip("/")
-        self._security = PLAIN if security is None else security
+        self.security = PLAIN if security is None else security
         self._connection_timeout = connection_timeout_seconds
         self._timeout = session_timeout_seconds
         self._on_change = on_change
@@ -184,16 +187,16 @@ class Session:
         self._stop_lock = threading.Lock()
         self._beating = threading.Thread(target=self._beat, name="hermes-lease", daemon=True)
         self._says = QuietLogger(logging.getLogger("hermes.coordination.kazoo"), {})
-        user, password = self._security.user, self._security.password
+        user, password = self.security.user, self.security.password
         try:
-            check_hosts(self._security, collect_hosts(hosts)[0])
-            self._security.check()
+            check_hosts(self.security, collect_hosts(hosts)[0])
+            self.security.check()
             kind = KazooClient if user in (None, INTERNAL) else OwningClient
             self._client = kind(
                 hosts,
                 timeout=session_timeout_seconds,
                 connection_retry=_RECONNECT,
-                handler=BoundedHandler(connection_timeout_seconds, self._security),
+                handler=BoundedHandler(connection_timeout_seconds, self.security),
                 logger=self._says,
                 auth_data=None if user is None else {("digest", f"{user}:{password}")},
             )
@@ -207,7 +210,7 @@ class Session:
             self._note_granted,
             on_refused=self._note_refused,
             on_distrust=self._note_distrust,
-            security=self._security,
+            security=self.security,
         )
         self._client._connection = self._connection
         self._client.add_listener(self._state_changed)
@@ -504,7 +507,7 @@ class Session:
             self._call(self._client.ensure_path_async, parent)
 
     def _not_authorized(self, path: str) -> CoordinationNotAuthorizedError:
-        whom = self._security.whom
+        whom = self.security.whom
         return CoordinationNotAuthorizedError(
             f"{path}: ZooKeeper at {quoted(self._connect)} refuses {whom} access to it. Have an "
             "access rule allow it, or connect as another user; to a real ZooKeeper, the owner of a "
@@ -512,7 +515,7 @@ class Session:
         )
 
     def _not_authenticated(self) -> CoordinationNotAuthenticatedError:
-        security = self._security
+        security = self.security
         if security.user is not None:
             what = f"refuses {security.whom}: check the user and the password"
         else:

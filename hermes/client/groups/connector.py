@@ -90,6 +90,7 @@ class Connector:
         self._created = self._closed = self._is_forked = False
         self._session = Session(
             config.zookeeper_connect,
+            security=config.coordination_security,
             session_timeout_seconds=config.seconds("zookeeper_session_timeout"),
             connection_timeout_seconds=config.seconds("zookeeper_connection_timeout"),
             on_change=self._session_changed,

@@ -53,6 +53,8 @@ from hermes.coordination.sessions import Node, Session
 from hermes.errors import (
     ConfigError,
     CoordinationError,
+    CoordinationNotAuthenticatedError,
+    CoordinationNotAuthorizedError,
     CoordinationUnavailableError,
     HermesError,
     IdInUseError,
@@ -73,6 +75,8 @@ _FREQUENT_ATTEMPTS: Final = 10
 _RAREST: Final = 25
 # How many partitions are taken before fetching starts for them.
 _TAKEN_AT_ONCE: Final = 100
+# What doesn't pass by itself, though it is tried on: rules may change.
+_REFUSALS: Final = (CoordinationNotAuthorizedError, CoordinationNotAuthenticatedError)
 # How many session timeouts another member may keep a partition of ours before that is logged.
 _PATIENCE: Final = 2
 
@@ -150,12 +154,15 @@ class Membership:
 
         Raises:
             IdInUseError: another live consumer has this id.
+            CoordinationNotAuthorizedError: it may not be in this group.
         """
         self._subscription = subscription
         self.streams = streams
         self._thread.start()
         deadline = time.monotonic() + 1.5 * self._session.timeout_seconds
         while not self._has_settled.wait(0.1):
+            if isinstance(self._problem, _REFUSALS):
+                raise self._problem
             if time.monotonic() > deadline:
                 if isinstance(self._problem, IdInUseError):
                     raise self._problem
@@ -301,7 +308,9 @@ class Membership:
             self._lose(self.claims())  # what the old session owned went with it
             self._session_id = session_id
         self._register()
-        brokers = read_brokers(self._session, self._faults.note, watch=True)
+        brokers = read_brokers(
+            self._session, self._faults.note, watch=True, security=self._config.security
+        )
         addresses = {b: (node.host, node.port) for b, node in brokers.items()}
         wanted = {
             place: stream_id
