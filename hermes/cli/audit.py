@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, Final
 
 import click
@@ -14,7 +15,12 @@ from hermes.audit.comparing import DIFFERENT, Report, Window
 from hermes.audit.counting import DEFAULT_WINDOW_MS
 from hermes.audit.producers import TIER_NAME
 from hermes.cli.exits import sigterm_as_exit
-from hermes.cli.listening import ALLOW_INSECURE_OPTION, LISTENER_TYPE, check_served
+from hermes.cli.listening import (
+    ALLOW_INSECURE_OPTION,
+    LISTENER_TYPE,
+    USERS_FILE_OPTION,
+    check_served,
+)
 from hermes.cli.options import JSON_OPTION, QUIET_OPTION, TOPIC, option_type
 from hermes.cli.terminal import (
     format_time_ms,
@@ -242,6 +248,7 @@ def command(
     help="Compare as well, and serve metrics there: tcp:9095:interface=127.0.0.1.",
 )
 @ALLOW_INSECURE_OPTION
+@USERS_FILE_OPTION
 @QUIET_OPTION
 @click.pass_obj
 def count(
@@ -249,6 +256,7 @@ def count(
     whitelist: str | None,
     listeners: tuple[ListenerConfig, ...],
     allow_insecure: bool,
+    users_file: Path | None,
     quiet: bool,
 ) -> None:
     """Count the messages of the clusters as they come, until Ctrl-C or SIGTERM.
@@ -256,7 +264,7 @@ def count(
     Give -b or -Z, --name, --also and --window before `count`. Several processes share the work, as
     members of the group hermes-audit-NAME; one that dies is replaced by the others.
     """
-    check_served("--http-listen", listeners, allow_insecure=allow_insecure)
+    check_served("--http-listen", listeners, allow_insecure=allow_insecure, users_file=users_file)
     addresses, window_seconds = clusters
     topics = None if whitelist is None else Whitelist(whitelist)
     window_ms = round(window_seconds * 1000)
@@ -264,12 +272,15 @@ def count(
         audit.start_counting()
         status("counting; Ctrl-C ends it", quiet=quiet)
         if listeners:
-            _serve(addresses, window_ms, listeners)
+            _serve(addresses, window_ms, listeners, users_file)
         threading.Event().wait()
 
 
 def _serve(
-    addresses: Sequence[ClusterAddress], window_ms: int, listeners: Sequence[ListenerConfig]
+    addresses: Sequence[ClusterAddress],
+    window_ms: int,
+    listeners: Sequence[ListenerConfig],
+    users_file: Path | None,
 ) -> None:
     """Compare every now and then, and serve metrics, for ever."""
     from hermes.audit.serving import LastReport, mount_audit  # Twisted, for this alone
@@ -281,7 +292,10 @@ def _serve(
 
     last = LastReport(make, _AFRESH_SECONDS)
     web = WebThread(
-        "--http-listen", listeners, lambda made, reactor: mount_audit(made, reactor, last)
+        "--http-listen",
+        listeners,
+        lambda made, reactor: mount_audit(made, reactor, last),
+        users_file=users_file,
     )
     web.start()
     places = [each if isinstance(each, str) else f"{each[0]}:{each[1]}" for each in web.addresses]

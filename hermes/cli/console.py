@@ -8,7 +8,12 @@ from typing import Final
 import click
 from twisted.internet.defer import maybeDeferred
 
-from hermes.cli.listening import ALLOW_INSECURE_OPTION, LISTENER_TYPE, check_served
+from hermes.cli.listening import (
+    ALLOW_INSECURE_OPTION,
+    LISTENER_TYPE,
+    USERS_FILE_OPTION,
+    check_served,
+)
 from hermes.cli.options import BrokerAddress, broker_option, zookeeper_option
 from hermes.cli.registries import REGISTRY_OPTION, needs_fastavro
 from hermes.cli.security import security_options
@@ -19,7 +24,7 @@ from hermes.errors import HermesError
 from hermes.listening import Listener
 from hermes.reactors import make_reactor
 from hermes.security import ClientSecurity
-from hermes.web import WebServer
+from hermes.web import WebServer, users_guard
 
 _LISTEN: Final = "tcp:8092:interface=127.0.0.1"
 _LEAST_CHARACTERS: Final = 8
@@ -57,6 +62,7 @@ def _write_password(ctx: click.Context, _: click.Parameter, path: Path | None) -
     "Elsewhere than on the loopback interface only with --password-file.",
 )
 @ALLOW_INSECURE_OPTION
+@USERS_FILE_OPTION
 @click.option(
     "--host",
     "hosts",
@@ -88,6 +94,7 @@ def command(
     zookeeper: str | None,
     listen: ListenerConfig,
     allow_insecure: bool,
+    users_file: Path | None,
     hosts: tuple[str, ...],
     password_file: Path | None,
     registry_url: str | None,
@@ -106,12 +113,14 @@ def command(
     """
     if broker is None and not zookeeper:
         raise click.UsageError("missing option '-b' / '--broker', or '-Z' / '--zookeeper'")
-    check_served("--listen", [listen], allow_insecure=allow_insecure)
+    check_served("--listen", [listen], allow_insecure=allow_insecure, users_file=users_file)
     password = None if password_file is None else Password(password_file)
     reactor = make_reactor()
     listener = Listener(reactor, "--listen", listen)
     cluster = Cluster(None if broker is None else Address(*broker), zookeeper or "")
-    server = WebServer(reactor, hosts)
+    guard, stop_guard = users_guard(reactor, users_file)
+    server = WebServer(reactor, hosts, guard)
+    server.on_stop.append(stop_guard)
     failure: list[HermesError] = []
     try:
         server.open([listener])
@@ -129,7 +138,8 @@ def command(
         reactor.callWhenRunning(reactor.stop)
     else:
         for address in server.addresses:
-            place = address if isinstance(address, str) else f"http://{Address(*address)}/"
+            scheme = "http" if listen.tls is None else "https"
+            place = address if isinstance(address, str) else f"{scheme}://{Address(*address)}/"
             note(f"the console of {cluster.name} is at {place}")
     reactor.addSystemEventTrigger("before", "shutdown", lambda: maybeDeferred(server.stop))
     reactor.run()

@@ -40,12 +40,20 @@ ALLOW_INSECURE_OPTION: Final = click.option(
 )
 
 
+USERS_FILE_OPTION: Final = click.option(
+    "--users-file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="The users of a listener with authentication: scram, as `hermes users` writes them.",
+)
+
+
 def check_served(
     setting: str,
     listeners: Iterable[ListenerConfig],
     *,
     allow_insecure: bool,
-    knows_users: bool = False,
+    users_file: Path | None = None,
 ) -> None:
     """Refuse what may not be opened; warn of what is dangerous, on stderr.
 
@@ -53,7 +61,7 @@ def check_served(
         setting: the option that they come from.
         listeners: what it says.
         allow_insecure: whether they may be dangerous.
-        knows_users: whether users are known.
+        users_file: the users, where there are any.
 
     Raises:
         ConfigError: one of them may not be opened.
@@ -63,9 +71,12 @@ def check_served(
         for place, each in enumerate(listeners)
     ]
     try:
-        check_listeners(setting, listeners, allow_insecure=allow_insecure, knows_users=knows_users)
+        check_listeners(
+            setting, listeners, allow_insecure=allow_insecure, knows_users=users_file is not None
+        )
     except ConfigError as error:
         text = error.message.replace("allow_insecure: true", "--allow-insecure")
+        text = text.replace("users_file", "--users-file")
         raise ConfigError(setting, text) from None
     for text in warnings_of(setting, listeners):
         note("NOT SECURED: " + text.replace("allow_insecure: true", "--allow-insecure"))

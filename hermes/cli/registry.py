@@ -8,7 +8,12 @@ from typing import Any, Final
 import click
 from twisted.internet.defer import Deferred, maybeDeferred
 
-from hermes.cli.listening import ALLOW_INSECURE_OPTION, LISTENER_TYPE, check_served
+from hermes.cli.listening import (
+    ALLOW_INSECURE_OPTION,
+    LISTENER_TYPE,
+    USERS_FILE_OPTION,
+    check_served,
+)
 from hermes.cli.options import BrokerAddress, broker_option, zookeeper_option
 from hermes.cli.security import security_options
 from hermes.cli.terminal import note
@@ -23,7 +28,7 @@ from hermes.registry.monitoring import add_resources
 from hermes.registry.mounting import NAME, make_store, serve_registry, url_of
 from hermes.registry.topic_store import TopicStore
 from hermes.security import ClientSecurity
-from hermes.web import WebServer
+from hermes.web import WebServer, users_guard
 
 _LISTEN: Final = "tcp:8081:interface=127.0.0.1"
 _TIMEOUT_SECONDS: Final = 10.0
@@ -42,6 +47,7 @@ _TIMEOUT_SECONDS: Final = 10.0
     help="Where to listen: an endpoint string, or a mapping as broker.yaml has it, in braces.",
 )
 @ALLOW_INSECURE_OPTION
+@USERS_FILE_OPTION
 @click.option(
     "--advertised-host",
     metavar="NAME",
@@ -66,6 +72,7 @@ def command(
     zookeeper: str | None,
     listen: ListenerConfig,
     allow_insecure: bool,
+    users_file: Path | None,
     advertised_host: str | None,
     hosts: tuple[str, ...],
     state_dir: Path | None,
@@ -83,16 +90,18 @@ def command(
     """
     if broker is None and not zookeeper:
         raise click.UsageError("missing option '-b' / '--broker', or '-Z' / '--zookeeper'")
-    check_served("--listen", [listen], allow_insecure=allow_insecure)
+    check_served("--listen", [listen], allow_insecure=allow_insecure, users_file=users_file)
     logging.getLogger("hermes").setLevel(logging.INFO)
     reactor = make_reactor()
     listener = Listener(reactor, "--listen", listen)
     zookeeper = zookeeper or _coordination_of(broker, security)
     if zookeeper:
         _check_coordination(zookeeper, security)
-    server = WebServer(reactor, hosts)
+    guard, stop_guard = users_guard(reactor, users_file)
+    server = WebServer(reactor, hosts, guard)
+    server.on_stop.append(stop_guard)
     server.open([listener])
-    url = url_of(server.addresses[0], lambda: advertised_host or _own_address())
+    url = url_of(server.addresses[0], lambda: advertised_host or _own_address(), listen)
     store = _make_store(broker, zookeeper, url, state_dir)
     served = serve_registry(server, reactor, store)
     server.root.fallback = served.resource

@@ -57,6 +57,7 @@ class MirrorRun:
                 "http_listen",
                 self.config.http_listen,
                 lambda web, reactor: mount_mirror(web, reactor, self.telling),
+                users_file=self.config.users_file,
             )
             self.web.start()
             places = [a if isinstance(a, str) else f"{a[0]}:{a[1]}" for a in self.web.addresses]

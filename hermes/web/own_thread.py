@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 from twisted.internet.defer import maybeDeferred
@@ -10,6 +11,7 @@ from hermes.config import ListenerConfig
 from hermes.errors import HermesError
 from hermes.listening import Address, Listener
 from hermes.reactors import make_reactor, release_reactor
+from hermes.web.guards import users_guard
 from hermes.web.server import WebServer
 
 
@@ -21,6 +23,8 @@ class WebThread:
         listeners: where to listen.
         mount: completes what is served; called once the ports are open.
         hosts: see `WebServer`.
+        users_file: the users of listeners with `authentication: scram`; whoever is served there
+            may have everything.
 
     Attributes:
         addresses: what the ports are bound to, once it has started.
@@ -35,11 +39,13 @@ class WebThread:
         listeners: Sequence[ListenerConfig],
         mount: Callable[[WebServer, Any], None],
         hosts: Iterable[str] = (),
+        users_file: str | Path | None = None,
     ) -> None:
         self.addresses: list[Address] = []
         self._reactor = make_reactor()
         self._mount = mount
         self._hosts = list(hosts)
+        self._users_file = users_file
         self._listeners = [Listener(self._reactor, setting, each) for each in listeners]
         self._server: WebServer | None = None
         self._failure: HermesError | None = None
@@ -50,7 +56,7 @@ class WebThread:
         """Open the ports.
 
         Raises:
-            HermesError: one can't be opened; nothing is left open.
+            HermesError: one can't be opened, or the users file can't be used; nothing is left open.
         """
         self._thread.start()
         self._started.wait()
@@ -70,8 +76,10 @@ class WebThread:
         release_reactor(self._reactor)
 
     def _open(self) -> None:
-        self._server = WebServer(self._reactor, self._hosts)
         try:
+            guard, stop_guard = users_guard(self._reactor, self._users_file)
+            self._server = WebServer(self._reactor, self._hosts, guard)
+            self._server.on_stop.append(stop_guard)
             self._server.open(self._listeners)
             self._mount(self._server, self._reactor)
             self.addresses = self._server.addresses
