@@ -94,6 +94,8 @@ def read_brokers(
             on_fault(fault)
             continue
         fitting = [each for each in told if brings.fits(each.tls, each.authentication)]
+        if brings.user is None:  # a certificate may be brought where nobody asks for one
+            fitting += [each for each in told if each.tls and each.authentication == "none"]
         if fitting:
             creator = brokers[broker_id].creator
             brokers[broker_id] = BrokerNode(creator, fitting[0].host, fitting[0].port)

@@ -58,7 +58,9 @@ class Consumer:
             listener: is notified of rebalances.
 
         Raises:
+            ConfigError: a certificate or a key can't be used.
             CoordinationUnavailableError: ZooKeeper can't be reached.
+            CoordinationNotAuthenticatedError: it refuses the user.
             PluginError: the decoder is missing or wrong.
         """
         return Connector(config, listener)
@@ -88,6 +90,7 @@ class Connector:
         self._decode = decoder_of(config)
         self._membership: Membership | None = None
         self._created = self._closed = self._is_forked = False
+        config.check()
         self._session = Session(
             config.zookeeper_connect,
             security=config.coordination_security,

@@ -35,6 +35,7 @@ from hermes.client.groups.fetchers import BrokerFetcher, MakeFetcher, PartitionF
 from hermes.client.groups.ownership import Ownership
 from hermes.client.groups.streams import MessageStream
 from hermes.client.metrics import ConsumerCounters, GroupMetrics, PartitionPosition
+from hermes.client.retries import is_refusal
 from hermes.coordination.assignment import assign, stream_ids
 from hermes.coordination.cluster import (
     NodeFaults,
@@ -53,8 +54,6 @@ from hermes.coordination.sessions import Node, Session
 from hermes.errors import (
     ConfigError,
     CoordinationError,
-    CoordinationNotAuthenticatedError,
-    CoordinationNotAuthorizedError,
     CoordinationUnavailableError,
     HermesError,
     IdInUseError,
@@ -75,8 +74,6 @@ _FREQUENT_ATTEMPTS: Final = 10
 _RAREST: Final = 25
 # How many partitions are taken before fetching starts for them.
 _TAKEN_AT_ONCE: Final = 100
-# What doesn't pass by itself, though it is tried on: rules may change.
-_REFUSALS: Final = (CoordinationNotAuthorizedError, CoordinationNotAuthenticatedError)
 # How many session timeouts another member may keep a partition of ours before that is logged.
 _PATIENCE: Final = 2
 
@@ -161,7 +158,7 @@ class Membership:
         self._thread.start()
         deadline = time.monotonic() + 1.5 * self._session.timeout_seconds
         while not self._has_settled.wait(0.1):
-            if isinstance(self._problem, _REFUSALS):
+            if self._problem is not None and is_refusal(self._problem):
                 raise self._problem
             if time.monotonic() > deadline:
                 if isinstance(self._problem, IdInUseError):
