@@ -11,6 +11,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from struct import Struct
+from typing import TypeAlias
 
 from bench.support.servers import Address
 from hermes.protocol import FetchRequest, OffsetsRequest, ProduceRequest, encode_message_set
@@ -20,6 +21,7 @@ __all__ = [
     "STORED_BYTES",
     "TOPIC",
     "Chunk",
+    "Opens",
     "connect",
     "encoded_produces",
     "fetch",
@@ -109,7 +111,11 @@ def connect(address: Address) -> socket.socket:
     return connection
 
 
-def produce(address: Address, chunk: Chunk, messages: int) -> float:
+#: What makes a connection that requests can be sent by.
+Opens: TypeAlias = Callable[[Address], socket.socket]
+
+
+def produce(address: Address, chunk: Chunk, messages: int, *, opens: Opens = connect) -> float:
     """Send messages and wait until the server has taken them all.
 
     The produces are unanswered; behind them, on the same connection, goes an offsets request,
@@ -119,12 +125,13 @@ def produce(address: Address, chunk: Chunk, messages: int) -> float:
         address: a broker, or the sink.
         chunk: what to send, over and over.
         messages: how many messages at least; whole chunks are sent.
+        opens: makes the connection.
 
     Returns:
         The rate: messages per second, from the first byte to the answer.
     """
     rounds = -(-messages // chunk.messages)
-    with connect(address) as connection:
+    with opens(address) as connection:
         started = time.perf_counter()
         for _ in range(rounds):
             connection.sendall(chunk.requests)
@@ -143,7 +150,12 @@ def latest_offset(connection: socket.socket, topic: str = TOPIC, partition: int 
 
 
 def wait_until_visible(
-    address: Address, end_offset: int, *, topic: str = TOPIC, timeout_seconds: float = 60
+    address: Address,
+    end_offset: int,
+    *,
+    topic: str = TOPIC,
+    timeout_seconds: float = 60,
+    opens: Opens = connect,
 ) -> None:
     """Ask for the latest offset until everything that was produced is flushed.
 
@@ -151,7 +163,7 @@ def wait_until_visible(
         TimeoutError: it has not come that far in time.
     """
     deadline = time.monotonic() + timeout_seconds
-    with connect(address) as connection:
+    with opens(address) as connection:
         while (latest := latest_offset(connection, topic)) < end_offset:
             if time.monotonic() > deadline:
                 raise TimeoutError(f"{topic}: visible up to {latest}, not {end_offset}")
@@ -185,6 +197,7 @@ def fetch(
     in_flight: int,
     total_bytes: int,
     first_offset: int = 0,
+    opens: Opens = connect,
 ) -> float:
     """Fetch a stretch of partition 0, over and over from its beginning to its end.
 
@@ -195,6 +208,7 @@ def fetch(
         in_flight: how many requests are unanswered at any time.
         total_bytes: stop when as much has arrived.
         first_offset: where the stretch begins.
+        opens: makes the connection.
 
     Returns:
         The rate in bytes per second.
@@ -205,7 +219,7 @@ def fetch(
     count = max(in_flight, total_bytes // max_bytes)
     expected = _ANSWER_HEADER.pack(2 + max_bytes, 0)
     header, body = bytearray(len(expected)), memoryview(bytearray(max_bytes))
-    with connect(address) as connection:
+    with opens(address) as connection:
         started = time.perf_counter()
         for sent in range(in_flight):
             connection.sendall(requests[sent % len(requests)])

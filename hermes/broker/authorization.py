@@ -13,11 +13,19 @@ from hermes.broker.settings import Settings
 from hermes.interfaces import IAuthorizer
 from hermes.limited_log import LimitedLog
 from hermes.logs import ModuleLogger
-from hermes.security import INTERNAL, LONGEST_NAME, AccessRules, Operation, Resource
+from hermes.security import (
+    INTERNAL,
+    LONGEST_NAME,
+    AccessRules,
+    Operation,
+    Resource,
+    ResourceKind,
+)
 
 #: How many answers are remembered: some 5 MB with the longest names.
 _MOST_KNOWN: Final = 16_384
 
+_TOPIC: Final = ResourceKind.TOPIC
 _NO_GROUPS: Final[frozenset[str]] = frozenset()
 
 _Known = dict[tuple[str, frozenset[str], str, str, str], bool]
@@ -104,6 +112,16 @@ class Authorization:
             )
             return False
         return answer
+
+    def permits_topic(self, client: Client, operation: Operation, name: str) -> bool:
+        """Whether a client may do something to a topic; quickest where that was asked before."""
+        authorizer = self._authorizer
+        if authorizer is not None and authorizer.revision() == self._revision:
+            key = (client.principal, client.groups, operation, _TOPIC, name)
+            answer = self._known.get(key)
+            if answer is not None:
+                return answer
+        return self.may(client.principal, operation, Resource(_TOPIC, name), client.groups)
 
     def permits(self, client: Client, operation: Operation, resource: Resource) -> bool:
         """Whether a client may do something."""

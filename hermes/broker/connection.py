@@ -555,21 +555,22 @@ class BrokerConnection(Protocol):
     def _apply_reading(self) -> None:
         if self._state is _SERVING:
             buffered = self._receiver.buffered_bytes
-            paused = self._paused_by_budget or self._is_held_by_quota()
+            paused = self._paused_by_budget or (
+                self._throttle is not None and self._is_held_by_quota(self._throttle)
+            )
             self._read(not paused and (buffered <= READ_AHEAD_BYTES or self._may_take()))
         elif self._state is _DRAINING:
             self._read(False)
 
-    def _is_held_by_quota(self) -> bool:
+    def _is_held_by_quota(self, throttle: Throttle) -> bool:
         """Whether nothing is read because its principal is over a quota.
 
         A part of a request is read on while the budget of memory is used up: else it would hold
         memory that others need, and be given up for that.
         """
-        throttle = self._throttle
-        if throttle is None or not throttle.is_delayed:
-            return False
-        return not (self._connections.memory.over_budget and self._receiver.missing_bytes)
+        return throttle.is_delayed and not (
+            self._connections.memory.over_budget and self._receiver.missing_bytes
+        )
 
     def _read(self, reading: bool) -> None:
         if reading is not self._reading:

@@ -118,13 +118,14 @@ class Descriptions:
         unique = list(dict.fromkeys(names))
         description = _Description(self._topics, self._shared.config.max_topic_name_length)
         if self._shared.refusals.is_on:
+            describe = Operation.DESCRIBE
             refusals, is_named = self._shared.refusals, request.topics is not None
 
             def is_shown(name: str) -> bool:
-                topic = Resource.topic(name)
-                if is_named:
-                    return refusals.of(client, Operation.DESCRIBE, topic, "other") is None
-                return refusals.permits(client, Operation.DESCRIBE, topic)
+                is_permitted = refusals.permits_topic(client, describe, name)
+                if is_named and not is_permitted:
+                    refusals.of(client, describe, Resource.topic(name), "other")
+                return is_permitted
 
             description.is_shown, description.names_hidden = is_shown, is_named
 

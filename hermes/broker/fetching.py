@@ -11,7 +11,7 @@ many fetches take a quantum at a time (fairness.py), and large responses wait fo
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from twisted.internet.defer import Deferred
 
@@ -53,6 +53,9 @@ _WAITING_SHARE = 0.5
 _LARGEST_SIZE = 2**31 - 1
 _MARGIN_BYTES = 32
 _LARGEST_FETCH_BYTES = _LARGEST_SIZE - _MARGIN_BYTES
+
+# Looking a member of an enumeration up takes as long as finding out what it may do.
+_CONSUME: Final = Operation.CONSUME
 
 
 _Fetches = TypeVar("_Fetches", MultiFetchRequest, WaitingFetchRequest)
@@ -110,8 +113,10 @@ class Fetches:
         return MessageSetSend(ErrorCode.NONE, messages)
 
     def _may(self, request: FetchRequest, client: Client) -> bool:
-        topic = Resource.topic(request.topic)
-        return self._refusals.of(client, Operation.CONSUME, topic, "fetch") is None
+        if self._refusals.permits_topic(client, _CONSUME, request.topic):
+            return True
+        self._refusals.of(client, _CONSUME, Resource.topic(request.topic), "fetch")
+        return False
 
     def _read(self, request: FetchRequest) -> LogSlice | None:
         log = self._find(request.topic, request.partition)
@@ -209,7 +214,7 @@ class Fetches:
             return cancellable(wait([]))
 
         def is_permitted(each: FetchRequest) -> bool:
-            return self._refusals.permits(client, Operation.CONSUME, Resource.topic(each.topic))
+            return self._refusals.permits_topic(client, _CONSUME, each.topic)
 
         return cancellable(
             then(cooperatively(self._scheduler, request.fetches, is_permitted), wait)

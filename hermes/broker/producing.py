@@ -50,7 +50,6 @@ from hermes.protocol import (
     encode_error_response,
 )
 from hermes.quoting import quoted
-from hermes.security import Operation, Resource
 from hermes.storage import Log
 
 __all__ = ["DELETION_WAIT_SECONDS", "Produces"]
@@ -110,8 +109,7 @@ class Produces:
         Raises:
             CloseConnection: it may not, or as for `append_run`.
         """
-        topic = Resource.topic(run.topic)
-        error = self._refusals.error_of(client, Operation.PRODUCE, topic)
+        error = self._refusals.produce_error(client, run.topic, exists=True)
         if error is not None:
             raise self.refusal(run.topic, run.partition, error, client)
         self.append_run(run, client)
@@ -397,7 +395,7 @@ class Produces:
         """
         is_new = not self._topics.exists(topic)
         if is_new and self._refusals.is_on:
-            error = self._refusals.error_of(client, Operation.CREATE, Resource.topic(topic))
+            error = self._refusals.create_error(client, topic)
             if error is not None:
                 raise error
         log = self._topics.for_produce(topic, partition)

@@ -41,6 +41,9 @@ from hermes.security import CLUSTER, Operation, Resource
 
 _Need = tuple[Operation, Resource]
 
+# Looking a member of an enumeration up takes as long as finding out what it may do.
+_PRODUCE: Final = Operation.PRODUCE
+
 
 def _on_topic(operation: Operation) -> Callable[[Any], _Need]:
     return lambda request: (operation, Resource.topic(request.topic))
@@ -113,6 +116,7 @@ class Refusals:
         self._lines = lines
         self._metrics = metrics
         self.permits = authorization.permits
+        self.permits_topic = authorization.permits_topic
 
     @property
     def is_on(self) -> bool:
@@ -162,11 +166,13 @@ class Refusals:
 
     def produce_error(self, client: Client, topic: str, exists: bool) -> NotAuthorizedError | None:
         """The same of producing to a topic, which creates one that doesn't exist."""
-        resource = Resource.topic(topic)
-        error = self.error_of(client, Operation.PRODUCE, resource)
-        if error is None and not exists:
-            error = self.error_of(client, Operation.CREATE, resource)
-        return error
+        if not self.permits_topic(client, _PRODUCE, topic):
+            return self.error_of(client, _PRODUCE, Resource.topic(topic))
+        return None if exists else self.create_error(client, topic)
+
+    def create_error(self, client: Client, topic: str) -> NotAuthorizedError | None:
+        """The same of creating a topic."""
+        return self.error_of(client, Operation.CREATE, Resource.topic(topic))
 
     def report(self, client: Client, error: NotAuthorizedError, kind: str) -> None:
         """Count a refusal that is answered, and log it within limits."""

@@ -331,7 +331,7 @@ class TestMetadata:
         names = [f"topic-{n}" for n in range(10_000)]
         bench.broker.topics._counts.update(dict.fromkeys(names, 1))
         scheduler, longest = bench.broker.scheduler, 0.0
-        permits = bench.broker._shared.refusals.permits
+        permits = bench.broker._shared.refusals.permits_topic
         judged = 0
 
         def slow(*about: Any) -> bool:
@@ -340,7 +340,7 @@ class TestMetadata:
             bench.clock.rightNow += 0.0001
             return permits(*about)
 
-        bench.broker._shared.refusals.permits = slow
+        bench.broker._shared.refusals.permits_topic = slow
         connection, transport = connect(bench, "alice")
         began = bench.clock.seconds()
         connection.dataReceived(MetadataRequest(None).encode())
