@@ -1,11 +1,14 @@
 """SCRAM: the RFCs' exchanges, PostgreSQL's verifier, what is refused, and what nobody is told."""
 
+import json
 import sys
 from base64 import b64decode
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import pytest
+import scramp
 
 from hermes.errors import ConfigError, NotAuthenticatedError
 from hermes.interfaces import User, Verifier
@@ -27,11 +30,7 @@ CLIENT_FINAL = (
 )
 SERVER_FINAL = b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="
 
-# What PostgreSQL 16 stores for that password and salt.
-POSTGRES = (
-    b"user:SCRAM-SHA-256$4096:W22ZaJ0SNY7soEsUEjb6gQ==$"
-    b"WG5d8oPm3OtcPnkdi4Uo7BkeZkBFzpcXkuLmtbsT4qY=:wfPLwcE6nTWhTAmQ7tl2KeoiWGPlZqQxSrmfPwDl2dU=\n"
-)
+RECORDED = json.loads((Path(__file__).parents[2] / "vectors" / "scram.json").read_text("utf-8"))
 
 
 def users(password: str = "pencil", mechanism: str = MECHANISMS[0]) -> Users:
@@ -39,23 +38,52 @@ def users(password: str = "pencil", mechanism: str = MECHANISMS[0]) -> Users:
     return Users({"user": user}, bytes(32), {})
 
 
-def test_a_client_says_what_the_rfc_says() -> None:
-    client = ScramClient("user", "pencil", nonce=CLIENT_NONCE)
-    assert client.first() == CLIENT_FIRST
-    assert client.answer(SERVER_FIRST) == CLIENT_FINAL
-    client.verify(SERVER_FINAL)
+@pytest.mark.parametrize("exchange", RECORDED["exchanges"], ids=lambda each: each["source"])
+def test_both_halves_say_what_others_have_said(exchange: dict[str, Any]) -> None:
+    first, challenge, answer, final = (each.encode() for each in exchange["messages"])
+    user, password, mechanism = (exchange[key] for key in ("user", "password", "mechanism"))
+    nonce = first.decode().partition(",r=")[2]
+    client = ScramClient(user, password, mechanism, nonce=nonce)
+    assert client.first() == first
+    assert client.answer(challenge) == answer
+    client.verify(final)
+    known = Users.parse(f"{user}:{exchange['verifier']}\n".encode())
+    theirs = challenge.decode().partition(",")[0].removeprefix(f"r={nonce}")
+    server = ScramServer(mechanism, known, nonce=theirs)
+    assert server.challenge(first) == challenge
+    found, said = server.finish(answer)
+    assert (found.name, said) == (user, final)
+    assert verify_password(known, user, password) or mechanism != MECHANISMS[0]
 
 
-@pytest.mark.parametrize("known", [users(), Users.parse(POSTGRES)], ids=["made", "postgres"])
-def test_a_server_says_what_the_rfc_says(known: Users) -> None:
-    server = ScramServer("SCRAM-SHA-256", known, nonce=SERVER_NONCE)
-    assert server.challenge(CLIENT_FIRST) == SERVER_FIRST
-    user, final = server.finish(CLIENT_FINAL)
-    assert (user.name, final) == ("user", SERVER_FINAL)
+@pytest.mark.parametrize(
+    ("password", "text"),
+    [(each["password"], each["verifier"]) for each in RECORDED["exchanges"]]
+    + [(each["password"], each["text"]) for each in RECORDED["verifiers"]],
+)
+def test_a_verifier_is_the_one_that_others_have_made(password: str, text: str) -> None:
+    theirs = Verifier.parse(text)
+    ours = make_verifier(password, theirs.mechanism, theirs.iterations, salt=theirs.salt)
+    assert ours == theirs
+    assert ours.text == text
 
 
-def test_a_verifier_is_the_one_that_postgresql_stores() -> None:
-    assert Users.parse(POSTGRES).verifier("user") == users().verifier("user")
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_each_half_talks_to_the_others_of_scramp(mechanism: str) -> None:
+    known = users(mechanism=mechanism)
+    theirs = scramp.ScramClient([mechanism], "user", "pencil")
+    server = ScramServer(mechanism, known)
+    theirs.set_server_first(server.challenge(theirs.get_client_first().encode()).decode())
+    theirs.set_server_final(server.finish(theirs.get_client_final().encode())[1].decode())
+    kind = scramp.ScramMechanism(mechanism)
+    keys = kind.make_auth_info("pencil", iteration_count=4096, salt=SALT)
+    their_server, client = (
+        kind.make_server({"user": keys}.get),
+        ScramClient("user", "pencil", mechanism),
+    )
+    their_server.set_client_first(client.first().decode())
+    their_server.set_client_final(client.answer(their_server.get_server_first().encode()).decode())
+    client.verify(their_server.get_server_final().encode())
 
 
 def talk(known: Users, user: str, password: str, mechanism: str = MECHANISMS[0]) -> User:
