@@ -18,8 +18,10 @@ from hermes.cli.exits import sigterm_as_exit
 from hermes.cli.listening import (
     ALLOW_INSECURE_OPTION,
     LISTENER_TYPE,
+    RULES_OPTION,
     USERS_FILE_OPTION,
     check_served,
+    read_rules,
 )
 from hermes.cli.options import JSON_OPTION, QUIET_OPTION, TOPIC, option_type
 from hermes.cli.terminal import (
@@ -37,6 +39,7 @@ from hermes.config.units import parse_duration
 from hermes.coordination.filters import Whitelist
 from hermes.coordination.layout import check_node_name
 from hermes.errors import ConfigError, HermesError
+from hermes.security import AccessRule
 
 #: The exit codes beside those of all commands.
 EXIT_DIFFERENT: Final = 3
@@ -249,6 +252,7 @@ def command(
 )
 @ALLOW_INSECURE_OPTION
 @USERS_FILE_OPTION
+@RULES_OPTION
 @QUIET_OPTION
 @click.pass_obj
 def count(
@@ -257,6 +261,7 @@ def count(
     listeners: tuple[ListenerConfig, ...],
     allow_insecure: bool,
     users_file: Path | None,
+    rules: Path | None,
     quiet: bool,
 ) -> None:
     """Count the messages of the clusters as they come, until Ctrl-C or SIGTERM.
@@ -272,7 +277,7 @@ def count(
         audit.start_counting()
         status("counting; Ctrl-C ends it", quiet=quiet)
         if listeners:
-            _serve(addresses, window_ms, listeners, users_file)
+            _serve(addresses, window_ms, listeners, users_file, read_rules(rules))
         threading.Event().wait()
 
 
@@ -281,6 +286,7 @@ def _serve(
     window_ms: int,
     listeners: Sequence[ListenerConfig],
     users_file: Path | None,
+    access: Sequence[AccessRule] | None,
 ) -> None:
     """Compare every now and then, and serve metrics, for ever."""
     from hermes.audit.serving import LastReport, mount_audit  # Twisted, for this alone
@@ -296,6 +302,7 @@ def _serve(
         listeners,
         lambda made, reactor: mount_audit(made, reactor, last),
         users_file=users_file,
+        access=access,
     )
     web.start()
     places = [each if isinstance(each, str) else f"{each[0]}:{each[1]}" for each in web.addresses]

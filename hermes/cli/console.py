@@ -11,8 +11,11 @@ from twisted.internet.defer import maybeDeferred
 from hermes.cli.listening import (
     ALLOW_INSECURE_OPTION,
     LISTENER_TYPE,
+    RULES_OPTION,
     USERS_FILE_OPTION,
     check_served,
+    read_rules,
+    url_shown,
 )
 from hermes.cli.options import BrokerAddress, broker_option, zookeeper_option
 from hermes.cli.registries import REGISTRY_OPTION, needs_fastavro
@@ -88,6 +91,7 @@ def _write_password(ctx: click.Context, _: click.Parameter, path: Path | None) -
 )
 @REGISTRY_OPTION
 @security_options(password_option="--client-password-file")
+@RULES_OPTION
 @click.option("--actions", is_flag=True, help="Allow changes: resetting the offsets of groups.")
 def command(
     broker: BrokerAddress | None,
@@ -99,6 +103,7 @@ def command(
     password_file: Path | None,
     registry_url: str | None,
     security: ClientSecurity,
+    rules: Path | None,
     actions: bool,
 ) -> None:
     r"""Serve pages that show a broker, or a whole cluster, until Ctrl-C.
@@ -117,8 +122,9 @@ def command(
     password = None if password_file is None else Password(password_file)
     reactor = make_reactor()
     listener = Listener(reactor, "--listen", listen)
-    cluster = Cluster(None if broker is None else Address(*broker), zookeeper or "")
-    guard, stop_guard = users_guard(reactor, users_file)
+    address = None if broker is None else Address(*broker)
+    cluster = Cluster(address, zookeeper or "", security=security)
+    guard, stop_guard = users_guard(reactor, users_file, read_rules(rules))
     server = WebServer(reactor, hosts, guard)
     server.on_stop.append(stop_guard)
     failure: list[HermesError] = []
@@ -137,10 +143,8 @@ def command(
         failure.append(error)
         reactor.callWhenRunning(reactor.stop)
     else:
-        for address in server.addresses:
-            scheme = "http" if listen.tls is None else "https"
-            place = address if isinstance(address, str) else f"{scheme}://{Address(*address)}/"
-            note(f"the console of {cluster.name} is at {place}")
+        for served_at in server.addresses:
+            note(f"the console of {cluster.name} is at {url_shown(served_at, listen)}/")
     reactor.addSystemEventTrigger("before", "shutdown", lambda: maybeDeferred(server.stop))
     reactor.run()
     if failure:
@@ -149,6 +153,6 @@ def command(
 
 def _records(url: str | None, security: ClientSecurity) -> Records | None:
     try:
-        return Records(url) if url else None
+        return Records(url, security) if url else None
     except ModuleNotFoundError as error:
         raise needs_fastavro("--registry") from error

@@ -1,6 +1,6 @@
 """Where commands that serve listen: as broker.yaml has it, and as safe."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -8,11 +8,16 @@ from typing import Any, Final
 import click
 
 from hermes.cli.terminal import note
-from hermes.config import ListenerConfig
+from hermes.config import ListenerConfig, read_regular_file
+from hermes.config.access import ACCESS_RULES
 from hermes.config.exposure import check_listeners, warnings_of
 from hermes.config.listeners import LISTENER
 from hermes.config.yaml_text import read_yaml
 from hermes.errors import ConfigError
+from hermes.listening import Address
+from hermes.security import AccessRule
+
+_MOST_RULES_BYTES: Final = 1 << 20
 
 
 class _ListenerType(click.ParamType):  # type: ignore[type-arg,unused-ignore]
@@ -44,8 +49,45 @@ USERS_FILE_OPTION: Final = click.option(
     "--users-file",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="The users of a listener with authentication: scram, as `hermes users` writes them.",
+    help="The users of ports with authentication: scram, as `hermes users` writes them.",
 )
+
+RULES_OPTION: Final = click.option(
+    "--rules",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="What those who are served may do: a YAML file with `access`, such as a broker.yaml. "
+    "Unless given, everything.",
+)
+
+
+def read_rules(path: Path | None) -> tuple[AccessRule, ...] | None:
+    """Read the `access` of a YAML file; None without a file.
+
+    Raises:
+        ConfigError: it can't be read, or has no rules that can be used.
+    """
+    if path is None:
+        return None
+    try:
+        values = read_yaml(read_regular_file(path, _MOST_RULES_BYTES), str(path))
+    except OSError as error:
+        raise ConfigError("--rules", f"{path} can't be read: {error.strerror}") from None
+    if not isinstance(values, Mapping) or "access" not in values:
+        raise ConfigError("--rules", f"{path} has no access: a list of rules")
+    try:
+        found: tuple[AccessRule, ...] = ACCESS_RULES.parse(values["access"])
+    except ValueError as error:
+        raise ConfigError("access", str(error), source=str(path)) from None
+    return found
+
+
+def url_shown(address: Address, listener: ListenerConfig) -> str:
+    """Where something is served, for people."""
+    if isinstance(address, str):
+        return address
+    host = f"[{address[0]}]" if ":" in address[0] else address[0]
+    return f"{'http' if listener.tls is None else 'https'}://{host}:{address[1]}"
 
 
 def check_served(

@@ -11,8 +11,11 @@ from twisted.internet.defer import Deferred, maybeDeferred
 from hermes.cli.listening import (
     ALLOW_INSECURE_OPTION,
     LISTENER_TYPE,
+    RULES_OPTION,
     USERS_FILE_OPTION,
     check_served,
+    read_rules,
+    url_shown,
 )
 from hermes.cli.options import BrokerAddress, broker_option, zookeeper_option
 from hermes.cli.security import security_options
@@ -48,6 +51,7 @@ _TIMEOUT_SECONDS: Final = 10.0
 )
 @ALLOW_INSECURE_OPTION
 @USERS_FILE_OPTION
+@RULES_OPTION
 @click.option(
     "--advertised-host",
     metavar="NAME",
@@ -73,6 +77,7 @@ def command(
     listen: ListenerConfig,
     allow_insecure: bool,
     users_file: Path | None,
+    rules: Path | None,
     advertised_host: str | None,
     hosts: tuple[str, ...],
     state_dir: Path | None,
@@ -82,7 +87,8 @@ def command(
 
     \b
     hermes registry -b localhost:9092
-    hermes registry -Z zoo1:2181,zoo2:2181/hermes --listen tcp:8081 --allow-insecure
+    hermes registry -Z zoo1:2181,zoo2:2181/hermes --users-file users --listen \
+      '{endpoint: tcp:8081, tls: {certificate: a.pem, key: a.key}, authentication: scram}'
 
     Schemas live in the topic hermes-schemas, with those of the brokers that serve /registry on
     their http_listen: several may run beside each other, and one of them gives out ids. With -b it
@@ -97,16 +103,16 @@ def command(
     zookeeper = zookeeper or _coordination_of(broker, security)
     if zookeeper:
         _check_coordination(zookeeper, security)
-    guard, stop_guard = users_guard(reactor, users_file)
+    guard, stop_guard = users_guard(reactor, users_file, read_rules(rules))
     server = WebServer(reactor, hosts, guard)
     server.on_stop.append(stop_guard)
     server.open([listener])
     url = url_of(server.addresses[0], lambda: advertised_host or _own_address(), listen)
-    store = _make_store(broker, zookeeper, url, state_dir)
+    store = _make_store(broker, zookeeper, url, state_dir, security)
     served = serve_registry(server, reactor, store)
     server.root.fallback = served.resource
     add_resources(server, store, served.metrics)
-    where = url.removesuffix(f"/{NAME}") or server.addresses[0]
+    where = url.removesuffix(f"/{NAME}") or url_shown(server.addresses[0], listen)
     note(f"the schema registry of {zookeeper or broker} is at {where}")
 
     def stop() -> "Deferred[Any]":
@@ -136,13 +142,18 @@ def _check_coordination(zookeeper: str, security: ClientSecurity) -> None:
 
 
 def _make_store(
-    broker: BrokerAddress | None, zookeeper: str, url: str, state_dir: Path | None
+    broker: BrokerAddress | None,
+    zookeeper: str,
+    url: str,
+    state_dir: Path | None,
+    security: ClientSecurity,
 ) -> TopicStore:
     if not zookeeper:
         assert broker is not None
-        return make_store(FixedHome(Home(-1, *broker)), NoElection(), state_dir)
-    election = NodeElection(lambda: zookeeper, Leader("", url))
-    return make_store(RecordedHome(election.session, None), election, state_dir)
+        return make_store(FixedHome(Home(-1, *broker, security)), NoElection(), state_dir)
+    election = NodeElection(lambda: zookeeper, Leader("", url), security=lambda: security)
+    homes = RecordedHome(election.session, None, lambda: security)
+    return make_store(homes, election, state_dir, lambda: security)
 
 
 def _own_address() -> str:

@@ -213,7 +213,11 @@ class Cluster:
             return known
         faults: list[str] = []
         try:
-            nodes = read_brokers(self.session(), lambda fault: faults.append(str(fault)))
+            nodes = read_brokers(
+                self.session(),
+                lambda fault: faults.append(str(fault)),
+                security=self._elsewhere(),
+            )
         except HermesError:
             return known  # whoever asks for the session says why
         self.faults = tuple(faults)

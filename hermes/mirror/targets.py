@@ -186,7 +186,7 @@ class TargetCluster:
     def _brokers(self) -> dict[int, _Address]:
         """The brokers that live, by id, each with what it takes to talk to it."""
         if self.session is not None:
-            nodes = read_brokers(self.session, self._faults.note)
+            nodes = read_brokers(self.session, self._faults.note, security=self.address.security)
             self._faults.looked()
             found = {number: (node.host, node.port) for number, node in nodes.items()}
         else:

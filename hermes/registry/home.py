@@ -144,7 +144,7 @@ class RecordedHome:
             return holders[0]
         if self._own is not None:
             return self._own.broker_id
-        brokers = read_brokers(session, _ignore)
+        brokers = read_brokers(session, _ignore, security=PLAIN)  # whatever their addresses
         if not brokers:
             raise HomeError("no broker is registered that could keep the registry's topic")
         return next(iter(brokers))
@@ -153,7 +153,7 @@ class RecordedHome:
         if self._own is not None and broker_id == self._own.broker_id:
             return self._own
         security = self._security()
-        node = read_brokers(session, _ignore).get(broker_id)
+        node = read_brokers(session, _ignore, security=security).get(broker_id)
         if node is None:
             raise HomeError(f"the registry's home, broker {broker_id}, does not run")
         return Home(broker_id, node.host, node.port, security)

@@ -11,6 +11,7 @@ from hermes.config import ListenerConfig
 from hermes.errors import HermesError
 from hermes.listening import Address, Listener
 from hermes.reactors import make_reactor, release_reactor
+from hermes.security import AccessRule
 from hermes.web.guards import users_guard
 from hermes.web.server import WebServer
 
@@ -23,8 +24,8 @@ class WebThread:
         listeners: where to listen.
         mount: completes what is served; called once the ports are open.
         hosts: see `WebServer`.
-        users_file: the users of listeners with `authentication: scram`; whoever is served there
-            may have everything.
+        users_file: the users of ports with `authentication: scram`.
+        access: who may do what; None: whoever is served may do everything.
 
     Attributes:
         addresses: what the ports are bound to, once it has started.
@@ -39,7 +40,9 @@ class WebThread:
         listeners: Sequence[ListenerConfig],
         mount: Callable[[WebServer, Any], None],
         hosts: Iterable[str] = (),
+        *,
         users_file: str | Path | None = None,
+        access: Iterable[AccessRule] | None = None,
     ) -> None:
         self.addresses: list[Address] = []
         self._reactor = make_reactor()
@@ -47,6 +50,7 @@ class WebThread:
         self._hosts = list(hosts)
         self._users_file = users_file
         self._listeners = [Listener(self._reactor, setting, each) for each in listeners]
+        self._guard, self._stop_guard = users_guard(self._reactor, users_file, access)
         self._server: WebServer | None = None
         self._failure: HermesError | None = None
         self._started = threading.Event()
@@ -76,6 +80,8 @@ class WebThread:
         release_reactor(self._reactor)
 
     def _open(self) -> None:
+        self._server = WebServer(self._reactor, self._hosts, self._guard)
+        self._server.on_stop.append(self._stop_guard)
         try:
             guard, stop_guard = users_guard(self._reactor, self._users_file)
             self._server = WebServer(self._reactor, self._hosts, guard)
