@@ -76,12 +76,13 @@ class Users:
         return cls({name: user}, secrets.token_bytes(_SECRET_BYTES), {})
 
     @classmethod
-    def parse(cls, data: bytes, source: str = "") -> Self:
+    def parse(cls, data: bytes, source: str = "", secret: bytes | None = None) -> Self:
         """Read a file's content.
 
         Args:
             data: its bytes.
             source: its name, for errors.
+            secret: used if the file has none: then that is as good until the process ends.
 
         Raises:
             ConfigError: it is no users file; the text names the line, and has nothing of it but a
@@ -94,9 +95,8 @@ class Users:
             raise ConfigError("users_file", "it is not UTF-8", source=source) from None
         for number, line in enumerate(lines, 1):
             reader.take(number, line.strip())
-        # Without a secret of the file's it is one of this process: that is as good until it ends.
-        secret = reader.secret or secrets.token_bytes(_SECRET_BYTES)
-        return cls(reader.by_name, secret, {**reader.comments, "": tuple(reader.pending)})
+        used = reader.secret or secret or secrets.token_bytes(_SECRET_BYTES)
+        return cls(reader.by_name, used, {**reader.comments, "": tuple(reader.pending)})
 
     def encode(self) -> bytes:
         """What the file holds."""

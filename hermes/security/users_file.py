@@ -16,7 +16,7 @@ from hermes.errors import ConfigError
 from hermes.interfaces import AuthenticatorSettings, Disguise, IAuthenticator, User
 from hermes.security.users import Users
 
-#: A hundred thousand users.
+#: Some eighty thousand users.
 _MOST_BYTES: Final = 32 * 1024 * 1024
 
 #: How often it is looked whether the file has changed.
@@ -25,8 +25,12 @@ _LOOK_SECONDS: Final = 1.0
 _State = tuple[int, ...]
 
 
-def read_users(path: Path) -> tuple[Users, _State]:
+def read_users(path: Path, secret: bytes | None = None) -> tuple[Users, _State]:
     """Read a users file, and what to recognise its next change by.
+
+    Args:
+        path: the file.
+        secret: see `Users.parse`.
 
     Raises:
         ConfigError: it can't be read or understood, or others than its owner may read it.
@@ -50,7 +54,7 @@ def read_users(path: Path) -> tuple[Users, _State]:
         ) from None
     if len(content) > _MOST_BYTES:
         raise ConfigError("users_file", f"{path} is larger than {_MOST_BYTES >> 20} MiB")
-    return Users.parse(content, str(path)), _state(found)
+    return Users.parse(content, str(path), secret), _state(found)
 
 
 def _state(found: os.stat_result) -> _State:
@@ -86,11 +90,13 @@ class UsersFile:
     def current(self) -> Users:
         """Who there is now, by the last file that could be used; looks at most once a second."""
         now = self._clock()
-        if now - self._looked >= _LOOK_SECONDS:
-            with self._lock:
-                if now - self._looked >= _LOOK_SECONDS:
-                    self._looked = now
-                    self._look()
+        # Who comes meanwhile doesn't wait: a large file takes seconds.
+        if now - self._looked >= _LOOK_SECONDS and self._lock.acquire(blocking=False):
+            try:
+                self._looked = now
+                self._look()
+            finally:
+                self._lock.release()
         return self._users
 
     def _look(self) -> None:
@@ -102,7 +108,7 @@ class UsersFile:
             return
         self._seen = seen
         try:
-            self._users, self._seen = read_users(self._path)
+            self._users, self._seen = read_users(self._path, self._users.secret)
         except ConfigError as error:
             self.problem = str(error)
         else:

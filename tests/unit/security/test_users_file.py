@@ -48,6 +48,17 @@ def test_a_file_is_read_again_when_it_has_changed_but_not_more_than_once_a_secon
     assert file.current() is current
 
 
+def test_a_file_without_a_secret_has_the_same_one_until_the_process_ends(path: Path) -> None:
+    clock = Clock()
+    path.write_text("alice:\n")
+    file = UsersFile(path, clock)
+    before = file.disguise()
+    path.write_text("alice:\nbob:\n")
+    clock.now += 1
+    assert file.current().names == ["alice", "bob"]
+    assert file.disguise() == before
+
+
 @pytest.mark.parametrize("harm", ["nonsense", "mode", "missing", "directory", "pipe"])
 def test_a_broken_file_keeps_the_last_good_one_and_says_so(path: Path, harm: str) -> None:
     clock = Clock()
