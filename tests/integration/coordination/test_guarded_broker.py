@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 import pytest_twisted
+from certificates import Certificates
+from fuzzed_coordination import fuzz_guarded
 from twisted.internet import reactor
 from twisted.internet.threads import deferToThread
 
@@ -165,3 +167,8 @@ def try_own_port(address: str, own: ClientSecurity) -> None:
     session.start()
     session.create("/any", b"")
     session.stop()
+
+
+def test_strangers_get_and_leave_nothing(tmp_path: Path, certificates: Certificates) -> None:
+    figures = fuzz_guarded(tmp_path / "server", certificates, 300, 7)
+    assert figures["rss_mib_after"] - figures["rss_mib_before"] < 40
