@@ -94,12 +94,17 @@ def fuzz_guarded(
 ) -> dict[str, Any]:
     """Attack a new server over so many connections; what was measured."""
     directory.mkdir()
-    server = SecureEmbeddedProcess(directory, certificates, {"alice": PASSWORD})
+    # Strangers try alice's name. Carol has come before, so they can't keep her out.
+    users = dict.fromkeys(("alice", "carol"), PASSWORD)
+    server = SecureEmbeddedProcess(directory, certificates, users)
     server.start()
-    security = ClientSecurity(tls_ca=str(certificates.ca), user="alice", password=PASSWORD)
-    honest = Session(server.address, security=security, session_timeout_seconds=30)
+    alice, carol = (
+        ClientSecurity(tls_ca=str(certificates.ca), user=user, password=PASSWORD) for user in users
+    )
+    honest = Session(server.address, security=alice, session_timeout_seconds=30)
     try:
         honest.start()
+        _come_and_go(server.address, carol)
         session_id = honest.session_id
         assert honest.create_ephemeral("/mine", b"0") is None
         before = _memory_mib(server.pid)
@@ -110,9 +115,7 @@ def fuzz_guarded(
         assert (served.value, served.owner) == (str(count).encode(), session_id)
         assert honest.children("/") == ["mine", "zookeeper"]  # nobody else made anything
         after = _memory_mib(server.pid)
-        again = Session(server.address, security=security, connection_timeout_seconds=60)
-        again.start()  # however many passwords were tried before
-        again.stop()
+        _come_and_go(server.address, carol)
     finally:
         honest.stop()
         server.stop()
@@ -124,6 +127,12 @@ def fuzz_guarded(
         "rss_mib_after": after,
         **{f"{name.replace(' ', '_')}": number for name, number in ways.items()},
     }
+
+
+def _come_and_go(address: str, security: ClientSecurity) -> None:
+    session = Session(address, security=security, connection_timeout_seconds=60)
+    session.start()
+    session.stop()
 
 
 def _attack(
