@@ -37,7 +37,7 @@ from hermes.protocol import (
     encode_refusal,
 )
 from hermes.quoting import quoted
-from hermes.security import CLUSTER, Operation, Resource
+from hermes.security import CLUSTER, Operation, Resource, deed
 
 _Need = tuple[Operation, Resource]
 
@@ -162,7 +162,7 @@ class Refusals:
         """The error of what isn't permitted, for whoever reports it otherwise."""
         if self.permits(client, operation, resource):
             return None
-        return NotAuthorizedError(f"{quoted(client.principal)} may not {operation} {resource}")
+        return NotAuthorizedError(f"{quoted(client.principal)} may not {deed(operation, resource)}")
 
     def produce_error(self, client: Client, topic: str, exists: bool) -> NotAuthorizedError | None:
         """The same of producing to a topic, which creates one that doesn't exist."""

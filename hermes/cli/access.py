@@ -17,6 +17,7 @@ from hermes.security import (
     Decision,
     Operation,
     Resource,
+    deed,
 )
 from hermes.security.access import OPERATIONS_ON
 
@@ -85,7 +86,7 @@ def explain(
         return
     verdict = "allowed" if decision.allowed else "refused"
     can = "may" if decision.allowed else "may not"
-    write_line(f"{verdict}: {quoted(principal)} {can} {wanted} {resource}: {reason}")
+    write_line(f"{verdict}: {quoted(principal)} {can} {deed(wanted, resource)}: {reason}")
 
 
 def _decide(

@@ -24,6 +24,7 @@ from hermes.security.access import (
     Resource,
     ResourceKind,
     Rights,
+    deed,
 )
 from hermes.security.credentials import PLAIN, ClientSecurity
 from hermes.security.principals import ANONYMOUS, INTERNAL, check_user_name
@@ -43,4 +44,5 @@ __all__ = [
     "ResourceKind",
     "Rights",
     "check_user_name",
+    "deed",
 ]

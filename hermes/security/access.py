@@ -89,6 +89,18 @@ _SHOW: Final = {
 }
 
 
+_VERBS: Final = {
+    Operation.PRODUCE: "produce to",
+    Operation.GROUP: "use",
+    Operation.ADMIN: "administer",
+}
+
+
+def deed(operation: Operation, resource: Resource) -> str:
+    """What somebody may do, or may not, for people: `produce to topic 'clicks'`."""
+    return f"{_VERBS.get(operation, operation)} {resource}"
+
+
 @dataclass(frozen=True, slots=True)
 class AccessRule:
     """One rule of `access:`.

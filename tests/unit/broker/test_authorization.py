@@ -202,7 +202,7 @@ class TestProduces:
         before = stored(bench)
         with log_lines() as lines:
             assert ask(bench, "alice", ProduceRequest(topic, 0, SET)) is None
-        assert f"'alice' may not produce topic '{topic}'" in "".join(lines)
+        assert f"'alice' may not produce to topic '{topic}'" in "".join(lines)
         assert bench.broker.metrics.refusals == {("produce", "not_authorized"): 1}
         compressed_or_old = b"\0" + SET[1:]  # what goes no short way
         assert ask(bench, "alice", ProduceRequest(topic, 0, compressed_or_old)) is None

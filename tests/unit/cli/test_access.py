@@ -27,12 +27,16 @@ def explain(run, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "begins", "says"),
     [
-        (("alice", "produce", "clicks"), "allowed: 'alice' may produce topic 'clicks'", "rule 2 "),
+        (
+            ("alice", "produce", "clicks"),
+            "allowed: 'alice' may produce to topic 'clicks'",
+            "rule 2 ",
+        ),
         (("alice", "describe", "clicks"), "allowed: ", "which lets it be described: {principal"),
         (("alice", "consume", "clicks"), "refused: ", "none of the 5 rules of"),
         (("bob", "describe", "web-1"), "allowed: ", "rule 1 "),
         (("mallory", "describe", "web-1"), "refused: 'mallory' may not describe", "rule 4 "),
-        (("ops", "admin"), "allowed: 'ops' may admin the cluster", "rule 5 "),
+        (("ops", "admin"), "allowed: 'ops' may administer the cluster", "rule 5 "),
         (("bob", "group", "--group", "etl-1"), "refused: ", "none of the 5 rules"),
         (("bob", "group", "--group", "etl-1", "--member-of", "etl"), "allowed: ", "rule 3 "),
         ((INTERNAL, "admin"), "allowed: ", "the broker itself"),
