@@ -118,6 +118,18 @@ def test_the_fixture(tmp_path) -> None:
             def hermes_broker_settings():
                 return {"num_partitions": 7}
 
+            @pytest.fixture
+            def hermes_broker_security(request):
+                return getattr(request, "param", {})
+
+            @pytest.mark.parametrize(
+                "hermes_broker_security", [{"users": {"me": "secret"}}], indirect=True
+            )
+            def test_security(hermes_broker):
+                me = hermes_broker.client_settings("me")
+                with SimpleConsumer(hermes_broker.host, hermes_broker.port, **me) as consumer:
+                    assert consumer.metadata().broker_id == 0
+
             def test_settings(hermes_broker):
                 with SimpleConsumer(hermes_broker.host, hermes_broker.port) as consumer:
                     (topic,) = consumer.metadata(["t"]).topics
@@ -132,4 +144,4 @@ def test_the_fixture(tmp_path) -> None:
     )
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_it.py"]
     ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
-    assert "3 passed" in ran.stdout, ran.stdout + ran.stderr
+    assert "4 passed" in ran.stdout, ran.stdout + ran.stderr
