@@ -20,6 +20,7 @@ from typing import Final, Literal, NamedTuple
 from hermes import __version__
 from hermes.broker.checks import check_certificates, check_startable
 from hermes.cli.options import BrokerAddress
+from hermes.cli.security import require_known
 from hermes.cli.terminal import format_bytes, format_time_ms
 from hermes.config import BrokerConfig, ListenerConfig, load_broker_config
 from hermes.config.endpoints import read_endpoint
@@ -356,7 +357,7 @@ def check_broker(
     address = place._replace(host=place.host or "localhost")
     try:
         with address.consumer(timeout, security) as consumer:
-            answer = consumer.metadata([])
+            answer = require_known(consumer.metadata([]), address)
     except HermesError as error:
         yield Diagnosis("broker", "problem", str(error))
         return

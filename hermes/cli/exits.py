@@ -96,7 +96,7 @@ def _judge(error: BaseException) -> tuple[int, str]:
         return EXIT_OK, ""
     if isinstance(error, HermesError):
         code = EXIT_REFUSED if is_refusal(error) else EXIT_FAILURE
-        return code, str(error) or type(error).__name__
+        return code, (str(error) or type(error).__name__) + _advice(error)
     if isinstance(error, OSError):
         return EXIT_FAILURE, _os_text(error)
     if isinstance(error, MemoryError):
@@ -105,6 +105,13 @@ def _judge(error: BaseException) -> tuple[int, str]:
         f"this is a fault of Hermes, please report it: {type(error).__name__}: {error} "
         "(HERMES_DEBUG=1 shows where)"
     )
+
+
+def _advice(error: HermesError) -> str:
+    """What the options are called with which a refused client would be somebody."""
+    if isinstance(error, NotAuthenticatedError) and "wants to know who" in str(error):
+        return " (say it by --user, or by --tls-certificate)"
+    return ""
 
 
 def is_refusal(error: BaseException) -> bool:

@@ -14,7 +14,8 @@ from typing import Any, Final
 import click
 from click.core import ParameterSource
 
-from hermes.errors import ConfigError
+from hermes.errors import ConfigError, NotAuthenticatedError
+from hermes.protocol import BrokerMetadata
 from hermes.security import ClientSecurity
 from hermes.security.password_files import read_password_file
 
@@ -152,6 +153,19 @@ def _is_given(name: str) -> bool:
     """Whether an option stands on the command line, not just in the environment."""
     source = click.get_current_context().get_parameter_source(name)
     return source is ParameterSource.COMMANDLINE
+
+
+def require_known(answer: BrokerMetadata, address: object) -> BrokerMetadata:
+    """Make sure that a broker has told about itself.
+
+    One that asks who comes tells nobody but its users, and others only which requests it knows.
+
+    Raises:
+        NotAuthenticatedError: it asks.
+    """
+    if not answer.version:
+        raise NotAuthenticatedError(f"{address} wants to know who asks")
+    return answer
 
 
 def has_terminal() -> bool:

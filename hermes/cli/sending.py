@@ -5,6 +5,7 @@ from typing import Final
 
 from hermes.cli.lines import LineBatch
 from hermes.cli.retrying import Retrying
+from hermes.cli.security import require_known
 from hermes.cli.terminal import note
 from hermes.client import SyncProducer
 from hermes.client.conversations import metadata
@@ -241,4 +242,5 @@ class BatchSender:
     def _ask_max_message_bytes(self) -> int:
         if MetadataRequest.TYPE not in self._producer.channel.versions():
             return _KAFKA_MAX_MESSAGE_BYTES
-        return self._producer.channel.run(metadata(())).max_message_bytes
+        answer = self._producer.channel.run(metadata(()))
+        return require_known(answer, self._producer.address).max_message_bytes

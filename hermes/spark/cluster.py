@@ -271,7 +271,9 @@ class Cluster:
 
     def _learn(self) -> dict[int, tuple[str, int]]:
         if self._address.zookeeper:
-            nodes = read_brokers(self._zookeeper(), self._faults.note)
+            nodes = read_brokers(
+                self._zookeeper(), self._faults.note, security=self._address.identity.security()
+            )
             self._known = {number: (node.host, node.port) for number, node in nodes.items()}
         else:
             self._known = self._listed()
