@@ -34,6 +34,7 @@ class EventReader:
         since_ms: events that were stored before need not be read; 0 for all.
         timeout_seconds: the longest that one request to a broker may take.
         security: how to connect to brokers.
+        own: the id, place and security of a broker that is reached in a way of its own.
 
     Attributes:
         nonsense: how many messages of the topic were no events.
@@ -47,7 +48,9 @@ class EventReader:
         since_ms: int = 0,
         timeout_seconds: float = 30.0,
         security: ClientSecurity = PLAIN,
+        own: tuple[int, tuple[str, int], ClientSecurity] | None = None,
     ) -> None:
+        self._own = own
         self.nonsense = 0
         self.unavailable: list[str] = []
         self._session = session
@@ -64,7 +67,9 @@ class EventReader:
             CoordinationUnavailableError: coordination doesn't answer.
         """
         self.unavailable = []
-        brokers = read_brokers(self._session, self._note)
+        brokers = read_brokers(self._session, self._note, security=self._security)
+        if self._own is not None and self._own[0] in brokers:
+            brokers[self._own[0]] = BrokerNode("", *self._own[1])
         counts = read_partition_counts(self._session, AUDIT_TOPIC, self._note)
         for broker_id, count in counts.items():
             node = brokers.get(broker_id)
@@ -125,12 +130,14 @@ class EventReader:
 
     def _consumer(self, node: BrokerNode) -> SimpleConsumer:
         if node not in self._consumers:
+            is_own = self._own is not None and node[1:] == self._own[1]
+            security = self._own[2] if self._own is not None and is_own else self._security
             self._consumers[node] = SimpleConsumer(
                 node.host,
                 node.port,
                 timeout_seconds=self._timeout_seconds,
                 on_corrupt="skip",
-                **self._security.settings(),
+                **security.settings(),
             )
         return self._consumers[node]
 

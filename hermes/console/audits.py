@@ -133,7 +133,12 @@ class AuditReader:
             self._reader.close()
         since_ms = max(int(now * 1000) - _SINCE_MS, 0)
         self._tiers, self._since_ms = {}, since_ms
-        self._reader = EventReader(self._cluster.session(), since_ms=since_ms)
+        self._reader = EventReader(
+            self._cluster.session(),
+            since_ms=since_ms,
+            security=self._cluster.elsewhere(),
+            own=self._cluster.own,
+        )
         self._began = now
 
     def _take(self, reader: EventReader) -> bool:

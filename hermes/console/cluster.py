@@ -227,6 +227,17 @@ class Cluster:
         self._registered = self._clock(), found
         return found
 
+    def elsewhere(self) -> ClientSecurity:
+        """What a client brings to brokers other than the one that was given."""
+        return self._elsewhere()
+
+    @property
+    def own(self) -> tuple[int, tuple[str, int], ClientSecurity] | None:
+        """The id of the broker that was given, where it is, and what a client brings there."""
+        if self._broker is None or self._broker_id is None:
+            return None
+        return self._broker_id, (self._broker.host, self._broker.port), self._security
+
     # -- coordination ---------------------------------------------------------------------------
 
     def session(self) -> Session:

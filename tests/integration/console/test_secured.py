@@ -151,7 +151,7 @@ def secured(
 def fill(secured: Secured) -> None:
     root = {"user": "root", "password": PASSWORDS["root"]}
     with SyncProducer("127.0.0.1", secured.process.port, **root) as producer:  # type: ignore[arg-type]
-        for topic, payload in (("clicks", b"a-click"), ("secret", SECRET)):
+        for topic, payload in (("clicks", b"a-click"), ("secret", SECRET), ("hermes-audit", b"")):
             request = ProduceRequest(topic, 0, encode_message_set([payload]))
             producer.send_acknowledged([request], Acks.FLUSHED)
     session = Session(secured.connect, security=ClientSecurity(**root))
@@ -256,6 +256,7 @@ def test_who_may_everything_sees_everything(browser: Make) -> None:
     for path in ("/topics/secret/messages", "/brokers/0", "/groups/others", "/metrics", "/mirrors"):
         assert root.get(path)[0] == 200, path
     assert SECRET.decode() in root.get("/topics/secret/messages")[1]
+    assert "hermes-audit 0-0" not in root.get("/audit")[1]  # what could not be read
     assert json.loads(root.get("/registry/hermes")[1])["problem"] == ""
 
 
