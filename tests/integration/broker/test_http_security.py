@@ -4,6 +4,7 @@ import base64
 import json
 import socket
 import ssl
+import subprocess
 import time
 import urllib.error
 import urllib.request
@@ -14,9 +15,11 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from server_process import free_ports
 
 from hermes.testing import RunningBroker, running_broker
 
+EXAMPLES = Path(__file__).parents[3] / "examples" / "monitoring"
 USERS = {"alice": "wonder-1-land", "bob": "build-2-it", "carol": "sing-3-it"}
 
 
@@ -181,3 +184,52 @@ def users_file(broker: RunningBroker) -> Path:
     assert broker.tls_ca is not None
     (found,) = Path(broker.tls_ca).parent.glob("*users*")
     return found
+
+
+def test_prometheus_scrapes_with_the_example(tmp_path: Path) -> None:
+    """The real one, with a user's password over TLS; the example's names stand for this broker."""
+    settings = {
+        "http_listen": "tcp:0:interface=127.0.0.1",
+        "access": [{"principal": "prometheus", "operations": ["describe"]}],
+    }
+    users = {"prometheus": "scrapes-4-ever"}
+    with running_broker(settings=settings, tls=True, users=users) as broker:
+        (tmp_path / "prometheus.password").write_text(users["prometheus"] + "\n")
+        assert broker.tls_ca is not None
+        (tmp_path / "ca.pem").write_bytes(Path(broker.tls_ca).read_bytes())
+        text = (EXAMPLES / "prometheus-tls.yaml").read_text(encoding="utf-8")
+        place = urlsplit(str(broker.http)).netloc
+        text = text.replace("kafka1.example.org:9095, kafka2.example.org:9095", place)
+        assert place in text
+        (tmp_path / "prometheus.yaml").write_text(text.replace("15s", "1s"), encoding="utf-8")
+        promtool = ["promtool", "check", "config", str(tmp_path / "prometheus.yaml")]
+        assert subprocess.run(promtool, capture_output=True).returncode == 0
+        (port,) = free_ports(1)
+        command = [
+            "prometheus",
+            f"--config.file={tmp_path / 'prometheus.yaml'}",
+            f"--storage.tsdb.path={tmp_path / 'data'}",
+            f"--web.listen-address=127.0.0.1:{port}",
+        ]
+        with (tmp_path / "log").open("wb") as log:
+            process = subprocess.Popen(command, stdout=log, stderr=log, cwd=tmp_path)
+            try:
+                assert _scraped(port), (tmp_path / "log").read_text()
+            finally:
+                process.terminate()
+                process.wait(60)
+
+
+def _scraped(port: int) -> bool:
+    """Whether Prometheus says that its target is up, before long."""
+    url = f"http://127.0.0.1:{port}/api/v1/query?query=hermes_topics"
+    end = time.monotonic() + 60
+    while time.monotonic() < end:
+        try:
+            with urllib.request.urlopen(url, timeout=60) as response:
+                if json.load(response)["data"]["result"]:
+                    return True
+        except OSError:
+            pass
+        time.sleep(0.05)
+    return False

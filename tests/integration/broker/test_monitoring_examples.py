@@ -72,6 +72,7 @@ def expressions() -> list[str]:
 
 def test_prometheus_takes_the_files() -> None:
     promtool("check", "config", EXAMPLES / "prometheus.yaml")
+    promtool("check", "config", "--syntax-only", EXAMPLES / "prometheus-tls.yaml")
     promtool("check", "rules", RULES)
 
 
