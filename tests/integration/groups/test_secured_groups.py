@@ -176,6 +176,41 @@ def test_a_right_that_is_withdrawn_while_messages_are_sent_loses_none_silently(
     assert stored == [b"%06d" % number for number in range(first)] + [b"again"]
 
 
+def test_a_right_that_is_withdrawn_while_a_group_reads_skips_nothing(
+    start_broker: Callable[..., BrokerProcess],
+) -> None:
+    allowed = {"principal": "*", "operations": ["all"]}
+    refused = {"principal": "*", "operations": ["consume"], "topic": "clicks", "allow": False}
+    coordinated = {"coordination": "embedded", "coordination_listen": "tcp:0:interface=127.0.0.1"}
+    broker = start_broker(access=[allowed], **coordinated)
+    with SimpleConsumer("127.0.0.1", broker.port) as consumer:
+        connect = consumer.coordination()
+    config = ConsumerConfig(group="search", zookeeper_connect=connect, consumer_timeout="60s")
+    config_of_producer = ProducerConfig(broker_list=f"0:127.0.0.1:{broker.port}", acks="flushed")
+    seen: list[int] = []
+
+    def read_on(stream: Any, count: int) -> None:
+        while len(seen) < count:
+            seen.append(int(next(stream).message))
+
+    with Producer(config_of_producer) as producer:
+        producer.send("clicks", [b"%d" % number for number in range(10)])
+        with Consumer.create(config) as connector:
+            (stream,) = connector.create_message_streams({"clicks": 1})["clicks"]
+            read_on(stream, 10)
+            give_rules(broker, [allowed, refused])
+            producer.send("clicks", [b"%d" % number for number in range(10, 20)])
+            producer.send("clicks", b"20")
+            # A fetch that waited may still bring some.
+            with pytest.raises(errors.NotAuthorizedError, match="clicks"):
+                read_on(stream, 22)
+    give_rules(broker, [allowed])
+    with Consumer.create(config) as connector:
+        (stream,) = connector.create_message_streams({"clicks": 1})["clicks"]
+        read_on(stream, 21)
+    assert seen == list(range(21))
+
+
 def give_rules(broker: BrokerProcess, rules: list[dict[str, Any]]) -> None:
     """Change the rules of a broker that runs."""
     settings = yaml.safe_load(broker.config_file.read_text(encoding="utf-8"))
