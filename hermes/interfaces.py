@@ -287,7 +287,7 @@ class Verifier:
         """
         match = _VERIFIER.fullmatch(text)
         if match is None:
-            raise ValueError("expected a verifier such as SCRAM-SHA-256$4096:salt$key:key")
+            raise ValueError("expected a verifier of SCRAM, as PostgreSQL writes it")
         try:
             salt, stored_key, server_key = (
                 b64decode(each, validate=True) for each in match.groups()[2:]

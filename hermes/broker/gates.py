@@ -123,6 +123,13 @@ class Gate:
 
     def close(self) -> None:
         """The connection is lost, or has been admitted."""
+        if self._requests and not self._mechanism:
+            self._authentication.lines.warn(
+                "unauthenticated",
+                "{client} did not say who it is: this listener ({listener}) wants a user",
+                client=self._client,
+                listener=self._policy.name,
+            )
         self._connection = self._server = None
         self._waiting.remove(self)
         if self._limit.active():
@@ -153,20 +160,8 @@ class Gate:
         if isinstance(request, MetadataRequest) and request.topics == ():
             return _VERSIONS
         if _is_own(request):
-            return self._ask_who(request)
+            return encode_error_response(ErrorCode.NOT_AUTHENTICATED)
         raise CloseConnection("it asks something before it says who it is", "other", _REASON)
-
-    def _ask_who(self, request: Any) -> bytes:
-        """Answer a client that could say who it is."""
-        self._authentication.lines.warn(
-            "unauthenticated",
-            "{client} asks without saying who it is: this listener ({listener}) wants a user",
-            client=self._client,
-            listener=self._policy.name,
-        )
-        if isinstance(request, UnsupportedRequest) and request.type == AuthenticateRequest.TYPE:
-            return encode_error_response(ErrorCode.UNSUPPORTED_VERSION)
-        return encode_error_response(ErrorCode.NOT_AUTHENTICATED)
 
     # -- SCRAM ----------------------------------------------------------------------------------
 

@@ -39,6 +39,7 @@ from hermes.protocol import (
     ClusterIdRequest,
     CoordinationRequest,
     DeleteTopicRequest,
+    ErrorCode,
     MetadataRequest,
     OffsetsRequest,
     decode_boundary_response,
@@ -48,6 +49,7 @@ from hermes.protocol import (
     decode_error_response,
     decode_metadata_response,
     decode_offsets_response,
+    error_for,
 )
 
 T = TypeVar("T")
@@ -137,7 +139,7 @@ class BrokerVersions:
 
 def _ask_versions() -> Conversation[Mapping[int, int]]:
     ask: Exchange[BrokerMetadata] = Exchange(
-        MetadataRequest(()).encode(), decode_metadata_response, repeatable=False
+        MetadataRequest(()).encode(), _decode_known, repeatable=False
     )
     try:
         answer = yield ask
@@ -189,8 +191,20 @@ def metadata(topics: Sequence[str] | None) -> Conversation[BrokerMetadata]:
     return answer
 
 
-def _decode_metadata(request: MetadataRequest, body: Buffer) -> BrokerMetadata:
+def _decode_known(body: Buffer) -> BrokerMetadata:
+    """Decode metadata, but not what strangers are told: which requests there are, and nothing else.
+
+    Raises:
+        NotAuthenticatedError: the broker wants to know who asks.
+    """
     answer = decode_metadata_response(body)
+    if answer.broker_id < 0:
+        raise error_for(ErrorCode.NOT_AUTHENTICATED)
+    return answer
+
+
+def _decode_metadata(request: MetadataRequest, body: Buffer) -> BrokerMetadata:
+    answer = _decode_known(body)
     described = [each.topic for each in answer.topics]
     if request.topics is not None and set(described) != set(request.topics):
         raise RemoteProtocolError(

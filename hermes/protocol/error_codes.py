@@ -130,7 +130,7 @@ _ERRORS: Final[dict[ErrorCode, tuple[type[BrokerError], str]]] = {
     ),
     ErrorCode.NOT_AUTHENTICATED: (
         NotAuthenticatedError,
-        "the broker wants to know who asks: it serves users with their passwords only",
+        "the broker wants to know who asks: give a user and a password",
     ),
     ErrorCode.NOT_AUTHORIZED: (
         NotAuthorizedError,

@@ -10,7 +10,7 @@ import pytest
 from certificates import Certificates
 from hermes_testkit import BrokerProcess, RawClient, message, produce_acknowledged
 
-from hermes.client import SyncProducer
+from hermes.client import SimpleConsumer, SyncProducer
 from hermes.errors import NotAuthenticatedError
 from hermes.protocol import AuthenticateRequest, ProduceRequest, decode_authenticate_response
 from hermes.security.scram import ScramClient
@@ -136,6 +136,19 @@ def test_whoever_has_no_users_pays_for_none(start_broker: StartBroker) -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
     )
     assert found.stdout == "False False\n"
+
+
+def test_a_client_without_a_user_is_told_so_at_once(broker: BrokerProcess) -> None:
+    with SimpleConsumer("127.0.0.1", broker.port) as consumer:
+        for ask in (lambda: consumer.metadata(["t"]), lambda: consumer.metadata([])):
+            with pytest.raises(NotAuthenticatedError, match="give a user and a password"):
+                ask()
+    with (
+        SyncProducer("127.0.0.1", broker.port) as producer,
+        pytest.raises(NotAuthenticatedError, match="give a user and a password"),
+    ):
+        producer.send_acknowledged([ProduceRequest("t", 0, message(bytes(10_000)))])
+    broker.wait_for_line("did not say who it is: this listener (0) wants a user")
 
 
 # -- with TLS ------------------------------------------------------------------------------------

@@ -222,6 +222,22 @@ def test_strangers_may_learn_which_requests_there_are_and_nothing_else(connect: 
     assert (told.max_request_bytes, told.max_message_bytes, told.default_partitions) == (0, 0, 0)
 
 
+def test_who_asks_and_leaves_without_saying_who_it_is_is_told_to_the_operator(
+    connect: Connect,
+) -> None:
+    connected = connect()
+    connected[0].dataReceived(MetadataRequest(()).encode())
+    with log_lines() as lines:
+        connected[0].connectionLost()
+    assert "192.0.2.1:4711 did not say who it is: this listener (users) wants a user" in lines[0]
+    connected = connect()
+    log_in(connected, "alice", "wonder")
+    with log_lines() as lines:
+        connected[0].connectionLost()
+        connect()[0].connectionLost()
+    assert lines == []
+
+
 def test_strangers_may_not_ask_on_and_on(bench: BrokerBench, connect: Connect) -> None:
     connection, transport = connect()
     connection.dataReceived(MetadataRequest(()).encode() * 17)
