@@ -49,8 +49,8 @@ class WebThread:
         self._mount = mount
         self._hosts = list(hosts)
         self._users_file = users_file
+        self._access = access
         self._listeners = [Listener(self._reactor, setting, each) for each in listeners]
-        self._guard, self._stop_guard = users_guard(self._reactor, users_file, access)
         self._server: WebServer | None = None
         self._failure: HermesError | None = None
         self._started = threading.Event()
@@ -80,10 +80,8 @@ class WebThread:
         release_reactor(self._reactor)
 
     def _open(self) -> None:
-        self._server = WebServer(self._reactor, self._hosts, self._guard)
-        self._server.on_stop.append(self._stop_guard)
         try:
-            guard, stop_guard = users_guard(self._reactor, self._users_file)
+            guard, stop_guard = users_guard(self._reactor, self._users_file, self._access)
             self._server = WebServer(self._reactor, self._hosts, guard)
             self._server.on_stop.append(stop_guard)
             self._server.open(self._listeners)
