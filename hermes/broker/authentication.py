@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any, Final, Protocol
 
-from twisted.internet.defer import Deferred, DeferredSemaphore
+from twisted.internet.defer import Deferred, DeferredSemaphore, succeed
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 
@@ -118,6 +118,27 @@ class Authentication:
             return self.groups_of(principal)
 
         return self.in_thread(look_up).addCallback(found)
+
+    def introduce(self, principal: str) -> "Deferred[None]":
+        """Learn whose groups somebody has whom a certificate names, where connections are short.
+
+        Returns:
+            A Deferred that fires when `groups_of` knows; it fails with a HermesError when that
+            can't be told now.
+        """
+        authenticator = self.authenticator
+        if authenticator is None or principal in self._known:
+            return succeed(None)
+
+        def found(user: User | None) -> None:
+            if user is not None:
+                self._known[principal] = user
+
+        def failed(failure: Any) -> None:
+            self.failed("certificate", failure.value)
+            raise HermesError("users can't be looked up now")
+
+        return self.in_thread(authenticator.find, principal).addCallbacks(found, failed)
 
     def check_password(self, address: str, name: str, password: str) -> "Deferred[User | None]":
         """Check a clear password, where a protocol has no better.

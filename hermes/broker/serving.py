@@ -465,6 +465,7 @@ class ServingBroker:
             lambda: users.revision,
             (lambda name: None) if known is None else known.find,
             self.authorization.may if self.config.is_guarded else None,
+            users.introduce,
         )
 
     def _start_tasks(self) -> None:

@@ -60,6 +60,8 @@ class Gate:
         logins: checks passwords; needed for `scram`.
         name_of: whom the certificate of a request's connection names, or None; needed for `tls`.
         refused: called with a word for each refusal: `not_authenticated` or `not_authorized`.
+        introduce: called with whom a certificate names, before it is asked what they may; fires
+            when that is known.
 
     Attributes:
         authentication: as given.
@@ -71,7 +73,9 @@ class Gate:
         logins: Logins | None = None,
         name_of: Callable[[Any], str | None] = lambda request: None,
         refused: Callable[[str], None] = lambda reason: None,
+        introduce: "Callable[[str], Deferred[Any]] | None" = None,
     ) -> None:
+        self._introduce = introduce
         self.authentication = authentication
         self._logins = logins
         self._name_of = name_of
@@ -119,7 +123,10 @@ class Gate:
         if self.authentication == "none":
             return ANONYMOUS
         if self.authentication == "tls":
-            return self._name_of(request)
+            name = self._name_of(request)
+            if name is None or self._introduce is None:
+                return name
+            return self._introduce(name).addCallback(lambda _: name)
         headers = request.requestHeaders.getRawHeaders(b"Authorization") or []
         if not headers:
             return None

@@ -31,6 +31,8 @@ class Guard:
         revision: something that is equal as long as no user and no password has changed; cheap.
         find: the user of a name, with `verifiers`; None if there is none. May block; any thread.
         rights: what everybody may do; None where everybody may do everything.
+        introduce: called with whom a certificate names, before `rights` is asked about them; fires
+            when their groups are known.
 
     Attributes:
         check, find, rights: as given.
@@ -43,7 +45,9 @@ class Guard:
         revision: Callable[[], object] = lambda: None,
         find: Callable[[str], Any] = lambda user: None,
         rights: Rights | None = None,
+        introduce: "Callable[[str], Deferred[Any]] | None" = None,
     ) -> None:
+        self._introduce = introduce
         self.check = check
         self.find = find
         self.rights = rights
@@ -60,7 +64,7 @@ class Guard:
         def refused(reason: str) -> None:
             self.refused[reason] += 1
 
-        return Gate(config.authentication, self._logins, name_of, refused)
+        return Gate(config.authentication, self._logins, name_of, refused, self._introduce)
 
     def rule(self, operation: Operation, resource: Resource) -> Rule:
         """Make the rule for what needs an operation on a resource."""

@@ -15,6 +15,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from certificates import Certificates
 from server_process import free_ports
 
 from hermes.testing import RunningBroker, running_broker
@@ -233,3 +234,49 @@ def _scraped(port: int) -> bool:
             pass
         time.sleep(0.05)
     return False
+
+
+def test_certificates_name_who_asks_and_the_users_file_their_groups(
+    tmp_path: Path, certificates: Certificates
+) -> None:
+    from hermes.security.users_file import change_users_file
+
+    users = tmp_path / "users"
+    change_users_file(
+        users, lambda found: found.with_user("alice", None, ["watchers"]), may_create=True
+    )
+    pair = certificates.server
+    settings = {
+        "users_file": str(users),
+        "access": [{"principal": "group:watchers", "operations": ["describe"]}],
+        "http_listen": {
+            "endpoint": "tcp:0:interface=127.0.0.1",
+            "authentication": "tls",
+            "tls": {
+                "certificate": str(pair.certificate),
+                "key": str(pair.key),
+                "client_ca": str(certificates.ca),
+            },
+        },
+    }
+
+    def status(broker: RunningBroker, path: str, given: Any) -> int:
+        context = ssl.create_default_context(cafile=str(certificates.ca))
+        if given is not None:
+            context.load_cert_chain(given.certificate, given.key)
+        place = urlsplit(str(broker.http))
+        connection = HTTPSConnection("127.0.0.1", place.port, timeout=60, context=context)
+        try:
+            connection.request("GET", path)
+            return connection.getresponse().status
+        finally:
+            connection.close()
+
+    with running_broker(tmp_path / "log", settings) as broker:
+        assert status(broker, "/metrics", certificates.client("alice")) == 200
+        assert status(broker, "/metrics", certificates.client("mallory")) == 403
+        assert status(broker, "/health/live", certificates.client("mallory")) == 200
+        bad = (certificates.untrusted_client, certificates.expired_client, None)
+        for each in bad:  # all but the last of whom are called alice
+            with pytest.raises(OSError, match=r"(?i)alert|reset|closed|EOF|broken"):
+                status(broker, "/metrics", each)

@@ -154,3 +154,42 @@ def test_a_check_that_fails_tells_no_more_than_that():
     status, _, text = response(transport)
     assert status == 500
     assert b"users file" not in text
+
+
+def statuses(transport):
+    return [int(each.split()[0]) for each in transport.value().split(b"HTTP/1.1 ")[1:]]
+
+
+def test_each_request_of_a_connection_says_who_it_is_from():
+    channel, transport = connect(scram())
+    channel.dataReceived(request("/plain", ALICE) + request("/plain") + request("/plain", BOB))
+    assert statuses(transport) == [200, 401, 200]
+    assert b"for alice" in transport.value()
+    assert b"for bob" in transport.value()
+
+
+def test_what_a_body_holds_is_no_request():
+    inner = request("/metrics", ALICE)
+    for head in (b"", BOB):
+        channel, transport = connect(scram())
+        lines = [b"POST /metrics HTTP/1.1", b"Host: localhost", b"Content-Length: %d" % len(inner)]
+        channel.dataReceived(b"\r\n".join([*lines, *([head] if head else []), b"", b""]) + inner)
+        assert statuses(transport) == [403 if head else 401]
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [b"Content-Length: 5", b"Transfer-Encoding: chunked"],
+        [b"Content-Length: 5", b"Content-Length: 50"],
+        [b"Content-Length: +5"],
+        [b"Transfer-Encoding: chunked, identity"],
+        [b"Authorization : Basic x"],
+    ],
+)
+def test_what_two_servers_could_read_differently_ends_the_connection(lines):
+    channel, transport = connect(scram())
+    head = b"\r\n".join([b"POST /plain HTTP/1.1", b"Host: localhost", ALICE, *lines, b"", b""])
+    channel.dataReceived(head + b"0\r\n\r\n" + request("/metrics", ALICE))
+    assert statuses(transport) in ([400], [])
+    assert transport.disconnecting
