@@ -53,6 +53,7 @@ class CoordinationConnection(Protocol):
         rights: who the client is: its address, and what it has proved; and what it may do.
         session: the one it uses.
         promise: the one that it gets once it has authenticated.
+        asks_for_passwords: whether its listener does.
         waiting_bytes: what it will be sent once it is on disk.
         statistics: counted for `stat`.
     """
@@ -72,6 +73,7 @@ class CoordinationConnection(Protocol):
         self.statistics = Statistics()
         self._clients = clients
         self._address = f"{host}:{getattr(address, 'port', '')}" if host else "unix"
+        self.asks_for_passwords = guard.asks_for_passwords
         self._guard = guard
         self._host = host or ""
         self._user: str | None = None  # who has authenticated by a password
@@ -175,11 +177,6 @@ class CoordinationConnection(Protocol):
             self._timer = self._clients.clock.callLater(PATIENCE_SECONDS, self.abort)
             transport.unregisterProducer()
             transport.loseConnection()
-
-    @property
-    def asks_for_passwords(self) -> bool:
-        """Whether its listener does."""
-        return self._guard.asks_for_passwords
 
     def check(self, proof: Proof) -> None:
         """Find out whether a proof is right; no further request is served meanwhile."""

@@ -60,9 +60,12 @@ class GuardedProcessor(RequestProcessor):
 
     def handle(self, peer: Peer, body: memoryview) -> None:
         """See `RequestProcessor`; a client without a session may only authenticate."""
+        if not peer.asks_for_passwords:
+            super().handle(peer, body)
+            return
         reader = JuteReader(body)
         xid, code = reader.int32(), reader.int32()
-        if peer.session is not None and not (code == OpCode.AUTH and peer.asks_for_passwords):
+        if peer.session is not None and code != OpCode.AUTH:
             super().handle(peer, body)
             return
         if code == OpCode.AUTH:

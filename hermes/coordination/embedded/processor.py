@@ -57,12 +57,14 @@ class Peer(Protocol):
         rights: who the client is, and what it may do.
         session: the one it uses; None before it has connected and after the session's end.
         promise: what it gets once it has authenticated; None when it has that, or asked for none.
+        asks_for_passwords: whether its listener does (guarded.py).
         waiting_bytes: what it will be sent once it is on disk; added here, subtracted there.
     """
 
     rights: Rights
     session: "ServerSession[Peer] | None"
     promise: Promise | None
+    asks_for_passwords: bool
     waiting_bytes: int
 
     def respond(self, data: bytes) -> None:
@@ -73,10 +75,6 @@ class Peer(Protocol):
 
     def end(self) -> None:
         """Close the connection once everything is sent."""
-
-    @property
-    def asks_for_passwords(self) -> bool:
-        """Whether its listener does (guarded.py)."""
 
     def check(self, proof: Proof) -> None:
         """Find out whether a proof is right; no further request is served meanwhile."""

@@ -54,7 +54,9 @@ class Rights:
     def _binding(self) -> Rules | None:
         """The rules that it must keep to."""
         rules = self.rules
-        return rules if rules is not None and rules.is_on and not self.is_own else None
+        if rules is None or not rules.is_on or self.principal == INTERNAL:
+            return None
+        return rules
 
     def may_read(self, path: str) -> bool:
         """Whether the rules let it know of a node; where there are none, they do."""
@@ -95,7 +97,7 @@ class Rights:
             acl: what must allow it, unless the rules decide.
             permission: what is to be done.
         """
-        if self._is_beyond_acls(path) or is_permitted(acl, permission, self.identities):
+        if is_permitted(acl, permission, self.identities) or self._is_beyond_acls(path):
             return True
         return self.is_anybody and any(
             entry.permissions & permission and is_verified(entry.identity) for entry in acl
