@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any, Final, Protocol
 
-from twisted.internet.defer import Deferred, DeferredSemaphore, succeed
+from twisted.internet.defer import CancelledError, Deferred, DeferredSemaphore, succeed
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 
@@ -172,6 +172,8 @@ class Authentication:
             user: User | None = await self._checks.run(
                 self.in_thread, verify_password, authenticator, name, password
             )
+        except CancelledError:
+            raise
         except Exception as error:
             self.failed("password", error)
             raise HermesError("users can't be looked up now") from None

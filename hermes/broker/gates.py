@@ -11,7 +11,7 @@ is done for it.
 from collections import OrderedDict
 from typing import Any, Final, Protocol
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IDelayedCall
 from twisted.internet.task import deferLater
 
@@ -184,6 +184,8 @@ class Gate:
             return challenge
         except NotAuthenticatedError as error:
             return self._refuse("malformed", str(error))
+        except CancelledError:  # the client has left
+            raise
         except Exception as error:
             self._authentication.failed(self._mechanism, error)
             self._end()

@@ -3,16 +3,22 @@
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from certificates import Certificates
-from hermes_testkit import BrokerProcess, RawClient, message, produce_acknowledged
+from hermes_testkit import DEADLINE_SECONDS, BrokerProcess, RawClient, message, produce_acknowledged
 
 from hermes.client import SimpleConsumer, SyncProducer
 from hermes.errors import NotAuthenticatedError
-from hermes.protocol import AuthenticateRequest, ProduceRequest, decode_authenticate_response
+from hermes.protocol import (
+    AuthenticateRequest,
+    ErrorCode,
+    ProduceRequest,
+    decode_authenticate_response,
+)
 from hermes.security.scram import ScramClient
 from hermes.security.users import Users
 from hermes.security.users_file import change_users_file
@@ -136,6 +142,33 @@ def test_whoever_has_no_users_pays_for_none(start_broker: StartBroker) -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
     )
     assert found.stdout == "False False\n"
+
+
+def test_groups_hold_for_connections_that_there_are(
+    start_broker: StartBroker, users_file: Path
+) -> None:
+    everything = {"principal": "group:writers", "operations": ["all"]}
+    broker = start_broker(
+        listen={"endpoint": "tcp:0:interface=127.0.0.1", "authentication": "scram"},
+        users_file=str(users_file),
+        access=[everything],
+    )
+    with broker.connect() as client:
+        log_in(client, "alice", "wonder")
+
+        def code() -> int:
+            answer = client.call(produce_acknowledged(("t", 0, HELLO)))
+            return int.from_bytes(answer[12:14] if answer[4:6] == b"\0\0" else answer[4:6])
+
+        assert code() == ErrorCode.NOT_AUTHORIZED
+        for groups, expected in ((["writers"], 0), ([], ErrorCode.NOT_AUTHORIZED)):
+            change_users_file(
+                users_file,
+                lambda users, groups=groups: users.with_groups("alice", groups),  # type: ignore[misc]
+            )
+            deadline = time.monotonic() + DEADLINE_SECONDS
+            while code() != expected:
+                assert time.monotonic() < deadline, f"{groups} have no effect"
 
 
 def test_a_client_without_a_user_is_told_so_at_once(broker: BrokerProcess) -> None:

@@ -8,7 +8,7 @@ import pytest
 from broker_bench import BrokerBench, answers, log_lines
 from hermes_testkit import fetch, frame, message, produce, produce_acknowledged, waiting_fetch
 from twisted.internet.address import IPv4Address
-from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.internet.defer import CancelledError, Deferred, maybeDeferred
 
 from hermes.broker.gates import MAX_WAITING, TIME_SECONDS
 from hermes.broker.policies import ListenerPolicy
@@ -542,6 +542,26 @@ def held_bench(tmp_path: Path, directory: Directory) -> Iterator[tuple[BrokerBen
     yield made, run
     run()
     made.close()
+
+
+def test_who_leaves_while_it_is_looked_up_is_forgotten_without_a_word(
+    held_bench: tuple[BrokerBench, Any],
+) -> None:
+    bench, run = held_bench
+    with log_lines() as lines:
+        connection, transport = bench.connect(SCRAM, IPv4Address("TCP", "192.0.2.1", 1))
+        first = ScramClient("alice", "wonder").first()
+        connection.dataReceived(AuthenticateRequest("SCRAM-SHA-256", first).encode())
+        connection.connectionLost()
+        checked = bench.authentication.check_password("192.0.2.1", "alice", "wonder")
+        checked.addErrback(lambda failure: failure.trap(CancelledError))
+        checked.cancel()
+        run()
+        bench.clock.advance(0)
+    assert lines == []
+    assert bench.authentication.counts == {}
+    assert transport.value() == b""
+    assert bench.connections._unfinished == set()
 
 
 CERTIFICATE = ListenerPolicy("by-certificate", "tls")
