@@ -10,10 +10,11 @@ import click
 from click.core import ParameterSource
 
 from hermes.cli.options import JSON_OPTION, TOPIC, zookeeper_option
-from hermes.cli.security import security_options
+from hermes.cli.security import security_options, spark_options
 from hermes.cli.spark_session import require_spark, spark_session
 from hermes.cli.terminal import format_bytes, note, progress, write_json, write_line, write_table
 from hermes.errors import DataLossError, LoadError
+from hermes.security import ClientSecurity
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -92,6 +93,7 @@ def command(
     master: str,
     settings: tuple[str, ...],
     as_json: bool,
+    security: ClientSecurity,
     **chosen: Any,
 ) -> None:
     """Copy what is new of TOPICs to files, with the offsets in the same commit.
@@ -102,7 +104,7 @@ def command(
     if clean_up:
         _clean_up(target, as_json)
         return
-    options = _options(**chosen)
+    options = {**_options(**chosen), **spark_options(security)}
     spark_settings = dict(_setting(each) for each in settings)
     with require_spark(), ExitStack() as stack:
         # Spark takes seconds to start; often there is nothing new, or an argument is wrong.

@@ -155,6 +155,39 @@ def _is_given(name: str) -> bool:
     return source is ParameterSource.COMMANDLINE
 
 
+def spark_options(security: ClientSecurity) -> dict[str, str]:
+    """The same as options of Spark's data source, for the command that runs.
+
+    Its tasks run in processes of their own, maybe on other machines: a password of a file goes as
+    the file's name, which they read themselves.
+    """
+    settings = security.settings()
+    names = {"tls_ca": "tlsCa", "tls_certificate": "tlsCertificate", "tls_key": "tlsKey"}
+    options = {
+        option: os.path.abspath(settings[name])
+        for name, option in names.items()
+        if name in settings
+    }
+    if security.tls is not None:
+        options["tls"] = str(security.tls).lower()
+    if security.user is not None and security.password is not None:
+        options["user"] = security.user
+        path = click.get_current_context().params.get("client_password_file")
+        if path is not None and _holds(path, security.password):
+            options["passwordFile"] = os.path.abspath(path)
+        else:
+            options["password"] = security.password
+    return options
+
+
+def _holds(path: str, password: str) -> bool:
+    """Whether a file has the password, and can be read again: a pipe can't."""
+    try:
+        return os.path.isfile(path) and read_password_file(path) == password
+    except ConfigError:
+        return False
+
+
 def require_known(answer: BrokerMetadata, address: object) -> BrokerMetadata:
     """Make sure that a broker has told about itself.
 

@@ -3,11 +3,15 @@
 import json
 import sys
 
+import click
 import pytest
 from click.testing import CliRunner
+from planted_secrets import leaks, planted
 
 from hermes import Producer, ProducerConfig
 from hermes.cli import program
+from hermes.cli.security import security_options, spark_options
+from hermes.security import ClientSecurity
 from hermes.spark.files import Files
 from hermes.spark.load.commits import ManifestCommits
 from hermes.spark.load.records import Manifest
@@ -16,8 +20,8 @@ from hermes.spark.offsets import TopicPartition
 from hermes.testing import running_broker
 
 
-def hermes(*arguments: object):
-    return CliRunner().invoke(program, ["load", *map(str, arguments)])
+def hermes(*arguments: object, **environment: str):
+    return CliRunner().invoke(program, ["load", *map(str, arguments)], env=environment)
 
 
 @pytest.fixture(scope="module")
@@ -117,3 +121,46 @@ def test_without_deltalake_it_says_what_to_install(broker, tmp_path, monkeypatch
     monkeypatch.setitem(sys.modules, "deltalake", None)
     ran = hermes("--to", tmp_path / "t", "-b", broker, "--sink", "delta", "clicks")
     assert (ran.exit_code, "pip install 'hermes-log[spark,delta]'" in ran.stderr) == (1, True)
+
+
+def test_who_loads_is_said_as_to_all_commands(tmp_path, monkeypatch) -> None:
+    password = planted("loader")
+    file = tmp_path / "password"
+    file.write_text(password)
+    monkeypatch.chdir(tmp_path)
+    with running_broker(tls=True, users={"loader": password}) as broker:
+        me = broker.client_settings("loader")
+        with Producer(ProducerConfig(broker_list=broker.broker_list, **me)) as producer:
+            producer.send("clicks", [b"one", b"two"])
+        load = ["--to", tmp_path / "t", "-b", f"{broker.host}:{broker.port}", "--dry-run", "clicks"]
+        known = ["--tls-ca", me["tls_ca"], "--user", "loader"]
+        for given in (["--password-file", "password"], []):
+            environment = {} if given else {"HERMES_PASSWORD": password}
+            told = hermes(*load, *known, *given, **environment)
+            assert told.exit_code == 0, told.output
+            assert "load 1 would copy 26 B" in told.stdout
+            assert not leaks(told.output)
+        refused = hermes(*load, "--tls-ca", me["tls_ca"])
+        assert refused.exit_code == 5
+        assert "wants to know who asks" in refused.output
+
+
+def test_tasks_read_the_password_of_a_file_themselves(tmp_path, monkeypatch) -> None:
+    (tmp_path / "password").write_text("of the file\n")
+    monkeypatch.chdir(tmp_path)
+    found = []
+
+    @click.command()
+    @security_options
+    def command(security: ClientSecurity) -> None:
+        found.append(spark_options(security))
+
+    run = CliRunner().invoke
+    run(command, ["--user", "me", "--password-file", "password"], catch_exceptions=False)
+    run(command, ["--user", "me"], env={"HERMES_PASSWORD": "x"}, catch_exceptions=False)
+    run(command, ["--no-tls"], catch_exceptions=False)
+    assert found == [
+        {"user": "me", "passwordFile": str(tmp_path / "password")},
+        {"user": "me", "password": "x"},
+        {"tls": "false"},
+    ]
