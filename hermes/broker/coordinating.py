@@ -176,11 +176,18 @@ class Coordination:
                 f"{error}; this is the embedded coordination server's: change coordination_listen, "
                 "or set coordination to zookeeper or none"
             ) from error
-        self._log.info(
-            "coordination is embedded, for this machine only, at {where} (the default; "
-            "coordination: zookeeper is for clusters, none for static broker lists)",
-            where=self._server.connect_string,
-        )
+        where = self._server.connect_string
+        if self._config.coordination_listen.is_loopback:
+            self._log.info(
+                "coordination is embedded, for this machine only, at {where} (the default; "
+                "coordination: zookeeper is for clusters, none for static broker lists)",
+                where=where,
+            )
+        else:
+            self._log.info(
+                "coordination is embedded, for all that depends on this one broker, at {where}",
+                where=where,
+            )
 
     def register(self, listeners: BrokerListeners, topics: TopicRegistry) -> None:
         """Register the broker and its topics in an ensemble, if there is one; blocks.

@@ -6,6 +6,7 @@ otherwise. Looks at settings only.
 
 from collections.abc import Iterable, Iterator
 
+from hermes.config.endpoints import read_endpoint
 from hermes.config.listeners import BY_PASSWORD, ListenerConfig
 from hermes.errors import ConfigError
 from hermes.quoting import quoted
@@ -44,9 +45,17 @@ def check_listeners(
             raise ConfigError(
                 setting,
                 f"{each.endpoint!r} can be reached from other machines, and {each.danger}: "
-                "give it tls and authentication (docs/security.md), or interface=127.0.0.1, "
+                f"give it tls and authentication (docs/security.md), or {_own(each)}, "
                 "or set allow_insecure: true",
             )
+
+
+def _own(listener: ListenerConfig) -> str:
+    """What would keep a listener to this machine."""
+    endpoint = read_endpoint(listener.endpoint)
+    if endpoint.kind == "tcp" and not endpoint.interface:
+        return f"listen on {listener.endpoint}:interface=127.0.0.1"
+    return "listen on 127.0.0.1"
 
 
 def warnings_of(setting: str, listeners: Iterable[ListenerConfig]) -> Iterator[str]:
