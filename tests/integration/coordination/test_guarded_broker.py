@@ -144,6 +144,65 @@ def test_everybody_else_is_turned_away(broker: RunningBroker) -> None:
         Session(broker.zookeeper_connect, security=internal).start()
 
 
+def test_who_a_certificate_names_has_that_one_s_rights() -> None:
+    settings = {"coordination": "embedded", "access": ACCESS}
+    with (
+        running_broker(settings=settings, certificates=["alice", "bob"]) as broker,
+        ExitStack() as stack,
+    ):
+
+        def connect(name: str) -> Session:
+            security = ClientSecurity(**broker.client_settings(name))
+            session = Session(broker.zookeeper_connect, security=security)
+            session.start()
+            stack.callback(session.stop)
+            return session
+
+        alice, bob = connect("alice"), connect("bob")
+        alice.put("/consumers/a-group/offsets/clicks/0-0", b"17")
+        assert bob.children("/consumers") == []
+        with pytest.raises(CoordinationNotAuthorizedError, match="refuses the holder of"):
+            bob.put("/consumers/a-group/offsets/clicks/0-0", b"0")
+        nobody = ClientSecurity(tls_ca=broker.client_settings("alice")["tls_ca"])
+        session = Session(broker.zookeeper_connect, security=nobody, connection_timeout_seconds=1)
+        with pytest.raises(
+            CoordinationUnavailableError, match=r"certificate|closed the connection"
+        ):
+            session.start()
+
+
+@pytest.mark.parametrize("rules", [None, ACCESS])
+def test_security_can_be_turned_on_and_off(tmp_path: Path, rules: Any) -> None:
+    plain = {"coordination": "embedded"}
+    guarded = plain if rules is None else {**plain, "access": rules}
+    for number in range(4):
+        is_guarded = number % 2 == 1
+        options = {"tls": True, "users": USERS} if is_guarded else {}
+        settings = guarded if is_guarded else plain
+        with running_broker(tmp_path / "log", settings, **options) as broker:
+            brings = broker.client_settings("alice") if is_guarded else {}
+            connect = broker.zookeeper_connect
+            with Producer(
+                ProducerConfig(zookeeper_connect=connect, acks="flushed", **brings)
+            ) as producer:
+                producer.send("clicks", [b"%d" % number])
+            connector = Consumer.create(
+                ConsumerConfig(
+                    group="a-group",
+                    zookeeper_connect=connect,
+                    auto_offset_reset="smallest",
+                    consumer_timeout="20s",
+                    **brings,
+                )
+            )
+            try:
+                (stream,) = connector.create_message_streams({"clicks": 1})["clicks"]
+                assert next(stream).message == b"%d" % number  # where the group was
+                connector.commit_offsets()
+            finally:
+                connector.shutdown()
+
+
 def test_users_and_rules_are_those_of_now(tmp_path: Path) -> None:
     users = tmp_path / "users"
     change_users_file(users, lambda old: old.with_user("alice", "first"), may_create=True)
