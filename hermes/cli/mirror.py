@@ -4,18 +4,22 @@ import json
 import logging
 import sys
 import time
+from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import asdict
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any, Final
-from urllib.request import ProxyHandler, build_opener
+from urllib.error import HTTPError
+from urllib.parse import urlsplit
+from urllib.request import HTTPSHandler, ProxyHandler, Request, build_opener
 
 import click
 
 from hermes.cli import mirror_translate
 from hermes.cli.exits import debugging, fail_for
 from hermes.cli.options import JSON_OPTION, TOPIC
+from hermes.cli.security import security_options
 from hermes.cli.terminal import (
     format_bytes,
     format_time_ms,
@@ -35,9 +39,16 @@ from hermes.coordination.mirrors import (
     troubles,
 )
 from hermes.coordination.origins import forget_origins, list_origins
-from hermes.errors import ConfigError, HermesError, InvalidNodeError
+from hermes.errors import (
+    ConfigError,
+    HermesError,
+    InvalidNodeError,
+    NotAuthenticatedError,
+    NotAuthorizedError,
+)
 from hermes.mirror import Mirror
 from hermes.quoting import printable
+from hermes.security import ClientSecurity
 
 _COLUMNS: Final = (
     *("source", "topic", "partition", "target_topic", "position", "end", "lag_bytes"),
@@ -45,6 +56,7 @@ _COLUMNS: Final = (
 )
 _HTTP_SECONDS: Final = 10.0
 _LONGEST_LINE: Final = 2000
+_THIS_MACHINE: Final = ("localhost", "127.0.0.1", "::1")
 
 
 @click.group(
@@ -168,18 +180,24 @@ def status(cluster: Cluster, as_json: bool, name: str | None) -> None:
 
 @command.command("ask", short_help="The same of a single process, over HTTP.")
 @JSON_OPTION
+@security_options
 @click.argument("address", metavar="HOST:PORT")
-def ask(as_json: bool, address: str) -> None:
+def ask(as_json: bool, address: str, security: ClientSecurity) -> None:
     """Show what the mirror process does whose `http_listen` is at an address.
 
     For a target without coordination, where `hermes mirror status` finds nothing.
     """
-    url = f"http://{address}/status"
+    url = f"{'https' if security.uses_tls else 'http'}://{address}/status"
     try:
-        with build_opener(ProxyHandler({})).open(url, timeout=_HTTP_SECONDS) as answer:
+        with _open(url, security) as answer:
             content = answer.read(MOST_BYTES + 1)
         shown = json.loads(content)
         process = MirrorProcess.parse(f"/mirrors/{shown['mirror']}/{shown['process']}", content)
+    except HTTPError as error:
+        with error:
+            refused = {401: NotAuthenticatedError, 403: NotAuthorizedError}.get(error.code)
+        text = f"{url} does not tell {security.whom} what a mirror does: {error}"
+        raise (refused or HermesError)(text) from error
     except (OSError, HTTPException, ValueError, LookupError, TypeError) as error:
         raise HermesError(f"{url} does not tell what a mirror does: {error}") from error
     except InvalidNodeError as error:
@@ -187,6 +205,20 @@ def ask(as_json: bool, address: str) -> None:
     now_ms = time.time_ns() // 1_000_000
     _show([process], as_json, now_ms)
     fail_for(list(troubles(process.mirror, [process], now_ms)))
+
+
+def _open(url: str, security: ClientSecurity) -> Any:
+    """Ask for a page; the password goes by TLS, or within this machine."""
+    handlers: list[Any] = [ProxyHandler({})]
+    if security.uses_tls:
+        handlers.append(HTTPSHandler(context=security.ssl_context()))
+    request, host = Request(url), urlsplit(url).hostname
+    if security.user is not None:
+        if not (security.uses_tls or host in _THIS_MACHINE):
+            raise HermesError(f"{url} would get the password in clear: give --tls-ca, or --tls")
+        both = f"{security.user}:{security.password}".encode()
+        request.add_header("Authorization", f"Basic {b64encode(both).decode()}")
+    return build_opener(*handlers).open(request, timeout=_HTTP_SECONDS)
 
 
 def _show(processes: Sequence[MirrorProcess], as_json: bool, now_ms: int) -> None:

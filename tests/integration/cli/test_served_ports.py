@@ -14,7 +14,9 @@ from typing import Any
 
 import pytest
 from certificates import Certificates
+from click.testing import CliRunner
 
+from hermes.cli import program
 from hermes.config import ListenerConfig
 from hermes.errors import ConfigError
 from hermes.security.users import Users
@@ -121,6 +123,29 @@ def test_a_mirror_s_port_asks_for_users(users_file: Path) -> None:
         assert status(port, "/status") == 401
         assert status(port, "/status", WRONG) == 401
         assert status(port, "/status", RIGHT) != 401
+    finally:
+        web.stop()
+
+
+def test_who_asks_a_mirror_says_who_it_is(users_file: Path, tmp_path: Path) -> None:
+    (tmp_path / "password").write_text(RIGHT + "\n")
+    (tmp_path / "wrong").write_text(WRONG + "\n")
+    web = thread(users_file, "scram")
+    web.start()
+    try:
+        ((_, port),) = web.addresses
+
+        def ask(*arguments: str) -> tuple[int, str]:
+            ran = CliRunner().invoke(program, ["mirror", "ask", f"127.0.0.1:{port}", *arguments])
+            return ran.exit_code, ran.output
+
+        exit_code, said = ask()
+        assert exit_code == 5
+        assert "anonymous what a mirror does: HTTP Error 401" in said
+        user = ("--user", "alice", "--password-file")
+        assert ask(*user, str(tmp_path / "wrong"))[0] == 5
+        # It is let in, to something that is no mirror's state.
+        assert "HTTP Error 404" in ask(*user, str(tmp_path / "password"))[1]
     finally:
         web.stop()
 
