@@ -55,6 +55,13 @@ _LAG_BOUNDS = (0.001, 0.003, 0.01, 0.02, 0.05, 0.1, 0.3, 1.0, 3.0, 10.0)
 
 _LOG_LABELS: Final = BY_PARTITION["hermes_log_size_bytes"].labels
 
+# A series that begins with its first failure would hide that one from a rate.
+_NO_ATTEMPTS: Final = {
+    (how, result): 0
+    for how in ("SCRAM-SHA-256", "password")
+    for result in ("accepted", "wrong", "too_many")
+}
+
 _Sample = tuple[str, float]
 
 
@@ -199,7 +206,8 @@ class Monitoring:
         kinds = metrics.requests.items()
         yield "hermes_requests_total", [((name,), kind.taken) for name, kind in kinds]
         yield "hermes_request_seconds", [((name,), kind.seconds) for name, kind in kinds]
-        yield "hermes_authentications_total", list(run.authentication.counts.items())
+        attempts = {**_NO_ATTEMPTS, **run.authentication.counts}
+        yield "hermes_authentications_total", list(attempts.items())
         yield "hermes_requests_refused_total", list(metrics.refusals.items())
         quotas = run.connections.quotas
         yield "hermes_quota_delays_total", list(quotas.delays.items())

@@ -184,6 +184,19 @@ _RAISED: dict[str, tuple[dict[str, str], dict[str, str], int]] = {
         },
         1,
     ),
+    "HermesAuthenticationsFail": (
+        {"hermes_authentications_total{instance='a',mechanism='m',result='wrong'}": "0+90x40"},
+        {
+            "hermes_authentications_total{instance='a',mechanism='m',result='accepted'}": "0+90x40",
+            "hermes_authentications_total{instance='b',mechanism='m',result='wrong'}": "0+6x40",
+        },
+        11,
+    ),
+    "HermesUsersFileBroken": (
+        {"hermes_users_current{instance='a'}": "0x30"},
+        {"hermes_users_current{instance='b'}": "1x30"},
+        2,
+    ),
     "HermesCertificateEnds": (
         {"hermes_tls_certificate_end_timestamp_seconds{instance='a'}": "1209600x30"},
         {"hermes_tls_certificate_end_timestamp_seconds{instance='b'}": "1300000x30"},
