@@ -8,7 +8,7 @@ ways are followed at the same time, character by character: each step is taken o
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from hermes.regex.java_syntax import (
     At,
@@ -68,13 +68,38 @@ class JavaPattern:
 
     def __init__(self, regex: str) -> None:
         self.regex = regex
+        self._regexes: tuple[str, ...] = ()
+        self._most_work = _MOST_WORK
+        self._compile_all(parse_java(regex))
+
+    @classmethod
+    def any_of(cls, regexes: tuple[str, ...], most_work: int) -> "JavaPattern":
+        """Compile what matches whatever one of some expressions does, in one go.
+
+        Args:
+            regexes: each as in the constructor.
+            most_work: the bound of `matches`, in steps; a thousand take half a millisecond.
+
+        Raises:
+            ValueError: as in the constructor, or they are too large together.
+        """
+        made = cls.__new__(cls)
+        made._regexes = regexes
+        made.regex = "|".join(f"(?:{each})" for each in regexes)
+        made._most_work = most_work
+        made._compile_all(Choice([parse_java(each) for each in regexes]))
+        return made
+
+    def _compile_all(self, node: Node) -> None:
         self._steps: list[_Step] = []
         self._has_places = False
-        self._start = self._program(parse_java(regex))
+        self._start = self._program(node)
         self._moves: dict[tuple[frozenset[int], str], frozenset[int]] = {}
         self._known: dict[str, bool] = {}
 
-    def __reduce__(self) -> tuple[Callable[[str], "JavaPattern"], tuple[str]]:
+    def __reduce__(self) -> tuple[Callable[..., "JavaPattern"], tuple[Any, ...]]:
+        if self._regexes:
+            return _any_of, (self._regexes, self._most_work)
         return compile_java, (self.regex,)
 
     def matches(self, text: str) -> bool:
@@ -85,7 +110,8 @@ class JavaPattern:
         """
         known = self._known.get(text)
         if known is None:
-            known = _Run(self._steps, text, self._moves, self._has_places).matches(self._start)
+            run = _Run(self._steps, text, self._moves, self._has_places, self._most_work)
+            known = run.matches(self._start)
             if len(self._known) >= _MOST_REMEMBERED:
                 self._known = {}
             self._known[text] = known
@@ -148,6 +174,7 @@ class _Run:
         text: str,
         moves: dict[tuple[frozenset[int], str], frozenset[int]],
         has_places: bool,
+        most_work: int,
     ) -> None:
         self._steps = steps
         self._text = text
@@ -155,6 +182,7 @@ class _Run:
         self._has_places = has_places
         self._seen: dict[tuple[int, int], bool] = {}
         self._work = 0
+        self._most_work = most_work
 
     def matches(self, start: int) -> bool:
         """Whether the program takes the whole text."""
@@ -231,7 +259,7 @@ class _Run:
 
     def _spend(self, work: int) -> None:
         self._work += work
-        if self._work > _MOST_WORK:
+        if self._work > self._most_work:
             raise RegexTooCostlyError(f"matching {self._text[:50]!r} takes too much work")
 
 
@@ -243,3 +271,8 @@ def compile_java(regex: str) -> JavaPattern:
         ValueError: it is none, or one that only Java can evaluate.
     """
     return JavaPattern(regex)
+
+
+def _any_of(regexes: tuple[str, ...], most_work: int) -> JavaPattern:
+    """What unpickling calls: a function, since Twisted pickles methods in a way of its own."""
+    return JavaPattern.any_of(regexes, most_work)

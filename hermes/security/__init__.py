@@ -9,6 +9,7 @@
     password_files   passwords as secret stores keep them
     credentials      what a client brings: whom it trusts, and who it is
     access           the rules of what they may do
+    deciding         what several rules come to
 
 Whatever needs a library that few brokers use imports it where it is called; so `scram`, `users`
 and `users_file` are imported by their own names.
@@ -18,8 +19,6 @@ from hermes.security.access import (
     CLUSTER,
     LONGEST_NAME,
     AccessRule,
-    AccessRules,
-    Decision,
     Operation,
     Resource,
     ResourceKind,
@@ -27,6 +26,7 @@ from hermes.security.access import (
     deed,
 )
 from hermes.security.credentials import PLAIN, ClientSecurity
+from hermes.security.deciding import AccessRules, Decision
 from hermes.security.principals import ANONYMOUS, INTERNAL, check_user_name
 
 __all__ = [

@@ -1,27 +1,26 @@
-"""Access rules: who may do what to which topic or group. Deny wins; what no rule allows is refused.
+"""Access rules: who may do what to which topic or group.
 
-Pure values: broker.yaml's `access:` becomes an `AccessRules` (`hermes.config.access` reads it), and
-whoever serves a request asks it. The order of the rules has no effect.
+Pure values: `hermes.config.access` reads them from broker.yaml, and `deciding` says what several of
+them come to.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
 from hermes.quoting import quoted
-from hermes.regex import RegexTooCostlyError, compile_java
-from hermes.security.principals import INTERNAL
+from hermes.regex import JavaPattern, RegexTooCostlyError, compile_java
 
 #: No topic can have a longer name: file systems hold no more. So none is allowed anything, which
 #: bounds what a peer can make patterns look at.
 LONGEST_NAME: Final = 255
 
+#: The bound of matching a name with a pattern: some ms. Those of people take a hundredth.
+_MOST_WORK: Final = 20_000
+
 #: What a rule's principal begins with to mean a group of users.
 _GROUP: Final = "group:"
-
-#: How many selections of rules are remembered: by principal, groups and operation.
-_MOST_SELECTED: Final = 1024
 
 
 class Operation(StrEnum):
@@ -79,13 +78,6 @@ OPERATIONS_ON: Final = {
     ResourceKind.TOPIC: frozenset(Operation) - {Operation.GROUP},
     ResourceKind.GROUP: frozenset({Operation.GROUP, Operation.DESCRIBE}),
     ResourceKind.CLUSTER: frozenset({Operation.ADMIN, Operation.DESCRIBE}),
-}
-
-#: Who may do one of these may describe, unless a rule denies that.
-_SHOW: Final = {
-    ResourceKind.TOPIC: (Operation.PRODUCE, Operation.CONSUME),
-    ResourceKind.GROUP: (Operation.GROUP,),
-    ResourceKind.CLUSTER: (),
 }
 
 
@@ -150,6 +142,11 @@ class AccessRule:
             can_be = ", ".join(each for each in Operation if each in OPERATIONS_ON[kind])
             raise ValueError(f"{min(idle)} is not done to a {kind}: {can_be} are")
 
+    @property
+    def regex(self) -> str | None:
+        """The regular expression that names have to match, if it is one."""
+        return _regex_of(self.group if self.topic is None else self.topic)
+
     def concerns(self, principal: str, groups: frozenset[str]) -> bool:
         """Whether the rule is about somebody."""
         name = self.principal
@@ -159,14 +156,16 @@ class AccessRule:
             return principal.startswith(name[:-1])
         return principal == name
 
-    def covers(self, resource: Resource) -> bool:
-        """Whether the rule is about a resource; in doubt so that less is allowed."""
-        if self.topic is not None and resource.kind is not ResourceKind.TOPIC:
-            return False
-        if self.group is not None and resource.kind is not ResourceKind.GROUP:
-            return False
+    def is_about(self, kind: ResourceKind) -> bool:
+        """Whether the rule is about resources of a kind."""
+        if self.topic is not None:
+            return kind is ResourceKind.TOPIC
+        return self.group is None or kind is ResourceKind.GROUP
+
+    def covers(self, name: str) -> bool:
+        """Whether a name is one of the rule's; in doubt so that less is allowed."""
         try:
-            return self._matches(resource.name)
+            return self._matches(name)
         except RegexTooCostlyError:
             return not self.allow
 
@@ -190,86 +189,19 @@ class AccessRule:
         return "{" + ", ".join(f"{key}: {value}" for key, value in shown.items()) + "}"
 
 
-class Decision(NamedTuple):
-    """Whether somebody may do something.
+def _regex_of(pattern: str | None) -> str | None:
+    """The expression between slashes, without what is true anyway as the whole name must match.
 
-    Attributes:
-        allowed: whether.
-        rule: the rule that says so; None where no rule does, and it is therefore refused (or the
-            broker itself asks, which may do everything).
+    Anchors cost time: where there are some, what was found for one place doesn't hold for others.
     """
-
-    allowed: bool
-    rule: AccessRule | None = None
-
-
-class AccessRules:
-    """The rules of a broker. Immutable; any thread may ask.
-
-    Args:
-        rules: in any order.
-    """
-
-    def __init__(self, rules: Iterable[AccessRule]) -> None:
-        self.rules: Final = tuple(rules)
-        self._selected: dict[tuple[str, frozenset[str], Operation], _Selection] = {}
-
-    def decide(
-        self, principal: str, groups: frozenset[str], operation: Operation, resource: Resource
-    ) -> Decision:
-        """Decide whether somebody may do something.
-
-        Args:
-            principal: who.
-            groups: the groups of users that they belong to.
-            operation: what.
-            resource: to what.
-        """
-        if principal == INTERNAL:
-            return Decision(True)
-        if len(resource.name) > LONGEST_NAME:
-            return Decision(False)
-        denying, allowing = self._select(principal, groups, operation)
-        for rule in denying:
-            if rule.covers(resource):
-                return Decision(False, rule)
-        for rule in allowing:
-            if rule.covers(resource):
-                return Decision(True, rule)
-        if operation is Operation.DESCRIBE:
-            for each in _SHOW[resource.kind]:
-                decision = self.decide(principal, groups, each, resource)
-                if decision.allowed:
-                    return decision
-        return Decision(False)
-
-    def may_anything(self, principal: str, groups: frozenset[str]) -> bool:
-        """Whether any rule allows somebody anything."""
-        return principal == INTERNAL or any(
-            rule.allow and rule.concerns(principal, groups) for rule in self.rules
-        )
-
-    def _select(self, principal: str, groups: frozenset[str], operation: Operation) -> "_Selection":
-        """The rules that are about somebody and an operation: those that deny, that allow."""
-        key = (principal, groups, operation)
-        selected = self._selected.get(key)
-        if selected is None:
-            some = [
-                rule
-                for rule in self.rules
-                if operation in rule.operations and rule.concerns(principal, groups)
-            ]
-            selected = (
-                tuple(rule for rule in some if not rule.allow),
-                tuple(rule for rule in some if rule.allow),
-            )
-            if len(self._selected) >= _MOST_SELECTED:
-                self._selected = {}
-            self._selected[key] = selected
-        return selected
-
-
-_Selection = tuple[tuple[AccessRule, ...], tuple[AccessRule, ...]]
+    if pattern is None or len(pattern) < 2 or not pattern[0] == pattern[-1] == "/":
+        return None
+    regex = pattern[1:-1]
+    if "\\" in regex:  # a `$` may be quoted
+        return regex
+    if regex.startswith("^") and regex[1:2] not in ("*", "+", "?", "{"):
+        regex = regex[1:]
+    return regex.removesuffix("$")
 
 
 def _everything(_: str) -> bool:
@@ -280,9 +212,11 @@ def _name_test(pattern: str) -> Callable[[str], bool]:
     """What tells whether a name is one of those that a pattern means."""
     if not pattern:
         raise ValueError("an empty name matches nothing; '*' matches everything")
-    if len(pattern) > 1 and pattern[0] == pattern[-1] == "/":
+    regex = _regex_of(pattern)
+    if regex is not None:
         try:
-            return compile_java(pattern[1:-1]).matches
+            compile_java(pattern[1:-1])  # as it was written, for the error
+            return JavaPattern.any_of((regex,), _MOST_WORK).matches
         except ValueError as error:
             text = f"{quoted(pattern)} is not a regular expression that can be used: {error}"
             raise ValueError(text) from None

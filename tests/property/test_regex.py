@@ -6,7 +6,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes.regex import compile_java
+from hermes.regex import JavaPattern, compile_java
 
 _ATOMS = st.sampled_from(
     ["a", "b", "-", ".", "[ab]", "[^a]", "[a-c_]", r"\w", r"\d", r"\S", r"\.", r"\b", "^", "$", ""]
@@ -33,3 +33,14 @@ def test_whole_texts_match_as_in_python(regex: str, texts: list[str]) -> None:
     ours = pickle.loads(pickle.dumps(compile_java(regex)))
     for text in texts:
         assert ours.matches(text) == (python.fullmatch(text) is not None), (regex, text)
+
+
+@given(
+    regexes=st.lists(st.sampled_from(["a+", "(a|b)*c", "x", "", "(?i)AB", "[a-c]{2}", "b.*"])),
+    text=st.text("abcxAB", max_size=6),
+)
+def test_any_of_some_matches_what_one_of_them_does(regexes: list[str], text: str) -> None:
+    together = JavaPattern.any_of(tuple(regexes), 10_000) if regexes else compile_java("[^\\s\\S]")
+    assert together.matches(text) == any(compile_java(each).matches(text) for each in regexes)
+    again = pickle.loads(pickle.dumps(together))
+    assert again.matches(text) == together.matches(text)

@@ -20,7 +20,7 @@ class RulesAuthorizer:
     ) -> bool:
         """See `IAuthorizer.is_allowed`."""
         resource = Resource(ResourceKind(kind), name)
-        return self._rules.decide(principal, groups, Operation(operation), resource).allowed
+        return self._rules.allows(principal, groups, Operation(operation), resource)
 
     def revision(self) -> object:
         """See `IAuthorizer.revision`."""

@@ -11,7 +11,7 @@ from hermes.security import CLUSTER, AccessRule, AccessRules, Operation, Resourc
 PRINCIPALS = ["alice", "alan", "bob", "anonymous"]
 GROUPS = ["red", "blue"]
 NAMES = ["a", "ab", "abc", "b", "web-1", ""]
-PATTERNS = ["*", "a*", "ab", "abc", "b", "/a.*/", "/(a|b)/", "/web-[0-9]+/", "web-*"]
+PATTERNS = ["*", "a*", "ab", "abc", "b", "/a.*/", "/(a|b)/", "/^web-[0-9]+$/", "/^a|b$/", "web-*"]
 
 resources = st.just(CLUSTER) | st.builds(
     Resource, st.sampled_from([ResourceKind.TOPIC, ResourceKind.GROUP]), st.sampled_from(NAMES)
@@ -91,6 +91,8 @@ def test_a_decision_is_what_the_rules_say_in_any_order(
     randomness: random.Random,
 ) -> None:
     decision = AccessRules(given_rules).decide(principal, groups, operation, resource)
+    quick = AccessRules(given_rules).allows(principal, groups, operation, resource)
+    assert quick == decision.allowed
     assert decision.allowed == naive(given_rules, principal, groups, operation, resource)
     if decision.rule is not None:
         assert decision.rule.allow == decision.allowed

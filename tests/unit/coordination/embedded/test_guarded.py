@@ -8,8 +8,7 @@ from jute_frames import OPEN_ACL, acl, text
 
 from hermes.coordination.embedded.proofs import Proof
 from hermes.coordination.embedded.requests import ConnectRequest
-from hermes.security import INTERNAL
-from hermes.security.access import AccessRule, AccessRules, Operation, Resource
+from hermes.security import INTERNAL, AccessRule, AccessRules, Operation, Resource
 
 NO_NODE, NO_AUTH, AUTH_FAILED, MUST_AUTHENTICATE = -101, -102, -115, -124
 CREATE, DELETE, EXISTS, GET, SET, GET_ACL, SET_ACL, CHILDREN = range(1, 9)

@@ -1,0 +1,173 @@
+"""What access rules come to: deny wins, and what no rule allows is refused; in any order.
+
+Names come from anybody, and are matched where everybody else waits. So many patterns are matched at
+once, what could take long is bounded, and in doubt less is allowed.
+"""
+
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from hermes.regex import JavaPattern, RegexTooCostlyError
+from hermes.security.access import LONGEST_NAME, AccessRule, Operation, Resource, ResourceKind
+from hermes.security.principals import INTERNAL
+
+#: The bound of matching a name with many patterns at once: what it comes to for each, and at most.
+#: A thousand take half a millisecond; names and patterns of people's take a hundred.
+_WORK_OF_EACH: Final = 10_000
+_MOST_WORK: Final = 100_000
+
+#: How many selections of rules are remembered: by principal, groups, operation and kind.
+_MOST_SELECTED: Final = 1024
+
+#: Who may do one of these may describe, unless a rule denies that.
+_SHOW: Final = {
+    ResourceKind.TOPIC: (Operation.PRODUCE, Operation.CONSUME),
+    ResourceKind.GROUP: (Operation.GROUP,),
+    ResourceKind.CLUSTER: (),
+}
+
+
+class Decision(NamedTuple):
+    """Whether somebody may do something.
+
+    Attributes:
+        allowed: whether.
+        rule: the rule that says so; None where no rule does, and it is therefore refused (or the
+            broker itself asks, which may do everything).
+    """
+
+    allowed: bool
+    rule: AccessRule | None = None
+
+
+class _Some:
+    """Those rules that allow, or deny, somebody an operation on resources of a kind.
+
+    Args:
+        rules: all of them allow, or all deny.
+        in_doubt: whether they are about a name for which that can't be found out in time.
+    """
+
+    def __init__(self, rules: Iterable[AccessRule], in_doubt: bool) -> None:
+        self._rules = tuple(rules)
+        self._in_doubt = in_doubt
+        self._plain = tuple(rule for rule in self._rules if rule.regex is None)
+        self._patterns = tuple(rule for rule in self._rules if rule.regex is not None)
+        self._any = _any_of(tuple(str(rule.regex) for rule in self._patterns))
+
+    def cover(self, name: str) -> bool:
+        """Whether one of them is about a name."""
+        if any(rule.covers(name) for rule in self._plain):
+            return True
+        if self._any is not None:
+            try:
+                return self._any.matches(name)
+            except RegexTooCostlyError:
+                return self._in_doubt
+        return any(rule.covers(name) for rule in self._patterns)
+
+    def first(self, name: str) -> AccessRule | None:
+        """The first that is about a name."""
+        return next((rule for rule in self._rules if rule.covers(name)), None)
+
+
+class AccessRules:
+    """The rules of a broker. Immutable; any thread may ask.
+
+    Args:
+        rules: in any order.
+    """
+
+    def __init__(self, rules: Iterable[AccessRule]) -> None:
+        self.rules: Final = tuple(rules)
+        self._selected: dict[_Key, tuple[_Some, _Some]] = {}
+
+    def allows(
+        self, principal: str, groups: frozenset[str], operation: Operation, resource: Resource
+    ) -> bool:
+        """Decide whether somebody may do something; as `decide`, and quick with many patterns."""
+        if principal == INTERNAL:
+            return True
+        kind, name = resource
+        if len(name) > LONGEST_NAME:
+            return False
+        denying, allowing = self._select(principal, groups, operation, kind)
+        if denying.cover(name):
+            return False
+        if allowing.cover(name):
+            return True
+        return operation is Operation.DESCRIBE and any(
+            self.allows(principal, groups, each, resource) for each in _SHOW[kind]
+        )
+
+    def decide(
+        self, principal: str, groups: frozenset[str], operation: Operation, resource: Resource
+    ) -> Decision:
+        """Decide whether somebody may do something, and say which rule does.
+
+        Args:
+            principal: who.
+            groups: the groups of users that they belong to.
+            operation: what.
+            resource: to what.
+        """
+        if principal == INTERNAL:
+            return Decision(True)
+        kind, name = resource
+        if len(name) > LONGEST_NAME:
+            return Decision(False)
+        denying, allowing = self._select(principal, groups, operation, kind)
+        if denying.cover(name):
+            return Decision(False, denying.first(name))
+        if allowing.cover(name):
+            return Decision(True, allowing.first(name))
+        if operation is Operation.DESCRIBE:
+            for each in _SHOW[kind]:
+                decision = self.decide(principal, groups, each, resource)
+                if decision.allowed:
+                    return decision
+        return Decision(False)
+
+    def may_anything(self, principal: str, groups: frozenset[str]) -> bool:
+        """Whether any rule allows somebody anything."""
+        return principal == INTERNAL or any(
+            rule.allow and rule.concerns(principal, groups) for rule in self.rules
+        )
+
+    def _select(
+        self, principal: str, groups: frozenset[str], operation: Operation, kind: ResourceKind
+    ) -> "tuple[_Some, _Some]":
+        """The rules that matter: those that deny, those that allow."""
+        key = (principal, groups, operation, kind)
+        selected = self._selected.get(key)
+        if selected is None:
+            some = [
+                rule
+                for rule in self.rules
+                if operation in rule.operations
+                and rule.is_about(kind)
+                and rule.concerns(principal, groups)
+            ]
+            selected = (
+                _Some((rule for rule in some if not rule.allow), in_doubt=True),
+                _Some((rule for rule in some if rule.allow), in_doubt=False),
+            )
+            if len(self._selected) >= _MOST_SELECTED:
+                self._selected = {}
+            self._selected[key] = selected
+        return selected
+
+
+_Key = tuple[str, frozenset[str], Operation, ResourceKind]
+
+
+@lru_cache(maxsize=200)
+def _any_of(regexes: tuple[str, ...]) -> JavaPattern | None:
+    """What matches whatever one of several expressions does; None if that can't be had."""
+    if len(regexes) < 2:
+        return None
+    try:
+        return JavaPattern.any_of(regexes, min(_MOST_WORK, _WORK_OF_EACH * len(regexes)))
+    except ValueError:  # too large together
+        return None
