@@ -1,6 +1,7 @@
 """A real broker that wants users: who gets in, what becomes of them, what it says about it."""
 
 import re
+import ssl
 import subprocess
 import sys
 import time
@@ -9,7 +10,16 @@ from pathlib import Path
 
 import pytest
 from certificates import Certificates
-from hermes_testkit import DEADLINE_SECONDS, BrokerProcess, RawClient, message, produce_acknowledged
+from hermes_testkit import (
+    DEADLINE_SECONDS,
+    BrokerProcess,
+    RawClient,
+    fetch,
+    message,
+    produce,
+    produce_acknowledged,
+    wait_until_visible,
+)
 
 from hermes.client import SimpleConsumer, SyncProducer
 from hermes.errors import NotAuthenticatedError
@@ -244,3 +254,29 @@ def test_a_wrong_password_over_tls_is_an_error_at_once(
     ):
         producer.send_acknowledged([ProduceRequest("t", 0, HELLO)])
     assert not (tls_broker.log_dir / "t-0").exists()
+
+
+def test_a_client_of_kafka_0_7_comes_in_through_a_tunnel(
+    tls_broker: BrokerProcess, certificates: Certificates
+) -> None:
+    """What the tunnel does to its bytes is TLS; what it says of it is in its certificate."""
+    by_password, by_certificate = ports(tls_broker)
+    mine = certificates.client("legacy")
+    context = ssl.create_default_context(cafile=str(certificates.ca))
+    context.load_cert_chain(mine.certificate, mine.key)
+
+    def through_a_tunnel(port: int) -> RawClient:
+        client = RawClient(port)
+        client.socket = context.wrap_socket(client.socket, server_hostname="localhost")
+        return client
+
+    with through_a_tunnel(by_certificate) as client:
+        client.send(produce("of-0-7", 0, HELLO))
+        assert client.alive()
+        wait_until_visible(client, "of-0-7", 0, len(HELLO))
+        assert client.call(fetch("of-0-7", 0, 0))[6:] == HELLO
+    assert " for legacy@127.0.0.1:" in tls_broker.wait_for_line("created topic of-0-7")
+    with through_a_tunnel(by_password) as client:
+        client.send(produce("stolen", 0, HELLO))
+        assert client.closed()
+    assert not (tls_broker.log_dir / "stolen-0").exists()
