@@ -90,7 +90,7 @@ FIXED: Final = _table(
     Family(
         "hermes_http_requests_refused_total", "counter",
         "HTTP requests of those whom the port doesn't serve (`not_authenticated`), or who may not "
-        "have what they ask for (`not_authorized`).",
+        "have what they ask for (`not_authorized`); `unavailable`: while that couldn't be told.",
         ("reason",),
     ),
     Family("hermes_waiting_fetches", "gauge", "Fetches that wait for more messages."),

@@ -108,7 +108,10 @@ class Console:
         """
         if ask.path[:1] == ("static",):
             return self._static(ask)
-        ask, answer = self._access.check(ask, self.sources)
+        try:
+            ask, answer = self._access.check(ask, self.sources)
+        except HermesError as error:  # users can't be looked up now
+            return self._problem(ask, 503, "No answer", error)
         if answer is None:
             answer = self._serve(ask)
         return self._access.with_session(ask, answer)

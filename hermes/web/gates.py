@@ -16,14 +16,21 @@ from http import HTTPStatus
 from typing import Any, Final, NamedTuple
 
 from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
 from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET
 
+from hermes.errors import HermesError
 from hermes.limited_log import LimitedLog
 from hermes.quoting import quoted
 from hermes.security import ANONYMOUS
 from hermes.web.answers import ErrorPage
-from hermes.web.logins import BadCredentialsError, Logins, parse_authorization
+from hermes.web.logins import (
+    BadCredentialsError,
+    Logins,
+    TooBusyError,
+    parse_authorization,
+)
 
 _CHALLENGE: Final = b'Basic realm="Hermes", charset="UTF-8"'
 
@@ -59,7 +66,8 @@ class Gate:
         authentication: `none`, `scram` or `tls`.
         logins: checks passwords; needed for `scram`.
         name_of: whom the certificate of a request's connection names, or None; needed for `tls`.
-        refused: called with a word for each refusal: `not_authenticated` or `not_authorized`.
+        refused: called with a word for each refusal: `not_authenticated`, `not_authorized`, or
+            `unavailable` while users can't be looked up.
         introduce: called with whom a certificate names, before it is asked what they may; fires
             when that is known.
 
@@ -126,7 +134,7 @@ class Gate:
             name = self._name_of(request)
             if name is None or self._introduce is None:
                 return name
-            return self._introduce(name).addCallback(lambda _: name)
+            return self._introduce(name).addCallbacks(lambda _: name, _could_not_tell)
         headers = request.requestHeaders.getRawHeaders(b"Authorization") or []
         if not headers:
             return None
@@ -139,7 +147,11 @@ class Gate:
             checked = self._logins.check(address, given)
         except BadCredentialsError as error:
             return _not_authenticated(str(error))
-        return checked.addCallback(lambda is_right: given.user if is_right else _WRONG)
+        except TooBusyError:
+            return _BUSY
+        return checked.addCallbacks(
+            lambda is_right: given.user if is_right else _WRONG, _could_not_tell
+        )
 
     def _page(self, refusal: _Refusal, request: Any, resource: Any, lines: LimitedLog) -> Any:
         self._refused(refusal.reason)
@@ -153,6 +165,8 @@ class Gate:
         )
         if refusal.status == HTTPStatus.UNAUTHORIZED and self.authentication == "scram":
             request.setHeader(b"WWW-Authenticate", _CHALLENGE)
+        if refusal is _BUSY:
+            request.setHeader(b"Retry-After", b"5")
         make_page = getattr(resource, "error_page", ErrorPage)
         return make_page(int(refusal.status), refusal.text)
 
@@ -185,4 +199,14 @@ def _not_authenticated(text: str) -> _Refusal:
     return _Refusal("not_authenticated", HTTPStatus.UNAUTHORIZED, text)
 
 
+def _could_not_tell(failure: Failure) -> _Refusal:
+    failure.trap(HermesError)
+    return _BUSY
+
+
+_BUSY: Final = _Refusal(
+    "unavailable",
+    HTTPStatus.SERVICE_UNAVAILABLE,
+    "who this is can't be told now: try again in a few seconds",
+)
 _WRONG: Final = _not_authenticated("there is no such user with this password")

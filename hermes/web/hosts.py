@@ -41,6 +41,13 @@ class AcceptedHosts:
         name = _normal(match["six"] or match["name"])
         return name in self._names or _is_loopback(name)
 
+    @staticmethod
+    def is_loopback(header: bytes) -> bool:
+        """Whether a `Host` header names this machine to itself; anything odd does."""
+        match = _HOST.fullmatch(header.decode("latin-1").lower())
+        name = "localhost" if match is None else _normal(match["six"] or match["name"])
+        return name == "localhost" or name.endswith(".localhost") or _is_loopback(name)
+
 
 def _normal(name: str) -> str:
     """One way to write a name: no dot at its end, and an address in its shortest form."""

@@ -17,6 +17,8 @@ from typing import Any, Final, NamedTuple
 
 from twisted.internet.defer import Deferred, succeed
 
+from hermes.errors import HermesError
+
 #: How long a password that was right isn't checked again.
 REMEMBERED_SECONDS: Final = 60.0
 
@@ -27,7 +29,11 @@ _MOST_BYTES: Final = 4096
 
 
 class BadCredentialsError(Exception):
-    """Credentials that aren't looked at; the text says why."""
+    """Credentials that can't be read; the text says what is expected."""
+
+
+class TooBusyError(HermesError):
+    """A password was not looked at: there are too many others."""
 
 
 class Credentials(NamedTuple):
@@ -101,7 +107,8 @@ class Logins:
             given: what came from there.
 
         Raises:
-            BadCredentialsError: too many are being checked.
+            TooBusyError: too many are being checked. As every HermesError that the Deferred fails
+                with, it says nothing about the password.
         """
         revision = self._read_revision()
         if revision != self._revision:
@@ -118,7 +125,7 @@ class Logins:
             others.append(waiting)
             return waiting
         if len(self._under_way) >= _MOST_WAITING:
-            raise BadCredentialsError("too many passwords are being checked: try again")
+            raise TooBusyError("too many passwords are being checked")
         self._under_way[place] = [waiting]
 
         def known(found: Any) -> None:

@@ -38,6 +38,7 @@ _HEADERS = {
 }
 
 #: Of a listener with TLS: browsers that were here once never ask this host without it (RFC 6797).
+#: That goes for all its ports, so not for localhost, where others' programs listen as well.
 _STRICT = b"max-age=31536000"
 
 #: Whoever may pass the listener's gate.
@@ -305,7 +306,7 @@ class Site(server.Site):
         """Find what a request asks for, once its host is checked."""
         for name, value in _HEADERS.items():
             request.setHeader(name, value)
-        if request.isSecure():
+        if request.isSecure() and not self._hosts.is_loopback(request.getHeader(b"Host") or b""):
             request.setHeader(b"Strict-Transport-Security", _STRICT)
         if not request.uri.startswith(b"/"):  # proxies' and others' forms of an address
             return ErrorPage(HTTPStatus.BAD_REQUEST, "what is asked for must begin with a slash")

@@ -13,7 +13,7 @@ from hermes.console.access import (
 from hermes.console.asking import Ask
 from hermes.console.cluster import Address, Cluster
 from hermes.console.pages import Console
-from hermes.errors import ConfigError
+from hermes.errors import ConfigError, HermesError
 
 SESSION = "s" * 43
 
@@ -343,3 +343,16 @@ def test_rules_are_asked_for_whoever_looks():
         ("alice", "describe", ""),
         ("anonymous", "describe", "g"),
     ]
+
+
+def test_while_users_can_not_be_looked_up_no_session_ends():
+    made = UserConsole()
+    session = made.log_in().cookies[SESSION_COOKIE]
+
+    def fail(user):
+        raise HermesError("users can't be looked up now")
+
+    made.users.proof_of, kept = fail, made.users.proof_of
+    assert made.ask("GET", ("nothing",), session).status == 503
+    made.users.proof_of = kept
+    assert made.ask("GET", ("nothing",), session).status == 404

@@ -8,6 +8,7 @@ from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
 from twisted.web.resource import Resource
 
+from hermes.errors import HermesError
 from hermes.web import AcceptedHosts, Gate, Logins, Root, Rule, Site
 
 USERS = {"alice": "wonder", "bob": "build"}
@@ -144,6 +145,15 @@ def test_an_answer_waits_for_the_check():
     channel.dataReceived(request("/plain", ALICE))
     checked.callback("alice")
     assert response(transport)[0] == 200
+
+
+def test_while_users_can_not_be_looked_up_nobody_is_told_to_be_wrong():
+    checked = Deferred()
+    channel, transport = connect(scram(check=lambda *given: checked))
+    channel.dataReceived(request("/plain", ALICE))
+    checked.errback(HermesError("no directory at ldap.example.org"))
+    status, head, text = response(transport)
+    assert (status, b"Retry-After: 5" in head, b"ldap" in text) == (503, True, False)
 
 
 def test_a_check_that_fails_tells_no_more_than_that():
