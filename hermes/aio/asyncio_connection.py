@@ -164,7 +164,7 @@ class AsyncioConnection:
         self._port = port
         self._connect_timeout_seconds = connect_timeout_seconds
         self._max_response_bytes = max_response_bytes
-        self._security = security
+        self.security = security
         self._turn = asyncio.Lock()
         self._answers: _Answers | None = None
         self._closed = self._is_forked = False
@@ -225,7 +225,7 @@ class AsyncioConnection:
         return await self._answers.call(request)
 
     async def _connect(self) -> _Answers:
-        security, seconds = self._security, self._connect_timeout_seconds
+        security, seconds = self.security, self._connect_timeout_seconds
         try:
             async with asyncio.timeout(seconds):
                 _, answers = await asyncio.get_running_loop().create_connection(
@@ -247,12 +247,12 @@ class AsyncioConnection:
         return answers
 
     def _make_answers(self) -> _Answers:
-        return _Answers(self._host, self._port, self._max_response_bytes, self._security)
+        return _Answers(self._host, self._port, self._max_response_bytes, self.security)
 
     def _tls_options(self) -> dict[str, Any]:
-        if not self._security.uses_tls:
+        if not self.security.uses_tls:
             return {}
-        context = self._security.ssl_context()
+        context = self.security.ssl_context()
         return {
             "ssl": context,
             "server_hostname": self._host,
@@ -260,7 +260,7 @@ class AsyncioConnection:
         }
 
     async def _authenticate(self, answers: _Answers) -> None:
-        talk = authenticate(self._security, self.address)
+        talk = authenticate(self.security, self.address)
         step = next(talk, None)
         try:
             while step is not None:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol, TypeVar
 
 from hermes.client.conversations import BrokerVersions, Conversation, Exchange, Pause, Step
+from hermes.client.refusals import Refused
 from hermes.errors import (
     BrokerNotTrustedError,
     BrokerUnavailableError,
@@ -15,6 +16,7 @@ from hermes.errors import (
     RemoteProtocolError,
 )
 from hermes.protocol import Buffer
+from hermes.security import ClientSecurity
 
 R = TypeVar("R")
 
@@ -23,6 +25,7 @@ class AsyncConnection(Protocol):
     """What a channel needs of a connection; calls made at the same time take turns."""
 
     timeout_seconds: float
+    security: ClientSecurity
 
     @property
     def address(self) -> str:
@@ -55,12 +58,16 @@ class AsyncChannel:
         connection: the channel's own from now on.
         supports_hermes_requests: whether the broker answers Hermes' own requests; None to find
             out when that first matters.
+
+    Attributes:
+        refused: explains what the broker refuses.
     """
 
     def __init__(
         self, connection: AsyncConnection, *, supports_hermes_requests: bool | None = None
     ) -> None:
         self.connection = connection
+        self.refused = Refused(connection.address, connection.security)
         self._versions = BrokerVersions(supports_hermes_requests)
 
     async def versions(self) -> Mapping[int, int]:
@@ -85,6 +92,11 @@ class AsyncChannel:
         except StopIteration as end:
             result: R = end.value
             return result
+        except HermesError as error:
+            explained = self.refused.explain(error)
+            if explained is error:
+                raise
+            raise explained from None
         finally:
             conversation.close()
 

@@ -64,6 +64,7 @@ class BaseConsumer(AsyncAdministration):
             options.on_corrupt,
             options.max_expanded_bytes,
             self._count_skipped,
+            self._channel.refused,
         )
 
     @property

@@ -152,12 +152,12 @@ class _TwistedConnection:
         self._reactor = reactor
         self._host = host
         self._port = port
-        self._security = options.security
+        self.security = options.security
         self._tls: Any = None
         if options.uses_tls:
             from hermes.aio.twisted_tls import ClientTls  # and pyOpenSSL, for those who need it
 
-            self._tls = ClientTls(host, self._security)
+            self._tls = ClientTls(host, self.security)
         self._connect_timeout_seconds = options.connect_timeout_seconds
         self._max_response_bytes = options.max_response_bytes
         self._endpoint = HostnameEndpoint(reactor, host, port, options.connect_timeout_seconds)
@@ -227,7 +227,7 @@ class _TwistedConnection:
                 f"no connection to {self.address}: {fault}; is the broker running there?"
             ) from fault
         assert isinstance(answers, _Answers)
-        if not self._security.is_plain:
+        if not self.security.is_plain:
             try:
                 await self._introduced(answers)
             except BaseException:
@@ -240,7 +240,7 @@ class _TwistedConnection:
         most = self._max_response_bytes
         if self._tls is None:
             return _Answers(self.address, most)
-        return _TlsAnswers(self._host, self._port, most, self._security)
+        return _TlsAnswers(self._host, self._port, most, self.security)
 
     async def _introduced(self, answers: _Answers) -> None:
         """Agree on TLS, and say who this is, within the time for connecting."""
@@ -258,10 +258,10 @@ class _TwistedConnection:
     async def _introduce(self, answers: _Answers) -> None:
         if isinstance(answers, _TlsAnswers):
             await answers.is_ready
-        if self._security.user is None:
+        if self.security.user is None:
             return
         pool = self._reactor.getThreadPool()
-        talk = authenticate(self._security, self.address)
+        talk = authenticate(self.security, self.address)
         step = next(talk, None)
         while step is not None:
             outcome: Buffer | HermesError

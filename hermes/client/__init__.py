@@ -10,7 +10,8 @@ reading:
                     the same socket by TLS; what its refusals mean
     conversations, fetching, append_times, authenticating
                     what is said to a broker, without I/O: shared with the asynchronous twins
-    channel         conversations over a connection
+    channel, refusals
+                    conversations over a connection; who is refused, and where
     admin           what operators ask of a broker
     simple_consumer, sync_producer
                     one broker, no state

@@ -6,6 +6,7 @@ from typing import Any, Self, TypeVar
 
 from hermes.client.connection import BrokerConnection
 from hermes.client.conversations import BrokerVersions, Conversation, Exchange, Pause, Step
+from hermes.client.refusals import Refused
 from hermes.errors import BrokerNotTrustedError, BrokerUnavailableError, ClientError, HermesError
 
 R = TypeVar("R")
@@ -20,12 +21,16 @@ class Channel:
         connection: the channel's own from now on; closed with it.
         supports_hermes_requests: whether the broker answers Hermes' own requests; None to find
             out when that first matters.
+
+    Attributes:
+        refused: explains what the broker refuses.
     """
 
     def __init__(
         self, connection: BrokerConnection, *, supports_hermes_requests: bool | None = None
     ) -> None:
         self.connection = connection
+        self.refused = Refused(connection.address, connection.security)
         self._closed = threading.Event()
         self._versions = BrokerVersions(supports_hermes_requests)
 
@@ -61,6 +66,11 @@ class Channel:
         except StopIteration as end:
             result: R = end.value
             return result
+        except HermesError as error:
+            explained = self.refused.explain(error)
+            if explained is error:
+                raise
+            raise explained from None
         finally:
             conversation.close()
 

@@ -90,7 +90,7 @@ class BrokerConnection:
         self.connect_timeout_seconds = connect_timeout_seconds
         self.max_response_bytes = max_response_bytes
         self.hold_off_seconds = hold_off_seconds
-        self._security = security
+        self.security = security
         self._lock = threading.Lock()
         self._socket: socket.socket | None = None
         self._poll: Any = select.poll()
@@ -230,7 +230,7 @@ class BrokerConnection:
     def _say_goodbye(self) -> None:
         """By TLS, an end is announced, unless a call is under way."""
         tls: Any = self._socket
-        if self._security.uses_tls and tls is not None and self._lock.acquire(blocking=False):
+        if self.security.uses_tls and tls is not None and self._lock.acquire(blocking=False):
             try:
                 tls.say_goodbye()
             finally:
@@ -309,12 +309,12 @@ class BrokerConnection:
 
     def _was_closed_when_idle(self) -> bool:
         assert self._socket is not None
-        at_end = self._poll.at_end if self._security.uses_tls else None
+        at_end = self._poll.at_end if self.security.uses_tls else None
         return closed_when_idle(self._socket, self.timeout_seconds, at_end)
 
     def _why_broken(self, error: OSError) -> BrokerUnavailableError:
         # With TLS 1.3, what a broker makes of our certificate comes after its handshake.
-        refusal = tls_refusal(error, self.host, self.port, self._security)
+        refusal = tls_refusal(error, self.host, self.port, self.security)
         return refusal or BrokerUnavailableError(
             f"{self.address}: the connection broke: {error}; "
             "the request may or may not have been carried out"
@@ -371,14 +371,14 @@ class BrokerConnection:
             ) from error
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        if self._security.uses_tls:
+        if self.security.uses_tls:
             connected = self._wrap(connected)
         self._socket = connected
         self._poll.register(connected, select.POLLIN)
         self._unanswered = False
         if self._closed:  # `close` came while connecting and saw no socket
             raise ClientError(f"the connection to {self.address} was closed")
-        if not self._security.is_plain:
+        if not self.security.is_plain:
             self._introduce(until, timeout)
 
     def _hold_off(self, timeout: float) -> None:
@@ -389,22 +389,22 @@ class BrokerConnection:
         from hermes.client.tls import wrap  # and with it `ssl`, for those only who need it
 
         try:
-            return wrap(connected, self.host, self._security)
+            return wrap(connected, self.host, self.security)
         except ConfigError:
             connected.close()
             raise
         except (OSError, ValueError) as error:  # they have closed it
-            raise tls_failure(error, self.host, self.port, self._security) from error
+            raise tls_failure(error, self.host, self.port, self.security) from error
 
     def _introduce(self, deadline: float, timeout: float) -> None:
         """Agree on TLS, and say who this is. The socket is there, so that `close` can end it."""
         assert self._socket is not None
         try:
-            if self._security.uses_tls:
+            if self.security.uses_tls:
                 tls: Any = self._socket
                 tls.settimeout(_remaining(deadline))
                 tls.do_handshake()
-            if self._security.user is not None:
+            if self.security.user is not None:
                 self._authenticate(deadline)
         except TimeoutError as error:
             self._hold_off(timeout)
@@ -413,10 +413,10 @@ class BrokerConnection:
                 f"authentication within {timeout:g} s"
             ) from error
         except (OSError, ValueError) as error:  # ValueError: `close` was faster
-            raise tls_failure(error, self.host, self.port, self._security) from error
+            raise tls_failure(error, self.host, self.port, self.security) from error
 
     def _authenticate(self, deadline: float) -> None:
-        talk = authenticate(self._security, self.address)
+        talk = authenticate(self.security, self.address)
         step = next(talk, None)
         while step is not None:
             outcome: bytes | HermesError

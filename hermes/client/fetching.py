@@ -12,6 +12,7 @@ from typing import Any, Final, Literal, TypeVar
 
 from hermes.client.arguments import check_fetch, check_fetches, check_number
 from hermes.client.conversations import Conversation, Exchange, Pause, named
+from hermes.client.refusals import UNKNOWN, Refused
 from hermes.errors import (
     BrokerError,
     HermesError,
@@ -56,12 +57,14 @@ class FetchRules:
         on_corrupt: "raise" or "skip", see `MessageSet`.
         max_expanded_bytes: what one compressed message may expand to.
         count_skipped: called with the number of damaged stretches that an iteration skipped.
+        refused: explains what the broker refuses.
     """
 
     max_fetch_bytes: int = DEFAULT_MAX_FETCH_BYTES
     on_corrupt: Literal["raise", "skip"] = "raise"
     max_expanded_bytes: int = DEFAULT_MAX_EXPANDED_BYTES
     count_skipped: Callable[[int], None] | None = None
+    refused: Refused = UNKNOWN
 
     def message_set(self, data: Buffer, offset: int) -> MessageSet:
         """Make the set that the application iterates over."""
@@ -230,7 +233,7 @@ def _result(
     """Make an entry's result, fetching it on its own when its first message asks for that."""
     nothing = rules.message_set(b"", request.offset)
     if error != ErrorCode.NONE:
-        failure = error_for(error, _detail(request))
+        failure = rules.refused.explain_code(error_for(error, _detail(request)))
         return FetchResult(request, nothing, high_watermark, failure)
     if not _bytes_needed(messages):
         fetched = rules.message_set(messages, request.offset)

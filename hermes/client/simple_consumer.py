@@ -121,7 +121,11 @@ class SimpleConsumer(Administration):
         self._poll_interval_ms = poll_interval_ms
         self.counters = ConsumerCounters()
         self._rules = FetchRules(
-            max_fetch_bytes, on_corrupt, max_expanded_bytes, self._count_skipped
+            max_fetch_bytes,
+            on_corrupt,
+            max_expanded_bytes,
+            self._count_skipped,
+            self._channel.refused,
         )
 
     @property

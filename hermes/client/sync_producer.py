@@ -9,6 +9,7 @@ from hermes.client.arguments import check_instance, check_partition
 from hermes.client.channel import Channel
 from hermes.client.connection import BrokerConnection
 from hermes.client.conversations import Conversation, Exchange, named
+from hermes.client.refusals import Refused
 from hermes.errors import (
     BrokerError,
     RemoteProtocolError,
@@ -175,7 +176,8 @@ class SyncProducer:
         self._channel.require(AcknowledgedProduceRequest.TYPE, "an acknowledgement")
         _check(produces)
         timeout = timeout_seconds or self._channel.connection.timeout_seconds
-        return self._channel.run(_produce(produces, acks, timeout), timeout_seconds=timeout)
+        conversation = _produce(produces, acks, timeout, self._channel.refused)
+        return self._channel.run(conversation, timeout_seconds=timeout)
 
     def barrier(self) -> None:
         """Return when the broker has read, and carried out, everything sent so far.
@@ -200,7 +202,7 @@ class SyncProducer:
 
 
 def _produce(
-    produces: Sequence[ProduceRequest], acks: Acks, timeout_seconds: float
+    produces: Sequence[ProduceRequest], acks: Acks, timeout_seconds: float, refused: Refused
 ) -> Conversation[list[SendResult | BrokerError]]:
     """The conversation of `SyncProducer.send_acknowledged`."""
     timeout_ms = max(int(timeout_seconds * 1000 * _BROKERS_SHARE), 1)
@@ -210,7 +212,9 @@ def _produce(
         repeatable=False,
         changes=True,
     )
-    return [_outcome(*each) for each in zip(produces, entries, strict=True)]
+    return [
+        _outcome(produce, entry, refused) for produce, entry in zip(produces, entries, strict=True)
+    ]
 
 
 def _check(produces: Sequence[ProduceRequest]) -> None:
@@ -240,7 +244,10 @@ def _decode(produces: Sequence[ProduceRequest], body: Buffer) -> list[ProducedEn
     return entries
 
 
-def _outcome(produce: ProduceRequest, entry: ProducedEntry) -> SendResult | BrokerError:
+def _outcome(
+    produce: ProduceRequest, entry: ProducedEntry, refused: Refused
+) -> SendResult | BrokerError:
     if entry.error == ErrorCode.NONE:
         return SendResult(produce.topic, entry.partition, entry.offset)
-    return error_for(entry.error, named(produce.topic, produce.partition))
+    error = error_for(entry.error, named(produce.topic, produce.partition))
+    return refused.explain_code(error)

@@ -93,6 +93,7 @@ def test_a_wrong_password_is_not_tried_again(
 def test_nobody_where_users_are_wanted(driver: type[Driver], broker: RunningBroker) -> None:
     error = refusal_of(driver, broker, **broker.client_settings())
     assert isinstance(error, errors.NotAuthenticatedError)
+    assert f"To {broker.host}:{broker.port} this client is anonymous: set user and" in str(error)
     assert not is_retriable(error)
 
 
@@ -107,8 +108,18 @@ def test_a_user_without_the_right(driver: type[Driver], broker: RunningBroker) -
     with driver(broker.host, broker.port, **broker.client_settings("bob")) as client:
         for _ in range(2):
             (result,) = client.fetch_waiting([FETCH], 0)
-            assert isinstance(result.error, errors.NotAuthorizedError)
-            assert not is_retriable(result.error)
+            check_not_authorized(result.error, broker)
+        with pytest.raises(errors.NotAuthorizedError) as refused:
+            client.describe_partitions("clicks")
+        check_not_authorized(refused.value, broker)
+
+
+def check_not_authorized(error: Any, broker: RunningBroker) -> None:
+    assert type(error) is errors.NotAuthorizedError
+    assert "'clicks'" in str(error), "what"
+    assert f"{broker.host}:{broker.port} takes this client for user 'bob'" in str(error), "whom"
+    assert "ask who keeps its rules" in str(error), "what to do"
+    assert not is_retriable(error)
 
 
 def test_an_authority_that_is_not_trusted(

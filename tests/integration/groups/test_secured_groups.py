@@ -73,7 +73,7 @@ def test_a_producer_without_the_right_learns_so_of_every_message(broker: Running
     with Producer(producer_config(broker, "reader", producer_type="async")) as producer:
         handles = [producer.send("clicks", b"x") for _ in range(5)]
         for handle in handles:
-            with pytest.raises(errors.NotAuthorizedError, match="clicks"):
+            with pytest.raises(errors.NotAuthorizedError, match=r"'clicks'.*user 'reader'; ask"):
                 handle.result(60)
 
 

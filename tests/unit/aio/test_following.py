@@ -16,6 +16,7 @@ from hermes.protocol import (
     waiting_fetch_entry_header,
     waiting_fetch_response_header,
 )
+from hermes.security import PLAIN
 
 UNIT = Path(__file__).parents[1]
 
@@ -27,6 +28,7 @@ class EnoughError(Exception):
 class Silent:
     """A connection to a broker that answers every waiting fetch at once, with nothing."""
 
+    security = PLAIN
     timeout_seconds = 30.0
     address = "nowhere:1"
 

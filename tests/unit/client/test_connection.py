@@ -43,7 +43,7 @@ def framed(body: bytes) -> bytes:
 def wait_until_readable(connection: BrokerConnection) -> None:
     """Until the broker's end of file (or garbage) has arrived here."""
     while not connection._poll.poll(10_000):
-        assert connection._security.uses_tls, "nothing came"  # what came was of TLS itself
+        assert connection.security.uses_tls, "nothing came"  # what came was of TLS itself
 
 
 def test_connects_on_first_use_and_returns_the_body(scripted) -> None:
