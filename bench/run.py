@@ -26,6 +26,7 @@ from bench.measurements import (
     spark_data,
     startup,
     through,
+    tls,
 )
 from bench.support.processes import ProgramFailed
 from bench.support.report import Row, rows_as_json, table
@@ -46,6 +47,9 @@ class _Measurement:
 _MEASUREMENTS = {
     "ingest": _Measurement(ingest.measure, "unanswered produces against the bare Twisted sink"),
     "fetch": _Measurement(fetch.measure, "fetches against the raw sendfile loop"),
+    "tls": _Measurement(
+        tls.measure, "the same over TLS, against plain and a bare Twisted TLS sink"
+    ),
     "latency": _Measurement(latency.measure, "produce to a waiting consumer at 100 messages/s"),
     "mirror": _Measurement(mirror.measure, "a mirror beside a consumer and a producer"),
     "through": _Measurement(through.measure, "resident memory while gigabytes go in and out"),

@@ -4,11 +4,14 @@ What a broker in plain Python can't do without, and nothing else: no topics, no 
 no offsets to find. A protocol on the epoll reactor with Twisted's default settings; one `writev`
 per received chunk. Its one answer: an offsets request is answered with the number of bytes
 appended so far, as a broker would answer it, so that a producer can tell that all has arrived.
+
+With a certificate it is the bare Twisted TLS sink: the same behind Twisted's own TLS and defaults.
 """
 
 import argparse
 import json
 import os
+from pathlib import Path
 from struct import Struct
 from typing import Any
 from zlib import crc32
@@ -91,6 +94,7 @@ def main() -> None:
     """Serve until SIGTERM."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--file", required=True, help="what the messages are appended to")
+    parser.add_argument("--certificate", help="speak TLS: a PEM file with certificate and key")
     arguments = parser.parse_args()
     epollreactor.install()  # type: ignore[no-untyped-call]
     from twisted.internet import reactor as epoll_reactor
@@ -99,7 +103,14 @@ def main() -> None:
     reactor: Any = epoll_reactor
 
     factory = Factory.forProtocol(_sink_protocol(arguments.file))
-    port = reactor.listenTCP(0, factory, interface="127.0.0.1")
+    if arguments.certificate is None:
+        port = reactor.listenTCP(0, factory, interface="127.0.0.1")
+    else:
+        from twisted.internet.ssl import PrivateCertificate
+
+        pem = Path(arguments.certificate).read_bytes()
+        options = PrivateCertificate.loadPEM(pem).options()  # type: ignore[no-untyped-call]
+        port = reactor.listenSSL(0, factory, options, interface="127.0.0.1")
     print(json.dumps({"port": port.getHost().port}), flush=True)
     reactor.run()
 

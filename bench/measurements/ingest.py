@@ -7,12 +7,20 @@ more than everything that is measured here.
 
 from pathlib import Path
 
-from bench.support.load import STORED_BYTES, TOPIC, Chunk, encoded_produces, produce
+from bench.support.load import (
+    STORED_BYTES,
+    TOPIC,
+    Chunk,
+    Opens,
+    connect,
+    encoded_produces,
+    produce,
+)
 from bench.support.report import Row, interleaved, ratio_row
 from bench.support.servers import Address, Baseline, HermesBroker, log_bytes
 from bench.support.settings import Settings
 
-__all__ = ["measure"]
+__all__ = ["appended_rate", "measure"]
 
 _BATCHES = (50, 1)
 _TARGET = 0.7
@@ -44,28 +52,41 @@ def _measure_batch(settings: Settings, batch: int) -> Row:
 
 def _to_hermes(settings: Settings, chunk: Chunk) -> float:
     with settings.workspace() as directory, HermesBroker(directory) as broker:
-        return _rate(settings, chunk, broker.address, broker.log_dir / f"{TOPIC}-0")
+        return appended_rate(settings, chunk, broker.address, broker.log_dir / f"{TOPIC}-0")
 
 
 def _to_sink(settings: Settings, chunk: Chunk) -> float:
     with settings.workspace() as directory:
         file = directory / "sink.kafka"
         with Baseline("sink", directory=directory, file=file) as sink:
-            return _rate(settings, chunk, sink.address, directory)
+            return appended_rate(settings, chunk, sink.address, directory)
 
 
-def _rate(settings: Settings, chunk: Chunk, address: Address, log: Path) -> float:
+def appended_rate(
+    settings: Settings,
+    chunk: Chunk,
+    address: Address,
+    log: Path,
+    opens: Opens = connect,
+) -> float:
     """Produce, and see to it that the log has grown by exactly what was sent.
 
     A server that was fast because it lost something has measured nothing.
 
+    Args:
+        settings: how much.
+        chunk: what.
+        address: where.
+        log: the directory of the log's files.
+        opens: makes the client's connection.
+
     Returns:
         Millions of messages per second.
     """
-    produce(address, chunk, _WARM_UP_MESSAGES)
+    produce(address, chunk, _WARM_UP_MESSAGES, opens=opens)
     before = log_bytes(log)
     messages = int(settings.messages * _MILLION)
-    rate = produce(address, chunk, messages)
+    rate = produce(address, chunk, messages, opens=opens)
     sent = -(-messages // chunk.messages) * chunk.messages * STORED_BYTES
     if log_bytes(log) - before != sent:
         raise RuntimeError(f"{sent} bytes were sent, the log grew by {log_bytes(log) - before}")

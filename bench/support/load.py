@@ -7,6 +7,7 @@ allows: `sendall` of a megabyte at a time, `recv_into` one buffer. What is measu
 import asyncio
 import random
 import socket
+import ssl
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -99,8 +100,8 @@ def encoded_produces(batch: int) -> Chunk:
     return Chunk(requests, _CHUNK_MESSAGES)
 
 
-def connect(address: Address) -> socket.socket:
-    """Open a blocking connection that gives up rather than hang.
+def connect(address: Address, tls: ssl.SSLContext | None = None) -> socket.socket:
+    """Open a blocking connection that gives up rather than hang, by TLS if that is given.
 
     The kernel keeps the time: Python's own timeouts would poll before every call.
     """
@@ -108,7 +109,7 @@ def connect(address: Address) -> socket.socket:
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
         connection.setsockopt(socket.SOL_SOCKET, option, _TIMEOUT)
-    return connection
+    return connection if tls is None else tls.wrap_socket(connection, server_hostname=address[0])
 
 
 #: What makes a connection that requests can be sent by.

@@ -86,7 +86,7 @@ def ratio_row(
     beside_runs: Sequence[float],
     *,
     beside_name: str,
-    at_least: float,
+    at_least: float | None,
     note: str = "",
 ) -> Row:
     """Hold the medians of interleaved runs against each other.
@@ -97,7 +97,7 @@ def ratio_row(
         hermes_runs: Hermes' figures.
         beside_runs: the other's.
         beside_name: what the other is.
-        at_least: the share of the other's median that has to be reached.
+        at_least: the share of the other's median that has to be reached; None: just to know.
         note: what else to know.
     """
     hermes, beside = statistics.median(hermes_runs), statistics.median(beside_runs)
@@ -109,8 +109,8 @@ def ratio_row(
         hermes,
         beside,
         beside_name,
-        target=f">= {at_least:.0%}",
-        met=hermes >= at_least * beside,
+        target="" if at_least is None else f">= {at_least:.0%}",
+        met=None if at_least is None else hermes >= at_least * beside,
         note="; ".join(filter(None, (best, note))),
         hermes_runs=tuple(hermes_runs),
         beside_runs=tuple(beside_runs),

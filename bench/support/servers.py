@@ -6,6 +6,7 @@ import shutil
 import socket
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -127,19 +128,22 @@ class Baseline(Program):
         file: what it appends to, or serves.
     """
 
-    def __init__(self, name: str, *, directory: Path, file: Path) -> None:
+    def __init__(
+        self, name: str, *, directory: Path, file: Path, arguments: Sequence[str] = ()
+    ) -> None:
         """Start it and wait until it listens.
 
         Args:
             name: the module's name below `bench.baselines`.
             directory: where its log goes.
             file: what it appends to, or serves.
+            arguments: of the program, beside the file.
         """
         directory.mkdir(parents=True, exist_ok=True)
         path = os.pathsep.join(filter(None, [str(_ROOT), os.environ.get("PYTHONPATH")]))
         super().__init__(
             name,
-            [sys.executable, "-m", f"bench.baselines.{name}", "--file", str(file)],
+            [sys.executable, "-m", f"bench.baselines.{name}", "--file", str(file), *arguments],
             directory=directory,
             environment={"PYTHONPATH": path},
         )
