@@ -3,11 +3,12 @@
     ports                a listener: an endpoint, and the TLS before what is served there
     peers                who is at the other end of a connection
     tls                  a listener's certificate, and what it agrees to
+    transports           a connection behind TLS
     handshake_failures   why a handshake failed, in words for an operator
     handshakes           handshakes under way, and the protocol that takes over after one
     reporting            the numbers of listeners with TLS, for metrics
 
-`tls` and `handshakes` import OpenSSL, which takes a while: only a listener with TLS imports them.
+All but `ports` and `peers` import OpenSSL, which takes a while: only a listener with TLS does.
 """
 
 from hermes.listening.peers import peer_principal

@@ -8,14 +8,11 @@ whoever goes on at once gets through.
 """
 
 from collections import Counter
-from collections.abc import Callable
-from contextlib import suppress
 from typing import Any, Final
 
-from OpenSSL import SSL
 from twisted.internet.interfaces import IAddress, IHandshakeListener, IProtocolFactory
 from twisted.internet.protocol import Factory, Protocol, connectionDone
-from twisted.protocols.tls import BufferingTLSTransport, TLSMemoryBIOFactory
+from twisted.protocols.tls import TLSMemoryBIOFactory
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
@@ -23,6 +20,7 @@ from hermes.limited_log import LimitedLog
 from hermes.listening.handshake_failures import failure_text
 from hermes.listening.peers import peer_principal, peer_text
 from hermes.listening.tls import ServerTls
+from hermes.listening.transports import TlsTransport
 from hermes.logs import ModuleLogger
 
 __all__ = ["MAX_HANDSHAKES", "Handshakes", "TlsFactory"]
@@ -30,88 +28,13 @@ __all__ = ["MAX_HANDSHAKES", "Handshakes", "TlsFactory"]
 #: How long one may take.
 HANDSHAKE_SECONDS: Final = 10.0
 
-#: How long a peer is waited for to do its part of a close.
-ANSWER_SECONDS: Final = 1.0
-
-#: How long a peer may take for what it was sent before the close.
-CLOSE_SECONDS: Final = 30.0
-
 #: How many may be under way on one listener.
 MAX_HANDSHAKES: Final = 256
 
 #: How one ends; `left`: its peer did, or the port was closed.
 OUTCOMES: Final = ("completed", "failed", "left", "timed_out", "crowded_out")
 
-#: More than two tickets, or one record, take.
-_TICKETS_BYTES: Final = 32 * 1024
-
 _DAY_SECONDS: Final = 86_400.0
-
-
-class TlsTransport(BufferingTLSTransport):
-    """Twisted's, for peers that only send, and whose close always ends.
-
-    A TLS 1.3 server sends tickets behind the handshake, and pyOpenSSL can't keep it from that. A
-    producer that sends, reads nothing and closes would have unread input then, at which its kernel
-    throws away what hasn't left yet. So tickets leave together with the first thing that the peer
-    has a reason to read.
-
-    TLS is closed by both sides. The peer's part is read even if the application has stopped
-    reading; a peer that doesn't do its part soon is no longer waited for, once everything has been
-    given to the kernel, and one that doesn't take what was sent is cut off.
-
-    Attributes:
-        verification_error: why OpenSSL refuses the peer's certificate, as its number; None unless
-            it does.
-    """
-
-    verification_error: int | None = None
-    _patience: Any = None
-    _tickets = b""
-
-    def hold_tickets(self) -> None:
-        """Keep what TLS 1.3 sends behind the handshake; call it when that is over."""
-        connection: SSL.Connection = self.getHandle()  # type: ignore[no-untyped-call]
-        if connection.get_protocol_version_name() == "TLSv1.3":
-            with suppress(SSL.WantReadError):
-                self._tickets = connection.bio_read(_TICKETS_BYTES)
-
-    def _flushSendBIO(self) -> None:
-        """Twisted's: give the transport what OpenSSL has to send."""
-        if not self._tickets:
-            super()._flushSendBIO()  # type: ignore[no-untyped-call]
-            return
-        with suppress(SSL.WantReadError):
-            following = self._tlsConnection.bio_read(_TICKETS_BYTES)
-            transport: Any = self.transport
-            transport.write(self._tickets + following)
-            self._tickets = b""
-
-    def loseConnection(self) -> None:
-        """Twisted's: close once everything has been sent."""
-        super().loseConnection()
-        if self.connected and self._patience is None:
-            transport: Any = self.transport
-            transport.resumeProducing()
-            self._wait(ANSWER_SECONDS, self._close)
-
-    def connectionLost(self, reason: Failure = connectionDone) -> None:
-        """Twisted's: it is closed."""
-        if self._patience is not None and self._patience.active():
-            self._patience.cancel()
-        super().connectionLost(reason)
-
-    def _wait(self, seconds: float, then: Callable[[], None]) -> None:
-        factory: Any = self.factory
-        self._patience = factory.reactor.callLater(seconds, then)
-
-    def _close(self) -> None:
-        if self._producer is not None:  # which still sends
-            self._wait(ANSWER_SECONDS, self._close)
-        else:
-            transport: Any = self.transport
-            transport.loseConnection()
-            self._wait(CLOSE_SECONDS, self.abortConnection)
 
 
 class TlsFactory(TLSMemoryBIOFactory):
@@ -279,13 +202,11 @@ class _Handshake(Protocol):
                 tls.abortConnection()
                 return
         handshakes.end(self, "completed")
-        tls.hold_tickets()
         protocol = handshakes.factory.buildProtocol(self.address)
         if protocol is None:
             tls.abortConnection()
             return
-        tls.wrappedProtocol = protocol
-        protocol.makeConnection(tls)
+        tls.use(protocol)
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         """Twisted's: the peer is gone before the handshake was over, or it can't be."""

@@ -1,118 +1,33 @@
 """Handshakes without sockets: how long, how many at a time, and what follows one."""
 
-import ssl
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
-from contextlib import suppress
-from typing import Any
+from pathlib import Path
 
 import pytest
 from broker_bench import log_lines
 from certificates import Certificates
-from tls_clients import client_context
-from twisted.internet.address import IPv4Address
+from tls_in_memory import TlsServer
 from twisted.internet.error import ConnectionDone
-from twisted.internet.protocol import Factory, Protocol
-from twisted.internet.task import Clock
-from twisted.internet.testing import StringTransport
 from twisted.python.failure import Failure
 
-from hermes.config.listeners import TlsConfig
-from hermes.listening.handshakes import HANDSHAKE_SECONDS, MAX_HANDSHAKES, TlsFactory
-from hermes.listening.tls import ServerTls
+from hermes.listening.handshakes import HANDSHAKE_SECONDS, MAX_HANDSHAKES
 
-
-class Echo(Protocol):
-    """Says hello, then whatever it is told."""
-
-    def connectionMade(self) -> None:
-        self.transport.write(b"hello")
-
-    def dataReceived(self, data: bytes) -> None:
-        self.transport.write(data)
-
-
-class Application(Factory):
-    """Counts what it makes."""
-
-    noisy = False
-
-    def __init__(self) -> None:
-        self.made: list[Any] = []
-        self.is_full = False
-
-    def buildProtocol(self, addr: Any) -> Protocol | None:
-        if self.is_full:
-            return None
-        self.made.append(Echo())
-        return self.made[-1]
-
-
-class Transport(StringTransport):
-    """In memory; tells its protocol when it is cut."""
-
-    def abortConnection(self) -> None:
-        super().abortConnection()
-        self.lost = True
-
-
-class Server:
-    """A TLS listener whose connections are strings."""
-
-    def __init__(self, certificates: Certificates) -> None:
-        self.clock = Clock()
-        self.application = Application()
-        server = certificates.server
-        tls = ServerTls(
-            "listen", TlsConfig(server.certificate, server.key), False, self.clock.seconds
-        )
-        self.factory = TlsFactory(tls, self.application, self.clock, False)
-        self.factory.doStart()
-        self.context = client_context(certificates.ca)
-
-    @property
-    def outcomes(self) -> dict[str, int]:
-        return {how: count for how, count in self.factory.handshakes.outcomes.items() if count}
-
-    def accept(self) -> tuple[Any, Transport]:
-        protocol = self.factory.buildProtocol(IPv4Address("TCP", "127.0.0.1", 1))
-        transport = Transport()
-        protocol.makeConnection(transport)
-        return protocol, transport
-
-    def connect(self) -> tuple[Any, Transport, "Client"]:
-        protocol, transport = self.accept()
-        client = Client(self.context)
-        for _ in range(4):
-            client.shake_hands()
-            if sent := client.outgoing.read():
-                protocol.dataReceived(sent)
-            client.incoming.write(transport.value())
-            transport.clear()
-        return protocol, transport, client
-
-
-class Client:
-    """A TLS client whose bytes a test carries."""
-
-    def __init__(self, context: ssl.SSLContext) -> None:
-        self.incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self.tls = context.wrap_bio(self.incoming, self.outgoing, server_hostname="localhost")
-
-    def shake_hands(self) -> None:
-        with suppress(ssl.SSLWantReadError):
-            self.tls.do_handshake()
+SUPPORT = Path(__file__).parents[2] / "support"
 
 
 @pytest.fixture
-def server(certificates: Certificates) -> Iterator[Server]:
-    server = Server(certificates)
+def server(certificates: Certificates) -> Iterator[TlsServer]:
+    server = TlsServer(certificates)
     yield server
     server.factory.doStop()
     server.clock.advance(0)
     assert server.clock.getDelayedCalls() == [], "a closed port leaves no timer"
 
 
-def test_an_application_sees_a_connection_when_its_handshake_is_over(server: Server) -> None:
+def test_an_application_sees_a_connection_when_its_handshake_is_over(server: TlsServer) -> None:
     protocol, transport = server.accept()
     assert server.application.made == []
     protocol.dataReceived(b"\x16\x03\x01")
@@ -125,7 +40,7 @@ def test_an_application_sees_a_connection_when_its_handshake_is_over(server: Ser
     assert client.tls.read() == b"hello"
 
 
-def test_a_handshake_may_take_ten_seconds(server: Server) -> None:
+def test_a_handshake_may_take_ten_seconds(server: TlsServer) -> None:
     _, early = server.accept()
     server.clock.advance(HANDSHAKE_SECONDS / 2)
     _, late = server.accept()
@@ -139,13 +54,13 @@ def test_a_handshake_may_take_ten_seconds(server: Server) -> None:
     assert ["it took longer than 10 s" in line for line in lines] == [True, True]
 
 
-def test_a_connection_that_has_shaken_hands_may_be_silent(server: Server) -> None:
+def test_a_connection_that_has_shaken_hands_may_be_silent(server: TlsServer) -> None:
     _, transport, _ = server.connect()
     server.clock.advance(100 * HANDSHAKE_SECONDS)
     assert not transport.disconnected
 
 
-def test_the_oldest_makes_room_when_there_are_too_many(server: Server) -> None:
+def test_the_oldest_makes_room_when_there_are_too_many(server: TlsServer) -> None:
     begun = [server.accept()[1] for _ in range(MAX_HANDSHAKES)]
     assert not any(transport.disconnected for transport in begun)
     _, transport, _ = server.connect()
@@ -156,13 +71,13 @@ def test_the_oldest_makes_room_when_there_are_too_many(server: Server) -> None:
     assert len(server.factory.handshakes) == MAX_HANDSHAKES - 1
 
 
-def test_a_full_application_is_not_asked_to_serve(server: Server) -> None:
+def test_a_full_application_is_not_asked_to_serve(server: TlsServer) -> None:
     server.application.is_full = True
     _, transport, _ = server.connect()
     assert transport.disconnected
 
 
-def test_a_closed_port_ends_handshakes_under_way_and_no_connection(server: Server) -> None:
+def test_a_closed_port_ends_handshakes_under_way_and_no_connection(server: TlsServer) -> None:
     _, begun = server.accept()
     _, made, _ = server.connect()
     server.factory.doStop()
@@ -171,7 +86,7 @@ def test_a_closed_port_ends_handshakes_under_way_and_no_connection(server: Serve
     server.factory.doStart()
 
 
-def test_a_peer_that_just_leaves_is_not_worth_a_line(server: Server) -> None:
+def test_a_peer_that_just_leaves_is_not_worth_a_line(server: TlsServer) -> None:
     with log_lines() as lines:
         protocol, _ = server.accept()
         protocol.connectionLost(Failure(ConnectionDone()))
@@ -179,7 +94,7 @@ def test_a_peer_that_just_leaves_is_not_worth_a_line(server: Server) -> None:
     assert server.outcomes == {"left": 1}
 
 
-def test_a_peer_that_does_not_close_is_not_waited_for_long(server: Server) -> None:
+def test_a_peer_that_does_not_close_is_not_waited_for_long(server: TlsServer) -> None:
     protocol, transport, _ = server.connect()
     protocol.pauseProducing()
     server.application.made[0].transport.loseConnection()
@@ -191,8 +106,68 @@ def test_a_peer_that_does_not_close_is_not_waited_for_long(server: Server) -> No
     assert transport.disconnected
 
 
+def test_records_that_arrive_together_are_handed_over_together(server: TlsServer) -> None:
+    protocol, _, client = server.connect()
+    received: list[bytes] = []
+    server.application.made[0].dataReceived = received.append
+    data = bytes(range(256)) * 400
+    client.tls.write(data)
+    protocol.dataReceived(client.outgoing.read())
+    assert received == [data]
+    client.tls.write(b"more")
+    sent = client.outgoing.read()
+    protocol.dataReceived(sent[:10])
+    protocol.dataReceived(sent[10:])
+    assert received == [data, b"more"]
+
+
+def test_what_was_cut_gets_nothing_more(server: TlsServer) -> None:
+    protocol, _, client = server.connect()
+    received: list[bytes] = []
+    server.application.made[0].dataReceived = received.append
+    client.tls.write(b"late")
+    server.application.made[0].transport.abortConnection()
+    protocol.dataReceived(client.outgoing.read())
+    assert received == []
+
+
+LOST = """
+import gc, sys, weakref
+from pathlib import Path
+from certificates import Certificates
+from tls_in_memory import TlsServer
+from twisted.internet.error import ConnectionDone
+from twisted.python.failure import Failure
+
+server = TlsServer(Certificates(Path(sys.argv[1])))
+gc.collect()
+gc.disable()
+for begin in (server.connect, server.accept):
+    protocol = begin()[0]
+    server.clock.advance(0)
+    protocol.connectionLost(Failure(ConnectionDone()))
+    server.application.made.clear()
+    left = weakref.ref(protocol)
+    del protocol
+    print(left() is None)
+"""
+
+
+def test_a_connection_that_is_lost_leaves_no_garbage(tmp_path: Path) -> None:
+    """In a process of its own: here pytest-twisted keeps what failures hold."""
+    path = os.pathsep.join([str(SUPPORT), os.environ.get("PYTHONPATH", "")])
+    ended = subprocess.run(
+        [sys.executable, "-c", LOST, str(tmp_path)],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (ended.stdout, ended.stderr) == ("True\nTrue\n", "")
+
+
 def test_the_ends_of_certificates_are_looked_at_daily(
-    server: Server, monkeypatch: pytest.MonkeyPatch
+    server: TlsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked: list[float] = []
     tls = server.factory.handshakes.tls
