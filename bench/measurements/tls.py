@@ -5,9 +5,9 @@ processor time too, which the notes show, with OpenSSL's share: decrypting the s
 memory, called as Twisted calls it, and nothing else.
 """
 
-import ssl
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,8 @@ from bench.support.load import (
     STORED_BYTES,
     TOPIC,
     Chunk,
+    Opens,
+    connect,
     encoded_produces,
     fetch,
     produce,
@@ -75,24 +77,25 @@ def _ingest_rows(
     settings: Settings, own: OwnCertificate, both: Path, batch: int, openssl_us: float
 ) -> list[Row]:
     chunk, costs = encoded_produces(batch), _Costs()
+    by_tls = partial(connect, tls=own.client)
 
-    def hermes(tls: ssl.SSLContext | None, **options: Any) -> float:
+    def hermes(name: str, opens: Opens, **options: Any) -> float:
         with settings.workspace() as directory, HermesBroker(directory, **options) as broker:
-            log, name = broker.log_dir / f"{TOPIC}-0", "Hermes over TLS" if tls else "Hermes"
-            return _measured(settings, chunk, broker, log, tls, costs, name)
+            log = broker.log_dir / f"{TOPIC}-0"
+            return _measured(settings, chunk, broker, log, opens, costs, name)
 
     def sink() -> float:
         with settings.workspace() as directory:
             arguments = ("--certificate", str(both))
             file = directory / "sink.kafka"
             with Baseline("sink", directory=directory, file=file, arguments=arguments) as server:
-                return _measured(settings, chunk, server, directory, own.client, costs, "TLS sink")
+                return _measured(settings, chunk, server, directory, by_tls, costs, "TLS sink")
 
     over_tls, beside_sink, plain = interleaved(
         settings.rounds,
-        lambda: hermes(own.client, listen=[own.listener()]),
+        lambda: hermes("Hermes over TLS", by_tls, listen=[own.listener()]),
         sink,
-        lambda: hermes(None),
+        lambda: hermes("Hermes", connect),
     )
     note = f"{costs.note()}, of which decrypting takes {openssl_us:.0f} us"
     unit = "M messages/s"
@@ -113,20 +116,21 @@ def _measured(
     chunk: Chunk,
     server: HermesBroker | Baseline,
     log: Path,
-    tls: ssl.SSLContext | None,
+    opens: Opens,
     costs: _Costs,
     name: str,
 ) -> float:
     before = cpu_seconds(server.pid)
-    rate = appended_rate(settings, chunk, server.address, log, tls)
+    rate = appended_rate(settings, chunk, server.address, log, opens)
     costs.add(name, cpu_seconds(server.pid) - before, log_bytes(log) / 1e6)
     return rate
 
 
 def _fetch_row(settings: Settings, own: OwnCertificate) -> Row:
+    by_tls: Opens = partial(connect, tls=own.client)
     costs, total = _Costs(), int(settings.fetch_gigabytes * _GIGABYTE)
 
-    def run(name: str, broker: HermesBroker, tls: ssl.SSLContext | None) -> float:
+    def run(name: str, broker: HermesBroker, opens: Opens) -> float:
         before = cpu_seconds(broker.pid)
         rate = fetch(
             broker.address,
@@ -134,7 +138,7 @@ def _fetch_row(settings: Settings, own: OwnCertificate) -> Row:
             max_bytes=_FETCH_BYTES,
             in_flight=_IN_FLIGHT,
             total_bytes=total,
-            tls=tls,
+            opens=opens,
         )
         costs.add(name, cpu_seconds(broker.pid) - before, total / 1e6)
         return rate / _GIGABYTE
@@ -144,12 +148,12 @@ def _fetch_row(settings: Settings, own: OwnCertificate) -> Row:
         HermesBroker(directory / "plain") as plain,
         HermesBroker(directory / "tls", listen=[own.listener()]) as over_tls,
     ):
-        for broker, tls in ((plain, None), (over_tls, own.client)):
-            produce(broker.address, encoded_produces(50), _LOG_MESSAGES, tls)
-            wait_until_visible(broker.address, _LOG_BYTES, tls=tls)
+        for broker, opens in ((plain, connect), (over_tls, by_tls)):
+            produce(broker.address, encoded_produces(50), _LOG_MESSAGES, opens=opens)
+            wait_until_visible(broker.address, _LOG_BYTES, opens=opens)
         runs: list[Callable[[], float]] = [
-            lambda: run("over TLS", over_tls, own.client),
-            lambda: run("without", plain, None),
+            lambda: run("over TLS", over_tls, by_tls),
+            lambda: run("without", plain, connect),
         ]
         tls_runs, plain_runs = interleaved(settings.rounds, *runs)
     return ratio_row(
