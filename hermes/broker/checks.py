@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from typing import NamedTuple
 
 from twisted.internet.endpoints import serverFromString
 
@@ -51,12 +52,23 @@ def check_startable(config: BrokerConfig) -> None:
         check_ready_file(config.ready_file)
 
 
-def check_certificates(config: BrokerConfig) -> Iterator[tuple[str, ListenerConfig, float]]:
-    """Load the certificates of all listeners, as opening their ports would.
+class CheckedCertificate(NamedTuple):
+    """What there is to say of a listener's certificate, which can be used.
 
-    Yields:
-        Of each listener with TLS where it stands, itself, and when its certificate ends, in seconds
-        since 1970.
+    Attributes:
+        where: the setting and the endpoint.
+        end_seconds: when it ends, in seconds since 1970.
+        missing_name: the name or address that clients are told to connect to, if the certificate
+            isn't for it; else empty.
+    """
+
+    where: str
+    end_seconds: float
+    missing_name: str
+
+
+def check_certificates(config: BrokerConfig) -> Iterator[CheckedCertificate]:
+    """Load the certificates of all listeners, as opening their ports would.
 
     Raises:
         ConfigError: a file is missing, or what it holds can't be used.
@@ -66,7 +78,24 @@ def check_certificates(config: BrokerConfig) -> Iterator[tuple[str, ListenerConf
             if each.tls is not None:
                 from hermes.listening.tls import ServerTls  # OpenSSL, which few need
 
-                yield setting, each, ServerTls(setting, each.tls, False, time.monotonic).end_seconds
+                tls = ServerTls(setting, each.tls, False, time.monotonic)
+                host = _host_of(config, setting, each)
+                missing = host if host and not tls.pair.is_for(host) else ""
+                yield CheckedCertificate(f"{setting} {each}", tls.end_seconds, missing)
+
+
+def wrong_name(checked: CheckedCertificate) -> str:
+    """Say that clients will refuse a certificate, for people."""
+    return (
+        f"its certificate is not for {checked.missing_name}, where clients connect to: they will "
+        "refuse it; have one with that name (subjectAltName), or correct advertised"
+    )
+
+
+def _host_of(config: BrokerConfig, setting: str, listener: ListenerConfig) -> str:
+    """By which host clients are told to reach a listener; empty where nobody says."""
+    host, _ = listener.advertised_place
+    return host or (config.advertised_host if setting == "listen" else "") or ""
 
 
 def check_ready_file(path: Path) -> None:

@@ -124,12 +124,13 @@ def import_(path: Path) -> None:
 def _check_startable(config: BrokerConfig, source: str) -> None:
     """Check what the broker's start checks on this machine."""
     # Twisted takes longer to import than all other commands take to run.
-    from hermes.broker.checks import check_certificates, check_startable
+    from hermes.broker.checks import check_certificates, check_startable, wrong_name
 
     try:
         check_startable(config)
-        for _ in check_certificates(config):
-            pass
+        for each in check_certificates(config):
+            if each.missing_name:
+                note(f"{each.where}: {wrong_name(each)}")
     except ConfigError as error:
         raise ConfigError(error.key, error.message, source=source) from None
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
 from hermes import __version__
-from hermes.broker.checks import check_certificates, check_startable
+from hermes.broker.checks import check_certificates, check_startable, wrong_name
 from hermes.cli.options import BrokerAddress
 from hermes.cli.security import require_known
 from hermes.cli.terminal import format_bytes, format_time_ms
@@ -260,11 +260,13 @@ def check_security(config: BrokerConfig) -> Iterator[Diagnosis]:
 def _check_ends(config: BrokerConfig) -> Iterator[Diagnosis]:
     """Look how long the certificates are good."""
     with suppress(ConfigError):  # which `read_config` has said
-        for setting, listener, end in check_certificates(config):
+        for checked in check_certificates(config):
+            if checked.missing_name:
+                text = f"{checked.where}: {wrong_name(checked)}"
+                yield Diagnosis("security", "problem", text)
+            end = checked.end_seconds
             left = end - time.time()
-            text = (
-                f"{setting} {listener}: its certificate ends on {format_time_ms(int(end * 1000))}"
-            )
+            text = f"{checked.where}: its certificate ends on {format_time_ms(int(end * 1000))}"
             if left <= 0:
                 yield Diagnosis("security", "problem", f"{text}: renew it")
             elif left < _SOON_SECONDS:

@@ -102,6 +102,11 @@ class ServerTls:
         self.warn_of_end()
 
     @property
+    def pair(self) -> KeyPair:
+        """The certificate in use, with its key."""
+        return self._loaded.pair
+
+    @property
     def end_seconds(self) -> float:
         """When the certificate in use ends, in seconds since 1970."""
         return self._loaded.pair.end.timestamp()

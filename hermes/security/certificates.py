@@ -7,6 +7,7 @@ Whether a certificate is to be believed is for TLS to decide; here it has been, 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from ipaddress import ip_address
 from typing import Final
 
 from cryptography import x509
@@ -62,6 +63,27 @@ class KeyPair:
     def subject(self) -> str:
         """Whom the certificate is for, as RFC 4514 writes it."""
         return self.chain[0].subject.rfc4514_string()
+
+    def is_for(self, host: str) -> bool:
+        """Whether clients that connect to a name or an IP address find it in the certificate."""
+        from service_identity import CertificateError, VerificationError, cryptography
+
+        try:
+            if _is_address(host):
+                cryptography.verify_certificate_ip_address(self.chain[0], host)
+            else:
+                cryptography.verify_certificate_hostname(self.chain[0], host)
+        except (CertificateError, VerificationError):
+            return False
+        return True
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
 
 
 def read_pair(certificate: bytes, key: bytes) -> KeyPair:

@@ -207,6 +207,19 @@ def test_certificates_that_end(doctor, certificates, tmp_path):
     assert "no restart is needed" in doctor(http_listen=secured(pair))["notice security"]
 
 
+def test_certificates_for_other_names(doctor, run, certificates, tmp_path):
+    pair = Authority(tmp_path, "named").server(hosts=["kafka1.example.org", "10.0.0.1"])
+    for host in ("kafka1.example.org:9094", "10.0.0.1", "KAFKA1.example.org"):
+        assert doctor(listen=secured(pair, advertised=host)) == {}
+    path = tmp_path / "broker.yaml"
+    for host in ("kafka2.example.org", "10.0.0.2:9094", "example.org"):
+        text = doctor(listen=secured(pair, advertised=host))["problem security"]
+        assert f"its certificate is not for {host.partition(':')[0]}, where clients" in text
+        checked = run("config", "check", path)
+        assert (checked.exit_code, checked.stderr) == (0, f"hermes: {text}\n")
+    assert "problem security" in doctor(listen=secured(pair), advertised_host="localhost")
+
+
 def test_certificates_that_can_not_be_used(doctor, run, certificates, tmp_path):
     other = Authority(tmp_path, "other").server()
     pair = type(other)(certificates.server.certificate, other.key)
