@@ -8,7 +8,7 @@ tree, transaction, access
     the nodes and every change to them, as pure state
 watches, sessions
     who is notified and who is alive
-rights
+rights, shown_names
     who a client is, and what it may do: by the access rules, by ACLs
 reading, writing, processor
     what a request does, and who is sent what

@@ -65,6 +65,7 @@ class CoordinationConnection(Protocol):
         self.rights = Rights(
             {Identity("ip", host): None} if host else {},
             rules=guard.rules,
+            shown=guard.shown,
             is_anybody=guard.authentication == NONE,
         )
         self.session: ServerSession[Peer] | None = None

@@ -15,6 +15,7 @@ from twisted.internet.defer import Deferred, succeed
 from hermes.config import TlsConfig
 from hermes.config.listeners import BY_CERTIFICATE, BY_PASSWORD, NONE
 from hermes.coordination.embedded.rights import Rules
+from hermes.coordination.embedded.shown_names import ShownNames
 from hermes.security import ANONYMOUS, INTERNAL, ClientSecurity
 
 
@@ -58,6 +59,7 @@ class Guard:
         tls: how it does TLS; None: it doesn't.
         users: knows passwords; needed for `scram`.
         rules: the access rules; None: there never are any.
+        shown: remembers what they say about long lists.
         reserved: the names that no user of this listener has.
     """
 
@@ -65,6 +67,7 @@ class Guard:
     tls: TlsConfig | None = None
     users: Users | None = field(default=None, repr=False)
     rules: Rules | None = field(default=None, repr=False)
+    shown: ShownNames | None = field(default=None, repr=False)
     reserved: frozenset[str] = frozenset((ANONYMOUS, INTERNAL))
 
     @property

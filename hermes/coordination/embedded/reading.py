@@ -3,7 +3,7 @@
 Source: ZooKeeper's `FinalRequestProcessor` and `DataTree.setWatches`.
 """
 
-from collections.abc import Collection, Hashable, Iterator
+from collections.abc import Hashable, Iterator
 from typing import TypeAlias, TypeVar
 
 from hermes.coordination.embedded.errors import RequestRefusedError, ZooKeeperCode
@@ -55,7 +55,7 @@ def serve_read(
         case GetChildrenRequest(path, watch, with_stat):
             node = tree.readable(path, rights)
             _watch(watches.children, path, watcher, watch)
-            names = _names(path, node, rights)
+            names = rights.names_of(path, node.children)
             stat = node.stat._replace(num_children=len(names))
             return encode_vector(names) + (stat.encode() if with_stat else b"")
         case GetAclRequest(path):
@@ -64,13 +64,6 @@ def serve_read(
             return encode_vector([entry.encode() for entry in acl]) + stat.encode()
         case SyncRequest(path):
             return encode_string(path)
-
-
-def _names(path: str, node: ZNode, rights: Rights) -> Collection[bytes]:
-    """The names of a node's children that a client may know, encoded."""
-    if not rights.is_filtered(path):
-        return node.children.values()
-    return [encoded for name, encoded in node.children.items() if rights.may_read(f"{path}/{name}")]
 
 
 def _stat(path: str, node: ZNode, rights: Rights) -> Stat:

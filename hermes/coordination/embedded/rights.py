@@ -5,13 +5,14 @@ Where there are rules, they alone decide over the nodes that brokers and groups 
 Without rules the ACLs decide, as in any ZooKeeper. The broker's own client may do all.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from hermes.coordination.embedded.access import is_permitted, is_verified
 from hermes.coordination.embedded.errors import RequestRefusedError, ZooKeeperCode
 from hermes.coordination.embedded.records import Acl, Identity, Permission
+from hermes.coordination.embedded.shown_names import ShownNames
 from hermes.coordination.node_rules import FILTERED, is_ruled, need_to_read, need_to_write
 from hermes.security import ANONYMOUS, INTERNAL
 from hermes.security.access import Operation, Resource
@@ -27,6 +28,9 @@ class Rules(Protocol):
     def may(self, principal: str, operation: Operation, resource: Resource) -> bool:
         """Whether somebody may do something."""
 
+    def stamp(self, principal: str) -> object:
+        """Equal as long as what somebody may do stays as it is."""
+
 
 @dataclass(slots=True, eq=False)
 class Rights:
@@ -36,6 +40,7 @@ class Rights:
         identities: what it has proved to the ACLs: its address, users and passwords.
         principal: who it is to the rules.
         rules: decide; None: there never are any.
+        shown: remembers for all clients what the rules say about long lists.
         is_anybody: whether its listener asks nobody for proof, so that it is as good as whoever
             was verified while one did. Else nobody could use what those have left.
     """
@@ -43,6 +48,7 @@ class Rights:
     identities: dict[Identity, None] = field(default_factory=dict)
     principal: str = ANONYMOUS
     rules: Rules | None = None
+    shown: ShownNames | None = None
     is_anybody: bool = False
 
     @property
@@ -115,6 +121,20 @@ class Rights:
     def is_filtered(self, path: str) -> bool:
         """Whether the list of a node's children shows only those that it may read."""
         return path in FILTERED and self._binding is not None
+
+    def names_of(self, path: str, children: Mapping[str, bytes]) -> Collection[bytes]:
+        """The names of a node's children that it may know, as they are encoded."""
+        rules = self._binding
+        if rules is None or path not in FILTERED:
+            return children.values()
+        principal = self.principal
+
+        def may(name: str) -> bool:
+            need = need_to_read(f"{path}/{name}")
+            return need is None or rules.may(principal, *need)
+
+        shown = ShownNames(rules.stamp) if self.shown is None else self.shown
+        return shown.select(principal, path, children, may)
 
     def _is_beyond_acls(self, path: str) -> bool:
         return self.is_own or (self._binding is not None and is_ruled(path))

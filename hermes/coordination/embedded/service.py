@@ -30,6 +30,7 @@ from hermes.coordination.embedded.keeping import Keeper
 from hermes.coordination.embedded.limits import MAX_TREE_BYTES
 from hermes.coordination.embedded.processor import ServerState
 from hermes.coordination.embedded.rights import Rules
+from hermes.coordination.embedded.shown_names import ShownNames
 from hermes.coordination.embedded.tree import DataTree
 from hermes.errors import HermesError
 from hermes.listening import Address, Listener
@@ -110,7 +111,8 @@ class EmbeddedCoordination(Service):
         self._max_bytes = max_bytes
         self._now_ms = now_ms
         self._clients = Clients(reactor, max_connections)
-        guard = Guard(listen.authentication, listen.tls, users, rules)
+        shown = None if rules is None else ShownNames(rules.stamp)
+        guard = Guard(listen.authentication, listen.tls, users, rules, shown)
         self._factories = [(self.listener, CoordinationFactory(self._clients, guard))]
         if own is not None:
             of_own = CoordinationFactory(self._clients, own_guard(own))

@@ -8,6 +8,7 @@ from jute_frames import OPEN_ACL, acl, text
 
 from hermes.coordination.embedded.proofs import Proof
 from hermes.coordination.embedded.requests import ConnectRequest
+from hermes.coordination.embedded.shown_names import ShownNames
 from hermes.security import INTERNAL, AccessRule, AccessRules, Operation, Resource
 
 NO_NODE, NO_AUTH, AUTH_FAILED, MUST_AUTHENTICATE = -101, -102, -115, -124
@@ -25,6 +26,9 @@ class Rules:
     def may(self, principal: str, operation: Operation, resource: Resource) -> bool:
         return AccessRules(self.rules).decide(principal, frozenset(), operation, resource).allowed
 
+    def stamp(self, principal: str) -> object:
+        return self.rules
+
 
 def rule(principal: str, *operations: str, **options: Any) -> AccessRule:
     return AccessRule(principal, frozenset(map(Operation, operations)), **options)
@@ -37,11 +41,13 @@ class Guarded:
         self.bench = bench
         self.processor = bench.processor
         self.rules = rules
+        self.shown = None if rules is None else ShownNames(rules.stamp)
 
     def connect(self, session_id: int = 0, password: bytes = bytes(16), zxid: int = 0) -> Any:
         peer = type(self.bench.connect())()
         peer.asks_for_passwords = True
         peer.rights.rules = self.rules
+        peer.rights.shown = self.shown
         self.processor.connect(peer, ConnectRequest(zxid, 5000, session_id, password, None))
         return peer
 
@@ -314,6 +320,49 @@ def test_lists_show_what_may_be_described(ruled: Guarded) -> None:
     assert struct.unpack_from(">i", peer.answers[-1], 20 + 4 * 8 + 3 * 4 + 8 + 4) == (0,)
     ruled.ask(peer, CHILDREN2, text("/consumers") + b"\0")
     assert struct.unpack_from(">i", peer.answers[-1][-12:]) == (1,)
+
+
+def test_lists_are_those_of_now(ruled: Guarded) -> None:
+    alice, internal = ruled.user("alice"), ruled.user(INTERNAL)
+    assert ruled.children(alice, "/consumers") == ["a"]
+    assert ruled.rules is not None
+    before = ruled.rules.rules
+    ruled.rules.rules = (*before, rule("alice", "describe", group="b"))
+    assert ruled.children(alice, "/consumers") == ["a", "b"]
+    ruled.rules.rules = before
+    assert ruled.children(alice, "/consumers") == ["a"]
+    ruled.create(internal, "/consumers/c")
+    ruled.ask(internal, DELETE, text("/consumers/a") + struct.pack(">i", -1))
+    assert ruled.children(alice, "/consumers") == []
+
+
+def test_a_name_is_looked_at_once(ruled: Guarded) -> None:
+    asked: list[str] = []
+    names = {f"t{number}": b"%d" % number for number in range(100)}
+
+    def may(name: str) -> bool:
+        asked.append(name)
+        return name.endswith("7")
+
+    assert ruled.shown is not None
+    for _ in range(3):
+        shown = ruled.shown.select("alice", "/brokers/topics", names, may)
+    assert shown == [b"%d" % number for number in range(7, 100, 10)]
+    assert len(asked) == 100
+    names["new7"] = b"new"
+    assert ruled.shown.select("alice", "/brokers/topics", names, may)[-1] == b"new"
+    assert len(asked) == 101
+    ruled.shown.select("bob", "/brokers/topics", names, may)
+    assert len(asked) == 202
+
+
+def test_what_is_remembered_of_lists_is_bounded(ruled: Guarded) -> None:
+    names = {f"t{number}": b"" for number in range(30_000)}
+    assert ruled.shown is not None
+    for number in range(20):
+        ruled.shown.select(f"user-{number}", "/brokers/topics", names, lambda name: False)
+    assert ruled.shown._count <= 200_000
+    assert len(ruled.shown._known) == 6
 
 
 def test_brokers_are_the_brokers_own(ruled: Guarded) -> None:
