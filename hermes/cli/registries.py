@@ -46,13 +46,11 @@ def _client(
 ) -> "Iterator[RegistryClient]":
     from hermes.schemas import RegistryClient  # takes its time, and most commands need none
 
-    settings = security.settings()
-    settings.pop("tls", None)  # the URL says it
     client = RegistryClient(
         url,
         retry_seconds=retry_seconds,
         waiting=lambda reason: note(f"{reason}; retrying"),
-        **settings,
+        **security.settings(),
     )
     try:
         yield client

@@ -48,7 +48,8 @@ class RegistryClient:
             once, None for as long as it takes.
         waiting: called with a line for people when a request is tried again, once for each
             request.
-        tls_ca, tls_certificate, tls_key: as for all clients, where the URL begins with `https`.
+        tls, tls_ca, tls_certificate, tls_key: as for all clients; the URL alone says whether by
+            TLS.
         user, password: for basic authentication, where the URL has none and begins with `https`,
             or is this machine's. Without them, `user:password` in the environment's
             HERMES_REGISTRY_CREDENTIALS.
@@ -64,6 +65,7 @@ class RegistryClient:
         timeout_seconds: float = 10.0,
         retry_seconds: float | None = 30.0,
         waiting: Callable[[str], None] = lambda reason: None,
+        tls: bool | None = None,
         tls_ca: str | None = None,
         tls_certificate: str | None = None,
         tls_key: str | None = None,
@@ -71,6 +73,7 @@ class RegistryClient:
         password: str | None = None,
     ) -> None:
         security = ClientSecurity(
+            tls=tls,
             tls_ca=tls_ca,
             tls_certificate=tls_certificate,
             tls_key=tls_key,

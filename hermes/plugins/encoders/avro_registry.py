@@ -3,6 +3,7 @@
 import json
 import logging
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from hermes.errors import ConfigError
 from hermes.interfaces import IDecoder, IEncoder
 from hermes.schemas.records import RecordReader, RecordWriter, references_of
 from hermes.schemas.registry_client import RegistryClient
+from hermes.security.password_files import read_password_file
 
 _log = logging.getLogger(__name__)
 
@@ -40,6 +42,8 @@ class RegistryAvroEncoder:
             take them as they were written.
         timeout_seconds: how long the registry may take to answer.
         retry_seconds: how long an encoder asks a registry that doesn't.
+        tls_ca, tls_certificate, tls_key, user: as for `RegistryClient`.
+        password_file: a file with the user's password, one line.
     """
 
     def __init__(
@@ -55,14 +59,27 @@ class RegistryAvroEncoder:
         reader_schema: Any = None,
         timeout_seconds: float = 10.0,
         retry_seconds: float = 30.0,
+        tls_ca: str | None = None,
+        tls_certificate: str | None = None,
+        tls_key: str | None = None,
+        user: str | None = None,
+        password_file: str | None = None,
     ) -> None:
         if schema is not None and schema_file is not None:
             raise ConfigError("encoder_options", "schema and schema_file exclude each other")
         if schema_file is not None:
             schema = _read_file(schema_file)
-        self._registry = RegistryClient(
-            registry, timeout_seconds=timeout_seconds, retry_seconds=retry_seconds
+        make = partial(
+            RegistryClient,
+            registry,
+            timeout_seconds=timeout_seconds,
+            tls_ca=tls_ca,
+            tls_certificate=tls_certificate,
+            tls_key=tls_key,
+            user=user,
+            password=None if password_file is None else read_password_file(password_file),
         )
+        self._registry = make(retry_seconds=retry_seconds)
         self._writer: RecordWriter | None = None
         if schema is None and subject is not None:
             latest = self._registry.latest(subject)
@@ -77,9 +94,7 @@ class RegistryAvroEncoder:
                 references=references_of(references),
                 may_register=register,
             )
-        patient = RegistryClient(
-            registry, timeout_seconds=timeout_seconds, retry_seconds=None, waiting=_say_waiting
-        )
+        patient = make(retry_seconds=None, waiting=_say_waiting)
         self._reader = RecordReader(patient, reader_schema)
 
     def encode(self, topic: str, value: Any) -> bytes:

@@ -36,6 +36,7 @@ from hermes.schemas.avro_reading import AvroReading
 from hermes.schemas.framing import HEADER_BYTES, schema_id_of
 from hermes.schemas.records import RecordReader
 from hermes.schemas.registry_client import RegistryClient
+from hermes.spark.identity import NOBODY, Identity
 
 _PRIMITIVE: Final[Mapping[str, spark.DataType]] = {
     "boolean": spark.BooleanType(),
@@ -192,12 +193,14 @@ class AvroFormat(NamedTuple):
         reader: the schema to resolve them to, as JSON; None to take them as they are.
         registry: the URL of the registry that has the writers' schemas, instead of `writers`.
         referenced: the schemas that the reader's stands on, each after those that it needs itself.
+        identity: who asks the registry.
     """
 
     writers: tuple[tuple[int | None, str], ...]
     reader: str | None
     registry: str | None = None
     referenced: tuple[str, ...] = ()
+    identity: Identity = NOBODY
 
 
 def decode_batch(
@@ -238,7 +241,8 @@ def _decoder(rules: AvroFormat) -> Callable[[bytes], Any]:
     Kept for the worker's life, so that a registry is asked once for each schema.
     """
     if rules.registry is not None:
-        client = RegistryClient(rules.registry, retry_seconds=_REGISTRY_SECONDS)
+        settings = rules.identity.security().settings()
+        client = RegistryClient(rules.registry, retry_seconds=_REGISTRY_SECONDS, **settings)
         records = RecordReader(
             client, rules.reader, referenced=rules.referenced, keep_uuids_as_text=True
         )

@@ -13,6 +13,7 @@ from hermes.schemas import RegistryClient
 from hermes.schemas.addresses import CREDENTIALS, has_credentials
 from hermes.spark.decoding.avro import with_decoded_avro
 from hermes.spark.decoding.dead_letters import DEAD_LETTER, DECODED, check_columns
+from hermes.spark.identity import Identity
 
 # How long a registry is waited for when a query starts.
 _SECONDS: Final = 30.0
@@ -27,6 +28,11 @@ def decode_registry_avro(
     column: str = "value",
     into: str = DECODED,
     dead_letter: str = DEAD_LETTER,
+    tls_ca: str | None = None,
+    tls_certificate: str | None = None,
+    tls_key: str | None = None,
+    user: str | None = None,
+    password_file: str | None = None,
 ) -> DataFrame:
     """Decode Avro records whose schemas a registry has: a zero, the schema's id, the record.
 
@@ -61,6 +67,13 @@ def decode_registry_avro(
         column: the binary column.
         into: the name of the column with the decoded struct.
         dead_letter: the name of the column with the reason.
+        tls_ca: a file with the certificates to trust, for a URL that begins with `https`; on the
+            driver and on every worker.
+        tls_certificate: a file with a certificate that says who asks, likewise.
+        tls_key: a file with its key, likewise.
+        user: who asks, by https or on this machine.
+        password_file: a file with the password, likewise; None to take it from
+            HERMES_PASSWORD_FILE or HERMES_PASSWORD in their environment.
 
     Returns:
         As `decode_avro`.
@@ -81,21 +94,28 @@ def decode_registry_avro(
         raise ConfigError(
             "registry", "Avro needs fastavro: pip install 'hermes-log[avro]'"
         ) from error
+    identity = Identity(
+        tls_ca=tls_ca,
+        tls_certificate=tls_certificate,
+        tls_key=tls_key,
+        user=user,
+        password_file=password_file,
+    )
     referenced: list[str] = []
     if subject is None:
         argument = "reader_schema"
         text = avro_values.schema_text(reader_schema, argument)
     else:
         argument = "subject"
-        *referenced, text = _latest(registry, subject)
+        *referenced, text = _latest(registry, subject, identity)
     kind = avro_values.to_spark(text, argument, tuple(referenced))
-    rules = avro_values.AvroFormat((), text, registry, tuple(referenced))
+    rules = avro_values.AvroFormat((), text, registry, tuple(referenced), identity)
     return with_decoded_avro(df, rules, kind, column=column, into=into, dead_letter=dead_letter)
 
 
-def _latest(registry: str, subject: str) -> tuple[str, ...]:
+def _latest(registry: str, subject: str, identity: Identity) -> tuple[str, ...]:
     """The latest schema of a subject, after those that it stands on."""
-    client = RegistryClient(registry, retry_seconds=_SECONDS)
+    client = RegistryClient(registry, retry_seconds=_SECONDS, **identity.security().settings())
     try:
         latest = client.latest(subject)
         if latest.schema_type != "AVRO":

@@ -2,14 +2,20 @@
 
 import io
 import json
+import pickle
+import ssl
+from base64 import b64decode
+from pathlib import Path
 from typing import Any
 
 import fastavro
 import pyarrow as pa
 import pytest
+from certificates import Certificates
 from fake_registry import fake_registry
 from hypothesis import example, given
 from hypothesis import strategies as st
+from planted_secrets import leaks, planted
 
 from hermes.errors import ConfigError, RegistryUnavailableError
 from hermes.protocol.stamps import Stamper
@@ -20,6 +26,7 @@ from hermes.spark.decoding.avro_values import (
     to_arrow,
     to_spark,
 )
+from hermes.spark.identity import Identity
 
 SCHEMA: dict[str, Any] = {
     "type": "record",
@@ -180,3 +187,22 @@ def test_recursive_records_of_a_writer_are_left_out() -> None:
         found = decode_batch(payloads, rules, kind).to_pylist()
     assert found[0]["value"] == found[2]["value"] == {"i": 3}
     assert "nested more than 200 deep" in found[1]["reason"]
+
+
+def test_a_registry_is_asked_as_somebody(
+    certificates: Certificates, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificates.server.certificate, certificates.server.key)
+    (tmp_path / "password").write_text(planted("me"))
+    me = Identity(tls_ca=str(certificates.ca), user="me", password_file=str(tmp_path / "password"))
+    with fake_registry(context) as registry:
+        number = registry.add("s", json.dumps(SCHEMA)).to_bytes(4, "big")
+        kind = to_arrow(to_spark(TEXT, "schema"))
+        rules = AvroFormat((), TEXT, registry.url, (), me)
+        assert not leaks(repr(rules))
+        assert not leaks(pickle.dumps(rules))
+        payload = b"\0" + number + b"\2" + bytes(6)
+        (found,) = decode_batch([payload], rules, kind).to_pylist()
+        assert found["reason"] is None
+        assert b64decode(registry.headers["Authorization"].split()[1]).startswith(b"me:")

@@ -2,11 +2,13 @@
 
 import json
 import logging
+from base64 import b64decode
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fake_registry import FakeRegistry, fake_registry
+from planted_secrets import planted
 
 from hermes.errors import ConfigError, EncodingError, PluginError, UnknownSchemaError
 from hermes.interfaces import IDecoder, IEncoder
@@ -100,3 +102,16 @@ def test_wrong_options_fail_early(registry: FakeRegistry, options: dict[str, Any
         load_plugin(
             "hermes.encoders", "avro-registry", IEncoder, **{"registry": registry.url, **options}
         )
+
+
+def test_the_registry_is_asked_as_somebody(registry: FakeRegistry, tmp_path: Path) -> None:
+    (tmp_path / "password").write_text(f"{planted('me')}\n")
+    options = {"user": "me", "password_file": str(tmp_path / "password")}
+    encoder = RegistryAvroEncoder(registry.url, schema=OLD, **options)
+    payload = encoder.encode("clicks", {"page": "ab"})
+    told = b64decode(registry.headers.pop("Authorization").split()[1])
+    assert told.decode() == f"me:{planted('me')}"
+    assert RegistryAvroEncoder(registry.url, **options).decode("c", payload) == {"page": "ab"}
+    assert "Authorization" in registry.headers
+    with pytest.raises(ConfigError, match="password_file: "):
+        RegistryAvroEncoder(registry.url, user="me", password_file=str(tmp_path / "none"))
