@@ -24,6 +24,8 @@ from hermes.coordination.group_state import store_offsets
 from hermes.coordination.layout import BrokerPartition
 from hermes.coordination.sessions import Session
 from hermes.protocol import Acks, ProduceRequest, encode_message_set
+from hermes.schemas import RegistryClient
+from hermes.schemas.records import RecordWriter
 from hermes.security import ClientSecurity
 from hermes.security.users_file import change_users_file
 from hermes.testing import running_broker
@@ -258,6 +260,29 @@ def test_who_may_everything_sees_everything(browser: Make) -> None:
     assert SECRET.decode() in root.get("/topics/secret/messages")[1]
     assert "hermes-audit 0-0" not in root.get("/audit")[1]  # what could not be read
     assert json.loads(root.get("/registry/hermes")[1])["problem"] == ""
+
+
+def test_records_are_read_with_the_registry_that_wants_users(
+    secured: Secured, browser: Make
+) -> None:
+    """By the broker's own HTTP port; for whoever may see schemas, which alice may not."""
+    url = f"https://localhost:{secured.port}/registry"
+    root: dict[str, Any] = {"user": "root", "password": PASSWORDS["root"]}
+    client = RegistryClient(url, tls_ca=str(secured.ca), **root)
+    fields = [{"name": "clicked", "type": "string"}]
+    schema = json.dumps({"type": "record", "name": "Click", "fields": fields})
+    payload = RecordWriter(client, schema).write("clicks", {"clicked": "something"})
+    client.close()
+    with SyncProducer("127.0.0.1", secured.process.port, **root) as producer:
+        request = ProduceRequest("clicks", 0, encode_message_set([payload]))
+        producer.send_acknowledged([request], Acks.FLUSHED)
+    shown = "&#34;clicked&#34;"
+    looking, end = browser("root"), time.monotonic() + 60
+    while shown not in looking.get("/topics/clicks/messages")[1]:  # pages are a second old
+        assert time.monotonic() < end, looking.get("/topics/clicks/messages")[1]
+        time.sleep(0.05)
+    alice = browser("alice").get("/topics/clicks/messages")
+    assert (alice[0], shown in alice[1]) == (200, False)
 
 
 def test_only_the_offsets_of_ones_own_group_are_moved(browser: Make) -> None:
