@@ -6,8 +6,9 @@ from typing import Any
 import click
 
 from hermes.cli.options import JSON_OPTION
-from hermes.cli.terminal import write_json, write_line
+from hermes.cli.terminal import note, write_json, write_line
 from hermes.config import BrokerConfig, load_broker_config
+from hermes.errors import ConfigError
 from hermes.quoting import quoted
 from hermes.security import (
     CLUSTER,
@@ -37,7 +38,7 @@ def command() -> None:
     "user_groups",
     multiple=True,
     metavar="GROUP",
-    help="A group of users that PRINCIPAL is in, for rules about `group:GROUP`. Repeatable.",
+    help="A group of users that PRINCIPAL is in, beside those of `users_file`. Repeatable.",
 )
 @click.option(
     "--config",
@@ -79,7 +80,7 @@ def explain(
             else f"{wanted} is not done to a {resource.kind}"
         )
     config = load_broker_config(path)
-    groups = frozenset(user_groups)
+    groups = frozenset(user_groups) | _groups_of(config, principal)
     decision, reason = _decide(config, str(path), principal, groups, wanted, resource)
     if as_json:
         write_json(_as_json(config, decision, reason))
@@ -87,6 +88,21 @@ def explain(
     verdict = "allowed" if decision.allowed else "refused"
     can = "may" if decision.allowed else "may not"
     write_line(f"{verdict}: {quoted(principal)} {can} {deed(wanted, resource)}: {reason}")
+
+
+def _groups_of(config: BrokerConfig, principal: str) -> frozenset[str]:
+    """Whose groups somebody has, as far as this machine knows."""
+    is_asked = any(rule.principal.startswith("group:") for rule in config.access or ())
+    if config.users_file is None or not is_asked:
+        return frozenset()
+    from hermes.security.users_file import read_users  # few brokers have users
+
+    try:
+        users, _ = read_users(config.users_file)
+    except ConfigError as error:
+        note(f"{error}; name the groups of {quoted(principal)} by --member-of")
+        return frozenset()
+    return users.groups(principal)
 
 
 def _decide(

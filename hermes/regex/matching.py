@@ -27,6 +27,9 @@ _MOST_STEPS: Final = 20_000
 _MOST_WORK: Final = 100_000
 _MOST_REMEMBERED: Final = 10_000
 
+# Where a match starts, among the moves that are remembered: no character is empty.
+_BEGINNING: Final[tuple[frozenset[int], str]] = (frozenset(), "")
+
 
 class RegexTooCostlyError(ValueError):
     """Matching this text takes more work than any expression of people's."""
@@ -186,7 +189,11 @@ class _Run:
 
     def matches(self, start: int) -> bool:
         """Whether the program takes the whole text."""
-        states = self._spread([start], 0)
+        states = self._moves.get(_BEGINNING)
+        if states is None:
+            states = self._spread([start], 0)
+            if not self._has_places:
+                self._moves[_BEGINNING] = states
         for place, character in enumerate(self._text):
             if not states:
                 return False

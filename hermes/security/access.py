@@ -128,9 +128,7 @@ class AccessRule:
         if not self.operations:
             raise ValueError("a rule needs operations")
         self._check_operations()
-        pattern = self.group if self.topic is None else self.topic
-        matches = _everything if pattern is None else _name_test(pattern)
-        object.__setattr__(self, "_matches", matches)
+        object.__setattr__(self, "_matches", _name_test(self.pattern))
 
     def _check_operations(self) -> None:
         """Refuse what looks like a rule and would never decide anything."""
@@ -143,9 +141,15 @@ class AccessRule:
             raise ValueError(f"{min(idle)} is not done to a {kind}: {can_be} are")
 
     @property
+    def pattern(self) -> str:
+        """What names have to be, as `topic` or `group` has it; `*` without either."""
+        given = self.group if self.topic is None else self.topic
+        return "*" if given is None else given
+
+    @property
     def regex(self) -> str | None:
         """The regular expression that names have to match, if it is one."""
-        return _regex_of(self.group if self.topic is None else self.topic)
+        return _regex_of(self.pattern)
 
     def concerns(self, principal: str, groups: frozenset[str]) -> bool:
         """Whether the rule is about somebody."""
@@ -189,12 +193,12 @@ class AccessRule:
         return "{" + ", ".join(f"{key}: {value}" for key, value in shown.items()) + "}"
 
 
-def _regex_of(pattern: str | None) -> str | None:
+def _regex_of(pattern: str) -> str | None:
     """The expression between slashes, without what is true anyway as the whole name must match.
 
     Anchors cost time: where there are some, what was found for one place doesn't hold for others.
     """
-    if pattern is None or len(pattern) < 2 or not pattern[0] == pattern[-1] == "/":
+    if len(pattern) < 2 or not pattern[0] == pattern[-1] == "/":
         return None
     regex = pattern[1:-1]
     if "\\" in regex:  # a `$` may be quoted
@@ -202,10 +206,6 @@ def _regex_of(pattern: str | None) -> str | None:
     if regex.startswith("^") and regex[1:2] not in ("*", "+", "?", "{"):
         regex = regex[1:]
     return regex.removesuffix("$")
-
-
-def _everything(_: str) -> bool:
-    return True
 
 
 def _name_test(pattern: str) -> Callable[[str], bool]:

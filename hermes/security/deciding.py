@@ -52,13 +52,15 @@ class _Some:
     def __init__(self, rules: Iterable[AccessRule], in_doubt: bool) -> None:
         self._rules = tuple(rules)
         self._in_doubt = in_doubt
-        self._plain = tuple(rule for rule in self._rules if rule.regex is None)
         self._patterns = tuple(rule for rule in self._rules if rule.regex is not None)
+        plain = [rule.pattern for rule in self._rules if rule.regex is None]
+        self._names = frozenset(each for each in plain if not each.endswith("*"))
+        self._beginnings = tuple(each[:-1] for each in plain if each.endswith("*"))
         self._any = _any_of(tuple(str(rule.regex) for rule in self._patterns))
 
     def cover(self, name: str) -> bool:
         """Whether one of them is about a name."""
-        if any(rule.covers(name) for rule in self._plain):
+        if name in self._names or name.startswith(self._beginnings):
             return True
         if self._any is not None:
             try:

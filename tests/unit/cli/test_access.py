@@ -4,6 +4,7 @@ import re
 import pytest
 
 from hermes.security import INTERNAL
+from hermes.security.users import Users
 
 RULES = """
 broker_id: 0
@@ -98,3 +99,17 @@ def test_the_rules_are_shown_by_config_check(run, tmp_path):
         "topic": "web-*",
         "allow": True,
     }
+
+
+def test_groups_are_those_of_the_users_file(run, tmp_path):
+    users, path = tmp_path / "users", tmp_path / "broker.yaml"
+    path.write_text(f"{RULES}users_file: {json.dumps(str(users))}\n")
+    asked = ("access", "explain", "bob", "group", "--group", "etl-1", "--config", path)
+    result = run(*asked)
+    assert result.stdout.startswith("refused: ")
+    assert "name the groups of 'bob' by --member-of" in result.stderr
+    users.touch(0o600)
+    users.write_bytes(Users.none().with_user("bob", None, ["etl"]).encode())
+    result = run(*asked)
+    assert result.stdout.startswith("allowed: ")
+    assert result.stderr == ""
