@@ -22,6 +22,8 @@ from collections.abc import Callable
 from ipaddress import IPv6Address, ip_address
 from typing import Final, NamedTuple
 
+from hermes.security.principals import is_user_name
+
 _MOST_REMEMBERED: Final = 10_000
 
 
@@ -93,14 +95,15 @@ class Tries:
         with self._lock:
             for failures, key in self._counted(client, user):
                 failures.take_back(key)
-            pair = _pair(client, user)
+            pair = _pair(client, user)  # of a user that there is
             self._known[pair] = None
             self._known.move_to_end(pair)
             if len(self._known) > _MOST_REMEMBERED:
                 self._known.popitem(last=False)
 
     def _counted(self, client: str, user: str) -> "list[tuple[_Failures, str]]":
-        """Where a try counts."""
+        """Where a try counts; all names that no user can have count as one."""
+        user = user if is_user_name(user) else ""
         pair = _pair(client, user)
         of_pair = (self._by_pair, pair)
         if pair in self._known:

@@ -125,6 +125,13 @@ def test_what_is_remembered_is_bounded(tries: Tries) -> None:
     assert max(map(len, kinds)) == 10_000
 
 
+def test_names_that_no_user_can_have_take_no_room(tries: Tries) -> None:
+    for n in range(100):
+        tries.begin(numbered(n), f"no name {n} " + "x" * 2000)
+    assert list(tries._by_user._counts) == [""]
+    assert max(map(len, tries._by_pair._counts)) < 50
+
+
 def test_addresses_that_one_host_may_take_are_one() -> None:
     assert client_of("2001:db8::1") == client_of("2001:db8::ffff:1%eth0")
     assert client_of("2001:db8:0:1::1") != client_of("2001:db8:0:2::1")
