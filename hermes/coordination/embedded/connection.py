@@ -275,9 +275,9 @@ class CoordinationConnection(Protocol):
     def _lose_patience(self) -> None:
         self._clients.lines.warn(
             "unproven",
-            "cut off {address}: it did not authenticate within {seconds:.0f} s",
+            "cut off {address}: it did not authenticate within {seconds} s",
             address=self._address,
-            seconds=PROOF_SECONDS,
+            seconds=round(PROOF_SECONDS),
         )
         self.abort()
 
