@@ -53,22 +53,26 @@ class Authority:
     Args:
         directory: where the files go; made if it isn't there.
         name: its common name, and part of the names of its files.
+        issuer: what signs its own certificate; itself unless given.
 
     Attributes:
         path: its own certificate, PEM: what peers trust.
     """
 
-    def __init__(self, directory: Path, name: str = "test authority") -> None:
+    def __init__(
+        self, directory: Path, name: str = "test authority", issuer: "Authority | None" = None
+    ) -> None:
         self._directory = directory
         self._stem = name.replace(" ", "-")
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         now = datetime.now(UTC)
+        by = issuer or self
         key_id = x509.SubjectKeyIdentifier.from_public_key(self._key.public_key())
         certificate = (
             x509.CertificateBuilder()
             .subject_name(self._name)
-            .issuer_name(self._name)
+            .issuer_name(by._name)
             .public_key(self._key.public_key())
             .serial_number(x509.random_serial_number())
             .not_valid_before(now - timedelta(days=10))
@@ -76,7 +80,11 @@ class Authority:
             .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
             .add_extension(_key_usage(key_cert_sign=True, crl_sign=True), critical=True)
             .add_extension(key_id, critical=False)
-            .sign(self._key, hashes.SHA256())
+            .add_extension(
+                x509.AuthorityKeyIdentifier.from_issuer_public_key(by._key.public_key()),
+                critical=False,
+            )
+            .sign(by._key, hashes.SHA256())
         )
         directory.mkdir(parents=True, exist_ok=True)
         self.path = directory / f"{self._stem}.pem"
@@ -110,6 +118,7 @@ class Authority:
         begin: timedelta = timedelta(hours=-1),
         end: timedelta = VALID,
         subject: Sequence[tuple[x509.ObjectIdentifier, str]] = (),
+        key: Any = None,
     ) -> Pair:
         """Issue a certificate.
 
@@ -120,8 +129,9 @@ class Authority:
             client: whether it is a client's, else a server's.
             begin, end: its validity, from now on; both in the past make an expired one.
             subject: what stands in the subject before the common name.
+            key: the private key; a new one of P-256 unless given.
         """
-        key = ec.generate_private_key(ec.SECP256R1())
+        key = key or ec.generate_private_key(ec.SECP256R1())
         now = datetime.now(UTC)
         parts = [x509.NameAttribute(oid, text) for oid, text in subject]
         if common_name is not None:

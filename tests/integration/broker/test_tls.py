@@ -241,6 +241,21 @@ def say(broker: BrokerProcess, context: ssl.SSLContext, data: bytes) -> None:
         client.socket.recv(1)
 
 
+def test_authorities_between_are_sent_along(
+    start_broker: StartBroker, certificates: Certificates, tmp_path: Path, trusting: ssl.SSLContext
+) -> None:
+    between = Authority(tmp_path / "between", "authority between", certificates.authority)
+    pair = between.server()
+    alone = start_broker(log_dir="alone", listen=[tls_listener(pair)])
+    with pytest.raises(ssl.SSLCertVerificationError, match="unable to get local issuer"):
+        TlsClient(alone.port, trusting)
+    chain = pair.certificate.read_bytes() + between.path.read_bytes()
+    pair.certificate.write_bytes(chain)
+    broker = start_broker(listen=[tls_listener(pair)])
+    with TlsClient(broker.port, trusting) as client:
+        assert client.alive()
+
+
 def with_certificate(certificates: Certificates, pair: Pair | None) -> ssl.SSLContext:
     return client_context(certificates.ca, pair)
 

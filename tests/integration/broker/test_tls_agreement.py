@@ -1,11 +1,13 @@
 """What a TLS listener agrees to, looked at from outside as testssl.sh does: see `tls_scan`."""
 
+import re
 import socket
 import ssl
 from collections.abc import Iterator
 
 import pytest
-from certificates import Certificates
+from certificates import Authority, Certificates
+from cryptography.hazmat.primitives.asymmetric import rsa
 from hermes_testkit import BrokerProcess
 from OpenSSL import SSL
 from tls_clients import TlsClient, client_context, tls_listener
@@ -30,21 +32,19 @@ EVERY_CIPHER = range(0x10000)
 def ports(
     tmp_path_factory: pytest.TempPathFactory, certificates: Certificates
 ) -> Iterator[dict[str, tuple[str, int]]]:
-    """Where a broker listens, by profile."""
+    """Where a broker listens, by profile; and with a certificate of RSA."""
     directory = tmp_path_factory.mktemp("agreement")
-    brokers = {
-        profile: BrokerProcess(
-            directory / profile,
-            {
-                "log_dir": str(directory / f"{profile}-logs"),
-                "listen": [tls_listener(certificates.server, ciphers=profile)],
-            },
-        )
-        for profile in ("intermediate", "modern")
+    key = rsa.generate_private_key(65537, 2048)
+    listeners = {
+        "intermediate": tls_listener(certificates.server),
+        "modern": tls_listener(certificates.server, ciphers="modern"),
+        "RSA": tls_listener(Authority(directory / "rsa").server(key=key)),
     }
-    yield {profile: ("127.0.0.1", broker.port) for profile, broker in brokers.items()}
-    for broker in brokers.values():
-        broker.stop()
+    settings = {"log_dir": str(directory / "logs"), "listen": [*listeners.values()]}
+    broker = BrokerProcess(directory / "broker", settings)
+    found = re.findall(r"127\.0\.0\.1:(\d+)", broker.wait_for_line("is ready: Hermes"))
+    yield {name: ("127.0.0.1", int(port)) for name, port in zip(listeners, found, strict=True)}
+    broker.stop()
 
 
 @pytest.mark.parametrize("profile", ["intermediate", "modern"])
@@ -59,10 +59,12 @@ def test_nothing_below_tls_1_2_is_spoken(
 def test_of_all_ciphers_there_are_only_good_ones_are_taken(
     ports: dict[str, tuple[str, int]],
 ) -> None:
-    """All 65,536 numbers are offered. The certificate is of ECDSA, so RSA's are out here."""
+    """All 65,536 numbers are offered. Which of the good ones are, depends on the certificate."""
     ecdsa = {number for number, name in GOOD_TLS1_2.items() if "ECDSA" in name}
     assert accepted_ciphers(ports["intermediate"], TLS1_2, EVERY_CIPHER) == ecdsa
-    assert accepted_ciphers(ports["intermediate"], TLS1_3, EVERY_CIPHER) == set(GOOD_TLS1_3)
+    assert accepted_ciphers(ports["RSA"], TLS1_2, EVERY_CIPHER) == set(GOOD_TLS1_2) - ecdsa
+    for name in ("intermediate", "RSA"):
+        assert accepted_ciphers(ports[name], TLS1_3, EVERY_CIPHER) == set(GOOD_TLS1_3)
 
 
 def test_the_modern_profile_has_tls_1_3_only(ports: dict[str, tuple[str, int]]) -> None:
