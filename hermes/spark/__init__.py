@@ -37,13 +37,21 @@ And of DataFrames of any source:
     streams     windows, joins, ranking, de-duplication
     progress    how far streams are behind, for programs and for Prometheus
     arguments   what these check before Spark plans
+    versions, plain_errors
+                which Spark this is; what users see of errors
 
 Needs the extra `spark`. docs/spark.md is the guide.
 """
 
-from hermes.spark.columns import SCHEMA
-from hermes.spark.envelope import split_id
-from hermes.spark.offsets import TopicPartition, format_offsets
-from hermes.spark.source import HermesDataSource
+from hermes.spark.versions import check_spark
+
+try:
+    from hermes.spark.columns import SCHEMA
+    from hermes.spark.envelope import split_id
+    from hermes.spark.offsets import TopicPartition, format_offsets
+    from hermes.spark.source import HermesDataSource
+except ImportError:
+    check_spark()  # says what an older one lacks
+    raise
 
 __all__ = ["SCHEMA", "HermesDataSource", "TopicPartition", "format_offsets", "split_id"]

@@ -32,6 +32,7 @@ from hermes.errors import OffsetOutOfRangeBrokerError
 from hermes.spark.cluster import EMPTY, Bounds, Cluster
 from hermes.spark.offsets import Offsets, TopicPartition, nested, unnested
 from hermes.spark.options import SourceOptions
+from hermes.spark.plain_errors import plain_errors
 from hermes.spark.planning import (
     capped,
     check_available,
@@ -70,6 +71,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # -- offsets, beside the driver -------------------------------------------------------------
 
+    @plain_errors
     def initialOffset(self) -> dict[str, Any]:
         """Where a query starts whose checkpoint has no completed batch."""
         self._beginning = _Beginning.SETTLED
@@ -82,6 +84,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         limit = self._options.max_bytes
         return ReadAllAvailable() if limit is None else ReadMaxBytes(limit)
 
+    @plain_errors
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Where the next batch ends."""
         if self._beginning is _Beginning.SETTLED:
@@ -110,6 +113,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The ends of the partitions when they were last seen, for the query's progress."""
         return nested(self._seen) or None
 
+    @plain_errors
     def prepareForTriggerAvailableNow(self) -> None:
         """Settle where `Trigger.AvailableNow` ends.
 
@@ -120,6 +124,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         held = cluster.available_bounds(partitions)
         self._target = {each: (bounds or EMPTY).latest for each, bounds in held.items()}
 
+    @plain_errors
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Share a batch out to tasks."""
         if self._beginning is not _Beginning.PAST:
@@ -132,6 +137,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begun = check_available(cluster, {each: first[each] for each in ends}, self._options)
         return list(plan(cluster, begun, ends, self._options))
 
+    @plain_errors
     def commit(self, end: dict[str, Any]) -> None:
         """Publish, for monitoring, that everything before `end` was processed."""
         if self._options.group is not None:
@@ -145,6 +151,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # -- messages, in the workers ---------------------------------------------------------------
 
+    @plain_errors
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one range; runs in a worker."""
         if not isinstance(partition, ReadTask):

@@ -28,6 +28,7 @@ from hermes.errors import ClientError, HermesError
 from hermes.spark.cluster import Cluster
 from hermes.spark.options import Retries
 from hermes.spark.outgoing import Outgoing, OutgoingRows
+from hermes.spark.plain_errors import plain_errors
 from hermes.spark.sink_options import SinkOptions
 
 _log = logging.getLogger(__name__)
@@ -77,6 +78,7 @@ class BatchWriter(DataSourceArrowWriter):
         self._options = options
         self._brokers = find_brokers(options)
 
+    @plain_errors
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent:
         """Send the rows of one task; runs in a worker."""
         return send_rows(iterator, self._rows, self._options, self._brokers)
@@ -106,6 +108,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         self._rows = OutgoingRows(schema, options, ignored)
         self._options = options
 
+    @plain_errors
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent:
         """Send the rows of one task; runs in a worker."""
         return send_rows(iterator, self._rows, self._options, find_brokers(self._options))

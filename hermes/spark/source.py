@@ -28,6 +28,7 @@ from hermes.spark.columns import spark_schema
 from hermes.spark.micro_batches import StreamReader
 from hermes.spark.offsets import Offsets
 from hermes.spark.options import SourceOptions
+from hermes.spark.plain_errors import plain_errors
 from hermes.spark.planning import (
     check_available,
     ending_offsets,
@@ -55,6 +56,7 @@ class HermesDataSource(DataSource):
         """The name of the format."""
         return "hermes"
 
+    @plain_errors
     def schema(self) -> StructType:
         """The columns of a read, see `hermes.spark.columns`; checks the options."""
         table = new_table(self.options)
@@ -62,21 +64,25 @@ class HermesDataSource(DataSource):
         schema = spark_schema(timestamp=options.include_timestamp)
         return schema if table is None else keeping(schema, table)
 
+    @plain_errors
     def reader(self, schema: StructType) -> "BatchReader":
         """Read what exists now."""
         options = self._checked("batch", schema)
         return FilteringReader(options) if options.push_filters else BatchReader(options)
 
+    @plain_errors
     def streamReader(self, schema: StructType) -> StreamReader:
         """Read what exists and what will arrive."""
         return StreamReader(self._checked("stream", schema))
 
+    @plain_errors
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         """Send the rows of a batch."""
         if overwrite:
             refuse_overwriting(stream=False)
         return BatchWriter(schema, *self._to_write(schema, stream=False))
 
+    @plain_errors
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
         """Send the rows of a stream."""
         if overwrite:
@@ -115,6 +121,7 @@ class BatchReader(DataSourceReader):
         self._options = options
         self.narrowing = Narrowing()
 
+    @plain_errors
     def partitions(self) -> Sequence[InputPartition]:
         """Settle the offsets and share them out to tasks; reads no messages."""
         options = self._options
@@ -128,6 +135,7 @@ class BatchReader(DataSourceReader):
             start, end = self.narrowing.narrow(cluster, start, {each: end[each] for each in start})
             return list(plan(cluster, start, end, options))
 
+    @plain_errors
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read what one task reads; runs in a worker."""
         if not isinstance(partition, ReadTask):

@@ -8,7 +8,7 @@ already isn't committed again, whoever tries, however often.
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -20,11 +20,14 @@ from hermes.spark.parquet import DataFile
 try:
     from deltalake import DeltaTable, Schema
     from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
-    from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
+    from deltalake.transaction import AddAction, CommitProperties, Transaction
 except ModuleNotFoundError as missing:
     raise LoadError(
         "Delta tables need another package: pip install 'hermes-log[spark,delta]'"
     ) from missing
+
+if TYPE_CHECKING:
+    from deltalake.transaction import RemoveAction  # older releases have none
 
 __all__ = [
     "DeltaTable",
