@@ -8,7 +8,7 @@ debt leaves it to the principal's next connection. Beyond `connections`, further
 Knows connections as `Throttle`s. Lives in the reactor's thread.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from twisted.internet.interfaces import IReactorTime
@@ -72,11 +72,15 @@ class Throttle:
             self.usage.charge(self, used)
 
     def leave(self) -> None:
-        """The connection is lost: what it owes stays owed."""
+        """The connection is lost: what it owes stays owed, by this object alone."""
         usage, self.usage = self.usage, None
-        self.is_delayed = False
+        self.is_delayed, self.resume = False, _nobody
         if usage is not None:
             usage.leave(self)
+
+
+def _nobody() -> None:
+    """Nobody waits."""
 
 
 class _Usage:
@@ -229,6 +233,7 @@ class Quotas:
         self._clock = clock
         self._quotas: Mapping[str, Quota] = settings.config.quotas
         self._usages: dict[str, _Usage] = {}
+        self._labels: set[str] = set()
         self.delays: dict[tuple[str, str], int] = {}
         self.delayed_seconds: dict[tuple[str, str], float] = {}
         self.refused: dict[str, int] = {}
@@ -241,7 +246,7 @@ class Quotas:
         usage = self._usages.get(client.principal)
         if usage is None or len(usage.connections) < quota.connections:
             return None
-        principal = self._label(client.principal, self.refused)
+        principal = self._label(client.principal)
         self.refused[principal] = self.refused.get(principal, 0) + 1
         return CloseConnection(
             f"{quoted(client.principal)} has {quota.connections} connections open, as many as "
@@ -288,7 +293,7 @@ class Quotas:
 
     def count(self, principal: str, name: str, times: int, seconds: float) -> None:
         """Count delays."""
-        key = (self._label(principal, (each for each, _ in self.delays)), name)
+        key = (self._label(principal), name)
         self.delays[key] = self.delays.get(key, 0) + times
         self.delayed_seconds[key] = self.delayed_seconds.get(key, 0.0) + seconds
 
@@ -297,7 +302,10 @@ class Quotas:
             return None
         return quota_of(self._quotas, principal)
 
-    def _label(self, principal: str, known: Iterable[str]) -> str:
+    def _label(self, principal: str) -> str:
         """What a principal is called in metrics."""
-        names = set(known)
-        return principal if principal in names or len(names) < _MOST_KEPT else _OTHERS
+        if principal not in self._labels:
+            if len(self._labels) >= _MOST_KEPT:
+                return _OTHERS
+            self._labels.add(principal)
+        return principal

@@ -1,5 +1,6 @@
 """Quotas: who goes over is delayed by the clock, loses nothing, and shares with its own."""
 
+import gc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -325,3 +326,13 @@ def test_what_is_no_quota_is_refused(quotas: Any, complaint: str) -> None:
 def test_a_quota_is_shown_as_it_is_written() -> None:
     assert str(Quota(bytes_in=1 << 20, requests=5)) == "{bytes_in: 1MiB, requests: 5}"
     assert Quota(bytes_in=1 << 20).as_given() == {"bytes_in": 1 << 20}
+
+
+def test_a_lost_connection_is_not_kept_by_its_debt(make: Any) -> None:
+    bench = make(anonymous={"bytes_in": 1})
+    connection, _ = bench.connect()
+    connection.dataReceived(PRODUCE * 10)
+    throttle = connection._throttle
+    connection.connectionLost()
+    assert connection not in gc.get_referents(throttle)
+    assert getattr(throttle.resume, "__self__", None) is None
