@@ -217,7 +217,7 @@ def _open(url: str, security: ClientSecurity) -> Any:
         if not (security.uses_tls or host in _THIS_MACHINE):
             raise HermesError(f"{url} would get the password in clear: give --tls-ca, or --tls")
         both = f"{security.user}:{security.password}".encode()
-        request.add_header("Authorization", f"Basic {b64encode(both).decode()}")
+        request.add_unredirected_header("Authorization", f"Basic {b64encode(both).decode()}")
     return build_opener(*handlers).open(request, timeout=_HTTP_SECONDS)
 
 
