@@ -5,6 +5,8 @@ import os
 import socket
 import ssl
 import struct
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -375,3 +377,15 @@ def test_a_contradiction_is_refused_before_anything_is_sent() -> None:
     with pytest.raises(ConfigError):
         dataclasses.replace(ClientSecurity(tls_ca="ca.pem"), tls=False)
     assert not issubclass(BrokerNotTrustedError, BrokerError)
+
+
+def test_clients_without_security_load_none_of_its_libraries() -> None:
+    program = (
+        "import sys, hermes.aio, hermes.client.groups\n"
+        "from hermes import SimpleConsumer\n"
+        "SimpleConsumer('localhost', 9092)\n"
+        "names = 'scramp OpenSSL cryptography service_identity twisted hermes.client.tls'\n"
+        "print([each for each in names.split() if each in sys.modules])"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (ran.stdout, ran.stderr) == ("[]\n", "")
