@@ -79,7 +79,7 @@ class EmbeddedMirror:
                     connect_as[key] = _absolute(base, connect_as[key])
         if values.get("users_file") is not None:
             values["users_file"] = _absolute(base, values["users_file"])
-        return replace(self, settings=json.dumps(values))
+        return _parse_embedded(values)
 
 
 def parse_line(line: bytes) -> MirrorConfig:

@@ -149,6 +149,10 @@ def test_the_mirror_of_a_broker_is_told_what_the_broker_says(tmp_path: Path) -> 
     path.write_text(f"broker_id: 0\nlog_dir: logs\nmirror:\n{lines}\n")
     mirror = load_broker_config(path).mirror
     assert mirror is not None
+    assert mirror.config.users_file == tmp_path / "users"
+    assert mirror.config.http_listen is not None
+    assert mirror.config.http_listen[0].tls is not None
+    assert mirror.config.http_listen[0].tls.certificate == tmp_path / "a.pem"
     line = mirror.line({"brokers": "x:1"}, allow_insecure=True, users_file=Path("/users")).decode()
     assert '"allow_insecure": true' in line
     assert f'"users_file": "{tmp_path}/users"' in line
