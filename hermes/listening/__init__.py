@@ -2,7 +2,8 @@
 
     ports                a listener: an endpoint, and the TLS before what is served there
     peers                who is at the other end of a connection
-    tls                  a listener's certificate, and what it agrees to
+    contexts             what TLS agrees to
+    tls                  a listener's certificate, re-read when its files change
     transports           a connection behind TLS
     handshake_failures   why a handshake failed, in words for an operator
     handshakes           handshakes under way, and the protocol that takes over after one

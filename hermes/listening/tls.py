@@ -1,19 +1,14 @@
-"""What a listener's TLS agrees to, and its certificate, which is read again when its files change.
-
-TLS is OpenSSL's, by pyOpenSSL; the parameters are Mozilla's. Importing this takes a while, so only
-listeners with `tls` do.
+"""A listener's certificate, which is read again when its files change, and watched as it ends.
 
 A connection keeps what it began with. What replaces a certificate has to be good: a pair that can't
 be read, doesn't belong together or isn't valid now is refused with a log line, and the former one
-stays. Nothing is resumed: a session costs one handshake, and a client that is no longer trusted
-gets none by a ticket of former days.
-
-Source of the profiles: Mozilla's Server Side TLS guidelines, version 5.7, without the ciphers that
-need Diffie-Hellman parameters in a file.
+stays.
 """
 
 import os
+import stat
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -21,16 +16,16 @@ from typing import Any, Final
 
 from cryptography import x509
 from OpenSSL import SSL
-from OpenSSL.crypto import X509
 from twisted.internet.interfaces import IOpenSSLServerConnectionCreator
 from zope.interface import implementer
 
 from hermes.config.listeners import TlsConfig
 from hermes.errors import ConfigError
+from hermes.listening.contexts import make_context
 from hermes.logs import ModuleLogger
 from hermes.security.certificates import KeyPair, read_authorities, read_pair
 
-__all__ = ["WARNING_DAYS", "ServerTls", "make_context"]
+__all__ = ["WARNING_DAYS", "ServerTls"]
 
 #: A certificate that ends sooner is warned of, at the start and then daily.
 WARNING_DAYS: Final = 14
@@ -40,19 +35,6 @@ _LOOK_SECONDS: Final = 1.0
 
 #: Larger files are no certificates.
 _MAX_FILE_BYTES: Final = 1024 * 1024
-
-_VERSIONS: Final = {"1.2": SSL.TLS1_2_VERSION, "1.3": SSL.TLS1_3_VERSION}
-
-#: TLS 1.3 has no other ciphers than good ones; this is about TLS 1.2.
-_CIPHERS: Final = (
-    b"ECDHE-ECDSA-AES128-GCM-SHA256:ECDHE-RSA-AES128-GCM-SHA256:"
-    b"ECDHE-ECDSA-AES256-GCM-SHA384:ECDHE-RSA-AES256-GCM-SHA384:"
-    b"ECDHE-ECDSA-CHACHA20-POLY1305:ECDHE-RSA-CHACHA20-POLY1305"
-)
-
-# Nobody negotiates anew: it lets a client make a server work, and hides who speaks (CVE-2009-3555,
-# CVE-2011-1473). Compression tells secrets by their length (CVE-2012-4929).
-_OPTIONS: Final = SSL.OP_NO_RENEGOTIATION | SSL.OP_NO_COMPRESSION | SSL.OP_NO_TICKET
 
 _Stamp = tuple[tuple[int, ...] | None, ...]
 
@@ -99,6 +81,7 @@ class ServerTls:
         self._stamp = self._look_at_files()
         self._looked = seconds()
         self._loaded = self._load()
+        self._warn_of_key()
         self.warn_of_end()
 
     @property
@@ -142,6 +125,7 @@ class ServerTls:
             subject=loaded.pair.subject,
             end=_date(loaded.pair.end),
         )
+        self._warn_of_key()
         self.warn_of_end()
 
     def warn_of_end(self) -> None:
@@ -163,6 +147,16 @@ class ServerTls:
                 "without a restart",
                 **values,
             )
+
+    def _warn_of_key(self) -> None:
+        """Log that every user of this machine can read the key, and pretend to be this broker."""
+        with suppress(OSError):
+            if os.stat(self.config.key).st_mode & stat.S_IROTH:
+                self._log.warn(
+                    "{setting}: everybody on this machine can read the key in {path}: chmod o-r",
+                    setting=self._setting,
+                    path=str(self.config.key),
+                )
 
     # -- files ------------------------------------------------------------------------------------
 
@@ -224,47 +218,6 @@ class ServerTls:
         if self._demands_certificate or self.config.client_certificate == "required":
             return SSL.VERIFY_PEER | SSL.VERIFY_FAIL_IF_NO_PEER_CERT
         return SSL.VERIFY_PEER if self.config.client_certificate == "optional" else SSL.VERIFY_NONE
-
-
-def make_context(
-    config: TlsConfig, pair: KeyPair, authorities: tuple[x509.Certificate, ...], verify_mode: int
-) -> SSL.Context:
-    """Make what connections are made with.
-
-    Args:
-        config: of the listener.
-        pair: its certificate and key.
-        authorities: of clients' certificates.
-        verify_mode: OpenSSL's, whether clients need one.
-
-    Raises:
-        SSL.Error, ValueError: OpenSSL doesn't take the certificate, for instance a weak key.
-    """
-    context = SSL.Context(SSL.TLS_SERVER_METHOD)
-    modern = config.ciphers == "modern"
-    context.set_min_proto_version(SSL.TLS1_3_VERSION if modern else _VERSIONS[config.versions])
-    context.set_cipher_list(_CIPHERS)
-    context.set_options(_OPTIONS)
-    context.set_session_cache_mode(SSL.SESS_CACHE_OFF)
-    context.set_mode(SSL.MODE_RELEASE_BUFFERS)  # else an idle connection keeps 34 KiB
-    context.use_certificate(pair.chain[0])
-    for issuer in pair.chain[1:]:
-        context.add_extra_chain_cert(issuer)
-    context.use_privatekey(pair.key)
-    context.check_privatekey()
-    context.set_verify(verify_mode, _verified)
-    store: Any = context.get_cert_store()
-    for authority in authorities:
-        store.add_cert(X509.from_cryptography(authority))
-        context.add_client_ca(authority)
-    return context
-
-
-def _verified(connection: SSL.Connection, _: X509, error: int, depth: int, ok: int) -> bool:
-    """Note what is wrong with a client's certificate, which OpenSSL has decided, for the log."""
-    if not ok:
-        connection.get_app_data().verification_error = error
-    return bool(ok)
 
 
 def _stamp(path: Path) -> tuple[int, ...] | None:

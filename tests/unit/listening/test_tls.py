@@ -14,7 +14,8 @@ from twisted.internet.task import Clock
 
 from hermes.config.listeners import TlsConfig
 from hermes.errors import ConfigError
-from hermes.listening.tls import ServerTls, make_context
+from hermes.listening.contexts import make_context
+from hermes.listening.tls import ServerTls
 from hermes.security.certificates import read_pair
 
 
@@ -158,6 +159,16 @@ def test_an_end_within_fourteen_days_is_warned_of(
     warnings = [line for line in lines if "certificate" in line]
     assert len(warnings) == bool(expected)
     assert not expected or expected in warnings[0]
+
+
+@pytest.mark.parametrize(("mode", "count"), [(0o600, 0), (0o640, 0), (0o644, 1)])
+def test_a_key_that_everybody_can_read_is_warned_of(
+    clock: Clock, authority: Authority, lines: list[str], mode: int, count: int
+) -> None:
+    pair = authority.server("first")
+    pair.key.chmod(mode)
+    server_tls(clock, pair)
+    assert len([line for line in lines if "can read the key" in line]) == count
 
 
 def test_what_must_never_be_negotiated_is_off(certificates: Certificates) -> None:
