@@ -51,7 +51,7 @@ def check_hosts(security: ClientSecurity, hosts: Iterable[tuple[str, int]]) -> N
             raise ConfigError(
                 "tls",
                 f"ZooKeeper at {quoted(host)} would be sent the password of {security.whom} in "
-                "clear: connect by TLS (tls_ca), or without user and password",
+                "clear: connect by TLS (tls_ca), or there as nobody (zookeeper_tls=False)",
             )
 
 

@@ -1,7 +1,7 @@
 """A broker whose embedded coordination has TLS, users and access rules, over real sockets."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,8 @@ import pytest
 import pytest_twisted
 from certificates import Certificates
 from fuzzed_coordination import fuzz_guarded
+from hermes_testkit import BrokerProcess
+from server_process import free_port
 from twisted.internet import reactor
 from twisted.internet.threads import deferToThread
 
@@ -261,3 +263,41 @@ def try_own_port(address: str, own: ClientSecurity) -> None:
 def test_strangers_get_and_leave_nothing(tmp_path: Path, certificates: Certificates) -> None:
     figures = fuzz_guarded(tmp_path / "server", certificates, 120, 7)
     assert figures["rss_mib_after"] - figures["rss_mib_before"] < 40
+
+
+def test_sessions_outlive_a_kill_of_the_broker(
+    tmp_path: Path, start_broker: Callable[..., BrokerProcess]
+) -> None:
+    users, port = tmp_path / "users", free_port()
+    change_users_file(users, lambda old: old.with_user("alice", "secret"), may_create=True)
+    listen = {"endpoint": f"tcp:{port}:interface=127.0.0.1", "authentication": "scram"}
+    settings = {
+        "coordination": "embedded",
+        "coordination_listen": listen,
+        "users_file": str(users),
+        "access": [{"principal": "alice", "operations": ["all"], "group": "*"}],
+    }
+    first = start_broker(**settings)
+    changed = threading.Event()
+    session = Session(
+        f"127.0.0.1:{port}",
+        security=ClientSecurity(user="alice", password="secret"),
+        session_timeout_seconds=30,
+        on_change=changed.set,
+    )
+    session.start()
+    try:
+        owner = session.session_id
+        assert session.create_ephemeral("/consumers/a/ids/one", b"") is None
+        first.kill()
+        for is_connected in (False, True):
+            while (session.session_id is not None) != is_connected:
+                assert changed.wait(60)
+                changed.clear()
+            if not is_connected:
+                start_broker(**settings)
+        assert session.session_id == owner
+        assert session.get("/consumers/a/ids/one") == (b"", 0, owner)
+        assert session.children("/brokers/ids") == ["0"]  # its former session has ended at once
+    finally:
+        session.stop()
