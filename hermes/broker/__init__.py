@@ -18,7 +18,8 @@ order of a reading:
                  sends, carriers: what goes out; sockets: the rest of a socket
     serving      a broker between its start and its stop, and what it consists of; patience: how
                  long a stop waits; periodic, maintenance: what runs by the clock, and clocks: which
-    coordinating its part in coordination
+    coordinating its part in coordination; advertising: how its listeners are reached; neighbours:
+                 the other brokers, for clients that ask
     monitoring   its metrics, for Prometheus; families: their names; health: whether it is ready
     companion    a program beside the broker, in a process of its own
     service      the Twisted service; checks: what could not start

@@ -2,6 +2,8 @@
 
 layout, filters, assignment
     what ZooKeeper holds and what follows from it, as pure functions: Kafka 0.7's to the byte
+listeners
+    where a broker listens, beside what Kafka 0.7 has of it
 node_rules
     which right each of these nodes takes, where there are access rules
 kazoo_bounds, kazoo_security, acls, sessions
