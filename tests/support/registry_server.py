@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from hermes.broker.clocks import use_monotonic_clock
+from hermes.config import ListenerConfig
 from hermes.listening import Listener
 from hermes.reactors import make_reactor, release_reactor
 from hermes.registry.rest import RegistryResource
@@ -30,7 +31,8 @@ def served_registry(store: Store | None = None) -> Iterator[str]:
     resource = RegistryResource(reactor, store or MemoryStore(), web.hosts)
     web.root.add("registry", resource, any_host=True)
     web.on_stop.append(resource.stop)
-    web.open([Listener(reactor, "http_listen", "tcp:0:interface=127.0.0.1")])
+    listener = ListenerConfig("tcp:0:interface=127.0.0.1")
+    web.open([Listener(reactor, "http_listen", listener)])
     host, port = web.addresses[0]
     thread = threading.Thread(target=reactor.run, kwargs={"installSignalHandlers": False})
     thread.start()
