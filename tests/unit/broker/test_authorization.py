@@ -417,6 +417,21 @@ class TestRemembering:
             assert ask(bench, "alice", FetchRequest("hers", 0, 0, 10)) == [b"\0\3"]
         assert [line for line in lines if "failed, so that alice is refused" in line]
 
+    def test_a_stamp_is_another_one_when_answers_may_be(self, bench: BrokerBench) -> None:
+        authorization = bench.broker._shared.authorization
+        groups = {"alice": frozenset({"one"})}
+        authorization.groups_of = lambda principal: groups[principal]
+        first = authorization.stamp("alice")
+        assert authorization.stamp("alice") == first
+        groups["alice"] = frozenset({"two"})
+        second = authorization.stamp("alice")
+        TestChanges().change(bench, RULES[:1])
+        third = authorization.stamp("alice")
+        TestChanges().change(bench, None)
+        fourth = authorization.stamp("alice")
+        stamps = [first, second, third, fourth]
+        assert all(stamps.count(each) == 1 for each in stamps)
+
     def test_another_revision_forgets(self, bench: BrokerBench) -> None:
         class Changing:
             now = 1
