@@ -38,6 +38,7 @@ class _Answers(asyncio.BufferedProtocol):
 
     Attributes:
         closed: done when the connection is.
+        is_open: whether neither side has closed it.
     """
 
     def __init__(
@@ -51,14 +52,14 @@ class _Answers(asyncio.BufferedProtocol):
         self._waiting: asyncio.Future[memoryview] | None = None
         self._body = self._buffer = bytearray()
         self._has_size, self._received, self._wanted = False, 0, 0
-        self._is_open = True
+        self.is_open = True
         self._poll = select.poll()
         self._await_size()
 
     @property
     def is_idle(self) -> bool:
         """Whether it may be used for another request: no unsolicited bytes have arrived."""
-        return self._is_open and not self._poll.poll(0)
+        return self.is_open and not self._poll.poll(0)
 
     def call(self, request: bytes) -> "asyncio.Future[memoryview]":
         """Send a request; the future has the answer's body, until the next call."""
@@ -68,7 +69,7 @@ class _Answers(asyncio.BufferedProtocol):
 
     def drop(self) -> None:
         """Give the connection up."""
-        self._is_open = False
+        self.is_open = False
         self._transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -102,7 +103,7 @@ class _Answers(asyncio.BufferedProtocol):
             self._answer(memoryview(body)[:size])
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._is_open = False
+        self.is_open = False
         self.closed.set_result(None)
         address = f"{self._host}:{self._port}"
         if exc is None:
@@ -266,6 +267,8 @@ class AsyncioConnection:
             while step is not None:
                 outcome: memoryview | HermesError
                 try:
+                    if not answers.is_open:  # it was closed while the step was computed
+                        raise BrokerUnavailableError(f"{self.address} closed the connection")
                     outcome = await answers.call(step.request)
                 except BrokerUnavailableError as error:
                     outcome = error

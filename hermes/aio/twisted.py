@@ -266,6 +266,8 @@ class _TwistedConnection:
         while step is not None:
             outcome: Buffer | HermesError
             try:
+                if not answers.is_open:  # it was closed while the step was computed
+                    raise BrokerUnavailableError(f"{self.address} closed the connection")
                 outcome = await answers.call(step.request)
             except BrokerUnavailableError as fault:
                 outcome = fault
