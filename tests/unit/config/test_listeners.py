@@ -1,10 +1,13 @@
 """What `listen` and its like may say beside an endpoint, and what is never let pass."""
 
-from dataclasses import fields
+from contextlib import suppress
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hermes.config import ListenerConfig, TlsConfig
 from hermes.config.listeners import LISTENER, LISTENERS, as_given
@@ -32,8 +35,8 @@ def test_a_name_is_the_place_unless_it_is_given() -> None:
 
 
 def test_whoever_names_an_authority_wants_certificates() -> None:
-    for given, demand in ((CLIENTS, "required"), (TLS, "none")):
-        tls = listener(tls=given).tls
+    for values, demand in ((CLIENTS, "required"), (TLS, "none")):
+        tls = listener(tls=values).tls
         assert tls is not None
         assert tls.client_certificate == demand
 
@@ -129,7 +132,7 @@ def test_what_is_for_this_machine_only(endpoint: str, is_loopback: bool) -> None
 
 
 @pytest.mark.parametrize(
-    "given",
+    "text",
     [
         "tcp:9092",
         {"endpoint": "tcp:1", "name": "outside"},
@@ -137,10 +140,10 @@ def test_what_is_for_this_machine_only(endpoint: str, is_loopback: bool) -> None
         {"endpoint": "tcp:1", "tls": {**CLIENTS, "client_certificate": "optional"}},
     ],
 )
-def test_it_is_shown_as_it_was_given(given: Any) -> None:
-    parsed = LISTENER.parse(given)
-    assert as_given(parsed) == given
-    assert read_yaml(f"a: {LISTENER.show(parsed)}".encode(), "") == {"a": given}
+def test_it_is_shown_as_it_was_given(text: Any) -> None:
+    parsed = LISTENER.parse(text)
+    assert as_given(parsed) == text
+    assert read_yaml(f"a: {LISTENER.show(parsed)}".encode(), "") == {"a": text}
 
 
 def test_the_reference_has_every_key() -> None:
@@ -149,3 +152,27 @@ def test_the_reference_has_every_key() -> None:
     section = reference().partition("## Listeners")[2].partition("\n## ")[0]
     rows = {line.split("`")[1] for line in section.splitlines() if line.startswith("| `")}
     assert rows == set(keys)
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=12),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["endpoint", "tls", "authentication", "name", "advertised", "x"])
+            | st.sampled_from(["certificate", "key", "client_ca", "client_certificate", "versions"])
+            | st.text(max_size=5),
+            inner | st.sampled_from(["tcp:1", "unix:/a", "none", "tls", "scram", "1.2", "a:1"]),
+            max_size=5,
+        )
+    ),
+    max_leaves=12,
+)
+
+
+@given(VALUES)
+def test_any_value_is_read_or_refused_in_words(value: Any) -> None:
+    with suppress(ValueError):
+        for each in LISTENERS.parse(value):
+            again = LISTENER.parse(as_given(each))
+            assert again == (replace(each, name="0") if each.name.isdigit() else each)
