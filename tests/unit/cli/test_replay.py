@@ -22,7 +22,7 @@ class FakeProducer:
     def __init__(self):
         self.sent = {}
         described = SimpleNamespace(partition_count=2)
-        answer = SimpleNamespace(topics=(described,), max_message_bytes=1000)
+        answer = SimpleNamespace(topics=(described,), max_message_bytes=1000, version="1")
         self.channel = SimpleNamespace(
             versions=lambda: {MetadataRequest.TYPE}, run=lambda conversation: answer
         )
