@@ -76,7 +76,9 @@ def installed(cluster: Cluster, name: str, broker_yaml: str, directory: Path) ->
     etc.mkdir(parents=True)
     for each in (f"{name}.pem", f"{name}.key", "ca.pem", "users", "brokers.password"):
         shutil.copy(cluster.made / each, etc)
-    text = broker_yaml.replace("/etc/hermes", str(etc)).replace("/var/lib/hermes", str(etc / "log"))
+    # Quoted: the directory of a run may hold what means something in YAML.
+    text = re.sub(r"/etc/hermes[^\s,}]*", lambda path: f'"{path[0]}"', broker_yaml)
+    text = text.replace("/etc/hermes", str(etc)).replace("/var/lib/hermes", f'"{etc / "log"}"')
     text = re.sub(r"endpoint: tcp:\d+", "endpoint: tcp:0:interface=127.0.0.1", text)
     text = re.sub(r"advertised: \S+:\d+", "advertised: 127.0.0.1", text)
     for place, address in cluster.places.items():

@@ -162,7 +162,8 @@ def test_a_daemon_cant_log_to_standard_output(tmp_path: Path) -> None:
 def test_a_start_that_fails_leaves_no_pid_file(tmp_path: Path) -> None:
     (tmp_path / "logs").mkdir()
     (tmp_path / "broker.yaml").write_text(
-        "broker_id: 0\nlog_dir: logs\ncoordination: none\nlisten: tcp:0:interface=192.0.2.1\n",
+        "broker_id: 0\nlog_dir: logs\ncoordination: none\nlisten: tcp:0:interface=192.0.2.1\n"
+        "allow_insecure: true\n",
         encoding="utf-8",
     )
     ended = subprocess.run(

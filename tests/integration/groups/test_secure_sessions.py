@@ -24,7 +24,7 @@ from hermes.errors import (
     CoordinationNotAuthorizedError,
     CoordinationUnavailableError,
 )
-from hermes.security import ClientSecurity
+from hermes.security import ClientSecurity, credentials
 
 AUTH, EXISTS, CHILDREN, MULTI = 100, 3, 8, 14
 AUTH_FAILED, NO_AUTH = -115, -102
@@ -96,6 +96,8 @@ def test_the_authorities_of_the_system_are_not_trusted_beside_the_given_one(
     serve: Serve, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", str(certificates.ca))
+    # Nor may what is made with that be kept for the tests after this one.
+    monkeypatch.setattr(credentials, "_contexts", credentials._Contexts())
     server = serve(pair=certificates.server)
     assert "is not of an authority" in refusal(
         server.address, ClientSecurity(tls_ca=str(certificates.other_ca))

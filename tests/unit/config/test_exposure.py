@@ -1,5 +1,6 @@
 """The safe default: what other machines reach has TLS and authentication, or is asked for."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -154,6 +155,7 @@ def test_the_mirror_of_a_broker_is_told_what_the_broker_says(tmp_path: Path) -> 
     assert mirror.config.http_listen[0].tls is not None
     assert mirror.config.http_listen[0].tls.certificate == tmp_path / "a.pem"
     line = mirror.line({"brokers": "x:1"}, allow_insecure=True, users_file=Path("/users")).decode()
+    line = json.dumps(json.loads(line), ensure_ascii=False)
     assert '"allow_insecure": true' in line
     assert f'"users_file": "{tmp_path}/users"' in line
     assert f'"certificate": "{tmp_path}/a.pem"' in line

@@ -121,7 +121,7 @@ sources:
 - name: east
   brokers: a:1
   connect_as: {user: mirror, password_file: east.password, tls_ca: ca.pem}
-target: {zookeeper: b:2181, connect_as: {tls_certificate: %s, tls_key: %s}}
+target: {zookeeper: b:2181, connect_as: {tls_certificate: "%s", tls_key: "%s"}}
 """
 
 

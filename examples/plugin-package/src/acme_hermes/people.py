@@ -2,6 +2,7 @@
 
 import sqlite3
 from contextlib import closing
+from urllib.parse import quote
 
 from zope.interface import implementer
 
@@ -54,7 +55,8 @@ class People:
             return file.read(4)
 
     def _connect(self) -> sqlite3.Connection:
-        return sqlite3.connect(f"file:{self._path}?mode=ro", uri=True)
+        # As an address, in which the path's own signs are quoted: SQLite makes no file then.
+        return sqlite3.connect(f"file:{quote(self._path)}?mode=ro", uri=True)
 
 
 def _verifiers(text: str) -> tuple[Verifier, ...]:
