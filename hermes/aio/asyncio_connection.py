@@ -5,15 +5,14 @@ import select
 import struct
 from typing import Any, Final
 
+from hermes.aio.channel import prove_identity
 from hermes.client.arguments import check_address
-from hermes.client.authenticating import advance, authenticate
 from hermes.client.tls_failures import tls_failure, tls_refusal
 from hermes.errors import (
     BrokerNotReachedError,
     BrokerTimeoutError,
     BrokerUnavailableError,
     ClientError,
-    HermesError,
     RemoteProtocolError,
 )
 from hermes.forks import FORKED, watch_forks
@@ -261,19 +260,8 @@ class AsyncioConnection:
         }
 
     async def _authenticate(self, answers: _Answers) -> None:
-        talk = authenticate(self.security, self.address)
-        step = next(talk, None)
         try:
-            while step is not None:
-                outcome: memoryview | HermesError
-                try:
-                    if not answers.is_open:  # it was closed while the step was computed
-                        raise BrokerUnavailableError(f"{self.address} closed the connection")
-                    outcome = await answers.call(step.request)
-                except BrokerUnavailableError as error:
-                    outcome = error
-                # Off the loop: one of the steps computes for milliseconds.
-                step = await asyncio.to_thread(advance, talk, step, outcome)
+            await prove_identity(answers, self.security, self.address, asyncio.to_thread)
         except BaseException:
             answers.drop()
             raise

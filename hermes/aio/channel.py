@@ -4,9 +4,10 @@ Written for neither asyncio nor Twisted: it only awaits what its connection give
 coroutines run under both.
 """
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol, TypeVar
 
+from hermes.client.authenticating import advance, authenticate
 from hermes.client.conversations import BrokerVersions, Conversation, Exchange, Pause, Step
 from hermes.client.refusals import Refused
 from hermes.errors import (
@@ -49,6 +50,47 @@ class AsyncConnection(Protocol):
 
     async def close(self) -> None:
         """Close for good."""
+
+
+class OpenConnection(Protocol):
+    """A connection that was just made, before anything is said over it."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it has not been closed."""
+
+    def call(self, request: bytes) -> Awaitable[Buffer]:
+        """Send a request; its answer's body."""
+
+
+async def prove_identity(
+    connection: OpenConnection,
+    security: ClientSecurity,
+    address: str,
+    in_thread: Callable[..., Awaitable[Any]],
+) -> None:
+    """Say who this is, over a connection that was just made.
+
+    Args:
+        connection: what to say it over.
+        security: has a user.
+        address: of the broker, for errors.
+        in_thread: calls a function off the event loop: one of the steps computes for milliseconds.
+
+    Raises:
+        HermesError: as `authenticate`.
+    """
+    talk = authenticate(security, address)
+    step = next(talk, None)
+    while step is not None:
+        outcome: Buffer | HermesError
+        try:
+            if not connection.is_open:  # it was closed while the step was computed
+                raise BrokerUnavailableError(f"{address} closed the connection")
+            outcome = await connection.call(step.request)
+        except BrokerUnavailableError as error:
+            outcome = error
+        step = await in_thread(advance, talk, step, outcome)
 
 
 class AsyncChannel:

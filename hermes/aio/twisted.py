@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from contextvars import ContextVar
+from functools import partial
 from typing import Any, TypeVar
 
 from twisted.internet import defer, error, protocol
@@ -25,12 +26,12 @@ from twisted.internet.threads import deferToThreadPool
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from hermes.aio.channel import prove_identity
 from hermes.aio.event_loops import EventLoop, Signal
 from hermes.aio.groups import AsyncRebalanceListener, BaseConnector
 from hermes.aio.producer import BaseAsyncProducer
 from hermes.aio.simple_consumer import BaseConsumer, ConsumerOptions
 from hermes.client.arguments import check_address
-from hermes.client.authenticating import advance, authenticate
 from hermes.client.batching import Outcome
 from hermes.client.groups.config import ConsumerConfig
 from hermes.client.producer_config import ProducerConfig
@@ -41,7 +42,6 @@ from hermes.errors import (
     BrokerTimeoutError,
     BrokerUnavailableError,
     ClientError,
-    HermesError,
     RemoteProtocolError,
 )
 from hermes.forks import FORKED, watch_forks
@@ -260,19 +260,8 @@ class _TwistedConnection:
             await answers.is_ready
         if self.security.user is None:
             return
-        pool = self._reactor.getThreadPool()
-        talk = authenticate(self.security, self.address)
-        step = next(talk, None)
-        while step is not None:
-            outcome: Buffer | HermesError
-            try:
-                if not answers.is_open:  # it was closed while the step was computed
-                    raise BrokerUnavailableError(f"{self.address} closed the connection")
-                outcome = await answers.call(step.request)
-            except BrokerUnavailableError as fault:
-                outcome = fault
-            # Off the reactor: one of the steps computes for milliseconds.
-            step = await deferToThreadPool(self._reactor, pool, advance, talk, step, outcome)
+        in_thread = partial(deferToThreadPool, self._reactor, self._reactor.getThreadPool())
+        await prove_identity(answers, self.security, self.address, in_thread)
 
 
 class SimpleConsumer(BaseConsumer):
