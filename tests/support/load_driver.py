@@ -71,7 +71,7 @@ def main(settings: dict[str, str], is_last: bool) -> None:
         .start(settings["parquet"], checkpointLocation=settings["parquet"] + "-checkpoint")
     )
     # Streams that start at the same moment can break a map of Spark's that they share, see
-    # docs/spark-troubleshooting.md.
+    # docs/spark-operate.md.
     assert teller.is_going.wait(120)
     to_delta = write_stream_to_delta(
         stream, settings["delta"], settings["delta"] + "-checkpoint", trigger=trigger
