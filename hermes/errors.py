@@ -88,6 +88,22 @@ class ExpandedTooLargeError(InvalidMessageError):
     """A compressed set expands beyond the limit (a decompression bomb, or the limit is too low)."""
 
 
+class InvalidBatchError(ProtocolError):
+    """A record batch (the format of `kafka` topics) can't be taken; its subclasses say why."""
+
+
+class CorruptBatchError(InvalidBatchError):
+    """Its bytes are damaged: length, magic or CRC. Kafka's CORRUPT_MESSAGE."""
+
+
+class InvalidRecordError(InvalidBatchError):
+    """It says what can't be, or what no producer may send. Kafka's INVALID_RECORD."""
+
+
+class BatchTooLargeError(InvalidBatchError):
+    """It is larger than its topic allows. Kafka's MESSAGE_TOO_LARGE."""
+
+
 class InvalidTopicError(ProtocolError):
     """A topic name that 0.7, the file system or ZooKeeper can't hold; the text says which."""
 

@@ -13,6 +13,7 @@
     authenticating          the request by which clients say who they are, and its response
     cluster_brokers         the request for the brokers of the cluster, and its response
     framing, receiver       a stream of bytes to requests or responses
+    record_batches          today's format of Kafka, beside 0.7's: the headers of batches
     wire                    integers and strings, of which everything else consists
     topics                  which names are allowed
     stamps                  what audited producers put before their payloads
