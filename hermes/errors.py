@@ -4,7 +4,8 @@ The branches say whose fault it is, and so what the caller can do: `ConfigError`
 files), `PluginError` (an installed package), `ProtocolError` (bytes on a wire: ours or the
 peer's), `StorageError` (a disk), `BrokerError` (a response of a broker; it has the code on the
 wire and says whether a retry can help), `ClientError` (a broker that can't be reached or
-understood), `CoordinationError` (ZooKeeper is unavailable, or holds something unusable).
+understood), `CoordinationError` (ZooKeeper is unavailable, or holds something unusable),
+`KafkaError` (what only clients of today's Kafka are told, with Kafka's own code).
 """
 
 
@@ -500,3 +501,19 @@ class LoadTargetError(LoadError):
 
 class AuditEventError(HermesError):
     """A message of the topic hermes-audit is no event that this Hermes understands."""
+
+
+class KafkaError(HermesError):
+    """What a request of today's Kafka is refused with, where none of the others fits.
+
+    Attributes:
+        code: Kafka's, on the class.
+    """
+
+    code: int = -1
+
+
+class NotLeaderError(KafkaError):
+    """NOT_LEADER_OR_FOLLOWER: the partition is another broker's; its clients look it up again."""
+
+    code = 6

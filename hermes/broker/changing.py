@@ -73,15 +73,29 @@ class Changes:
 
     def create(self, request: CreateTopicRequest, client: Client) -> DeferredResponse:
         """Create a topic."""
-        topic, texts = request.topic, dict(request.settings)
+        return _answered(self.create_topic(request.topic, dict(request.settings), client))
+
+    def create_topic(
+        self, topic: str, texts: Mapping[str, str], client: Client
+    ) -> "Deferred[None]":
+        """Create a topic.
+
+        Args:
+            topic: its name.
+            texts: its settings, each as broker.yaml would have it.
+            client: who wants it.
+
+        Returns:
+            A Deferred that fires when it exists; it fails with HermesError when it is refused.
+        """
 
         def check() -> None:
             check_topic_name(topic)
             _check_length(texts)
 
-        return self._answered(check, self._create, topic, texts, client)
+        return self._made(check, self._create, topic, texts, client)
 
-    async def _create(self, topic: str, texts: Mapping[str, str], client: Client) -> bytes:
+    async def _create(self, topic: str, texts: Mapping[str, str], client: Client) -> None:
         entry = parse_topic_settings(texts)
         before, entries = self._settings.config, self._settings.entries
         config = self._with_entry(topic, entry)
@@ -99,10 +113,18 @@ class Changes:
             count=self._topics.partition_count(topic),
             client=client,
         )
-        return encode_refusal(ErrorCode.NONE)
 
     def alter(self, request: AlterTopicRequest, client: Client) -> DeferredResponse:
         """Set or reset settings of a topic."""
+        return _answered(self.alter_topic(request, client))
+
+    def alter_topic(self, request: AlterTopicRequest, client: Client) -> "Deferred[None]":
+        """Set or reset settings of a topic.
+
+        Returns:
+            A Deferred that fires when they are in force; it fails with HermesError when they are
+            refused.
+        """
 
         def check() -> None:
             check_topic_name(request.topic)
@@ -111,9 +133,9 @@ class Changes:
                 if name not in TOPIC_SETTINGS:
                     raise ConfigError(quoted(name), "there is no such setting of a topic")
 
-        return self._answered(check, self._alter, request, client)
+        return self._made(check, self._alter, request, client)
 
-    async def _alter(self, request: AlterTopicRequest, client: Client) -> bytes:
+    async def _alter(self, request: AlterTopicRequest, client: Client) -> None:
         topic, given = request.topic, dict(request.settings)
         entries = self._settings.entries
         texts = {
@@ -136,7 +158,6 @@ class Changes:
             settings=", ".join(f"{key}: {value}" for key, value in texts.items()) or "all reset",
             client=client,
         )
-        return encode_refusal(ErrorCode.NONE)
 
     async def forget(self, topic: str) -> None:
         """Drop what was set for a topic: it was deleted.
@@ -186,7 +207,7 @@ class Changes:
                 [ConfigChange(*each) for each in await self._reload(str(client))]
             )
 
-        return self._answered(lambda: None, reload)
+        return _answered(self._made(lambda: None, reload), lambda response: response)
 
     def reload_now(self, cause: str) -> "Deferred[None]":
         """Read broker.yaml again, and log what comes of it.
@@ -254,30 +275,30 @@ class Changes:
 
     # -- both -----------------------------------------------------------------------------------
 
-    def _answered(
+    def _made(
         self, check: Callable[[], None], change: Callable[..., Any], *args: Any
-    ) -> DeferredResponse:
-        """Make a change when no other is made, and answer with its outcome.
+    ) -> "Deferred[Any]":
+        """Make a change when no other is made.
 
         Args:
             check: refuses at once what must not wait, being large: there may be thousands. It takes
                 no time, either: they arrive in turns of others.
             change: makes it.
             args: its arguments.
+
+        Returns:
+            A Deferred of what `change` returned; it fails with HermesError.
         """
 
-        async def answer() -> Any:
-            try:
-                check()
-                async with self._one_at_a_time:
-                    await self._turn()
-                    if self._topics.stopping:  # thousands may be waiting
-                        raise BrokerStoppingError("the broker is stopping")
-                    return await change(*args)
-            except HermesError as error:
-                return encode_refusal(code_for(error), str(error))
+        async def make() -> Any:
+            check()
+            async with self._one_at_a_time:
+                await self._turn()
+                if self._topics.stopping:  # thousands may be waiting
+                    raise BrokerStoppingError("the broker is stopping")
+                return await change(*args)
 
-        return DeferredResponse(Deferred.fromCoroutine(answer()))
+        return Deferred.fromCoroutine(make())
 
     def _turn(self) -> "Deferred[None]":
         """Fires when this change may begin.
@@ -302,6 +323,21 @@ def _is_reset(key: str, request: AlterTopicRequest) -> bool:
     if request.reset is None:  # all that can be: a topic never loses partitions
         return key != _PARTITIONS
     return key in request.reset
+
+
+def _answered(
+    made: "Deferred[Any]",
+    answer: Callable[[Any], bytes] = lambda _: encode_refusal(ErrorCode.NONE),
+) -> DeferredResponse:
+    """Answer a change with its outcome."""
+
+    def refused(failure: Failure) -> bytes:
+        failure.trap(HermesError)  # type: ignore[no-untyped-call]
+        error = failure.value
+        assert error is not None
+        return encode_refusal(code_for(error), str(error))
+
+    return DeferredResponse(made.addCallbacks(answer, refused))
 
 
 def _logged(failure: Failure) -> None:

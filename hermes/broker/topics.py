@@ -65,6 +65,7 @@ class TopicRegistry:
         self._counts: dict[str, int] = {}
         self._written: dict[str, list[int]] = {}  # the partitions that have a log, ascending
         self._deleting: dict[str, list[Deferred[None]]] = {}  # waiting for each to be gone
+        self._observers: list[Callable[[str], None]] = []
         self.stopping = False
         for topic, partition in directory.logs:
             self._note(topic, partition)
@@ -72,6 +73,14 @@ class TopicRegistry:
     @property
     def _config(self) -> BrokerConfig:
         return self._settings.config
+
+    def on_change(self, observer: Callable[[str], None]) -> None:
+        """Have `observer` called with each topic that is created, gets partitions, or is gone."""
+        self._observers.append(observer)
+
+    def _tell(self, topic: str) -> None:
+        for observer in self._observers:
+            observer(topic)
 
     def missing(self) -> list[str]:
         """The declared topics that don't exist: of broker.yaml, or created and lost in a crash."""
@@ -231,6 +240,7 @@ class TopicRegistry:
             if count > self._counts[topic]:
                 self._counts[topic] = count
                 self._on_created(topic, count)
+                self._tell(topic)
 
     def begin_delete(self, topic: str) -> list[Log]:
         """Hide a topic before its files are deleted; see `end_delete`.
@@ -262,6 +272,7 @@ class TopicRegistry:
                 self._note(name, partition)
         if topic not in self._counts:
             self._on_deleted(topic)
+        self._tell(topic)
         for deleted in waiting:
             if not deleted.called:
                 deleted.callback(None)
@@ -290,6 +301,7 @@ class TopicRegistry:
         log = self._make(topic, partition)
         if new:
             self._on_created(topic, self._counts[topic])
+            self._tell(topic)
         return log
 
     def _make(self, topic: str, partition: int) -> Log:

@@ -1,6 +1,6 @@
 """Where a broker listens, as other clients than Kafka 0.7's find it. Pure functions.
 
-    /hermes/brokers/<id>    ephemeral    {"listeners": [...], "http": [...]}
+    /hermes/brokers/<id>    ephemeral    {"listeners": [...], "http": [...], "kafka": [...]}
 
 0.7's node of a broker has room for one host and port, and for no word about TLS. So this one stands
 beside it, is written in the same transaction, and ends with the same session. Each listener is
@@ -56,10 +56,12 @@ class BrokerListeners(NamedTuple):
     Attributes:
         listeners: those that speak the broker's protocol, in the order of broker.yaml.
         http: those that speak HTTP.
+        kafka: those that speak the protocol of Kafka's current clients.
     """
 
     listeners: Sequence[ListenerNode]
     http: Sequence[ListenerNode] = ()
+    kafka: Sequence[ListenerNode] = ()
 
     def like(self, asked: ListenerNode) -> ListenerNode | None:
         """Which of the listeners a client should use that has reached another broker's.
@@ -71,11 +73,19 @@ class BrokerListeners(NamedTuple):
             That of the same name, if one was given to it; else one with the same rules; else None.
             Names that are places only break ties.
         """
-        same = [each for each in self.listeners if each[3:] == asked[3:]]
-        named = [each for each in self.listeners if each.name == asked.name]
-        if not asked.name.isdigit() and named:
-            return named[0]
-        return next((each for each in same if each in named), same[0] if same else None)
+        return _like(self.listeners, asked)
+
+    def like_kafka(self, asked: ListenerNode) -> ListenerNode | None:
+        """The same for the listeners that speak Kafka's current protocol."""
+        return _like(self.kafka, asked)
+
+
+def _like(listeners: Sequence[ListenerNode], asked: ListenerNode) -> ListenerNode | None:
+    same = [each for each in listeners if each[3:] == asked[3:]]
+    named = [each for each in listeners if each.name == asked.name]
+    if not asked.name.isdigit() and named:
+        return named[0]
+    return next((each for each in same if each in named), same[0] if same else None)
 
 
 def listeners_path(broker_id: int) -> str:
@@ -84,10 +94,11 @@ def listeners_path(broker_id: int) -> str:
 
 
 def format_listeners(listeners: BrokerListeners) -> bytes:
-    """Write where a broker listens."""
-    return json.dumps(
-        {key: [each._asdict() for each in some] for key, some in listeners._asdict().items()}
-    ).encode()
+    """Write where a broker listens; a broker without Kafka's protocol doesn't mention it."""
+    kinds = {key: [each._asdict() for each in some] for key, some in listeners._asdict().items()}
+    if not kinds["kafka"]:
+        del kinds["kafka"]
+    return json.dumps(kinds).encode()
 
 
 def parse_listeners(path: str, value: bytes) -> BrokerListeners:
@@ -98,13 +109,13 @@ def parse_listeners(path: str, value: bytes) -> BrokerListeners:
     """
     try:
         found = json.loads(value)
-        listeners, http = found["listeners"], found.get("http", [])
+        kinds = [found["listeners"], found.get("http", []), found.get("kafka", [])]
     except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
-        found = listeners = http = None
-    if not (isinstance(listeners, list) and isinstance(http, list)):
+        kinds = [None]
+    if not all(isinstance(each, list) for each in kinds):
         shown = quoted(value.decode(errors="replace")) if value else "nothing"
         raise InvalidNodeError(f"{path}: expected listeners as JSON, got {shown}")
-    return BrokerListeners(_understood(listeners), _understood(http))
+    return BrokerListeners(*map(_understood, kinds))
 
 
 def _understood(values: list[Any]) -> tuple[ListenerNode, ...]:

@@ -48,7 +48,20 @@ def test_it_is_json() -> None:
         ],
         "http": [{"name": "0", "host": "::1", "port": 9093, "tls": True, "authentication": "tls"}],
     }
-    assert parse_listeners(PATH, written) == ((PLAIN, OUTSIDE), (HTTP,))
+    assert parse_listeners(PATH, written) == ((PLAIN, OUTSIDE), (HTTP,), ())
+
+
+def test_where_kafkas_current_clients_connect_stands_beside_the_others():
+    kafka = PLAIN._replace(port=9292)
+    listeners = BrokerListeners((PLAIN,), (), (kafka,))
+
+    written = format_listeners(listeners)
+
+    assert json.loads(written)["kafka"] == [kafka._asdict()]
+    assert parse_listeners(PATH, written) == listeners
+    assert listeners.like(PLAIN) == PLAIN
+    assert listeners.like_kafka(PLAIN) == kafka
+    assert BrokerListeners((PLAIN,)).like_kafka(PLAIN) is None
 
 
 @pytest.mark.parametrize(
