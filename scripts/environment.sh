@@ -161,6 +161,48 @@ ensure_strace() {
     Debian, Ubuntu:  sudo apt-get install strace"
 }
 
+# Kafka 4 stands beside Hermes' broker in the tests of Kafka's protocol, and its clients are tested on both.
+# Maven brings it, by the settings that this machine has for Maven; once, into a cache.
+ensure_kafka() {
+    local here="$root/tests/support/java" maven=org.apache.maven.plugins:maven-dependency-plugin:3.6.1
+    local version partial
+    version="$(sed -n 's/.* kafka-clients-\(.*\)\.jar$/\1/p' "$here/kafka.sha256")"
+    export HERMES_KAFKA_JARS="${HERMES_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/hermes}/kafka-$version"
+    (cd "$HERMES_KAFKA_JARS" 2>/dev/null && sha256sum --check --status "$here/kafka.sha256") && return
+    if ! command -v mvn >/dev/null && [ -f /etc/debian_version ] && [ "$(id -u)" -eq 0 ]; then
+        apt_install maven || true
+    fi
+    command -v mvn >/dev/null || die "The tests need Kafka $version, which Maven brings. Install Maven, for instance with
+    Debian, Ubuntu:  sudo apt-get install maven"
+    say "fetching Kafka $version with Maven ..."
+    mkdir -p "$(dirname "$HERMES_KAFKA_JARS")"
+    partial="$(mktemp -d "$HERMES_KAFKA_JARS.XXXXXX")"
+    if ! mvn -B -q --strict-checksums -f "$here/pom.xml" "$maven:copy-dependencies" \
+        -DoutputDirectory="$partial" -DincludeScope=runtime >"$partial/log" 2>&1; then
+        tail -n 15 "$partial/log" >&2
+        rm -rf "$partial"
+        die "Maven could not fetch Kafka $version (see above); is Maven Central, or the mirror that
+~/.m2/settings.xml names, reachable?"
+    fi
+    if ! (cd "$partial" && sha256sum --check --quiet "$here/kafka.sha256") >&2; then
+        rm -rf "$partial"
+        die "What Maven fetched isn't what $here/kafka.sha256 says (see above)."
+    fi
+    rm -rf "$HERMES_KAFKA_JARS" "$partial/log"
+    # Of two that fetched it at once, the first has made it.
+    mv -T "$partial" "$HERMES_KAFKA_JARS" 2>/dev/null || rm -rf "$partial"
+}
+
+# A client of Kafka's in C, as Debian has it.
+ensure_kcat() {
+    command -v kcat >/dev/null && return
+    if [ -f /etc/debian_version ] && [ "$(id -u)" -eq 0 ]; then
+        apt_install kcat && return
+    fi
+    die "The tests need kcat. Install it, for instance with
+    Debian, Ubuntu:  sudo apt-get install kcat"
+}
+
 prepare_environment() {
     make_venv
     install_hermes "${1:-}"

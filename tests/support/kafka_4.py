@@ -1,0 +1,178 @@
+"""Kafka 4 itself: its broker as a process, its tools, and Java on its library."""
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+
+from server_process import DEADLINE_SECONDS, ServerProcess, free_port
+from short_lived_jvm import JAVA_OPTIONS
+
+__all__ = ["KafkaProcess", "java_command", "kafka_version", "run_java", "run_tool"]
+
+JAVA_SOURCES = Path(__file__).parent / "java"
+_CLUSTER_ID = "hermes-beside-KafkaQ"
+_ENVIRONMENT = {
+    key: value for key, value in os.environ.items() if key not in ("CLASSPATH", "JDK_JAVA_OPTIONS")
+}
+
+
+@cache
+def kafka_version() -> str:
+    """The version that `scripts/environment.sh` fetches."""
+    sums = (JAVA_SOURCES / "kafka.sha256").read_text(encoding="utf-8")
+    return re.findall(r" kafka-clients-(.*)\.jar$", sums, re.MULTILINE)[0]
+
+
+def _jars() -> Path:
+    caches = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    folder = Path(os.environ.get("HERMES_CACHE") or Path(caches, "hermes"))
+    jars = Path(os.environ.get("HERMES_KAFKA_JARS") or folder / f"kafka-{kafka_version()}")
+    if not jars.is_dir() or shutil.which("java") is None:
+        raise RuntimeError(
+            f"these tests need Java, and Kafka {kafka_version()} in {jars}: scripts/test fetches "
+            "it, or bash -c '. scripts/environment.sh; ensure_kafka'"
+        )
+    return jars
+
+
+def java_command(*arguments: str, heap: str = "256m", options: tuple[str, ...] = ()) -> list[str]:
+    """A command that runs Java with Kafka's classes.
+
+    Args:
+        arguments: a class, or a file of `tests/support/java`, and what it takes.
+        heap: the most that it may use.
+        options: further ones of Java's.
+    """
+    program = [str(JAVA_SOURCES / each) if each.endswith(".java") else each for each in arguments]
+    return [
+        *("java", f"-Xmx{heap}", *JAVA_OPTIONS, "-Dfile.encoding=UTF-8", *options),
+        "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+        *("-cp", f"{_jars()}/*"),
+        *program,
+    ]
+
+
+def run_java(*arguments: str, given: str = "", cwd: Path | None = None) -> str:
+    """Run Java to its end, with `given` as its input; what it printed.
+
+    Raises:
+        AssertionError: it failed; the text has its output.
+    """
+    ran = subprocess.run(
+        java_command(*arguments),
+        input=given,
+        cwd=cwd,
+        capture_output=True,
+        encoding="utf-8",
+        env={**_ENVIRONMENT, "LC_ALL": "C.UTF-8"},
+        timeout=DEADLINE_SECONDS,
+    )
+    assert ran.returncode == 0, f"{arguments}:\n{ran.stdout}{ran.stderr}"
+    return ran.stdout
+
+
+#: The console tools by the names of their scripts.
+_TOOLS = {
+    "kafka-configs": "kafka.admin.ConfigCommand",
+    "kafka-console-consumer": "org.apache.kafka.tools.consumer.ConsoleConsumer",
+    "kafka-console-producer": "org.apache.kafka.tools.ConsoleProducer",
+    "kafka-consumer-groups": "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
+    "kafka-delete-records": "org.apache.kafka.tools.DeleteRecordsCommand",
+    "kafka-dump-log": "org.apache.kafka.tools.DumpLogSegments",
+    "kafka-get-offsets": "org.apache.kafka.tools.GetOffsetShell",
+    "kafka-log-dirs": "org.apache.kafka.tools.LogDirsCommand",
+    "kafka-topics": "org.apache.kafka.tools.TopicCommand",
+    "kafka-verifiable-consumer": "org.apache.kafka.tools.VerifiableConsumer",
+    "kafka-verifiable-producer": "org.apache.kafka.tools.VerifiableProducer",
+}
+
+
+def run_tool(name: str, *arguments: str, given: str = "", cwd: Path | None = None) -> str:
+    """Run one of Kafka's console tools by its script's name, as `run_java` does."""
+    return run_java(_TOOLS[name], *arguments, given=given, cwd=cwd)
+
+
+class KafkaProcess(ServerProcess):
+    """One Kafka 4, broker and controller at once (KRaft).
+
+    It keeps its port and its data over restarts.
+
+    Args:
+        directory: for its files; its data are in `data` below.
+        settings: further ones of server.properties.
+        heap: the most that Java's may grow to.
+    """
+
+    def __init__(
+        self, directory: Path, settings: Mapping[str, object] | None = None, heap: str = "512m"
+    ) -> None:
+        super().__init__(directory)
+        self._heap = heap
+        controller = free_port()
+        values: dict[str, object] = {
+            "process.roles": "broker,controller",
+            "node.id": 1,
+            "controller.quorum.voters": f"1@127.0.0.1:{controller}",
+            "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{controller}",
+            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
+            "controller.listener.names": "CONTROLLER",
+            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+            "log.dirs": "data",  # below where it starts: a path could hold what properties can't
+            "group.initial.rebalance.delay.ms": 0,
+            "offsets.topic.num.partitions": 1,
+            "offsets.topic.replication.factor": 1,
+            "transaction.state.log.num.partitions": 1,
+            "transaction.state.log.replication.factor": 1,
+            "transaction.state.log.min.isr": 1,
+            "share.coordinator.state.topic.replication.factor": 1,
+            "share.coordinator.state.topic.min.isr": 1,
+            **(settings or {}),
+        }
+        text = "".join(f"{name}={value}\n" for name, value in values.items())
+        (directory / "server.properties").write_text(text, encoding="utf-8")
+
+    def start(self) -> None:
+        """Start it, and wait until it serves."""
+        if not (self.directory / "data").exists():
+            storage = ("kafka.tools.StorageTool", "format", "-t", _CLUSTER_ID)
+            run_java(*storage, "-c", "server.properties", cwd=self.directory)
+        command = java_command("kafka.Kafka", "server.properties", heap=self._heap)
+        with open(self.directory / "output", "ab") as output:
+            self._process = subprocess.Popen(
+                command,
+                cwd=self.directory,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=_ENVIRONMENT,
+            )
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        while time.monotonic() < deadline and self._process.poll() is None:
+            if _serves(self.port):
+                return
+            time.sleep(0.05)  # between two looks; there is nothing that could tell
+        self.kill()
+        output_text = (self.directory / "output").read_text(encoding="utf-8", errors="replace")
+        raise RuntimeError(f"Kafka does not serve:\n{output_text}")
+
+
+# Metadata, version 1, of no topic: int32 size | int16 3 | int16 1 | int32 correlation | int16 -1
+# (no client id) | int32 count of topics
+_METADATA_REQUEST = bytes.fromhex("0000000e 0003 0001 00000001 ffff 00000000")
+
+
+def _serves(port: int) -> bool:
+    """Whether it answers, and knows of itself; the port is open long before."""
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+            connection.sendall(_METADATA_REQUEST)
+            answer = connection.makefile("rb").read(12)
+    except OSError:
+        return False
+    return len(answer) == 12 and answer[8:] != bytes(4)  # int32 size | int32 correlation | brokers
