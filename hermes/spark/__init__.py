@@ -28,8 +28,9 @@ Of copies of topics in files, each message once:
     load        loads that any crash or race leaves whole, to Parquet or Delta
     delta       streams into Delta tables, and reading these without a jar
     auditing    counts what loads and streams have, for the audit
-    parquet, files
-                the files that Spark writes; durable steps on a file system
+    parquet     the files that Spark writes
+    stores, files
+                where they are kept; durable steps on a file system
 
 And of DataFrames of any source:
 

@@ -1,11 +1,11 @@
-"""The file system that loads and Delta tables are kept on: durable steps, and "create if absent".
+"""The file system of this machine: durable steps, and "create if absent".
 
 What must survive a crash is written under another name, flushed to the disk, and then linked to
 its own name. A link fails when the name is taken, so of several writers exactly one wins; and a
 name, once it exists, always stands for the whole content.
 
-Every change is one method of `Files`, so that a test can end the program at any of them. A further
-kind of store needs its own `Files` and its own way to create if absent. Knows nothing of Spark.
+Every change is one method of `Files`, so that a test can end the program at any of them.
+`hermes.spark.stores` has further kinds of stores. Knows nothing of Spark.
 """
 
 import errno
@@ -74,6 +74,10 @@ class Files:
     def link(self, source: Path, target: Path) -> None:
         """Give a file a second name. Raises FileExistsError when that is taken."""
         os.link(source, target)
+
+    def rename(self, source: Path, target: Path) -> None:
+        """Give a directory another name."""
+        os.rename(source, target)
 
     def unlink(self, path: Path) -> None:
         """Remove a name; a missing one is not an error."""

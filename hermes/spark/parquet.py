@@ -4,7 +4,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import PurePosixPath
 from typing import Final
 from urllib.parse import unquote
 
@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as sf
 
 from hermes.errors import LoadError
+from hermes.spark.stores import Place, Store
 
 # Spark reports what it has counted through a queue of events, and drops some when that is full.
 _COUNT_SECONDS: Final = 60
@@ -25,26 +26,26 @@ class DataFile:
     """A file that Spark has written.
 
     Attributes:
-        path: of the file.
+        name: of the file, relative to the store.
         size_bytes: how large it is.
         rows: how many rows it holds.
         modified_ms: when it was written, in ms since 1970.
         partition_values: the columns that are folders instead, as text; None for null.
     """
 
-    path: Path
+    name: str
     size_bytes: int
     rows: int
     modified_ms: int
     partition_values: Mapping[str, str | None]
 
 
-def write_parquet(rows: DataFrame, directory: Path, folders: Sequence[str]) -> int:
+def write_parquet(rows: DataFrame, url: str, folders: Sequence[str]) -> int:
     """Have Spark write rows into a directory that is empty.
 
     Args:
         rows: what to write, once; of a session whose settings may be changed.
-        directory: where to; workers must see it under the same path.
+        url: where to; workers must see the same under it.
         folders: the columns that become folders, outermost first.
 
     Returns:
@@ -61,40 +62,42 @@ def write_parquet(rows: DataFrame, directory: Path, folders: Sequence[str]) -> i
         .write.mode("append")
         .option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
         .partitionBy(*folders)
-        .parquet(f"file://{directory}")
+        .parquet(url)
     )
     return _result(counted)
 
 
-def data_files(directory: Path) -> list[DataFile]:
-    """The data files in a directory, sorted by path.
+def data_files(store: Store, directory: str) -> list[DataFile]:
+    """The data files in a directory, sorted by name.
 
     Args:
+        store: where it is.
         directory: what `write_parquet` wrote. Below it, as for Spark, a file or folder whose name
             begins with `_` or `.` doesn't count; folders hold the partition values, as
             `day=2026-11-24`.
     """
-    return list(_described(directory))
+    return list(_described(store, directory))
 
 
-def _described(directory: Path) -> Iterator[DataFile]:
-    for path in sorted(directory.rglob("*.parquet")):
-        parts = path.relative_to(directory).parts
-        if any(part[0] in "_." for part in parts):
+def _described(store: Store, directory: str) -> Iterator[DataFile]:
+    for found in store.walk(directory):
+        parts = PurePosixPath(found.name).relative_to(directory).parts
+        if not found.name.endswith(".parquet") or any(part[0] in "_." for part in parts):
             continue
         folders = (part.partition("=") for part in parts[:-1])
         values = {unquote(name): unquote(text) for name, _, text in folders}
-        status = path.stat()
+        with store.open(found.name) as file:
+            rows = pq.read_metadata(file).num_rows
         yield DataFile(
-            path,
-            status.st_size,
-            pq.read_metadata(path).num_rows,
-            int(status.st_mtime * 1000),
+            found.name,
+            found.size_bytes,
+            rows,
+            found.modified_ms,
             {name: None if text == _NULL else text for name, text in values.items()},
         )
 
 
-def check_rows(directory: Path, written: int, files: Sequence[DataFile]) -> None:
+def check_rows(directory: Place, written: int, files: Sequence[DataFile]) -> None:
     """Compare what tasks have written with what the driver finds.
 
     Raises:

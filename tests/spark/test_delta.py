@@ -19,6 +19,7 @@ from hermes.spark.delta import read_delta, write_stream_to_delta, writer
 from hermes.spark.delta import table as tables
 from hermes.spark.delta.table import add_files, commits
 from hermes.spark.parquet import data_files, write_parquet
+from hermes.spark.stores import LocalStore
 from hermes.testing import running_broker
 
 SCHEMA = pa.schema([("number", pa.int64()), ("day", pa.string())])
@@ -28,7 +29,7 @@ def written(path: Path, name: str, numbers: list[int], day: str = "2025-11-26"):
     folder = path / "data" / name
     (folder / f"day={day}").mkdir(parents=True)
     pq.write_table(pa.table({"number": numbers}), folder / f"day={day}" / "part-0.parquet")
-    return data_files(folder)
+    return data_files(LocalStore(path), f"data/{name}")
 
 
 def numbers_in(path: Path) -> list[int]:
@@ -37,15 +38,17 @@ def numbers_in(path: Path) -> list[int]:
 
 def test_a_version_is_committed_once(tmp_path) -> None:
     commit = (SCHEMA, ["day"], "app")
-    assert add_files(tmp_path, written(tmp_path, "a", [1, 2]), *commit, 0, {"note": [1]})
-    assert not add_files(tmp_path, written(tmp_path, "b", [1, 2]), *commit, 0, {})
-    assert add_files(tmp_path, written(tmp_path, "c", [3]), *commit, 1, {})
-    assert not add_files(tmp_path, written(tmp_path, "d", [1, 2]), *commit, 0, {})
-    assert add_files(tmp_path, written(tmp_path, "e", [4]), *commit[:2], "other", 0, {})
+    assert add_files(
+        LocalStore(tmp_path), written(tmp_path, "a", [1, 2]), *commit, 0, {"note": [1]}
+    )
+    assert not add_files(LocalStore(tmp_path), written(tmp_path, "b", [1, 2]), *commit, 0, {})
+    assert add_files(LocalStore(tmp_path), written(tmp_path, "c", [3]), *commit, 1, {})
+    assert not add_files(LocalStore(tmp_path), written(tmp_path, "d", [1, 2]), *commit, 0, {})
+    assert add_files(LocalStore(tmp_path), written(tmp_path, "e", [4]), *commit[:2], "other", 0, {})
     assert numbers_in(tmp_path) == [1, 2, 3, 4]
     table = DeltaTable(str(tmp_path))
     assert (table.transaction_version("app"), table.count()) == (1, 4)
-    assert list(commits(tmp_path, table))[-2]["note"] == [1]
+    assert list(commits(LocalStore(tmp_path), table))[-2]["note"] == [1]
 
 
 def test_commits_are_found_in_a_path_of_odd_characters(tmp_path) -> None:
@@ -53,23 +56,25 @@ def test_commits_are_found_in_a_path_of_odd_characters(tmp_path) -> None:
     path = tmp_path / "a #1? é"
     for version in (0, 1):
         files = written(path, str(version), [version])
-        assert add_files(path, files, SCHEMA, ["day"], "app", version, {"note": version})
+        assert add_files(
+            LocalStore(path), files, SCHEMA, ["day"], "app", version, {"note": version}
+        )
     table = DeltaTable(str(path))
-    assert [each.get("note") for each in commits(path, table)] == [1, 0, None]
+    assert [each.get("note") for each in commits(LocalStore(path), table)] == [1, 0, None]
 
 
 @pytest.mark.parametrize(("app", "version"), [("app", 1), ("other", 7)])
 def test_a_commit_that_comes_in_between_is_seen(tmp_path, monkeypatch, app, version) -> None:
     """Another commits after this one has looked, and before it commits itself."""
     commit = (SCHEMA, ["day"])
-    add_files(tmp_path, written(tmp_path, "a", [1]), *commit, "app", 0, {})
+    add_files(LocalStore(tmp_path), written(tmp_path, "a", [1]), *commit, "app", 0, {})
     late = DeltaTable(str(tmp_path))
     monkeypatch.setattr(
         tables,
         "open_table",
-        lambda path, opened=[late]: opened.pop() if opened else DeltaTable(str(path)),
+        lambda store, opened=[late]: opened.pop() if opened else DeltaTable(str(store.path)),
     )
-    other = tables._action(tmp_path, written(tmp_path, "b", [2])[0])
+    other = tables._action(written(tmp_path, "b", [2])[0])
     DeltaTable(str(tmp_path)).create_write_transaction(
         [other],
         "append",
@@ -79,47 +84,47 @@ def test_a_commit_that_comes_in_between_is_seen(tmp_path, monkeypatch, app, vers
     )
     ours = written(tmp_path, "c", [3])
     was_first = app != "app"
-    assert add_files(tmp_path, ours, *commit, "app", 1, {}) == was_first
+    assert add_files(LocalStore(tmp_path), ours, *commit, "app", 1, {}) == was_first
     assert numbers_in(tmp_path) == ([1, 2, 3] if was_first else [1, 2])
 
 
 def test_other_columns_are_refused(tmp_path) -> None:
-    add_files(tmp_path, written(tmp_path, "a", [1]), SCHEMA, ["day"], "app", 0, {})
+    add_files(LocalStore(tmp_path), written(tmp_path, "a", [1]), SCHEMA, ["day"], "app", 0, {})
     more = SCHEMA.append(pa.field("hour", pa.int32()))
     with pytest.raises(LoadError, match="the table has other columns, see hour"):
-        add_files(tmp_path, [], more, ["day"], "app", 1, {})
+        add_files(LocalStore(tmp_path), [], more, ["day"], "app", 1, {})
     with pytest.raises(LoadError, match="is partitioned by day"):
-        add_files(tmp_path, [], SCHEMA, [], "app", 1, {})
+        add_files(LocalStore(tmp_path), [], SCHEMA, [], "app", 1, {})
 
 
 def test_nulls_are_kept_out_of_columns_that_take_none(tmp_path) -> None:
     required = pa.schema([pa.field("number", pa.int64(), nullable=False), ("day", pa.string())])
-    add_files(tmp_path, written(tmp_path, "a", [1]), required, ["day"], "app", 0, {})
+    add_files(LocalStore(tmp_path), written(tmp_path, "a", [1]), required, ["day"], "app", 0, {})
     with pytest.raises(LoadError, match="the table allows no null in number: "):
-        add_files(tmp_path, written(tmp_path, "b", [2]), SCHEMA, ["day"], "app", 1, {})
+        add_files(LocalStore(tmp_path), written(tmp_path, "b", [2]), SCHEMA, ["day"], "app", 1, {})
     assert numbers_in(tmp_path) == [1]
     required = pa.schema([("number", pa.int64()), pa.field("day", pa.string(), nullable=False)])
     path = tmp_path / "by day"
     files = written(path, "a", [1], "__HIVE_DEFAULT_PARTITION__")  # an empty string, to Spark
     with pytest.raises(LoadError, match="the commit failed: "):
-        add_files(path, files, required, ["day"], "app", 0, {})
+        add_files(LocalStore(path), files, required, ["day"], "app", 0, {})
 
 
 def test_names_with_signs(spark, tmp_path) -> None:
     with pytest.raises(LoadTargetError, match="a%20b: deltalake takes a % with two digits"):
         read_delta(spark, tmp_path / "a%20b")
     rows = spark.newSession().createDataFrame([(1, "x")], "number long, `a:b` string")
-    write_parquet(rows, tmp_path / "data", ["a:b"])
-    files = data_files(tmp_path / "data")
+    write_parquet(rows, f"file://{tmp_path}/data", ["a:b"])
+    files = data_files(LocalStore(tmp_path), "data")
     schema = pa.schema([("number", pa.int64()), ("a:b", pa.string())])
-    add_files(tmp_path, files, schema, ["a:b"], "app", 0, {})
+    add_files(LocalStore(tmp_path), files, schema, ["a:b"], "app", 0, {})
     assert [tuple(row) for row in read_delta(spark, tmp_path).collect()] == [(1, "x")]
 
 
 def test_a_damaged_log_is_named(tmp_path, spark) -> None:
     with pytest.raises(LoadTargetError, match="there is no Delta table"):
         read_delta(spark, tmp_path)
-    add_files(tmp_path, written(tmp_path, "a", [1]), SCHEMA, ["day"], "app", 0, {})
+    add_files(LocalStore(tmp_path), written(tmp_path, "a", [1]), SCHEMA, ["day"], "app", 0, {})
     (tmp_path / "_delta_log" / f"{1:020d}.json").write_text("{")
     with pytest.raises(LoadTargetError, match=r"log can't be read \(.*\): restore"):
         read_delta(spark, tmp_path)
@@ -128,7 +133,7 @@ def test_a_damaged_log_is_named(tmp_path, spark) -> None:
 def test_reading_knows_what_others_did_to_a_table(spark, tmp_path) -> None:
     for version, day in enumerate(["2025-11-26", "a:b %", "2025-11-26"]):
         files = written(tmp_path, f"{version}", [version], day)
-        add_files(tmp_path, files, SCHEMA, ["day"], "app", version, {})
+        add_files(LocalStore(tmp_path), files, SCHEMA, ["day"], "app", version, {})
     before = read_delta(spark, tmp_path)
     DeltaTable(str(tmp_path)).optimize.compact()
     DeltaTable(str(tmp_path)).delete("number = 0")
@@ -210,8 +215,8 @@ def test_directories_above_a_table_need_not_be_readable(tmp_path, monkeypatch) -
     monkeypatch.setattr(os, "open", refuse)
     path = closed / "table"
     files = written(path, "a", [1])
-    tables.sync_files(path, files)
-    assert add_files(path, files, SCHEMA, ["day"], "app", 0, {})
+    tables.sync_files(LocalStore(path), files)
+    assert add_files(LocalStore(path), files, SCHEMA, ["day"], "app", 0, {})
     assert numbers_in(path) == [1]
 
 
@@ -271,9 +276,11 @@ def test_an_older_copy_of_a_checkpoint_is_refused(spark, tmp_path, batches) -> N
 
 
 def test_rows_that_the_driver_does_not_find_are_not_committed(spark, tmp_path, monkeypatch) -> None:
-    def write_elsewhere(rows, directory: Path, folders) -> int:
-        written = write_parquet(rows, directory, folders)
-        next(directory.rglob("*.parquet")).unlink()  # it is on a worker's own disk
+    def write_elsewhere(rows, url: str, folders) -> int:
+        written = write_parquet(rows, url, folders)
+        next(
+            Path(url.removeprefix("file://")).rglob("*.parquet")
+        ).unlink()  # it is on a worker's own disk
         return written
 
     path, source = tmp_path / "table", tmp_path / "source"
@@ -302,10 +309,13 @@ def test_rows_of_tasks_that_were_repeated_are_counted_once(spark, tmp_path) -> N
         raise RuntimeError("once")
 
     rows = spark.newSession().range(0, 5000, 1, 3).mapInArrow(fail_once, "id long")
-    assert write_parquet(rows.selectExpr("id", "id % 2 AS half"), tmp_path / "t", ["half"]) == 5000
+    assert (
+        write_parquet(rows.selectExpr("id", "id % 2 AS half"), f"file://{tmp_path}/t", ["half"])
+        == 5000
+    )
     assert failed.exists()
-    assert sum(each.rows for each in data_files(tmp_path / "t")) == 5000
-    assert write_parquet(spark.newSession().range(0), tmp_path / "none", []) == 0
+    assert sum(each.rows for each in data_files(LocalStore(tmp_path), "t")) == 5000
+    assert write_parquet(spark.newSession().range(0), f"file://{tmp_path}/none", []) == 0
 
 
 def test_times_of_all_years_are_kept(spark, tmp_path) -> None:

@@ -25,6 +25,7 @@ from hermes.errors import DataLossError, LoadConflictError, LoadError
 from hermes.spark.delta.table import commits
 from hermes.spark.files import Files
 from hermes.spark.load import clean_up, load, read_loaded
+from hermes.spark.stores import LocalStore
 from hermes.testing import RunningBroker, running_broker
 
 SINKS = ["parquet", "delta"]
@@ -124,7 +125,7 @@ def test_delta_needs_no_spark_to_be_read(spark, topics, tmp_path) -> None:
     assert Counter(pairs) == topics.sent
     assert table.count() == 300
     assert table.metadata().partition_columns == ["topic", "day"]
-    manifest = next(commits(tmp_path, table))["hermes.load"]
+    manifest = next(commits(LocalStore(tmp_path), table))["hermes.load"]
     ends = {each.name: end for each, (_, end) in result.ranges.items()}
     assert (manifest["number"], manifest["offsets"]) == (1, {"clicks": ends})
     # What others do to the table changes nothing for the next load.

@@ -20,6 +20,7 @@ from pyspark.sql.types import StructType
 from hermes.errors import LoadTargetError
 from hermes.spark.delta.table import DeltaTable, open_table, table_files
 from hermes.spark.files import local_path
+from hermes.spark.stores import LocalStore
 
 # What a table may require of its readers; other features mark rows as deleted, or rename columns.
 _UNDERSTOOD: Final = {"timestampNtz"}
@@ -131,7 +132,7 @@ class DeltaReader(DataSourceReader):
 
 
 def _opened(path: Path) -> DeltaTable:
-    table = open_table(path)
+    table = open_table(LocalStore(path))
     if table is None:
         raise LoadTargetError(f"{path}: there is no Delta table")
     protocol = table.protocol()

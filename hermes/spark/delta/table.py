@@ -7,7 +7,7 @@ already isn't committed again, whoever tries, however often.
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
@@ -16,6 +16,7 @@ import pyarrow as pa
 from hermes.errors import LoadError, LoadTargetError
 from hermes.spark.files import above, sync_all
 from hermes.spark.parquet import DataFile
+from hermes.spark.stores import Store
 
 try:
     from deltalake import DeltaTable, Schema
@@ -41,41 +42,49 @@ __all__ = [
 # How many commits of others may come first before this gives up.
 _ATTEMPTS: Final = 100
 
+_LOG: Final = "_delta_log"
 
-def open_table(path: Path) -> DeltaTable | None:
+
+def open_table(store: Store) -> DeltaTable | None:
     """Open the current version of a table; None when there is no table.
 
     Raises:
         LoadTargetError: its log is damaged, or the package would look elsewhere.
     """
-    if unquote(str(path)) != str(path):
-        raise LoadTargetError(
-            f"{path}: deltalake takes a % with two digits for another character: choose another "
-            "name"
-        )
+    address, options = _address(store)
     try:
-        return DeltaTable(str(path))
+        return DeltaTable(address, storage_options=options)
     except TableNotFoundError:
         return None
     except DeltaError as error:
         raise LoadTargetError(
-            f"{path}: the Delta log can't be read ({_first_line(error)}): restore _delta_log from "
-            "a copy"
+            f"{store.place()}: the Delta log can't be read ({_first_line(error)}): restore "
+            "_delta_log from a copy"
         ) from error
 
 
-def commits(path: Path, table: DeltaTable) -> Iterator[Mapping[str, Any]]:
+def _address(store: Store) -> tuple[str, dict[str, str] | None]:
+    """What the package calls a table, and its options."""
+    path = str(store.path)
+    if unquote(path) != path:
+        raise LoadTargetError(
+            f"{path}: deltalake takes a % with two digits for another character: choose another "
+            "name"
+        )
+    return path, None
+
+
+def commits(store: Store, table: DeltaTable) -> Iterator[Mapping[str, Any]]:
     """What each commit says of itself, the newest first, as far as the log goes back.
 
     Read from the log's files: the package's own history is empty, without an error, when the path
     has a # or a ?.
     """
     for version in range(table.version(), -1, -1):
-        try:
-            lines = (path / "_delta_log" / f"{version:020d}.json").read_bytes().splitlines()
-        except FileNotFoundError:
+        content = store.read(f"{_LOG}/{version:020d}.json")
+        if content is None:
             return  # it has expired, and so have those before it
-        for action in map(json.loads, lines):
+        for action in map(json.loads, content.splitlines()):
             if "commitInfo" in action:
                 yield action["commitInfo"]
 
@@ -90,7 +99,7 @@ def table_files(table: DeltaTable) -> list[tuple[str, dict[str, Any]]]:
 
 
 def add_files(
-    path: Path,
+    store: Store,
     files: Sequence[DataFile],
     schema: pa.Schema,
     partition_by: Sequence[str],
@@ -101,7 +110,7 @@ def add_files(
     """Add files to a table, created if need be, in one commit.
 
     Args:
-        path: the table.
+        store: the table.
         files: what to add: below the table, and flushed.
         schema: all columns of the table.
         partition_by: which of them are not in the files.
@@ -115,16 +124,16 @@ def add_files(
     Raises:
         LoadError: the table has other columns, or the commit failed.
     """
-    table = open_table(path) or _created(path, schema, partition_by)
-    _check_columns(path, table, schema, partition_by)
-    actions: list[AddAction | RemoveAction] = [_action(path, each) for each in files]
+    table = open_table(store) or _created(store, schema, partition_by)
+    _check_columns(store, table, schema, partition_by)
+    actions: list[AddAction | RemoveAction] = list(map(_action, files))
     properties = CommitProperties(
         dict(metadata), max_commit_retries=0, app_transactions=[Transaction(app_id, version)]
     )
     for _ in range(_ATTEMPTS):
         last = table.transaction_version(app_id)
         if last is not None and last >= version:
-            _sync_log(path)  # it may be our own, although an error was reported
+            _sync_log(store)  # it may be our own, although an error was reported
             return False
         # The commit is for this very version of the table: it fails if another came first.
         before = table.version()
@@ -133,52 +142,61 @@ def add_files(
                 actions, "append", table.schema(), list(partition_by), commit_properties=properties
             )
         except CommitFailedError as error:
-            table = open_table(path) or table
+            table = open_table(store) or table
             if table.version() == before:
-                raise LoadError(f"{path}: the commit failed: {_first_line(error)}") from error
+                raise LoadError(
+                    f"{store.place()}: the commit failed: {_first_line(error)}"
+                ) from error
         except (DeltaError, OSError, ValueError) as error:
-            raise LoadError(f"{path}: the commit failed: {_first_line(error)}") from error
+            raise LoadError(f"{store.place()}: the commit failed: {_first_line(error)}") from error
         else:
-            _sync_log(path)
+            _sync_log(store)
             return True
-    raise LoadError(f"{path}: too many concurrent commits; try again")
+    raise LoadError(f"{store.place()}: too many concurrent commits; try again")
 
 
-def _created(path: Path, schema: pa.Schema, partition_by: Sequence[str]) -> DeltaTable:
+def _created(store: Store, schema: pa.Schema, partition_by: Sequence[str]) -> DeltaTable:
     """Create a table, or open the one that another run has just created."""
+    address, options = _address(store)
+    fields = Schema.from_arrow(schema)
     try:
-        return DeltaTable.create(str(path), Schema.from_arrow(schema), "error", list(partition_by))
+        return DeltaTable.create(
+            address, fields, "error", list(partition_by), storage_options=options
+        )
     except DeltaError as error:
-        table = open_table(path)
+        table = open_table(store)
         if table is None:
-            raise LoadError(f"{path}: can't create a Delta table: {_first_line(error)}") from error
+            raise LoadError(
+                f"{store.place()}: can't create a Delta table: {_first_line(error)}"
+            ) from error
         return table
 
 
 def _check_columns(
-    path: Path, table: DeltaTable, schema: pa.Schema, partition_by: Sequence[str]
+    store: Store, table: DeltaTable, schema: pa.Schema, partition_by: Sequence[str]
 ) -> None:
     existing = [(each.name, str(each.type)) for each in table.schema().fields]
     wanted = [(each.name, str(each.type)) for each in Schema.from_arrow(schema).fields]
     if existing != wanted:
         odd = sorted({name for name, _ in set(existing) ^ set(wanted)}) or ["their order"]
         raise LoadError(
-            f"{path}: the table has other columns, see {', '.join(odd)}: write to another one"
+            f"{store.place()}: the table has other columns, see {', '.join(odd)}: write to "
+            "another one"
         )
     required = {each.name for each in table.schema().fields if not each.nullable}
     if nullable := sorted(required.intersection(each.name for each in schema if each.nullable)):
         raise LoadError(
-            f"{path}: the table allows no null in {', '.join(nullable)}: drop rows with nulls and "
-            "declare the columns as not null, or write to another table"
+            f"{store.place()}: the table allows no null in {', '.join(nullable)}: drop rows with "
+            "nulls and declare the columns as not null, or write to another table"
         )
     if table.metadata().partition_columns != list(partition_by):
         by = ", ".join(table.metadata().partition_columns) or "nothing"
-        raise LoadError(f"{path}: the table is partitioned by {by}, and keeps to that")
+        raise LoadError(f"{store.place()}: the table is partitioned by {by}, and keeps to that")
 
 
-def _action(path: Path, file: DataFile) -> AddAction:
+def _action(file: DataFile) -> AddAction:
     return AddAction(
-        file.path.relative_to(path).as_posix(),
+        file.name,
         file.size_bytes,
         file.partition_values,
         file.modified_ms,
@@ -187,24 +205,26 @@ def _action(path: Path, file: DataFile) -> AddAction:
     )
 
 
-def _sync_log(path: Path) -> None:
+def _sync_log(store: Store) -> None:
     """Flush the log to the disk, which the package leaves to the system.
 
     That is everything that a reader needs, also the commits of others: since the last checkpoint.
+    Other stores flush what they are given.
     """
-    log = path / "_delta_log"
-    last = log / "_last_checkpoint"
-    start = json.loads(last.read_bytes())["version"] if last.exists() else 0
-    names = [each for each in log.glob("[0-9]*") if each.name >= f"{start:020d}"]
-    sync_all([*names, last, log, path, *above(path)])
+    if store.path is None:
+        return
+    last = store.read(f"{_LOG}/_last_checkpoint")
+    start = 0 if last is None else json.loads(last)["version"]
+    names = [each for each in store.names(_LOG) if each[:1].isdigit() and each >= f"{start:020d}"]
+    store.flush([*(f"{_LOG}/{each}" for each in names), f"{_LOG}/_last_checkpoint", _LOG, ""])
+    sync_all(above(store.path))
 
 
-def sync_files(path: Path, files: Sequence[DataFile]) -> None:
+def sync_files(store: Store, files: Sequence[DataFile]) -> None:
     """Flush files that are to be added, and the folders that they are in, to the disk."""
-    folders = {
-        folder for each in files for folder in each.path.parents if folder.is_relative_to(path)
-    }
-    sync_all([*(each.path for each in files), *folders])
+    names = [each.name for each in files]
+    folders = {str(each) for name in names for each in PurePosixPath(name).parents}
+    store.flush([*names, *folders])
 
 
 def _first_line(error: Exception) -> str:

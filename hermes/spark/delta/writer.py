@@ -13,7 +13,6 @@ same, the commit shows that it belongs to another batch.
 
 import hashlib
 import secrets
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
@@ -35,6 +34,7 @@ from hermes.spark.delta.table import (
 )
 from hermes.spark.files import above, is_address, local_path, sync_all
 from hermes.spark.parquet import check_rows, data_files, write_parquet
+from hermes.spark.stores import LocalStore, Store
 
 # Types whose values are the same text as the name of Spark's folder and as Delta's partition value.
 _FOLDER_TYPES: Final = (StringType, DateType, IntegerType, LongType, ShortType)
@@ -84,9 +84,8 @@ def write_stream_to_delta(
         raise ConfigError("df", "expected a stream: load a batch with hermes.spark.load")
     _check_folders(df.schema, partition_by)
     started: Future[str] = Future()
-    write = _batch_writer(
-        local_path(path), _local_checkpoint(checkpoint), tuple(partition_by), started
-    )
+    store = LocalStore(local_path(path))
+    write = _batch_writer(store, _local_checkpoint(checkpoint), tuple(partition_by), started)
     writer = df.writeStream.option("checkpointLocation", str(checkpoint)).foreachBatch(write)
     writer = writer.trigger(**trigger) if trigger else writer
     query = (writer.queryName(name) if name else writer).start()
@@ -95,7 +94,7 @@ def write_stream_to_delta(
 
 
 def _batch_writer(
-    path: Path,
+    store: Store,
     checkpoint: Path | None,
     partition_by: tuple[str, ...],
     started: "Future[str]",
@@ -103,24 +102,24 @@ def _batch_writer(
     def write(batch: DataFrame, number: int) -> None:
         query_id = started.result(_START_SECONDS)
         app_id = f"hermes stream {query_id}"
-        attempts = path / "data" / f"query={query_id}" / f"batch={number}"
-        table = open_table(path)
+        attempts = f"data/query={query_id}/batch={number}"
+        table = open_table(store)
         last = None if table is None else table.transaction_version(app_id)
         offsets = None if checkpoint is None else _digest(checkpoint, number)
         if table is not None and last is not None and last >= number:
-            _check_same(path, table, query_id, number, last, offsets)
+            _check_same(store, table, query_id, number, last, offsets)
         else:
-            directory = attempts / f"attempt={secrets.token_hex(4)}"
-            written = write_parquet(batch, directory, partition_by)
+            directory = f"{attempts}/attempt={secrets.token_hex(4)}"
+            written = write_parquet(batch, store.url(directory), partition_by)
             schema = to_arrow_schema(batch.schema, timezone="UTC")
             metadata = {_QUERY: query_id, _BATCH: number, _OFFSETS: offsets}
-            files = data_files(directory)
-            check_rows(directory, written, files)
-            sync_files(path, files)
+            files = data_files(store, directory)
+            check_rows(store.place(directory), written, files)
+            sync_files(store, files)
             if checkpoint is not None:
                 _sync_checkpoint(checkpoint, number)
-            add_files(path, files, schema, partition_by, app_id, number, metadata)
-        _remove_others(path, attempts)
+            add_files(store, files, schema, partition_by, app_id, number, metadata)
+        _remove_others(store, attempts)
 
     return write
 
@@ -136,7 +135,7 @@ def _digest(checkpoint: Path, number: int) -> str:
 
 
 def _check_same(
-    path: Path, table: DeltaTable, query_id: str, number: int, last: int, offsets: str | None
+    store: Store, table: DeltaTable, query_id: str, number: int, last: int, offsets: str | None
 ) -> None:
     """Make sure that a batch whose number is in the table is one that was handed over again.
 
@@ -144,14 +143,14 @@ def _check_same(
         LoadError: it is another one, as when the checkpoint was replaced by an older copy.
     """
     if last == number:
-        ours = (each for each in commits(path, table) if each.get(_QUERY) == query_id)
+        ours = (each for each in commits(store, table) if each.get(_QUERY) == query_id)
         committed = [each.get(_OFFSETS) for each in ours if each.get(_BATCH) == number]
         if offsets is None or committed in ([], [None], [offsets]):
             return  # the same, or it can't be known any more
     raise LoadError(
-        f"{path}: batch {last} of this query is in the table already, and batch {number} now is a "
-        "different one: is the checkpoint an older copy? Restore the newest one, or start with a "
-        "new checkpoint, and with startingOffsets after what the table has"
+        f"{store.place()}: batch {last} of this query is in the table already, and batch {number} "
+        "now is a different one: is the checkpoint an older copy? Restore the newest one, or start "
+        "with a new checkpoint, and with startingOffsets after what the table has"
     )
 
 
@@ -163,17 +162,17 @@ def _sync_checkpoint(checkpoint: Path, number: int) -> None:
     sync_all([*files, *checksums, offsets, checkpoint, *above(checkpoint)])
 
 
-def _remove_others(path: Path, attempts: Path) -> None:
+def _remove_others(store: Store, attempts: str) -> None:
     """Remove what other attempts at a batch wrote, now that one is committed."""
-    found = sorted(attempts.glob("attempt=*"))
+    found = {f"{attempts}/{each}" for each in store.names(attempts) if each.startswith("attempt=")}
     if len(found) < 2:
         return
-    table = open_table(path)
-    used = {path / name for name, _ in table_files(table)} if table is not None else set()
-    counting = [each for each in found if any(each in file.parents for file in used)]
+    table = open_table(store)
+    used = [name for name, _ in table_files(table)] if table is not None else []
+    counting = {each for each in found if any(name.startswith(f"{each}/") for name in used)}
     if counting:  # else its files were compacted meanwhile, and nothing can be known
-        for each in set(found) - set(counting):
-            shutil.rmtree(each, ignore_errors=True)
+        for each in found - counting:
+            store.delete_tree(each)
 
 
 def _check_folders(schema: StructType, partition_by: Sequence[str]) -> None:

@@ -9,20 +9,21 @@ plan at once; the commit decides between them, and the loser's data are removed.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import NoReturn, TypeAlias
 
 from hermes.errors import HermesError, LoadConflictError, LoadError
 from hermes.spark.load.commits import Commits
 from hermes.spark.load.records import Committed, Manifest, Plan, Ranges
-from hermes.spark.load.target import LoadTarget
+from hermes.spark.load.target import LoadTarget, plan_name
 from hermes.spark.parquet import check_rows, data_files
+from hermes.spark.stores import Place
 
 #: Makes the next plan from how far the target has come; None when there is nothing new.
 Planner: TypeAlias = Callable[[Committed], Plan | None]
 
-#: Writes the messages of a plan into a directory, as Parquet; returns how many rows were written.
-Writer: TypeAlias = Callable[[Plan, Path], int]
+#: Writes the messages of a plan into a directory of the target, as Parquet; returns how many rows
+#: were written.
+Writer: TypeAlias = Callable[[Plan, str], int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,7 @@ class LoadResult:
         files: how many files they were written to.
         file_bytes: how large these are together.
         ranges: start and end offset of each partition that had something new.
-        directory: of the data; None when nothing was copied.
+        directory: of the data, a path or an address as the target's; None when nothing was copied.
     """
 
     number: int | None = None
@@ -50,7 +51,7 @@ class LoadResult:
     files: int = 0
     file_bytes: int = 0
     ranges: Ranges = field(default_factory=dict)
-    directory: Path | None = None
+    directory: Place | None = None
 
 
 def run_load(
@@ -93,7 +94,7 @@ def _carry_out(
     directory = target.new_attempt(plan.number)
     try:
         manifest = _manifest(plan, target, directory, writer(plan, directory))
-        target.sync_attempt(directory)
+        target.store.flush_tree(directory)
         won = commits.commit(manifest)
     except (Exception, KeyboardInterrupt) as error:
         _give_up(target, commits, plan, directory, repeated, error)
@@ -108,7 +109,7 @@ def _carry_out(
         manifest.files,
         manifest.file_bytes,
         plan.ranges,
-        directory,
+        target.place(directory),
     )
 
 
@@ -116,7 +117,7 @@ def _give_up(
     target: LoadTarget,
     commits: Commits,
     plan: Plan,
-    directory: Path,
+    directory: str,
     repeated: bool,
     error: BaseException,
 ) -> NoReturn:
@@ -125,25 +126,25 @@ def _give_up(
         if _is_committed(target, commits, plan, directory):
             raise error  # it counts, but may not be flushed
         raise _conflict(plan) from error
-    target.files.remove_tree(directory)
+    target.store.delete_tree(directory)
     if repeated and isinstance(error, HermesError):
         raise LoadError(
             f"load {plan.number} was planned by an earlier run, in "
-            f"{target.plan_path(plan.number)}, and can't be carried out: {error}"
+            f"{target.place(plan_name(plan.number))}, and can't be carried out: {error}"
         ) from error
     raise error
 
 
-def _is_committed(target: LoadTarget, commits: Commits, plan: Plan, directory: Path) -> bool:
+def _is_committed(target: LoadTarget, commits: Commits, plan: Plan, directory: str) -> bool:
     """Whether a load was committed by this attempt; if not, the attempt's data are removed.
 
     A commit may have succeeded although it reported a failure: a file server's answer got lost.
     """
     committed = commits.directories().get(plan.number)
-    if committed == directory.relative_to(target.path).as_posix():
+    if committed == directory:
         return True
     if committed is not None:  # else it can't be known any more, and no data may be lost
-        target.files.remove_tree(directory)
+        target.store.delete_tree(directory)
     return False
 
 
@@ -154,10 +155,10 @@ def _conflict(plan: Plan) -> LoadConflictError:
     )
 
 
-def _manifest(plan: Plan, target: LoadTarget, directory: Path, written: int) -> Manifest:
+def _manifest(plan: Plan, target: LoadTarget, directory: str, written: int) -> Manifest:
     """Describe what was written, from the files themselves; `written` is what tasks counted."""
-    files = data_files(directory)
-    check_rows(directory, written, files)
+    files = data_files(target.store, directory)
+    check_rows(target.place(directory), written, files)
     return Manifest(
         plan.number,
         plan.planned_ms,
@@ -165,7 +166,7 @@ def _manifest(plan: Plan, target: LoadTarget, directory: Path, written: int) -> 
         len(files),
         sum(each.size_bytes for each in files),
         plan.log_bytes,
-        directory.relative_to(target.path).as_posix(),
+        directory,
         plan.ranges,
         plan.offsets,
     )

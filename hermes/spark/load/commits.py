@@ -6,9 +6,8 @@ A commit is one atomic act that says both which data count and where the next lo
 from typing import Protocol
 
 from hermes.errors import LoadTargetError
-from hermes.spark.files import publish
 from hermes.spark.load.records import Committed, Manifest
-from hermes.spark.load.target import ATTEMPT, LoadTarget, numbered
+from hermes.spark.load.target import ATTEMPT, MANIFESTS, LoadTarget, manifest_name, numbered
 
 
 class Commits(Protocol):
@@ -55,8 +54,7 @@ class ManifestCommits:
 
     def commit(self, manifest: Manifest) -> bool:
         """As `Commits.commit`."""
-        path = self._target.manifest_path(manifest.number)
-        return publish(self._target.files, path, manifest.encode())
+        return self._target.store.create(manifest_name(manifest.number), manifest.encode())
 
     def directories(self) -> dict[int, str]:
         """As `Commits.directories`."""
@@ -64,21 +62,22 @@ class ManifestCommits:
 
     def _numbers(self) -> list[int]:
         """The numbers of the committed loads: 1, 2, 3 and so on."""
-        names = self._target.files.names(self._target.manifests)
+        names = self._target.store.names(MANIFESTS)
         numbers = [number for name in names if (number := numbered(name)) is not None]
         for expected, number in enumerate(numbers, 1):
             if number != expected:
-                path = self._target.manifest_path(expected)
+                path = self._target.place(manifest_name(expected))
                 raise LoadTargetError(f"{path} is missing: restore it from a copy")
         return numbers
 
     def _manifest(self, number: int) -> Manifest:
-        path = self._target.manifest_path(number)
+        path = self._target.place(manifest_name(number))
         advice = (
             "restore it from a copy: without it the data of this load can't be told from those of "
             "attempts that failed"
         )
-        manifest = Manifest.decode(self._target.files.read(path) or b"", str(path), advice)
+        content = self._target.store.read(manifest_name(number)) or b""
+        manifest = Manifest.decode(content, str(path), advice)
         directory = ATTEMPT.fullmatch(manifest.directory)
         if manifest.number != number or directory is None or int(directory[1]) != number:
             raise LoadTargetError(f"{path} is damaged (it is not of load {number}); {advice}")

@@ -12,7 +12,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from hermes.errors import LoadTargetError
 from hermes.spark.delta.table import DeltaTable, add_files, commits, open_table
 from hermes.spark.load.records import Committed, Manifest
-from hermes.spark.load.target import LoadTarget
+from hermes.spark.load.target import LoadTarget, plan_name
 from hermes.spark.load.tasks import FOLDERS, loaded_schema
 from hermes.spark.offsets import unnested
 from hermes.spark.parquet import data_files
@@ -29,7 +29,7 @@ class DeltaCommits:
 
     def last(self) -> Committed:
         """As `Commits.last`."""
-        table = open_table(self._target.path)
+        table = open_table(self._target.store)
         number = 0 if table is None else table.transaction_version(_APP_ID) or 0
         if table is None or not number:
             return Committed(0, {})
@@ -39,17 +39,17 @@ class DeltaCommits:
         plan = self._target.plan(number)  # the commit has expired from the log
         if plan is None:
             raise LoadTargetError(
-                f"{self._target.path}: the offsets of load {number} are neither in the Delta log "
-                f"nor in {self._target.plan_path(number)}: restore that file from a copy"
+                f"{self._target.place()}: the offsets of load {number} are neither in the Delta "
+                f"log nor in {self._target.place(plan_name(number))}: restore that file from a copy"
             )
         return Committed(number, plan.offsets)
 
     def commit(self, manifest: Manifest) -> bool:
         """As `Commits.commit`."""
-        path, by = self._target.path, self._target.settings.partition_by
+        store, by = self._target.store, self._target.settings.partition_by
         return add_files(
-            path,
-            data_files(path / manifest.directory),
+            store,
+            data_files(store, manifest.directory),
             to_arrow_schema(loaded_schema(by), timezone="UTC"),
             FOLDERS[by],
             _APP_ID,
@@ -59,10 +59,10 @@ class DeltaCommits:
 
     def directories(self) -> dict[int, str]:
         """As `Commits.directories`."""
-        table = open_table(self._target.path)
+        table = open_table(self._target.store)
         found = () if table is None else self._manifests(table)
         return {each["number"]: str(each["directory"]) for each in found}
 
     def _manifests(self, table: DeltaTable) -> Iterator[dict[str, Any]]:
         """The manifests of the loads that are still in the log, the newest first."""
-        return (each[_KEY] for each in commits(self._target.path, table) if _KEY in each)
+        return (each[_KEY] for each in commits(self._target.store, table) if _KEY in each)

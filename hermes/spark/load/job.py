@@ -27,6 +27,7 @@ from hermes.spark.load.target import LoadTarget, SinkName, TargetSettings
 from hermes.spark.load.tasks import FOLDERS, PLAN_OPTION, TASK_BYTES_OPTION, LoadSource
 from hermes.spark.options import CONNECTION_OPTIONS, SOURCE_OPTIONS, SourceOptions, parse_options
 from hermes.spark.parquet import write_parquet
+from hermes.spark.stores import LocalStore
 
 _OPTION_NAMES: Final = (
     *(option.name for option in CONNECTION_OPTIONS),
@@ -133,11 +134,11 @@ def load(
     settings = TargetSettings(sink, partition_by)
     settings.check()
     parsed = parse_load_options(options)
-    path, files = local_path(target), files or Files()
-    found = LoadTarget.find(path, files)
+    store = LocalStore(local_path(target), files)
+    found = LoadTarget.find(store)
     if found is not None:
         found.require(settings)
-    opened = found or LoadTarget(path, settings, files)
+    opened = found or LoadTarget(store, settings)
     commits = open_commits(opened)
     with Cluster(parsed.address, parsed.retries) as cluster:
         if parsed.group is not None:
@@ -180,7 +181,7 @@ def _write(
     options: Mapping[str, str],
     progress: Progress | None,
     plan: Plan,
-    directory: Path,
+    directory: str,
 ) -> int:
     """Have Spark copy a plan's messages into a directory; return how many they were."""
     spark = started if isinstance(started, SparkSession) else started()
@@ -198,14 +199,14 @@ def _write(
         rows = (
             session.read.format(LoadSource.name())
             .options(**options)
-            .option(PLAN_OPTION, str(target.plan_path(plan.number)))
+            .option(PLAN_OPTION, plan.encode().decode())
             .option(TASK_BYTES_OPTION, str(_task_bytes(spark, plan, parsed.min_partitions)))
             .load()
         )
         if target.settings.sink == "parquet":
             rows = rows.drop("load")  # its directory says it
         with _reported(spark, progress):
-            return write_parquet(rows, directory, FOLDERS[plan.partition_by])
+            return write_parquet(rows, target.store.url(directory), FOLDERS[plan.partition_by])
     except (PySparkException, Py4JError) as error:
         raise LoadError(failure_text(error)) from error
 

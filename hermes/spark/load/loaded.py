@@ -5,7 +5,7 @@ Attempts that failed are never read.
 
 import re
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StringType, StructType
@@ -13,8 +13,9 @@ from pyspark.sql.types import StringType, StructType
 from hermes.errors import LoadTargetError
 from hermes.spark.files import Files, local_path
 from hermes.spark.load.commits import open_commits
-from hermes.spark.load.target import LoadTarget, numbered
+from hermes.spark.load.target import DATA, RECORDS, LoadTarget, numbered
 from hermes.spark.load.tasks import loaded_schema
+from hermes.spark.stores import LocalStore, Place
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +29,10 @@ class CleanUp:
         kept: directories of attempts at the load that is not committed yet: it may be running.
     """
 
-    directories: tuple[Path, ...]
-    temporary_files: tuple[Path, ...]
+    directories: tuple[Place, ...]
+    temporary_files: tuple[Place, ...]
     removed_bytes: int
-    kept: tuple[Path, ...]
+    kept: tuple[Place, ...]
 
 
 def read_loaded(spark: SparkSession, target: str | Path) -> DataFrame:
@@ -54,11 +55,11 @@ def read_loaded(spark: SparkSession, target: str | Path) -> DataFrame:
     Raises:
         LoadTargetError: it isn't a target of loads, or is damaged.
     """
-    opened = _open_target(target, Files())
+    opened = _open_target(target)
     if opened.settings.sink == "delta":
         from hermes.spark.delta import read_delta  # needs the extra `delta`
 
-        return read_delta(spark, opened.path)
+        return read_delta(spark, str(opened.place()))
     schema = loaded_schema(opened.settings.partition_by)
     directories = open_commits(opened).directories().values()
     if not directories:
@@ -66,8 +67,8 @@ def read_loaded(spark: SparkSession, target: str | Path) -> DataFrame:
     with_attempt = StructType([*schema.fields]).add("attempt", StringType())
     rows = (
         spark.read.schema(with_attempt)
-        .option("basePath", f"file://{opened.data}")
-        .parquet(*(f"file://{_escaped(opened.path / each)}" for each in directories))
+        .option("basePath", opened.store.url(DATA))
+        .parquet(*(_escaped(opened.store.url(each)) for each in directories))
     )
     return rows.select(*schema.names)
 
@@ -88,54 +89,51 @@ def clean_up(target: str | Path, *, files: Files | None = None) -> CleanUp:
     Raises:
         LoadTargetError: it isn't a target of loads, or is damaged.
     """
-    opened = _open_target(target, files or Files())
+    opened = _open_target(target, files)
     commits = open_commits(opened)
     last, committed = commits.last().number, commits.directories()
-    orphans: list[Path] = []
-    kept: list[Path] = []
+    orphans, kept = [], []
     for number, directory in opened.attempts():
         if number > last:
             kept.append(directory)
-        elif committed.get(number) not in (None, directory.relative_to(opened.path).as_posix()):
+        elif committed.get(number) not in (None, directory):
             orphans.append(directory)
     leftovers = _temporary_files(opened, last)
-    removed = sum(map(_size, [*orphans, *leftovers]))
+    inner = [each for name in orphans for each in opened.store.walk(name)]
+    removed = sum(each.size_bytes for each in inner) + sum(leftovers.values())
     for directory in orphans:
-        opened.files.remove_tree(directory)
-    for path in leftovers:
-        opened.files.unlink(path)
-    return CleanUp(tuple(orphans), tuple(leftovers), removed, tuple(kept))
+        opened.store.delete_tree(directory)
+    for name in leftovers:
+        opened.store.delete(name)
+    places = (tuple(map(opened.place, names)) for names in (orphans, leftovers, kept))
+    directories, temporary, left = places
+    return CleanUp(directories, temporary, removed, left)
 
 
-def _open_target(target: str | Path, files: Files) -> LoadTarget:
-    path = local_path(target)
-    opened = LoadTarget.find(path, files)
+def _open_target(target: str | Path, files: Files | None = None) -> LoadTarget:
+    store = LocalStore(local_path(target), files)
+    opened = LoadTarget.find(store)
     if opened is None:
-        raise LoadTargetError(f"{path}: nothing was ever loaded into this directory")
+        raise LoadTargetError(f"{store.place()}: nothing was ever loaded into this directory")
     return opened
 
 
-def _escaped(path: Path) -> str:
-    """A path in which Spark finds no pattern."""
-    return re.sub(r"([\\{}\[\]*?])", r"\\\1", str(path))
+def _escaped(url: str) -> str:
+    """An address in which Spark finds no pattern."""
+    return re.sub(r"([\\{}\[\]*?])", r"\\\1", url)
 
 
-def _temporary_files(target: LoadTarget, last: int) -> list[Path]:
-    """Files of committed loads that never got their name; others may be being written just now."""
-    found = []
-    for directory in (target.plans.parent, target.plans, target.manifests):
-        for name in target.files.names(directory):
-            if not (name.startswith(".") and name.endswith(".tmp")):
-                continue
-            number = numbered(name[1:].rsplit(".", 2)[0])
-            if number is None or number <= last:
-                found.append(directory / name)
+def _temporary_files(target: LoadTarget, last: int) -> dict[str, int]:
+    """Files of committed loads that never got their name, and how large they are.
+
+    Others may be being written just now.
+    """
+    found = {}
+    for each in target.store.walk(RECORDS):
+        name = PurePosixPath(each.name).name
+        if not (name.startswith(".") and name.endswith(".tmp")):
+            continue
+        number = numbered(name[1:].rsplit(".", 2)[0])
+        if number is None or number <= last:
+            found[each.name] = each.size_bytes
     return found
-
-
-def _size(path: Path) -> int:
-    try:
-        inner = path.rglob("*") if path.is_dir() else [path]
-        return sum(each.stat().st_size for each in inner if each.is_file())
-    except FileNotFoundError:
-        return 0  # its owner has removed it meanwhile

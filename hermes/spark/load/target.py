@@ -1,4 +1,4 @@
-"""The directory that loads go to: its layout, and its plans.
+"""The target that loads go to: its layout, and its plans.
 
     _hermes/target.json                     what this is: sink and granularity, for good
     _hermes/plans/<20 digits>.json          what each load copies, settled before it starts
@@ -6,27 +6,30 @@
     data/load=<20 digits>/attempt=<8 hex digits>/topic=.../day=.../[hour=.../]part-*.parquet
 
 Every attempt at a load writes into a fresh directory, so what a crash leaves behind disturbs
-nobody. A file is given its name only once its content is on the disk, see `hermes.spark.files`.
+nobody. A record is created whole, and only once, see `hermes.spark.stores`.
 """
 
 import json
-import os
 import re
 import secrets
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final, Literal, TypeAlias, get_args
 
 from hermes.errors import ConfigError, LoadTargetError
-from hermes.spark.files import Files, above, publish
 from hermes.spark.load.records import Granularity, Plan, parse_document
+from hermes.spark.stores import Place, Store
 
 SinkName: TypeAlias = Literal["parquet", "delta"]
 
 _FORMAT: Final = "hermes load target"
-_RECORDS: Final = "_hermes"
+#: The directories of all records, of plans, manifests and data.
+RECORDS: Final = "_hermes"
+PLANS: Final = f"{RECORDS}/plans"
+MANIFESTS: Final = f"{RECORDS}/manifests"
+DATA: Final = "data"
+_TARGET: Final = f"{RECORDS}/target.json"
 #: What may be in a directory without making it a foreign one.
-_HARMLESS: Final = {_RECORDS, "lost+found"}
+_HARMLESS: Final = {RECORDS, "lost+found"}
 
 #: The directory of an attempt, relative to the target; the group is the load's number.
 ATTEMPT: Final = re.compile(r"data/load=([0-9]{20})/attempt=[0-9a-f]{8}")
@@ -57,31 +60,40 @@ def numbered(name: str) -> int | None:
     return int(name[:20]) if re.fullmatch(r"[0-9]{20}\.json", name) else None
 
 
+def plan_name(number: int) -> str:
+    """The file of a plan."""
+    return f"{PLANS}/{number:020d}.json"
+
+
+def manifest_name(number: int) -> str:
+    """The file of a manifest."""
+    return f"{MANIFESTS}/{number:020d}.json"
+
+
 class LoadTarget:
     """A target, whether it exists already or not."""
 
-    def __init__(self, path: Path, settings: TargetSettings, files: Files) -> None:
-        self.path = path
+    def __init__(self, store: Store, settings: TargetSettings) -> None:
+        self.store = store
         self.settings = settings
-        self.files = files
 
     @classmethod
-    def find(cls, path: Path, files: Files) -> "LoadTarget | None":
+    def find(cls, store: Store) -> "LoadTarget | None":
         """Open a target; None when nothing was loaded yet.
 
         Raises:
             LoadTargetError: the directory holds something else, or is damaged.
         """
         try:
-            names = [name for name in files.names(path) if not name.startswith(".")]
+            names = [name for name in store.names() if not name.startswith(".")]
         except NotADirectoryError as error:
-            raise LoadTargetError(f"{path} is not a directory") from error
-        content = files.read(path / _RECORDS / "target.json")
+            raise LoadTargetError(f"{store.place()} is not a directory") from error
+        content = store.read(_TARGET)
         if content is not None:
-            return cls(path, _parse_settings(content, path / _RECORDS / "target.json"), files)
+            return cls(store, _parse_settings(content, store))
         if strange := set(names) - _HARMLESS:
             raise LoadTargetError(
-                f"{path} holds something else ({min(strange)}) and no {_RECORDS}/target.json: "
+                f"{store.place()} holds something else ({min(strange)}) and no {_TARGET}: "
                 "choose a directory that is empty, or doesn't exist yet"
             )
         return None
@@ -92,24 +104,19 @@ class LoadTarget:
         Raises:
             LoadTargetError: another run made it a target with other settings.
         """
-        records = self.path / _RECORDS
-        path = records / "target.json"
-        if self.files.read(path) is not None:
-            self.files.sync(records)  # for a run that ended before it could
+        if self.store.read(_TARGET) is not None:
+            self.store.flush([RECORDS])  # for a run that ended before it could
             return
-        for each in (self.plans, self.manifests):
-            self.files.make_directories(each)
         document = {
             "format": _FORMAT,
             "version": 1,
             "sink": self.settings.sink,
             "partition_by": self.settings.partition_by,
         }
-        for each in (records, self.path, *above(self.path)):
-            self.files.sync(each)
-        if not publish(self.files, path, json.dumps(document).encode() + b"\n"):
-            current = _parse_settings(self.files.read(path) or b"", path)
-            LoadTarget(self.path, current, self.files).require(self.settings)
+        self.store.prepare(PLANS, MANIFESTS)
+        if not self.store.create(_TARGET, json.dumps(document).encode() + b"\n"):
+            current = _parse_settings(self.store.read(_TARGET) or b"", self.store)
+            LoadTarget(self.store, current).require(self.settings)
 
     def require(self, wanted: TargetSettings) -> None:
         """Refuse a load that wants other settings.
@@ -120,29 +127,15 @@ class LoadTarget:
         sink, by = self.settings.sink, self.settings.partition_by
         if self.settings != wanted:
             raise LoadTargetError(
-                f"{self.path} holds {sink} data by {by}, and this can't be changed: load "
+                f"{self.place()} holds {sink} data by {by}, and this can't be changed: load "
                 f"{wanted.sink} data by {wanted.partition_by} into another directory"
             )
 
     # -- records --------------------------------------------------------------------------------
 
-    @property
-    def plans(self) -> Path:
-        """The directory of the plans."""
-        return self.path / _RECORDS / "plans"
-
-    @property
-    def manifests(self) -> Path:
-        """The directory of the manifests."""
-        return self.path / _RECORDS / "manifests"
-
-    def plan_path(self, number: int) -> Path:
-        """The file of a plan."""
-        return self.plans / f"{number:020d}.json"
-
-    def manifest_path(self, number: int) -> Path:
-        """The file of a manifest."""
-        return self.manifests / f"{number:020d}.json"
+    def place(self, name: str = "") -> Place:
+        """Where something of the target is, for results and messages."""
+        return self.store.place(name)
 
     def plan(self, number: int) -> Plan | None:
         """The plan of a load; None when there is none (yet).
@@ -150,19 +143,19 @@ class LoadTarget:
         Raises:
             LoadTargetError: it is damaged.
         """
-        path = self.plan_path(number)
-        content = self.files.read(path)
+        content = self.store.read(plan_name(number))
         if content is None:
             return None
+        place = self.place(plan_name(number))
         advice = "it has not been carried out yet: remove the file and run the load again"
-        plan = Plan.decode(content, str(path), advice)
+        plan = Plan.decode(content, str(place), advice)
         if plan.number != number:
-            raise LoadTargetError(f"{path} is the plan of load {plan.number}; {advice}")
+            raise LoadTargetError(f"{place} is the plan of load {plan.number}; {advice}")
         return plan
 
     def propose(self, plan: Plan) -> tuple[Plan, bool]:
         """Settle what a load copies: this plan, or that of another run which was first."""
-        if publish(self.files, self.plan_path(plan.number), plan.encode()):
+        if self.store.create(plan_name(plan.number), plan.encode()):
             return plan, True
         settled = self.plan(plan.number)
         assert settled is not None
@@ -170,42 +163,30 @@ class LoadTarget:
 
     # -- data -----------------------------------------------------------------------------------
 
-    @property
-    def data(self) -> Path:
-        """The directory of all data."""
-        return self.path / "data"
+    def new_attempt(self, number: int) -> str:
+        """Make a fresh directory for an attempt at a load; returns its name in the store."""
+        name = f"{DATA}/load={number:020d}/attempt={secrets.token_hex(4)}"
+        self.store.make_directory(name)
+        return name
 
-    def new_attempt(self, number: int) -> Path:
-        """Make a fresh directory for an attempt at a load."""
-        directory = self.data / f"load={number:020d}" / f"attempt={secrets.token_hex(4)}"
-        self.files.make_directories(directory)
-        return directory
-
-    def sync_attempt(self, directory: Path) -> None:
-        """Flush an attempt's directory and everything in it to the disk."""
-        for folder, _, names in os.walk(directory, topdown=False):
-            for name in names:
-                self.files.sync(Path(folder, name))
-            self.files.sync(Path(folder))
-        for parent in (directory.parent, self.data, self.path):
-            self.files.sync(parent)
-
-    def attempts(self) -> list[tuple[int, Path]]:
+    def attempts(self) -> list[tuple[int, str]]:
         """The directories of all attempts that exist, each with its load's number."""
         found = []
-        for load in self.files.names(self.data):
-            for attempt in self.files.names(self.data / load):
-                if match := ATTEMPT.fullmatch(f"data/{load}/{attempt}"):
-                    found.append((int(match[1]), self.data / load / attempt))
+        for load in self.store.names(DATA):
+            for attempt in self.store.names(f"{DATA}/{load}"):
+                name = f"{DATA}/{load}/{attempt}"
+                if match := ATTEMPT.fullmatch(name):
+                    found.append((int(match[1]), name))
         return found
 
 
-def _parse_settings(content: bytes, path: Path) -> TargetSettings:
-    advice = f"restore it from a copy, or recreate what it said of the target {path.parent.parent}"
-    document = parse_document(content, _FORMAT, str(path), advice)
+def _parse_settings(content: bytes, store: Store) -> TargetSettings:
+    place = store.place(_TARGET)
+    advice = f"restore it from a copy, or recreate what it said of the target {store.place()}"
+    document = parse_document(content, _FORMAT, str(place), advice)
     settings = TargetSettings(document.get("sink", ""), document.get("partition_by", ""))
     try:
         settings.check()
     except ConfigError as error:
-        raise LoadTargetError(f"{path} is damaged ({error}); {advice}") from error
+        raise LoadTargetError(f"{place} is damaged ({error}); {advice}") from error
     return settings

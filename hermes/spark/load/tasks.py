@@ -8,17 +8,14 @@ import datetime
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
-from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import DateType, IntegerType, LongType, StructType
 
-from hermes.errors import LoadTargetError
 from hermes.spark.cluster import Cluster
 from hermes.spark.columns import spark_schema
-from hermes.spark.files import Files
 from hermes.spark.load.records import Granularity, Piece, Plan
 from hermes.spark.offsets import Offsets
 from hermes.spark.options import SourceOptions
@@ -81,11 +78,7 @@ class LoadSource(DataSource):
         return LoadReader(self._plan(), int(self.options[TASK_BYTES_OPTION]), options)
 
     def _plan(self) -> Plan:
-        path = Path(self.options[PLAN_OPTION])
-        content = Files().read(path)
-        if content is None:
-            raise LoadTargetError(f"{path} is gone; run the load again")
-        return Plan.decode(content, str(path), "run the load again")
+        return Plan.decode(self.options[PLAN_OPTION].encode(), "the plan", "run the load again")
 
 
 class LoadReader(DataSourceReader):

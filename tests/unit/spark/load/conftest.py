@@ -17,6 +17,7 @@ from hermes.spark.load.delta_commits import DeltaCommits
 from hermes.spark.load.records import Committed, Manifest, Piece, Plan
 from hermes.spark.load.target import LoadTarget, TargetSettings
 from hermes.spark.offsets import TopicPartition
+from hermes.spark.stores import LocalStore
 
 Result = TypeVar("Result")
 
@@ -70,6 +71,9 @@ class MortalFiles(Files):
     def link(self, source: Path, target: Path) -> None:
         self.step(self._link, source, target)
 
+    def rename(self, source: Path, target: Path) -> None:
+        self.step(super().rename, source, target)
+
     def unlink(self, path: Path) -> None:
         self.step(super().unlink, path)
         self._unsynced_content.discard(path)
@@ -111,7 +115,8 @@ class MortalDeltaCommits(DeltaCommits):
 
     def __init__(self, target: LoadTarget) -> None:
         super().__init__(target)
-        self._files = target.files
+        assert isinstance(target.store, LocalStore)
+        self._files = target.store.files
 
     def commit(self, manifest: Manifest) -> bool:
         if isinstance(self._files, MortalFiles):
@@ -122,7 +127,8 @@ class MortalDeltaCommits(DeltaCommits):
 class Topic:
     """A topic of one partition whose messages are numbers; each is 10 bytes of the log."""
 
-    def __init__(self, files: MortalFiles) -> None:
+    def __init__(self, root: Path, files: MortalFiles) -> None:
+        self.root = root
         self.count = 0
         self.now_ms = 1_700_000_000_000
         self._files = files
@@ -139,11 +145,11 @@ class Topic:
         )
         return Plan(last.number + 1, self.now_ms, "day", pieces, {CLICKS: end * 10})
 
-    def write(self, plan: Plan, directory: Path) -> int:
+    def write(self, plan: Plan, directory: str) -> int:
         """As Spark's tasks: a file for each piece, none of them flushed."""
         count = 0
         for number, piece in enumerate(plan.pieces):
-            folder = directory / f"topic=clicks/day={piece.period}"
+            folder = self.root / directory / f"topic=clicks/day={piece.period}"
             self._files.make_directories(folder)
             messages = list(range(piece.start // 10, piece.end // 10))
             path = folder / f"part-{number}.parquet"
@@ -159,13 +165,13 @@ def files() -> MortalFiles:
 
 
 @pytest.fixture
-def topic(files: MortalFiles) -> Topic:
-    return Topic(files)
+def topic(tmp_path: Path, files: MortalFiles) -> Topic:
+    return Topic(tmp_path / "target", files)
 
 
 @pytest.fixture
 def target(tmp_path: Path, files: MortalFiles) -> LoadTarget:
-    return LoadTarget(tmp_path / "target", TargetSettings(), files)
+    return LoadTarget(LocalStore(tmp_path / "target", files), TargetSettings())
 
 
 @pytest.fixture
@@ -183,7 +189,7 @@ def loaded() -> Callable[[LoadTarget, list[str]], list[int]]:
     def read(target: LoadTarget, directories: list[str]) -> list[int]:
         found: list[int] = []
         for directory in directories:
-            for folder, _, names in os.walk(target.path / directory):
+            for folder, _, names in os.walk(target.store.path / directory):
                 for name in names:
                     found += pq.ParquetFile(Path(folder, name)).read()["message"].to_pylist()
         return sorted(found)

@@ -16,16 +16,17 @@ from hermes.spark.files import Files
 from hermes.spark.load import clean_up
 from hermes.spark.load.attempts import LoadResult, run_load
 from hermes.spark.load.commits import ManifestCommits
-from hermes.spark.load.target import LoadTarget, TargetSettings
+from hermes.spark.load.target import MANIFESTS, LoadTarget, TargetSettings, plan_name
 from hermes.spark.parquet import data_files
+from hermes.spark.stores import LocalStore
 
 SINKS = ["parquet", "delta"]
 
 
 def run(target: LoadTarget, topic, writer=None, commits_of=ManifestCommits, **how) -> LoadResult:
     """A load as a new program would do it."""
-    there = LoadTarget.find(target.path, target.files)
-    target = there or LoadTarget(target.path, target.settings, target.files)
+    there = LoadTarget.find(target.store)
+    target = there or LoadTarget(target.store, target.settings)
     return run_load(target, commits_of(target), topic.plan, writer or topic.write, **how)
 
 
@@ -40,7 +41,7 @@ def pending_folders(target: LoadTarget, commits_of=ManifestCommits) -> list[str]
 
 def test_loads_copy_what_is_new_each_time(target, topic, loaded) -> None:
     assert run(target, topic) == LoadResult()
-    assert not target.path.exists()
+    assert not target.store.path.exists()
     topic.count = 5
     first = run(target, topic)
     assert (first.number, first.committed, first.repeated) == (1, True, False)
@@ -55,7 +56,7 @@ def test_a_dry_run_touches_nothing(target, topic) -> None:
     topic.count = 5
     result = run(target, topic, dry_run=True)
     assert (result.number, result.committed, result.log_bytes) == (1, False, 50)
-    assert not target.path.exists()
+    assert not target.store.path.exists()
 
 
 @pytest.mark.parametrize("sink", SINKS)
@@ -68,7 +69,8 @@ def test_a_load_killed_at_any_step_is_done_once(
     while was_killed:
         step += 1
         settings = TargetSettings(sink)
-        target = LoadTarget(tmp_path / f"{step}" / "new" / "too", settings, files)
+        target = LoadTarget(LocalStore(tmp_path / f"{step}" / "new" / "too", files), settings)
+        topic.root = target.store.path
         files.steps, files.last_step, files.is_after = 0, step, is_after
         was_killed = False
         for count in (4, 7):
@@ -90,26 +92,26 @@ def test_a_load_killed_at_any_step_is_done_once(
         if power == "goes":
             files.lose_power()
         assert loaded(target, committed(target, commits_of)) == list(range(7)), f"step {step}"
-        clean_up(target.path)
+        clean_up(target.store.path)
         assert len(target.attempts()) == len(committed(target, commits_of))
-        assert not list(target.path.rglob("*.tmp"))
+        assert not list(target.store.path.rglob("*.tmp"))
     assert step > 35
 
 
 @pytest.mark.parametrize("error", [FileExistsError(17, "File exists"), FileNotFoundError(2, "No")])
 def test_a_link_whose_answer_was_lost_is_ours(target, topic, loaded, monkeypatch, error) -> None:
     """As over NFS: the server made the link, and when it was asked again the name was taken."""
-    link = target.files.link
+    link = target.store.files.link
 
     def link_and_fail(source: Path, name: Path) -> None:
         link(source, name)
         raise error
 
-    monkeypatch.setattr(target.files, "link", link_and_fail)
+    monkeypatch.setattr(target.store.files, "link", link_and_fail)
     topic.count = 5
     result = run(target, topic)
     assert (result.committed, result.repeated) == (True, False)
-    target.files.lose_power()
+    target.store.files.lose_power()
     assert loaded(target, committed(target)) == list(range(5))
 
 
@@ -117,7 +119,8 @@ def test_a_link_whose_answer_was_lost_is_ours(target, topic, loaded, monkeypatch
 def test_a_delta_commit_whose_answer_was_lost_is_ours(
     tmp_path, files, topic, loaded, commits_of, monkeypatch, error
 ) -> None:
-    target = LoadTarget(tmp_path / "table", TargetSettings("delta"), files)
+    target = LoadTarget(LocalStore(tmp_path / "table", files), TargetSettings("delta"))
+    topic.root = target.store.path
     commit = DeltaTable.create_write_transaction
 
     def commit_and_fail(*arguments, **more) -> None:
@@ -156,9 +159,9 @@ def test_rows_that_the_driver_does_not_find_are_not_committed(target, topic, loa
     """Workers wrote them to disks of their own, all or some of them."""
     topic.count = 5
 
-    def write(plan, directory: Path) -> int:
+    def write(plan, directory: str) -> int:
         count = topic.write(plan, directory)
-        next(directory.rglob("*.parquet")).unlink()
+        next((topic.root / directory).rglob("*.parquet")).unlink()
         return count
 
     with pytest.raises(LoadError, match="must see the target under one path"):
@@ -177,8 +180,8 @@ def test_files_that_spark_has_not_finished_do_not_count(tmp_path) -> None:
         (directory / name).parent.mkdir(parents=True, exist_ok=True)
         pq.write_table(pa.table({"number": [1]}), directory / name)
     counting = ["day=1/x.parquet", "day=_1/x.parquet"]
-    found = data_files(directory)
-    assert [each.path.relative_to(directory).as_posix() for each in found] == counting
+    found = data_files(LocalStore(tmp_path), "_target/attempt=00")
+    assert [each.name.removeprefix("_target/attempt=00/") for each in found] == counting
     assert [each.partition_values for each in found] == [{"day": "1"}, {"day": "_1"}]
 
 
@@ -186,7 +189,7 @@ def test_of_two_loads_at_once_exactly_one_wins(target, topic, loaded) -> None:
     topic.count = 5
     both_wrote = threading.Barrier(2)
 
-    def write(plan, directory: Path) -> int:
+    def write(plan, directory: str) -> int:
         count = topic.write(plan, directory)
         both_wrote.wait(60)
         return count
@@ -212,7 +215,7 @@ def test_of_two_loads_at_once_exactly_one_wins(target, topic, loaded) -> None:
 def test_a_load_that_fails_leaves_its_plan_and_no_data(target, topic) -> None:
     topic.count = 5
 
-    def write(plan, directory: Path) -> None:
+    def write(plan, directory: str) -> None:
         topic.write(plan, directory)
         raise DataLossError("gone")
 
@@ -231,13 +234,14 @@ def test_a_full_disk_at_any_step_loses_nothing(tmp_path, files, topic, loaded, i
     while failed:
         step += 1
         files.steps, files.last_step, failed = 0, step, False
-        target = LoadTarget(tmp_path / f"{step}", TargetSettings(), files)
+        target = LoadTarget(LocalStore(tmp_path / f"{step}", files), TargetSettings())
+        topic.root = target.store.path
         topic.count = 5
         try:
             run(target, topic)
         except OSError:
             failed = True
-        filled = [each for _, each in target.attempts() if any(each.iterdir())]
+        filled = [each for _, each in target.attempts() if target.store.walk(each)]
         assert len(filled) == len(committed(target)), f"step {step}"
         run(target, topic)
         assert loaded(target, committed(target)) == list(range(5)), f"step {step}"
@@ -245,18 +249,18 @@ def test_a_full_disk_at_any_step_loses_nothing(tmp_path, files, topic, loaded, i
 
 
 def test_cleaning_up_leaves_what_may_be_running(target, topic, killed) -> None:
-    def stop(plan, directory: Path) -> None:
+    def stop(plan, directory: str) -> None:
         topic.write(plan, directory)
         raise killed
 
     topic.count = 5
     with pytest.raises(killed):
         run(target, topic, stop)
-    target.files.write(target.manifests / f".{1:020d}.json.00.tmp", b"half")
-    first = clean_up(target.path)
+    target.store.files.write(target.store.path / MANIFESTS / f".{1:020d}.json.00.tmp", b"half")
+    first = clean_up(target.store.path)
     assert (first.directories, first.temporary_files, len(first.kept)) == ((), (), 1)
     run(target, topic)
-    second = clean_up(target.path)
+    second = clean_up(target.store.path)
     assert second.directories == first.kept
     assert [path.name for path in second.temporary_files] == [f".{1:020d}.json.00.tmp"]
     assert second.removed_bytes > 4
@@ -266,9 +270,9 @@ def test_cleaning_up_leaves_what_may_be_running(target, topic, killed) -> None:
 def test_a_clean_up_under_a_slow_loser_does_not_hide_who_won(target, topic) -> None:
     topic.count = 5
 
-    def write(plan, directory: Path) -> None:
+    def write(plan, directory: str) -> None:
         run(target, topic)
-        clean_up(target.path)
+        clean_up(target.store.path)
         topic.write(plan, directory)
         raise LoadError("its directory went away")
 
@@ -301,7 +305,7 @@ def test_a_clean_up_under_a_slow_loser_does_not_hide_who_won(target, topic) -> N
 def test_damaged_files_are_named_with_what_to_do(target, topic, name, content, advice) -> None:
     topic.count = 5
     run(target, topic)
-    path = target.path / "_hermes" / name
+    path = target.store.path / "_hermes" / name
     path.write_bytes(content)
     with pytest.raises(LoadTargetError, match=advice) as caught:
         run(target, topic)
@@ -311,8 +315,8 @@ def test_damaged_files_are_named_with_what_to_do(target, topic, name, content, a
 def test_a_manifest_under_another_number_is_refused(target, topic) -> None:
     topic.count = 5
     run(target, topic)
-    first = target.manifests / "00000000000000000001.json"
-    (target.manifests / "00000000000000000002.json").write_bytes(first.read_bytes())
+    first = target.store.path / MANIFESTS / "00000000000000000001.json"
+    (target.store.path / MANIFESTS / "00000000000000000002.json").write_bytes(first.read_bytes())
     with pytest.raises(LoadTargetError, match="it is not of load 2"):
         run(target, topic)
 
@@ -320,10 +324,10 @@ def test_a_manifest_under_another_number_is_refused(target, topic) -> None:
 def test_a_damaged_plan_can_be_removed_as_the_error_says(target, topic, loaded) -> None:
     topic.count = 5
     target.create()
-    target.plan_path(1).write_bytes(b"torn")
+    (target.store.path / plan_name(1)).write_bytes(b"torn")
     with pytest.raises(LoadTargetError):
         run(target, topic)
-    target.plan_path(1).unlink()
+    (target.store.path / plan_name(1)).unlink()
     run(target, topic)
     assert loaded(target, committed(target)) == list(range(5))
 
@@ -331,9 +335,9 @@ def test_a_damaged_plan_can_be_removed_as_the_error_says(target, topic, loaded) 
 def test_foreign_directories_are_refused(tmp_path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(LoadTargetError, match=r"holds something else \(notes.txt\)"):
-        LoadTarget.find(tmp_path, Files())
+        LoadTarget.find(LocalStore(tmp_path))
     with pytest.raises(LoadTargetError, match="is not a directory"):
-        LoadTarget.find(tmp_path / "notes.txt", Files())
+        LoadTarget.find(LocalStore(tmp_path / "notes.txt"))
 
 
 @pytest.mark.parametrize(
@@ -352,7 +356,7 @@ def test_a_file_system_without_links_is_refused(target, topic, number, says) -> 
             raise OSError(number, os.strerror(number))
 
     topic.count = 5
-    target.files = Fat()
+    target.store.files = Fat()
     with pytest.raises(LoadTargetError, match=says):
         run(target, topic)
-    assert not list(target.path.rglob("*.tmp"))
+    assert not list(target.store.path.rglob("*.tmp"))

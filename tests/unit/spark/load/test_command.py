@@ -12,11 +12,11 @@ from hermes import Producer, ProducerConfig
 from hermes.cli import program
 from hermes.cli.security import security_options, spark_options
 from hermes.security import ClientSecurity
-from hermes.spark.files import Files
 from hermes.spark.load.commits import ManifestCommits
 from hermes.spark.load.records import Manifest
 from hermes.spark.load.target import LoadTarget, TargetSettings
 from hermes.spark.offsets import TopicPartition
+from hermes.spark.stores import LocalStore
 from hermes.testing import running_broker
 
 
@@ -88,7 +88,7 @@ def test_lost_data_name_the_option_of_the_command(tmp_path) -> None:
     with running_broker(settings={"num_partitions": 1}) as running:
         with Producer(ProducerConfig(broker_list=running.broker_list, acks="flushed")) as producer:
             producer.send("clicks", [b"one", b"two"])
-        target = LoadTarget(tmp_path / "t", TargetSettings(), Files())
+        target = LoadTarget(LocalStore(tmp_path / "t"), TargetSettings())
         target.create()
         partition = TopicPartition("clicks", 0, 0)
         directory = f"data/load={1:020d}/attempt=00000000"

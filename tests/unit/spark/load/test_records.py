@@ -12,13 +12,14 @@ from hypothesis import strategies as st
 from hermes.client import AppendTime
 from hermes.errors import ConfigError, DataLossError, LoadTargetError
 from hermes.spark.cluster import Bounds
-from hermes.spark.files import Files, local_path
+from hermes.spark.files import local_path
 from hermes.spark.load.increments import make_plan
 from hermes.spark.load.job import parse_load_options
 from hermes.spark.load.records import Committed, Manifest, Piece, Plan, period_at
 from hermes.spark.load.target import LoadTarget
 from hermes.spark.load.tasks import tasks
 from hermes.spark.offsets import TopicPartition
+from hermes.spark.stores import LocalStore
 
 HOUR_MS = 3_600_000
 NOW_MS = 1_764_118_800_000  # 2025-11-26T01:00 UTC
@@ -296,4 +297,4 @@ def test_a_fifo_is_refused_and_not_waited_for(tmp_path: Path) -> None:
     (tmp_path / "_hermes").mkdir()
     os.mkfifo(tmp_path / "_hermes" / "target.json")
     with pytest.raises(LoadTargetError, match=r"target\.json is not a regular file"):
-        LoadTarget.find(tmp_path, Files())
+        LoadTarget.find(LocalStore(tmp_path))

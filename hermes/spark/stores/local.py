@@ -1,0 +1,111 @@
+"""A directory of this machine, or one that it mounts; a hard link creates if absent."""
+
+import os
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path, PurePosixPath
+from typing import BinaryIO
+
+from hermes.spark.files import Files, above, publish
+from hermes.spark.stores.store import StoredFile
+
+
+class LocalStore:
+    """A directory; as `Store`.
+
+    Args:
+        path: of the directory, absolute; it may not exist yet.
+        files: the file system; for tests.
+    """
+
+    can_rename = True
+
+    def __init__(self, path: Path, files: Files | None = None) -> None:
+        self.path = path
+        self.files = files or Files()
+
+    def place(self, name: str = "") -> Path:
+        """As `Store.place`."""
+        return self.path / name
+
+    def url(self, name: str = "") -> str:
+        """As `Store.url`."""
+        return f"file://{self.path / name}"
+
+    def read(self, name: str) -> bytes | None:
+        """As `Store.read`."""
+        return self.files.read(self.path / name)
+
+    def open(self, name: str) -> BinaryIO:
+        """As `Store.open`."""
+        return open(self.path / name, "rb")
+
+    def names(self, directory: str = "") -> list[str]:
+        """As `Store.names`."""
+        return self.files.names(self.path / directory)
+
+    def walk(self, directory: str = "") -> list[StoredFile]:
+        """As `Store.walk`."""
+        found = []
+        for folder, _, names in os.walk(self.path / directory):
+            for name in names:
+                path = Path(folder, name)
+                with suppress(FileNotFoundError):  # its owner may have removed it meanwhile
+                    status = path.stat()
+                    relative = path.relative_to(self.path).as_posix()
+                    found.append(StoredFile(relative, status.st_size, int(status.st_mtime * 1000)))
+        return sorted(found)
+
+    def prepare(self, *directories: str) -> None:
+        """As `Store.prepare`."""
+        for each in directories:
+            self.files.make_directories(self.path / each)
+        for folder in _parents(directories):
+            self.files.sync(self.path / folder)
+        for path in above(self.path):
+            self.files.sync(path)
+
+    def create(self, name: str, content: bytes) -> bool:
+        """As `Store.create`."""
+        return publish(self.files, self.path / name, content)
+
+    def make_directory(self, directory: str) -> None:
+        """As `Store.make_directory`."""
+        self.files.make_directories(self.path / directory)
+
+    def flush(self, names: Iterable[str]) -> None:
+        """As `Store.flush`."""
+        for each in names:
+            with suppress(FileNotFoundError):
+                self.files.sync(self.path / each)
+
+    def flush_tree(self, directory: str) -> None:
+        """As `Store.flush_tree`."""
+        for folder, _, names in os.walk(self.path / directory, topdown=False):
+            for name in names:
+                self.files.sync(Path(folder, name))
+            self.files.sync(Path(folder))
+        for parent in _parents([directory]):
+            self.files.sync(self.path / parent)
+
+    def delete(self, name: str) -> None:
+        """As `Store.delete`."""
+        self.files.unlink(self.path / name)
+
+    def delete_tree(self, directory: str) -> None:
+        """As `Store.delete_tree`."""
+        self.files.remove_tree(self.path / directory)
+
+    def rename(self, source: str, target: str) -> None:
+        """As `Store.rename`."""
+        if (self.path / target).exists():  # an empty directory would be replaced
+            raise FileExistsError(f"{self.path / target} exists")
+        self.files.rename(self.path / source, self.path / target)
+        for parent in dict.fromkeys(_parents([source])[:1] + _parents([target])[:1]):
+            self.files.sync(self.path / parent)
+
+
+def _parents(names: Iterable[str]) -> list[str]:
+    """The directories above some others within a store, the deepest first; the root is last."""
+    found = {each.as_posix() for name in names for each in PurePosixPath(name).parents}
+    return sorted(found, key=lambda each: (-each.count("/"), each == ".", each))

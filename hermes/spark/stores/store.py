@@ -1,0 +1,110 @@
+"""The interface of a store.
+
+What loads rely on is `create`: of several writers of a name exactly one wins, and a name, once it
+exists, always stands for the whole content. Knows nothing of Spark.
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import BinaryIO, NamedTuple, Protocol, TypeAlias
+
+Place: TypeAlias = Path | str
+"""Where something is: a path of this machine, or an address as it was given."""
+
+
+class StoredFile(NamedTuple):
+    """A file in a store.
+
+    Attributes:
+        name: relative to the store.
+        size_bytes: how large it is.
+        modified_ms: when it was written, in ms since 1970.
+    """
+
+    name: str
+    size_bytes: int
+    modified_ms: int
+
+
+class Store(Protocol):
+    """Files below a root. Names are relative to it, with `/`; "" is the root itself."""
+
+    @property
+    def path(self) -> Path | None:
+        """The root as a directory of this machine; None where it is none."""
+
+    @property
+    def can_rename(self) -> bool:
+        """Whether `rename` works: object stores can't."""
+
+    def place(self, name: str = "") -> Place:
+        """Where something is, for results and messages: an address as it was given."""
+
+    def url(self, name: str = "") -> str:
+        """The address that Spark reads and writes. It holds no credentials."""
+
+    def read(self, name: str) -> bytes | None:
+        """The content of a small file; None when there is none.
+
+        Raises:
+            LoadTargetError: it is no regular file, or the store doesn't permit this.
+        """
+
+    def open(self, name: str) -> BinaryIO:
+        """A file to read parts of, such as the end of a Parquet file; the caller closes it.
+
+        Raises:
+            FileNotFoundError: there is none.
+        """
+
+    def names(self, directory: str = "") -> list[str]:
+        """The names of files and directories in a directory, sorted; none when it is missing.
+
+        Raises:
+            NotADirectoryError: it is a file.
+        """
+
+    def walk(self, directory: str = "") -> list[StoredFile]:
+        """All files in a directory and those below it, sorted by name; none when it is missing."""
+
+    def prepare(self, *directories: str) -> None:
+        """Make directories, durably, and check that `create` can be relied on.
+
+        Raises:
+            LoadTargetError: the store creates what exists already.
+        """
+
+    def create(self, name: str, content: bytes) -> bool:
+        """Create a file, whole and durable, if its name is free. Its directory was prepared.
+
+        Returns:
+            Whether the name now stands for this content; False when it stands for another: that
+            file is left as it is.
+
+        Raises:
+            OSError: the store is full or fails. Unless the name was given already, nothing remains.
+            LoadTargetError: the store can't do this, or doesn't permit it.
+        """
+
+    def make_directory(self, directory: str) -> None:
+        """Make a directory for data, and its missing parents, not yet durable."""
+
+    def flush(self, names: Iterable[str]) -> None:
+        """Make files, or the names in directories, durable; missing ones are skipped."""
+
+    def flush_tree(self, directory: str) -> None:
+        """Make all that is in a directory durable, and the names of it and its parents."""
+
+    def delete(self, name: str) -> None:
+        """Remove a file; a missing one is not an error."""
+
+    def delete_tree(self, directory: str) -> None:
+        """Remove a directory and everything in it; a missing one is not an error."""
+
+    def rename(self, source: str, target: str) -> None:
+        """Give a directory another name, at once and durably; only where `can_rename`.
+
+        Raises:
+            FileNotFoundError: there is no such directory.
+            FileExistsError: the other name is taken.
+        """
