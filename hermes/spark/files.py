@@ -76,7 +76,7 @@ class Files:
         os.link(source, target)
 
     def rename(self, source: Path, target: Path) -> None:
-        """Give a directory another name."""
+        """Give a file another name; another file of that name is gone."""
         os.rename(source, target)
 
     def unlink(self, path: Path) -> None:
@@ -134,6 +134,11 @@ def above(path: Path) -> list[Path]:
     return found
 
 
+def temporary_name(path: Path) -> Path:
+    """A name beside a file for its content while that isn't whole; `clean_up` knows the form."""
+    return path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
+
+
 def publish(files: Files, path: Path, content: bytes) -> bool:
     """Create a file, whole and durable, if its name is free.
 
@@ -145,7 +150,7 @@ def publish(files: Files, path: Path, content: bytes) -> bool:
         OSError: the disk is full or fails. Unless the name was given already, nothing remains.
         LoadTargetError: this file system has no hard links, or doesn't permit this one.
     """
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
+    temporary = temporary_name(path)
     try:
         files.write(temporary, content)
         files.sync(temporary)

@@ -6,7 +6,7 @@ from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
-from hermes.spark.files import Files, above, publish
+from hermes.spark.files import Files, above, publish, temporary_name
 from hermes.spark.stores.store import StoredFile
 
 
@@ -17,8 +17,6 @@ class LocalStore:
         path: of the directory, absolute; it may not exist yet.
         files: the file system; for tests.
     """
-
-    can_rename = True
 
     def __init__(self, path: Path, files: Files | None = None) -> None:
         self.path = path
@@ -40,9 +38,9 @@ class LocalStore:
         """As `Store.open`."""
         return open(self.path / name, "rb")
 
-    def names(self, directory: str = "") -> list[str]:
+    def names(self, directory: str = "", after: str = "") -> list[str]:
         """As `Store.names`."""
-        return self.files.names(self.path / directory)
+        return [each for each in self.files.names(self.path / directory) if each > after]
 
     def walk(self, directory: str = "") -> list[StoredFile]:
         """As `Store.walk`."""
@@ -96,13 +94,22 @@ class LocalStore:
         """As `Store.delete_tree`."""
         self.files.remove_tree(self.path / directory)
 
-    def rename(self, source: str, target: str) -> None:
-        """As `Store.rename`."""
-        if (self.path / target).exists():  # an empty directory would be replaced
-            raise FileExistsError(f"{self.path / target} exists")
+    def replace(self, name: str, content: bytes) -> None:
+        """As `Store.replace`."""
+        path = self.path / name
+        temporary = temporary_name(path)
+        try:
+            self.files.write(temporary, content)
+            self.files.sync(temporary)
+            self.files.rename(temporary, path)
+        finally:
+            self.files.unlink(temporary)
+        self.files.sync(path.parent)
+
+    def move(self, source: str, target: str) -> None:
+        """As `Store.move`."""
+        self.files.make_directories((self.path / target).parent)
         self.files.rename(self.path / source, self.path / target)
-        for parent in dict.fromkeys(_parents([source])[:1] + _parents([target])[:1]):
-            self.files.sync(self.path / parent)
 
 
 def _parents(names: Iterable[str]) -> list[str]:

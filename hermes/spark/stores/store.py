@@ -33,10 +33,6 @@ class Store(Protocol):
     def path(self) -> Path | None:
         """The root as a directory of this machine; None where it is none."""
 
-    @property
-    def can_rename(self) -> bool:
-        """Whether `rename` works: object stores can't."""
-
     def place(self, name: str = "") -> Place:
         """Where something is, for results and messages: an address as it was given."""
 
@@ -57,8 +53,12 @@ class Store(Protocol):
             FileNotFoundError: there is none.
         """
 
-    def names(self, directory: str = "") -> list[str]:
+    def names(self, directory: str = "", after: str = "") -> list[str]:
         """The names of files and directories in a directory, sorted; none when it is missing.
+
+        Args:
+            directory: which.
+            after: only names that sort behind this one; object stores list no others then.
 
         Raises:
             NotADirectoryError: it is a file.
@@ -101,10 +101,15 @@ class Store(Protocol):
     def delete_tree(self, directory: str) -> None:
         """Remove a directory and everything in it; a missing one is not an error."""
 
-    def rename(self, source: str, target: str) -> None:
-        """Give a directory another name, at once and durably; only where `can_rename`.
+    def replace(self, name: str, content: bytes) -> None:
+        """Write a file whose content nobody relies on, over another one if need be, durably."""
+
+    def move(self, source: str, target: str) -> None:
+        """Give a file another name, which nothing has; its directory is made.
+
+        Readers see it under one of the names at least; object stores copy it first. Durable once
+        both directories are flushed.
 
         Raises:
-            FileNotFoundError: there is no such directory.
-            FileExistsError: the other name is taken.
+            FileNotFoundError: there is no such file.
         """
