@@ -517,3 +517,21 @@ class NotLeaderError(KafkaError):
     """NOT_LEADER_OR_FOLLOWER: the partition is another broker's; its clients look it up again."""
 
     code = 6
+
+
+class OutOfOrderSequenceError(KafkaError):
+    """OUT_OF_ORDER_SEQUENCE_NUMBER: a batch of the same producer before this one is missing."""
+
+    code = 45
+
+
+class InvalidProducerEpochError(KafkaError):
+    """INVALID_PRODUCER_EPOCH: an idempotent producer has begun anew since it sent this."""
+
+    code = 47
+
+
+class InvalidTransactionStateError(KafkaError):
+    """INVALID_TXN_STATE: there are no transactions here that a batch could be part of."""
+
+    code = 48

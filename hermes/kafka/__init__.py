@@ -3,4 +3,5 @@
 A newcomer reads in this order:
 
     topics       the topics, and where each of Kafka's partition numbers is
+    producers    batches of producers, each appended once
 """

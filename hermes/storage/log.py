@@ -58,6 +58,7 @@ from hermes.storage.kafka_0_7 import KAFKA_0_7
 from hermes.storage.loading import LoadedLog, load
 from hermes.storage.log_directory import LogDirectory
 from hermes.storage.log_format import LogFormat
+from hermes.storage.producer_states import ProducerStates
 from hermes.storage.reader import LogReader
 from hermes.storage.recovery import RecoveryReport, TailRecovery
 from hermes.storage.segment import LogView, Segment
@@ -97,6 +98,7 @@ class Log:
             since it was made.
         index_failures: how often the time index could not be written: an answer by time may be
             coarser, and a recovery may read more.
+        producers: what is known of idempotent producers; None in a format that has none.
     """
 
     def __init__(
@@ -120,6 +122,7 @@ class Log:
         self._files = FileLayer() if files is None else files
         self._descriptors = DescriptorCache(self._files) if descriptors is None else descriptors
         self._format = log_format
+        self.producers = ProducerStates(self.name) if log_format.counts_messages else None
         self._directory = LogDirectory(directory, log_format.suffix, self._files, self._descriptors)
         self._reader = LogReader(self._files, self._descriptors, log_format)
         self._lock = threading.Lock()

@@ -1,0 +1,189 @@
+"""Snapshots of what a log knows of its producers: `<20 digits of an offset>.snapshot`.
+
+A snapshot is the state of producers where the log ended once, by its name. A log that is opened
+takes the newest one and reads the headers of the batches after it. So a snapshot saves time, and
+nothing depends on one: what is damaged, or beyond the log's end, is removed.
+
+    position  length  type      meaning
+    0         2       int16     version: 1
+    2         4       uint32    CRC-32C of all that follows
+    6         4       int32     how many producers follow, each of 46 bytes:
+    + 0       8       int64     producer id
+    + 8       2       int16     its epoch
+    + 10      4       int32     the last message's sequence number; -1 for none
+    + 14      8       int64     its offset
+    + 22      4       int32     how far it is from its batch's first message
+    + 26      8       int64     its batch's largest timestamp, in ms since 1970
+    + 34      4       int32     epoch of the transactions' coordinator; -1 for none
+    + 38      8       int64     where the current transaction begins; -1 for none
+
+Layout and life: Kafka 4 (`ProducerStateManager`). Only the last batch of each producer is in it.
+"""
+
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from struct import Struct
+from typing import Final
+
+from crc32c import crc32c
+
+from hermes.protocol.record_batches import BatchHeader
+from hermes.storage.files import FileLayer, write_all
+from hermes.storage.producer_states import (
+    Capture,
+    ProducerState,
+    ProducerStates,
+    StoredBatch,
+    unexpired,
+)
+from hermes.storage.whole_files import read_whole
+
+SNAPSHOT_SUFFIX: Final = ".snapshot"
+
+#: So many snapshots are kept, lest the newest be damaged.
+KEPT_SNAPSHOTS: Final = 2
+
+_NAME: Final = re.compile(r"([0-9]{20})\.snapshot(?:\.new)?")
+_VERSION: Final = 1
+_PREFIX: Final = Struct(">hI")
+_COUNT: Final = Struct(">i")
+_ENTRY: Final = Struct(">qhiqiqiq")
+_MOST_BYTES: Final = 64 << 20
+_NONE: Final = -1
+
+#: Reads the headers of a log's batches from an offset to its end.
+Replay = Callable[[int], Iterable[BatchHeader]]
+
+
+def is_snapshot(name: str) -> bool:
+    """Whether a file in a log's directory is a snapshot, or a draft of one."""
+    return _NAME.fullmatch(name) is not None
+
+
+def snapshot_name(offset: int) -> str:
+    """Name the snapshot of where a log ended."""
+    return f"{offset:020d}{SNAPSHOT_SUFFIX}"
+
+
+def encode_snapshot(states: Mapping[int, ProducerState]) -> bytes:
+    """Encode what is known of producers."""
+    entries = [
+        _ENTRY.pack(producer, each.epoch, *_last_of(each), _NONE, _NONE)
+        for producer, each in states.items()
+    ]
+    body = _COUNT.pack(len(entries)) + b"".join(entries)
+    return _PREFIX.pack(_VERSION, crc32c(body)) + body
+
+
+def _last_of(state: ProducerState) -> StoredBatch:
+    if state.batches:
+        return state.batches[-1]
+    return StoredBatch(_NONE, _NONE, 0, state.last_timestamp_ms)
+
+
+def decode_snapshot(data: bytes) -> dict[int, ProducerState]:
+    """Decode what was known of producers.
+
+    Raises:
+        ValueError: it is damaged, or of another version; the text says which.
+    """
+    end = _PREFIX.size + _COUNT.size
+    if len(data) < end:
+        raise ValueError(f"it has {len(data)} bytes only")
+    version, crc = _PREFIX.unpack_from(data)
+    if version != _VERSION:
+        raise ValueError(f"its version is {version}, expected {_VERSION}")
+    if crc32c(memoryview(data)[_PREFIX.size :]) != crc:
+        raise ValueError("its CRC-32C is wrong")
+    (count,) = _COUNT.unpack_from(data, _PREFIX.size)
+    if count < 0 or len(data) != end + count * _ENTRY.size:
+        raise ValueError(f"it says that it has {count} producers, in {len(data)} bytes")
+    states = {}
+    for fields in _ENTRY.iter_unpack(memoryview(data)[end:]):
+        producer, epoch, sequence, offset, delta, time_ms, _, _ = fields
+        batches = () if sequence < 0 else (StoredBatch(sequence, offset, delta, time_ms),)
+        states[producer] = ProducerState(epoch, batches, time_ms)
+    return states
+
+
+class ProducerSnapshots:
+    """The snapshots in one log's directory. All calls block, and belong into worker threads.
+
+    Args:
+        directory: the log's directory.
+        files: the file layer.
+    """
+
+    def __init__(self, directory: str, files: FileLayer) -> None:
+        self._directory = directory
+        self._files = files
+
+    def load(
+        self, producers: ProducerStates, start: int, end: int, now_ms: int, replay: Replay
+    ) -> None:
+        """Let `producers` know what a log holds that was just opened.
+
+        Args:
+            producers: what is to know it.
+            start: the log's first offset.
+            end: where it ends.
+            now_ms: ms since 1970, for what has expired.
+            replay: reads the headers of its batches.
+
+        Raises:
+            OSError: the directory or the log can't be read.
+        """
+        found, states = start, dict[int, ProducerState]()
+        for offset in reversed(self._offsets()):
+            path = self._path(offset)
+            if offset <= end:
+                with suppress(ValueError):
+                    data = read_whole(path, _MOST_BYTES, self._files)
+                    states, found = decode_snapshot(data or b""), max(start, offset)
+                    break
+            with suppress(FileNotFoundError):
+                self._files.unlink(path)
+        producers.replace(unexpired(states, now_ms))
+        for header in replay(found):
+            producers.note((header,), header.base_offset)
+        producers.replace(unexpired(producers.states, now_ms))
+
+    def write(self, captures: Sequence[Capture]) -> None:
+        """Write the newest of what was captured, and remove the oldest snapshots.
+
+        It isn't synced: one that a loss of power has damaged says so by its CRC.
+
+        Raises:
+            OSError: it can't be written; the next one may be.
+        """
+        if not captures:
+            return
+        offset, states = captures[-1]
+        path = self._path(offset)
+        draft = f"{path}.new"
+        try:
+            with suppress(FileNotFoundError):
+                self._files.unlink(draft)
+            descriptor = self._files.open_new(draft)
+            try:
+                write_all(self._files, descriptor, [encode_snapshot(states)], 0)
+            finally:
+                self._files.close(descriptor)
+            self._files.rename(draft, path)
+        except OSError:
+            with suppress(OSError):
+                self._files.unlink(draft)
+            raise
+        for old in self._offsets()[:-KEPT_SNAPSHOTS]:
+            self._files.unlink(self._path(old))
+
+    def _offsets(self) -> list[int]:
+        """Where the log ended for each snapshot, ascending."""
+        names = map(_NAME.fullmatch, self._files.listdir(self._directory))
+        whole = (each for each in names if each and each[0].endswith(SNAPSHOT_SUFFIX))
+        return sorted(int(each[1]) for each in whole)
+
+    def _path(self, offset: int) -> str:
+        return os.path.join(self._directory, snapshot_name(offset))

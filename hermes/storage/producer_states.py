@@ -1,0 +1,254 @@
+"""What a log knows of idempotent producers, so that it stores each of their batches once, in order.
+
+A producer numbers the messages that it sends to a partition; a batch says its producer's id and
+epoch, and its first message's number. Of each producer the log remembers the epoch and the last
+five batches, as many as a client may have under way at once:
+
+    a batch that is among them     was stored before: it is answered with that place
+    one that goes on from the last is appended
+    any other                      is refused: something between is missing, or came late
+    one of an older epoch          is refused: the producer has begun anew since
+
+A producer that the log doesn't know (new, expired, or of too many) may begin with any number. One
+expires when its newest message is older than a day.
+
+Nothing here touches a file (`hermes.storage.producer_snapshots` does) or knows a clock.
+
+Rules: Kafka 4 (`ProducerAppendInfo`, `ProducerStateEntry`), without transactions.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from hermes.errors import InvalidProducerEpochError, OutOfOrderSequenceError
+from hermes.protocol.record_batches import BatchHeader
+
+#: How many batches of a producer are remembered: as many as Kafka's clients have under way.
+REMEMBERED_BATCHES: Final = 5
+
+#: After how long a producer is forgotten, as Kafka's `producer.id.expiration.ms`.
+EXPIRATION_MS: Final = 24 * 60 * 60 * 1000
+
+#: Of how many producers a log knows at most, those of long ago are forgotten first: some 8 MB.
+MOST_PRODUCERS: Final = 20_000
+
+#: How often a log looks whether producers have expired.
+_LOOK_EVERY_MS: Final = 10 * 60 * 1000
+
+_LAST_SEQUENCE: Final = 2**31 - 1
+_NO_SEQUENCE: Final = -1
+
+
+class StoredBatch(NamedTuple):
+    """A batch that was appended.
+
+    Attributes:
+        last_sequence: the number that the producer has given its last message.
+        last_offset: that message's offset.
+        offset_delta: how far it is from the batch's first one.
+        timestamp_ms: the batch's largest timestamp.
+    """
+
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp_ms: int
+
+    @property
+    def first_sequence(self) -> int:
+        """The number of its first message; 0 comes after 2^31 - 1."""
+        return (self.last_sequence - self.offset_delta) & _LAST_SEQUENCE
+
+    @property
+    def base_offset(self) -> int:
+        """The offset of its first message."""
+        return self.last_offset - self.offset_delta
+
+
+class ProducerState(NamedTuple):
+    """What is remembered of one producer.
+
+    Attributes:
+        epoch: its epoch.
+        batches: its last batches of that epoch, oldest first; none after a transaction's marker.
+        last_timestamp_ms: the largest timestamp of the last batch, ms since 1970.
+    """
+
+    epoch: int
+    batches: tuple[StoredBatch, ...]
+    last_timestamp_ms: int
+
+    @property
+    def last_sequence(self) -> int:
+        """The last message's number; -1 when no batch is remembered."""
+        return self.batches[-1].last_sequence if self.batches else _NO_SEQUENCE
+
+    def duplicate_of(self, header: BatchHeader) -> StoredBatch | None:
+        """The batch that this one repeats."""
+        if header.producer_epoch == self.epoch:
+            first, last = header.base_sequence, header.last_sequence
+            for batch in self.batches:
+                if batch.last_sequence == last and batch.first_sequence == first:
+                    return batch
+        return None
+
+
+class Capture(NamedTuple):
+    """The states as they were where the log ended once.
+
+    Attributes:
+        offset: where that was.
+        states: of each producer, by its id.
+    """
+
+    offset: int
+    states: Mapping[int, ProducerState]
+
+
+class ProducerStates:
+    """Of one log, what is known of its producers.
+
+    `check`, `note` and `capture` belong into the reactor's thread, as appends do; nothing is
+    appended while `replace` is called. `take_captures` may be called in another thread.
+
+    Args:
+        name: the partition's, for errors.
+        most: of how many producers it knows at most.
+    """
+
+    def __init__(self, name: str, most: int = MOST_PRODUCERS) -> None:
+        self._name = name
+        self._most = most
+        self._states: dict[int, ProducerState] = {}
+        self._captures: list[Capture] = []
+        self._look_ms = 0
+
+    def __len__(self) -> int:
+        """Of how many producers it knows."""
+        return len(self._states)
+
+    @property
+    def states(self) -> Mapping[int, ProducerState]:
+        """What is known of each producer, by its id; the longest silent first."""
+        return self._states
+
+    def check(self, headers: Sequence[BatchHeader], offset: int) -> StoredBatch | None:
+        """Decide about batches that a client wants to append together.
+
+        Args:
+            headers: the batches'.
+            offset: where they would be appended, for the error.
+
+        Returns:
+            The batch that one of them repeats: nothing is to be appended. None: append all of them,
+            and `note` it.
+
+        Raises:
+            OutOfOrderSequenceError: a batch before it is missing.
+            InvalidProducerEpochError: its producer has begun anew since.
+        """
+        pending: dict[int, ProducerState] = {}
+        for header in headers:
+            if not header.has_producer:
+                continue
+            known = self._states.get(header.producer_id)
+            if known is not None:
+                duplicate = known.duplicate_of(header)
+                if duplicate is not None:
+                    return duplicate
+                self._check_follows(header, known, pending.get(header.producer_id, known), offset)
+            if len(headers) > 1:
+                before = pending.get(header.producer_id, known)
+                pending[header.producer_id] = _with(before, header, offset)
+        return None
+
+    def _check_follows(
+        self, header: BatchHeader, known: ProducerState, last: ProducerState, offset: int
+    ) -> None:
+        """Check that a batch follows those before it, some of which may not be appended yet."""
+        producer, epoch, first = header.producer_id, header.producer_epoch, header.base_sequence
+        who = f"producer {producer} at offset {offset} of {self._name}"
+        if epoch < last.epoch:
+            raise InvalidProducerEpochError(
+                f"{who}: its epoch is {epoch}, but there is one with epoch {last.epoch} already"
+            )
+        if epoch != last.epoch:
+            if first != 0:
+                raise OutOfOrderSequenceError(
+                    f"{who}: its epoch {epoch} begins with sequence number {first}; "
+                    f"the current epoch is {last.epoch}"
+                )
+        elif not _follows(last.last_sequence, first):
+            raise OutOfOrderSequenceError(
+                f"{who}: its sequence number is {first}, but the last one was {last.last_sequence}"
+            )
+
+    def note(self, headers: Iterable[BatchHeader], base_offset: int) -> None:
+        """Remember batches that were appended or are found in the log.
+
+        Args:
+            headers: the batches', in their order.
+            base_offset: where the first one was appended; the others follow without a gap.
+        """
+        states = self._states
+        for header in headers:
+            producer = header.producer_id
+            if producer >= 0:
+                # What is put back in goes to the end: the longest silent are the first.
+                state = states.pop(producer, None)
+                states[producer] = _with(state, header, base_offset)
+                if len(states) > self._most:
+                    del states[next(iter(states))]
+            base_offset += header.last_offset_delta + 1
+
+    def expire(self, now_ms: int) -> None:
+        """Forget the producers that have expired, if it is time to look. Quick."""
+        if now_ms >= self._look_ms:
+            self._look_ms = now_ms + _LOOK_EVERY_MS
+            self._states = unexpired(self._states, now_ms)
+
+    def replace(self, states: Mapping[int, ProducerState]) -> None:
+        """Know this from now on, and nothing else: the log was opened, or cut."""
+        self._states = dict(states)
+        self._captures = []
+
+    # -- captures -------------------------------------------------------------------------------
+
+    def capture(self, offset: int) -> None:
+        """Remember the states of now for a snapshot.
+
+        Args:
+            offset: where the log ends now.
+        """
+        if not self._captures or self._captures[-1].offset < offset:
+            self._captures.append(Capture(offset, dict(self._states)))
+
+    def take_captures(self, end: int) -> list[Capture]:
+        """Take what was captured up to an offset, oldest first."""
+        taken = [each for each in self._captures if each.offset <= end]
+        del self._captures[: len(taken)]
+        return taken
+
+
+def unexpired(states: Mapping[int, ProducerState], now_ms: int) -> dict[int, ProducerState]:
+    """The states of the producers that haven't expired."""
+    since = now_ms - EXPIRATION_MS
+    return {key: each for key, each in states.items() if each.last_timestamp_ms > since}
+
+
+def _follows(last_sequence: int, sequence: int) -> bool:
+    return sequence == last_sequence + 1 or (sequence == 0 and last_sequence == _LAST_SEQUENCE)
+
+
+def _with(state: ProducerState | None, header: BatchHeader, base_offset: int) -> ProducerState:
+    """What is known of a producer once its batch was appended."""
+    delta, time_ms, epoch = header.last_offset_delta, header.max_timestamp_ms, header.producer_epoch
+    if header.is_control:  # what Kafka's transactions have left
+        if state is not None and state.epoch == epoch:
+            return state._replace(last_timestamp_ms=time_ms)
+        return ProducerState(epoch, (), time_ms)
+    batch = StoredBatch(header.last_sequence, base_offset + delta, delta, time_ms)
+    if state is None or state.epoch != epoch:
+        return ProducerState(epoch, (batch,), time_ms)
+    kept = state.batches[1 - REMEMBERED_BATCHES :]
+    return ProducerState(epoch, (*kept, batch), time_ms)
