@@ -30,11 +30,12 @@ from hermes.errors import ConfigError, HermesError
 
 if TYPE_CHECKING:
     from hermes.broker.companion import Companion
+    from hermes.broker.serving import FactoryOf, ServingBroker
     from hermes.config.embedded_mirror import EmbeddedMirror
     from hermes.console import Records
     from hermes.web import WebServer
 
-__all__ = ["log_observer", "make_service", "mount_registry", "twistd_options"]
+__all__ = ["log_observer", "make_service", "mount_kafka", "mount_registry", "twistd_options"]
 
 #: A full garbage collection that takes longer has looked mostly at objects that live for ever.
 _LONG_COLLECTION_SECONDS = 0.005
@@ -111,10 +112,22 @@ def make_service(
             log_levels=_log_levels,
             read_config=read_config,
             ready_file=ready_file,
+            mount_kafka=mount_kafka,
             mount=partial(_mount, reactor, config),
         )
     except HermesError as error:
         _exit(str(error))
+
+
+def mount_kafka(run: "ServingBroker") -> "FactoryOf":
+    """Make what serves the ports of `kafka_listen`.
+
+    Args:
+        run: the broker, whose ports are about to open.
+    """
+    from hermes.kafka.mounting import mount_kafka  # few brokers need it
+
+    return mount_kafka(run)
 
 
 def _mount(reactor: Any, config: BrokerConfig, web: "WebServer", run: Any) -> None:

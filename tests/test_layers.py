@@ -42,7 +42,7 @@ ROOMS = {
     "quoting regex security",
     "broker": "_version backoff config coordination errors interfaces limited_log listening logs "
     "metrics plugins protocol quoting rate_limit security storage web",
-    "kafka": "broker coordination errors protocol quoting storage",
+    "kafka": "broker coordination errors metrics protocol quoting security storage",
     "client": "backoff config coordination errors forks interfaces metrics plugins protocol "
     "quoting rate_limit security",
     "audit": "client coordination errors interfaces metrics plugins protocol quoting security web",
@@ -55,7 +55,7 @@ ROOMS = {
     "protocol quoting security web",
     "registry": "_version backoff client config coordination errors limited_log listening logs "
     "metrics protocol quoting security web",
-    "tap": "broker config console errors logs registry security web",
+    "tap": "broker config console errors kafka logs registry security web",
     "twistd": "config errors mirror tap",
     "testing": "broker config errors reactors security tap",
     "cli": "__init__ audit backoff backup broker client config console coordination errors "

@@ -1,7 +1,7 @@
 """How clients reach a broker's listeners: what is configured, else where they are bound."""
 
 import socket
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 from hermes.config import BrokerConfig, ListenerConfig
@@ -13,22 +13,27 @@ _ANYWHERE = ("", "0.0.0.0", "::")
 
 
 def advertised_listeners(
-    config: BrokerConfig, addresses: Sequence[Address], http_addresses: Sequence[Address]
+    config: BrokerConfig,
+    addresses: Sequence[Address],
+    http_addresses: Sequence[Address],
+    kafka_addresses: Sequence[Address] = (),
 ) -> BrokerListeners:
     """Say of each listener how others reach it; UNIX sockets are left out.
 
-    Its own `advertised` comes first, then `advertised_host`, then where it is bound. Of HTTP ports
-    only those that are bound to every address take `advertised_host`. `advertised_port` is for the
-    listener that clients of Kafka 0.7 find, if that doesn't say it itself.
+    Its own `advertised` comes first, then `advertised_host`, then where it is bound. Of HTTP and
+    Kafka's ports only those that are bound to every address take `advertised_host`.
+    `advertised_port` is for the listener that clients of Kafka 0.7 find, if that doesn't say it
+    itself.
 
     Args:
         config: the broker's settings.
         addresses: what its listeners are bound to, in their order.
         http_addresses: likewise of `http_listen`.
+        kafka_addresses: likewise of `kafka_listen`.
 
     Raises:
         ConfigError: a listener is bound to every address, nothing is configured for it, and this
-            machine's name has no address. An HTTP port is left out then.
+            machine's name has no address. An HTTP or a Kafka port is left out then.
     """
     listeners = []
     for listener, address in zip(config.listen, addresses, strict=False):
@@ -41,13 +46,21 @@ def advertised_listeners(
         if found.name not in given:
             place = listeners.index(found)
             listeners[place] = found._replace(port=config.advertised_port)
-    http = []
-    for listener, address in zip(config.http_listen or (), http_addresses, strict=False):
+    http = _other_nodes(config, config.http_listen, http_addresses)
+    kafka = _other_nodes(config, config.kafka_listen, kafka_addresses)
+    return BrokerListeners(tuple(listeners), tuple(http), tuple(kafka))
+
+
+def _other_nodes(
+    config: BrokerConfig,
+    listeners: Sequence[ListenerConfig] | None,
+    addresses: Sequence[Address],
+) -> Iterator[ListenerNode]:
+    for listener, address in zip(listeners or (), addresses, strict=False):
         if not isinstance(address, str):
             bound = address[0] if address[0] not in _ANYWHERE else config.advertised_host or ""
             with suppress(ConfigError):
-                http.append(_node(listener, address[1], bound))
-    return BrokerListeners(tuple(listeners), tuple(http))
+                yield _node(listener, address[1], bound)
 
 
 def registered_place(config: BrokerConfig, listeners: BrokerListeners) -> tuple[str, int]:

@@ -42,6 +42,12 @@ def check_startable(config: BrokerConfig) -> None:
     _check_endpoint("coordination_listen", config.coordination_listen)
     for listener in config.listen:
         _check_endpoint("listen", listener)
+    for listener in config.kafka_listen or ():
+        _check_endpoint("kafka_listen", listener)
+    if config.kafka_listen and find_spec("kio") is None:
+        raise ConfigError(
+            "kafka_listen", "it needs the package kio: pip install 'hermes-log[kafka]'"
+        )
     for listener in config.http_listen or ():
         _check_endpoint("http_listen", listener)
     _check_coordination_listen(config)

@@ -98,14 +98,27 @@ class BrokerConnection(Protocol):
     Args:
         connections: all of the broker.
         policy: of the listener that it came to.
+        served_by: what carries requests out, and counts them; the broker unless given.
     """
 
-    def __init__(self, connections: Connections, policy: ListenerPolicy = _OPEN) -> None:
+    #: The requests that are taken while acknowledged ones before them wait for their flush.
+    _pipelined: tuple[type, ...] = _PRODUCES
+
+    #: What stands in the server's place until a client has said who it is.
+    _gate_kind: type[Gate] = Gate
+
+    def __init__(
+        self,
+        connections: Connections,
+        policy: ListenerPolicy = _OPEN,
+        served_by: Any = None,
+    ) -> None:
         self._connections = connections
         self._policy = policy
         self._broker = connections.broker
         self._gate: Gate | None = None  # until the client has said who it is, if it has to
-        self._server: Any = self._broker  # what carries requests out: the broker, or the gate
+        self._admitted: Any = self._broker if served_by is None else served_by
+        self._server = self._admitted  # what carries requests out: that, or the gate
         self._client = UNKNOWN_CLIENT
         self._state = _SERVING
         self._carrier: Carrier | None = None
@@ -182,7 +195,7 @@ class BrokerConnection(Protocol):
         authentication = self._connections.authentication
         if self._policy.authentication == "scram":
             waiting = self._connections.waiting
-            self._gate = Gate(authentication, waiting, self._policy, self._client, self)
+            self._gate = self._gate_kind(authentication, waiting, self._policy, self._client, self)
             self._server = self._gate
             self.set_read_size(MAX_FRAME_BYTES)
             self.limits_changed()
@@ -215,7 +228,7 @@ class BrokerConnection(Protocol):
         self._gate = None
         self._client.principal, self._client.groups = user.name, user.groups
         self._client.knows_own_codes = True
-        self._server = self._broker
+        self._server = self._admitted
         self._enter()
         self.limits_changed()
         self._connections.memory.measure(self)
@@ -418,7 +431,7 @@ class BrokerConnection(Protocol):
                 done = produces
             elif request is None:
                 return
-            elif isinstance(request, _PRODUCES):
+            elif isinstance(request, self._pipelined):
                 done, count = self._take(request, now), 1
             elif responses.slots:
                 self._waiting_request = request
@@ -439,7 +452,7 @@ class BrokerConnection(Protocol):
 
     def _take(self, request: Any, now: float) -> RequestKind | None:
         """Carry out a request; returns what was carried out, if that is over."""
-        kind = self._broker.kind_of(request)
+        kind: RequestKind = self._admitted.kind_of(request)
         kind.taken += 1
         if self._throttle is not None:
             self._throttle.took(1)
@@ -583,7 +596,7 @@ class BrokerConnection(Protocol):
 
     # -- parts ----------------------------------------------------------------------------------
 
-    def _new_receiver(self) -> RequestReceiver:
+    def _new_receiver(self) -> Any:
         config = self._connections.config
         return RequestReceiver(
             max_request_bytes=config.max_request_bytes, max_message_bytes=config.max_message_bytes

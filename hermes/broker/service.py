@@ -15,7 +15,7 @@ from twisted.python.failure import Failure
 
 from hermes._version import __version__
 from hermes.broker.checks import check_ready_file, check_startable
-from hermes.broker.serving import ServingBroker
+from hermes.broker.serving import FactoryOf, ServingBroker
 from hermes.broker.shared import no_file
 from hermes.config import BrokerConfig, ListenerConfig, settings_in_force
 from hermes.config.exposure import warnings_of
@@ -45,6 +45,7 @@ class BrokerService(Service):
         on_fatal: called with a reason when the broker can't continue after its start; stops
             the reactor unless given.
         now_ms: the wall clock, in ms since 1970.
+        mount_kafka: makes what serves `kafka_listen`; not needed where that isn't set.
         mount: completes what the HTTP port serves, if there is one: adds to its root, or sets the
             root's fallback. Called at each start, when all other ports are open.
         log_levels: which lines are logged; as the settings say unless given.
@@ -66,6 +67,7 @@ class BrokerService(Service):
         on_ready: Callable[[], None] = lambda: None,
         on_fatal: Callable[[str], None] | None = None,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        mount_kafka: Callable[[ServingBroker], FactoryOf] | None = None,
         mount: Callable[["WebServer", ServingBroker], None] = lambda web, run: None,
         log_levels: LogLevels | None = None,
         read_config: Callable[[], BrokerConfig] = no_file,
@@ -83,7 +85,11 @@ class BrokerService(Service):
         self._stopping: ServingBroker | None = None
         check_startable(config)
         self._mount = mount
+        self._mount_kafka = mount_kafka
         self._listeners = [Listener(reactor, "listen", each) for each in config.listen]
+        self._kafka_listeners = [
+            Listener(reactor, "kafka_listen", each) for each in config.kafka_listen or ()
+        ]
         self._http_listeners = [
             Listener(reactor, "http_listen", each) for each in config.http_listen or ()
         ]
@@ -92,6 +98,11 @@ class BrokerService(Service):
     def addresses(self) -> list[Address]:
         """What the ports are bound to, as (host, port) or a UNIX socket's path, while it runs."""
         return [] if self._run is None else self._run.addresses
+
+    @property
+    def kafka_addresses(self) -> list[Address]:
+        """What the ports for clients of today's Kafka are bound to, while it runs."""
+        return [] if self._run is None else self._run.kafka_addresses
 
     @property
     def http_addresses(self) -> list[Address]:
@@ -142,6 +153,8 @@ class BrokerService(Service):
             self._reactor,
             self._now_ms,
             self._listeners,
+            kafka_listeners=self._kafka_listeners,
+            mount_kafka=self._mount_kafka,
             http_listeners=self._http_listeners,
             mount=self._serve_http,
             recent_lines=self._recent,
@@ -181,14 +194,20 @@ class BrokerService(Service):
                 _write_ready_file(Path(self._ready_file), self.config, run)
             except OSError as error:
                 self._log.error("can't write the ready file: {error}", error=error)
-        http = ", ".join(map(_text, self.http_addresses))
         self._log.info(
-            "broker {broker_id} is ready: Hermes {version} listening on {where}{http}, "
+            "broker {broker_id} is ready: Hermes {version} listening on {where}{others}, "
             "logs in {log_dir}",
             broker_id=self.config.broker_id,
             version=__version__,
             where=", ".join(map(_text, run.addresses)),
-            http=f", HTTP on {http}" if http else "",
+            others="".join(
+                f", {name} on {', '.join(map(_text, addresses))}"
+                for name, addresses in (
+                    ("Kafka", run.kafka_addresses),
+                    ("HTTP", self.http_addresses),
+                )
+                if addresses
+            ),
             log_dir=str(self.config.log_dir),
         )
         given = [
@@ -285,6 +304,7 @@ def _write_ready_file(path: Path, config: BrokerConfig, run: ServingBroker) -> N
         "version": __version__,
         "pid": os.getpid(),
         "listen": places(config.listen, run.addresses),
+        "kafka_listen": places(config.kafka_listen, run.kafka_addresses),
         "http_listen": ([] if run.web is None else places(config.http_listen, run.web.addresses)),
         "log_dir": str(Path(config.log_dir).absolute()),
         "zookeeper_connect": run.coordination.connect_string,

@@ -18,9 +18,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
 from threading import Thread
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from twisted.internet.defer import Deferred, inlineCallbacks
+from twisted.internet.interfaces import IListeningPort
+from twisted.internet.protocol import ServerFactory
 from twisted.internet.threads import deferToThreadPool
 from twisted.python.threadpool import ThreadPool
 
@@ -57,6 +59,9 @@ from hermes.storage.topic_entries import ENTRIES_NAME
 
 if TYPE_CHECKING:
     from hermes.web import Guard, WebServer
+
+#: Makes what serves a listener, by its policy.
+FactoryOf: TypeAlias = Callable[[ListenerPolicy], ServerFactory]
 
 #: Retention passes begin this long after the start, as in 0.7.
 FIRST_RETENTION_SECONDS = 60.0
@@ -101,6 +106,8 @@ class ServingBroker:
         now_ms: the wall clock, in ms since 1970.
         listeners: the ports to open.
         files: the file layer; the operating system's unless given.
+        kafka_listeners: the ports for clients of today's Kafka to open.
+        mount_kafka: makes what serves them; None only without such ports.
         http_listeners: the HTTP ports to open.
         mount: says what they serve, before they open.
         recent_lines: the last lines of the log, for those who ask for them.
@@ -113,6 +120,8 @@ class ServingBroker:
 
     Attributes:
         addresses: what the ports are bound to, as (host, port) or a UNIX socket's path.
+        kafka_addresses: the same of those for clients of today's Kafka.
+        shared: what the parts of the broker that carry out requests have in common.
         listeners: how clients reach them.
         tls_listeners: the ports that have TLS, whatever they serve.
         broker: what decides.
@@ -146,6 +155,8 @@ class ServingBroker:
         listeners: Sequence[Listener],
         files: FileLayer | None = None,
         *,
+        kafka_listeners: Sequence[Listener] = (),
+        mount_kafka: "Callable[[ServingBroker], FactoryOf] | None" = None,
         http_listeners: Sequence[Listener] = (),
         mount: Callable[["WebServer", "ServingBroker"], None] = lambda web, run: None,
         recent_lines: RecentLines | None = None,
@@ -153,6 +164,7 @@ class ServingBroker:
         on_settings: Callable[[BrokerConfig], None] = lambda config: None,
     ) -> None:
         self.addresses: list[Address] = []
+        self.kafka_addresses: list[Address] = []
         self.stopping = False
         self.on_stopping: list[Callable[[], Deferred[Any]]] = []
         self.more_series: list[Callable[[], Iterable[Series]]] = []
@@ -205,20 +217,19 @@ class ServingBroker:
             )
             self._report_more_partitions(topics)
             topics.report_declared(map(topics.create_declared, topics.missing()))
-            self.broker = Broker(
-                Shared(
-                    self.settings,
-                    self.directory,
-                    topics,
-                    self.flusher,
-                    reactor,
-                    now_ms,
-                    in_thread,
-                    recent_lines=recent_lines,
-                    read_config=read_config,
-                    authorization=self.authorization,
-                )
+            self.shared = Shared(
+                self.settings,
+                self.directory,
+                topics,
+                self.flusher,
+                reactor,
+                now_ms,
+                in_thread,
+                recent_lines=recent_lines,
+                read_config=read_config,
+                authorization=self.authorization,
             )
+            self.broker = Broker(self.shared)
             self.broker.coordination_address = self.coordination.address_for_clients
             self.broker.mirroring.cluster_id = self._cluster_id()
             self.connections = Connections(
@@ -233,16 +244,13 @@ class ServingBroker:
                 self.flusher.reopened,
             )
             self.coordination.start()
-            self._ports = []
-            for listener in listeners:
-                policy = ListenerPolicy.of(listener.config)
-                opened = listener.open(BrokerFactory(self.connections, policy))
-                undo.callback(opened.port.stopListening)
-                self._ports.append(opened.port)
-                self.addresses.append(opened.address)
+            self._ports: list[IListeningPort] = []
+            self._open(listeners, partial(BrokerFactory, self.connections), self.addresses, undo)
+            if kafka_listeners and mount_kafka is not None:
+                self._open(kafka_listeners, mount_kafka(self), self.kafka_addresses, undo)
             self._own_address = self._open_own(undo)
             self.web = self._serve_http(http_listeners, mount, undo) if http_listeners else None
-            ports = (*listeners, *http_listeners, *self.coordination.ports)
+            ports = (*listeners, *kafka_listeners, *http_listeners, *self.coordination.ports)
             self.tls_listeners = [each for each in ports if each.tls is not None]
             self.listeners = self._advertised()
             self.broker.tell_brokers = Neighbours(
@@ -258,11 +266,25 @@ class ServingBroker:
         self.settings.on_change(self._settings_changed)
         self.settings.on_topic_change(self._topic_changed)
 
+    def _open(
+        self,
+        listeners: Iterable[Listener],
+        factory_of: FactoryOf,
+        addresses: list[Address],
+        undo: ExitStack,
+    ) -> None:
+        """Open ports for requests, and note where they are."""
+        for listener in listeners:
+            opened = listener.open(factory_of(ListenerPolicy.of(listener.config)))
+            undo.callback(opened.port.stopListening)
+            self._ports.append(opened.port)
+            addresses.append(opened.address)
+
     def _advertised(self) -> BrokerListeners:
         """How clients reach the listeners."""
         http = [] if self.web is None else self.web.addresses
         try:
-            return advertised_listeners(self.config, self.addresses, http)
+            return advertised_listeners(self.config, self.addresses, http, self.kafka_addresses)
         except ConfigError:
             if self.coordination.is_wanted:
                 raise

@@ -85,6 +85,16 @@ class BrokerConfig:
             replaces=("port",),
         ),
     ] = (_LISTEN,)
+    kafka_listen: Annotated[
+        tuple[ListenerConfig, ...] | None,
+        Setting(
+            kinds.optional(LISTENERS, "off"),
+            "Where to serve clients of today's Kafka, as `listen` has it, for instance "
+            "`tcp:19092:interface=127.0.0.1`: what they call `bootstrap.servers`. Off unless set. "
+            "Needs the extra `kafka`.",
+            _NETWORK,
+        ),
+    ] = None
     advertised_host: Annotated[
         str | None,
         Setting(
@@ -706,6 +716,8 @@ class BrokerConfig:
     def listeners(self) -> Iterator[tuple[str, tuple[ListenerConfig, ...]]]:
         """List the settings that say where to listen, with what they say; not those without."""
         yield "listen", self.listen
+        if self.kafka_listen:
+            yield "kafka_listen", self.kafka_listen
         if self.coordination == "embedded":
             yield "coordination_listen", (self.coordination_listen,)
         if self.http_listen:

@@ -1,7 +1,20 @@
-"""Kafka's protocol, as today's clients speak it; imported only where `kafka_listen` is set.
+"""The protocol of today's Kafka, on its own listener (`kafka_listen`), over the broker's own parts.
 
-A newcomer reads in this order:
+A connection cuts bytes into frames, a frame is decoded by the schemas of the package `kio`, one
+handler carries it out, and what it returns is encoded and sent. In the order of a reading:
 
+    connection   one client: order and bounds, as for 0.7's; frames: what it sends
+    apis         which requests there are, in which versions, and what carries them out
+    dispatching  a frame becomes a request, a call, a response; versions: ApiVersions, a constant
+    schemas      the messages of one request in one version, loaded when they are first needed
+    calls        one request under way: who asks, what they may, how its response is made
+    serving      what all requests have in common
+    metadata     brokers, topics and partitions
     topics       the topics, and where each of Kafka's partition numbers is
     producers    batches of producers, each appended once
+    errors       Kafka's error codes, and which of them says what of ours
+    monitoring   the counts of requests
+    mounting     how a broker gets all this
+
+Nothing of this is imported by a broker without `kafka_listen`, and `kio` not before a client asks.
 """

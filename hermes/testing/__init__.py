@@ -31,7 +31,7 @@ from hermes.broker.clocks import use_monotonic_clock
 from hermes.config import parse_broker_config
 from hermes.errors import ConfigError, HermesError
 from hermes.reactors import make_reactor, release_reactor
-from hermes.tap import mount_registry
+from hermes.tap import mount_kafka, mount_registry
 
 __all__ = ["RunningBroker", "running_broker"]
 
@@ -167,6 +167,7 @@ class _ReactorThread:
             self._reactor,
             on_ready=self._set_started,
             on_fatal=self._give_up,
+            mount_kafka=mount_kafka,
             mount=partial(mount_registry, self._reactor, config),
         )
         self._started = threading.Event()

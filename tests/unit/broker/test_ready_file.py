@@ -19,6 +19,7 @@ def test_what_lies_at_its_temporary_name_is_not_written_through(tmp_path: Path) 
     ready.symlink_to(victim)
     run: Any = SimpleNamespace(
         addresses=[("127.0.0.1", 9092)],
+        kafka_addresses=[],
         coordination=SimpleNamespace(connect_string=None),
         web=None,
     )

@@ -111,6 +111,7 @@ flush_threads: 3
 coordination: none
 coordination_listen: tcp:2182
 http_listen: tcp:9093:interface=127.0.0.1
+kafka_listen: tcp:19092:interface=127.0.0.1
 http_hosts: [broker-0.example.org, "::1"]
 metrics_per_partition: false
 ready_min_free: 1GiB
@@ -226,6 +227,7 @@ ready_file: /run/hermes.ready
         log_format="json",
         log_level="warn",
         http_listen=(ListenerConfig("tcp:9093:interface=127.0.0.1"),),
+        kafka_listen=(ListenerConfig("tcp:19092:interface=127.0.0.1"),),
         http_hosts=("broker-0.example.org", "::1"),
         metrics_per_partition=False,
         ready_min_free_bytes=1 << 30,

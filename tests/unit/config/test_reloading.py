@@ -67,6 +67,7 @@ OTHERS: dict[str, Any] = {
     "zookeeper_connection_timeout": "8s",
     "zookeeper_sync_time": "9s",
     "http_listen": "tcp:9093:interface=127.0.0.1",
+    "kafka_listen": "tcp:19092:interface=127.0.0.1",
     "http_hosts": ["b.example.org"],
     "registry": False,
     "quotas": {"default": {"bytes_in": "1MB"}},

@@ -1,0 +1,53 @@
+"""Which requests there are: the one table. What isn't in it is not announced, and not served.
+
+Versions begin at the lowest that `kio` has, which is that of Kafka 4, and end where the handler's
+knowledge ends.
+
+Source of keys, names and versions: Kafka 4's `clients/src/main/resources/common/message`.
+"""
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+
+class Api(NamedTuple):
+    """One kind of request.
+
+    Attributes:
+        key: its number on the wire.
+        name: as Kafka's schemas have it, for instance `ListOffsets`.
+        lowest: its first version.
+        highest: its last one.
+        handler: what carries it out, as `module:function`; loaded when it is first needed. Called
+            with the decoded request and a `Call`, it returns the response's entity, a `KafkaSend`,
+            or None where nothing is answered; or it is a coroutine function that does.
+        is_raw: whether the handler decodes the request itself, out of the call's frame; it is then
+            called with None.
+        is_cancelled: whether it ends when its client leaves: it changes nothing, or waits for
+            something that nobody would hear of.
+        announced: the first version that ApiVersions tells, where that is another.
+    """
+
+    key: int
+    name: str
+    lowest: int
+    highest: int
+    handler: str
+    is_raw: bool = False
+    is_cancelled: bool = False
+    announced: int | None = None
+
+
+#: The key of ApiVersions, which is answered before anything is known of a client.
+API_VERSIONS: Final = 18
+
+#: The key of Produce, the one request that may be large.
+PRODUCE: Final = 0
+
+_ALL: Final = (
+    Api(3, "Metadata", 0, 13, "hermes.kafka.metadata:metadata"),
+    Api(API_VERSIONS, "ApiVersions", 0, 4, ""),
+)
+
+#: All of them, by key.
+APIS: Final[Mapping[int, Api]] = {each.key: each for each in sorted(_ALL)}

@@ -1,0 +1,48 @@
+"""One Kafka client's connection: a `BrokerConnection` whose requests are Kafka's.
+
+Order and bounds are the same: see there. Kafka's own broker takes one request of a connection at a
+time; here Produce requests don't wait for the flush of those before them.
+"""
+
+from twisted.internet.interfaces import IAddress
+from twisted.internet.protocol import ServerFactory
+
+from hermes.broker.connection import BrokerConnection
+from hermes.broker.connections import Connections
+from hermes.broker.policies import ListenerPolicy
+from hermes.kafka.dispatching import Dispatcher
+from hermes.kafka.frames import FrameReceiver, ProduceFrame
+
+
+class KafkaConnection(BrokerConnection):
+    """Serves one client; see the module and `BrokerConnection`."""
+
+    _pipelined = (ProduceFrame,)
+
+    def _new_receiver(self) -> FrameReceiver:
+        return FrameReceiver(self._connections.config.max_request_bytes)
+
+
+class KafkaFactory(ServerFactory):
+    """Makes the connections of one listener.
+
+    Args:
+        connections: all of the broker.
+        dispatcher: carries requests out.
+        policy: the listener's.
+    """
+
+    noisy = False
+
+    def __init__(
+        self, connections: Connections, dispatcher: Dispatcher, policy: ListenerPolicy
+    ) -> None:
+        self._connections = connections
+        self._dispatcher = dispatcher
+        self._policy = policy
+
+    def buildProtocol(self, addr: IAddress | None) -> KafkaConnection | None:
+        """Serve a new connection, or refuse it when there are too many."""
+        if not self._connections.has_room(addr):
+            return None
+        return KafkaConnection(self._connections, self._policy, self._dispatcher)

@@ -1,0 +1,164 @@
+"""From a frame to its response: header, schema, handler, and back.
+
+    serve       the header names an `Api`; ApiVersions is a constant, and done
+    _carry_out  the schema and the handler are there, or a thread loads them
+                a small body is decoded here, a large one in a thread, one at a time
+                the handler makes the response
+                a small one is encoded here, a large one in a thread
+
+What can't be read, and what isn't in the table, closes the connection, as Kafka does.
+"""
+
+from collections.abc import Awaitable, Callable
+from importlib import import_module
+from typing import Any, Final
+
+from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
+
+from hermes.broker.clients import Client
+from hermes.broker.metrics import RequestKind
+from hermes.broker.outcomes import CloseConnection, DeferredResponse, Outcome, Response
+from hermes.broker.sends import FileSend
+from hermes.kafka import versions
+from hermes.kafka.apis import API_VERSIONS, APIS, Api
+from hermes.kafka.calls import Call
+from hermes.kafka.errors import KafkaError
+from hermes.kafka.frames import Frame, after_tags
+from hermes.kafka.schemas import Schema, load_schema
+from hermes.kafka.serving import KafkaServer
+
+#: A larger body is decoded in a thread: some ms of work.
+LARGE_BYTES: Final = 64 * 1024
+
+Handler = Callable[[Any, Call], Any]
+
+
+class _UnreadableError(Exception):
+    """A body isn't what its schema says."""
+
+
+class Dispatcher:
+    """Carries out the requests of Kafka's clients. Lives in the reactor's thread.
+
+    Args:
+        server: what handlers work with.
+
+    Attributes:
+        kinds: counts requests, by their name.
+    """
+
+    #: There are no runs of requests here; see `Broker.append_run`.
+    append_run = None
+
+    def __init__(self, server: KafkaServer) -> None:
+        self._server = server
+        self.kinds = {api.name: RequestKind() for api in APIS.values()}
+        self._unknown = RequestKind()
+        self._loaded: dict[tuple[int, int], tuple[Schema, Handler]] = {}
+
+    def kind_of(self, frame: Frame) -> RequestKind:
+        """Where a request is counted."""
+        api = APIS.get(frame.key)
+        return self._unknown if api is None else self.kinds[api.name]
+
+    def serve(self, frame: Frame, client: Client) -> Outcome:
+        """Do what a request asks.
+
+        Args:
+            frame: the request.
+            client: who asks.
+
+        Returns:
+            The response, None where there is none, or a `DeferredResponse`.
+
+        Raises:
+            CloseConnection: close the connection without a response; nothing more was done.
+        """
+        if frame.key == API_VERSIONS:
+            return api_versions(frame)
+        api = APIS.get(frame.key)
+        if api is None or not api.lowest <= frame.version <= api.highest:
+            name = f"type {frame.key}" if api is None else api.name
+            text = f"request {name} in version {frame.version} is not one that ApiVersions names"
+            raise CloseConnection(text, "kafka", "unknown_request")
+        call = Call(api, frame, client, self._server)
+        response: Deferred[Response] = Deferred.fromCoroutine(self._carry_out(call))
+        if response.called:
+            result: Any = response.result
+            if isinstance(result, Failure):
+                response.addErrback(lambda _: None)
+                result.raiseException()
+            done: Response = result
+            return done
+        return DeferredResponse(
+            response,
+            ordered=not call.has_passed,
+            appended=call.passed,
+            cancellable=api.is_cancelled,
+            request_bytes=len(frame.data),
+        )
+
+    async def _carry_out(self, call: Call) -> Response:
+        api, version = call.api, call.version
+        found = self._loaded.get((api.key, version))
+        if found is None:
+            found = await self._server.in_thread(_load, api, version)
+            self._loaded[api.key, version] = found
+        schema, handler = found
+        call.make = schema
+        try:
+            answer = handler(await self._decoded(call, schema), call)
+            if isinstance(answer, Awaitable):
+                answer = await answer
+        except KafkaError as error:
+            text, reason = f"{api.name}: {error}", error.code.name.lower()
+            raise CloseConnection(text, "kafka", reason) from None
+        if answer is None or isinstance(answer, bytes | FileSend):
+            return answer
+        if call.is_large:
+            encode = self._server.shared.large_responses.make
+            large: bytes = await encode(
+                self._server.in_thread, schema.response_to, call.correlation_id, answer
+            )
+            return large
+        return schema.response_to(call.correlation_id, answer)
+
+    async def _decoded(self, call: Call, schema: Schema) -> Any:
+        """Decode a request's body; None where the handler does that."""
+        if call.api.is_raw:
+            return None
+        try:
+            if len(call.frame.data) <= LARGE_BYTES:
+                return _decode(call.frame, schema)
+            make = self._server.shared.large_responses.make
+            return await make(self._server.in_thread, _decode, call.frame, schema)
+        except _UnreadableError as error:
+            text = f"{call.api.name} in version {call.version} can't be read: {error}"
+            raise CloseConnection(text, "kafka", "unreadable") from None
+
+
+def api_versions(frame: Frame) -> bytes:
+    """Answer an ApiVersions request, of whatever version."""
+    body = frame.data[frame.body :]
+    if versions.is_flexible(frame.version):
+        body = body[after_tags(body, 0) :] if body else body
+    answer = versions.answer(frame.version, bytes(body))
+    correlation_id = frame.correlation_id.to_bytes(4, signed=True)
+    return (len(answer) + 4).to_bytes(4) + correlation_id + answer
+
+
+def _load(api: Api, version: int) -> tuple[Schema, Handler]:
+    """In a thread: load what carries a request out."""
+    module, _, function = api.handler.partition(":")
+    return load_schema(api, version), getattr(import_module(module), function)
+
+
+def _decode(frame: Frame, schema: Schema) -> Any:
+    try:
+        position = frame.body
+        if schema.is_flexible:
+            position = after_tags(frame.data, position)
+        return schema.read(frame.data, position)[0]
+    except Exception as error:  # kio has many
+        raise _UnreadableError(str(error) or type(error).__name__) from None

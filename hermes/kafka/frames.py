@@ -1,0 +1,165 @@
+"""What a Kafka client sends: frames, and the header that each request begins with.
+
+    v1   int16 key | int16 version | int32 correlation id | nullable string client id
+    v2   ... | tags
+
+Bodies stay bytes here; `dispatching` has them decoded.
+"""
+
+from struct import Struct, error
+from typing import Final
+
+from hermes.errors import RemoteProtocolError
+from hermes.kafka.apis import PRODUCE
+from hermes.protocol.framing import Frames
+from hermes.protocol.messages import SIZE
+from hermes.protocol.wire import Buffer
+
+#: The largest request other than Produce. Decoded it takes up to thirty times that.
+LARGEST_OTHER_BYTES: Final = 2 << 20
+
+#: Smaller frames are copied, so that they don't keep what they were received with.
+_COPY_BYTES: Final = 64 * 1024
+
+_HEAD: Final = Struct(">hhih")
+_KEY_END: Final = SIZE.size + 2
+
+
+class Frame:
+    """One request, not decoded.
+
+    Attributes:
+        data: all of it; a view of what was received if it is large.
+        key: which request it is.
+        version: in which version.
+        correlation_id: the client's number for it.
+        client_id: the client's name for itself; empty where it has none.
+        body: where the body begins; or the header's tags, in flexible versions.
+
+    Raises:
+        RemoteProtocolError: it has no valid header.
+    """
+
+    __slots__ = ("body", "client_id", "correlation_id", "data", "key", "version")
+
+    key: int
+    version: int
+    correlation_id: int
+
+    def __init__(self, data: Buffer) -> None:
+        self.data = data
+        try:
+            self.key, self.version, self.correlation_id, length = _HEAD.unpack_from(data)
+        except error:
+            raise RemoteProtocolError(
+                f"a request of {len(data)} bytes is too short for a header"
+            ) from None
+        self.body = _HEAD.size + max(length, 0)
+        if length < -1 or self.body > len(data):
+            raise RemoteProtocolError(f"a request of {len(data)} bytes has no client id to its end")
+        self.client_id = bytes(data[_HEAD.size : self.body]).decode(errors="replace")
+
+
+def after_tags(data: Buffer, position: int) -> int:
+    """Step over tags: a count, then of each its number, its size and its value.
+
+    Returns:
+        The position after them.
+
+    Raises:
+        IndexError: they don't end.
+    """
+    count, position = _varint(data, position)
+    for _ in range(count):
+        _, position = _varint(data, position)
+        size, position = _varint(data, position)
+        position += size
+    return position
+
+
+def _varint(data: Buffer, position: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = data[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            return value, position
+        if shift > 28:
+            raise IndexError("a number that doesn't end")
+
+
+class ProduceFrame(Frame):
+    """A Produce request: taken while those before it wait for their flush."""
+
+    __slots__ = ()
+
+
+class _KafkaFrames(Frames):
+    """Frames, of which only those of Produce may be large."""
+
+    def _frame_bytes(self, data: Buffer, position: int) -> int:
+        needed = super()._frame_bytes(data, position)
+        if needed > LARGEST_OTHER_BYTES and len(data) - position >= _KEY_END:
+            key = int.from_bytes(data[position + SIZE.size : position + _KEY_END], signed=True)
+            if key != PRODUCE:
+                raise RemoteProtocolError(
+                    f"a request of type {key} declares {needed - SIZE.size} bytes; "
+                    f"up to {LARGEST_OTHER_BYTES} are allowed"
+                )
+        return needed
+
+
+class FrameReceiver:
+    """The receiving half of a connection: as `RequestReceiver` is for 0.7's.
+
+    Args:
+        max_request_bytes: the largest size that a request may declare.
+    """
+
+    __slots__ = ("_error", "_frames")
+
+    def __init__(self, max_request_bytes: int) -> None:
+        self._frames = _KafkaFrames(max_request_bytes, "a request")
+        self._error: str | None = None
+
+    def limit(self, max_request_bytes: int, max_message_bytes: int) -> None:
+        """Have another limit from now on; that of messages is for who appends them."""
+        self._frames.max_bytes = max_request_bytes
+
+    def receive_data(self, data: Buffer) -> None:
+        """Add any piece of the stream, which must not change afterwards."""
+        self._frames.feed(data)
+
+    @property
+    def buffered_bytes(self) -> int:
+        """How many received bytes are held here."""
+        return self._frames.buffered_bytes
+
+    @property
+    def missing_bytes(self) -> int:
+        """How many bytes the incomplete request still needs, by its declared size; 0 if none."""
+        return self._frames.missing_bytes
+
+    def next_request(self) -> Frame | None:
+        """Take the next request; None when more bytes must arrive first.
+
+        Raises:
+            RemoteProtocolError: what was sent is no request; close the connection. Every further
+                call raises it again.
+        """
+        if self._error is not None:
+            raise RemoteProtocolError(self._error)
+        try:
+            end = self._frames.frame_end()
+            if end is None:
+                return None
+            data: Buffer = self._frames.take(end)
+            if len(data) <= _COPY_BYTES:
+                data = bytes(data)
+            is_produce = int.from_bytes(data[:2], signed=True) == PRODUCE
+            return ProduceFrame(data) if is_produce else Frame(data)
+        except RemoteProtocolError as refusal:
+            self._error = str(refusal)
+            raise

@@ -1,0 +1,137 @@
+"""Metadata: the brokers, and of topics where their partitions are.
+
+A topic that is asked for and isn't there is created, where the client and `auto_create_topics` want
+that. What a client may not see isn't listed; if it is named, it is answered with an error that
+doesn't say whether it exists.
+"""
+
+from functools import partial
+from typing import Any, Final
+from uuid import UUID
+
+from hermes.broker.fairness import cooperatively
+from hermes.broker.outcomes import settled
+from hermes.errors import HermesError
+from hermes.kafka.calls import LARGE_ENTRIES, Call
+from hermes.kafka.errors import Code, code_of
+from hermes.kafka.topics import KafkaTopic
+from hermes.protocol import check_topic_name
+from hermes.security import Operation
+
+#: The number of the leader's term in office: there is one leader, for ever.
+LEADER_EPOCH: Final = 0
+
+#: How Kafka writes that it was not asked what a client may do.
+_NOT_ASKED: Final = -(2**31)
+
+#: Kafka's numbers of what a client may do to a topic, by ours.
+_OPERATIONS: Final = (
+    (Operation.CONSUME, (3,)),
+    (Operation.PRODUCE, (4,)),
+    (Operation.CREATE, (5,)),
+    (Operation.DELETE, (6,)),
+    (Operation.ADMIN, (7, 11)),
+    (Operation.DESCRIBE, (8, 10)),
+)
+
+
+async def metadata(request: Any, call: Call) -> Any:
+    """Describe the brokers and topics."""
+    topics, make = call.server.topics, call.make
+    asked = request.topics
+    if asked is None or (call.version == 0 and not asked):
+        names = [name for name in topics.names() if call.server.shows(call.client, name)]
+        found: list[Any] = [topics.get(name) for name in names]
+    else:
+        # Before a client can say so, it wants what isn't there.
+        creates = getattr(request, "allow_auto_topic_creation", True)
+        found = [await _find(each, call, creates) for each in asked]
+    has_operations = getattr(request, "include_topic_authorized_operations", False)
+    count = sum(len(each.partitions) for each in found if isinstance(each, KafkaTopic))
+    call.is_large = len(found) + count > LARGE_ENTRIES
+    described = await settled(
+        cooperatively(call.server.shared.scheduler, found, partial(_describe, call, has_operations))
+    )
+    return make.MetadataResponse(
+        brokers=tuple(
+            make.MetadataResponseBroker(node_id=each.id, host=each.host, port=each.port)
+            for each in topics.brokers(call.client.listener)
+        ),
+        cluster_id=topics.cluster_id or None,
+        controller_id=topics.controller_id,
+        topics=tuple(described),
+        cluster_authorized_operations=_NOT_ASKED,
+        error_code=Code.NONE,
+    )
+
+
+async def _find(asked: Any, call: Call, creates: bool) -> "KafkaTopic | tuple[Code, Any, Any]":
+    """Find or create a topic that was asked for; else (error, its name, its UUID)."""
+    name, topic_id = asked.name, getattr(asked, "topic_id", None)
+    topics = call.server.topics
+    if name is None:
+        found = None if topic_id is None else topics.by_id(topic_id)
+        if found is None or not call.server.shows(call.client, found.name):
+            return Code.UNKNOWN_TOPIC_ID, None, topic_id
+        return found
+    if not call.permits_topic(Operation.DESCRIBE, name):
+        return Code.TOPIC_AUTHORIZATION_FAILED, name, None
+    found = topics.get(name)
+    if found is not None:
+        return found
+    config = call.server.shared.config
+    try:
+        check_topic_name(name, config.max_topic_name_length)
+        if not (creates and config.auto_create_topics):
+            return Code.UNKNOWN_TOPIC_OR_PARTITION, name, None
+        if not call.permits_topic(Operation.CREATE, name):
+            return Code.TOPIC_AUTHORIZATION_FAILED, name, None
+        return await topics.create(name, -1, {}, call.client)
+    except HermesError as error:
+        return code_of(error), name, None
+
+
+def _describe(
+    call: Call, has_operations: bool, found: "KafkaTopic | tuple[Code, str | None, UUID | None]"
+) -> Any:
+    make = call.make
+    if not isinstance(found, KafkaTopic):
+        code, name, topic_id = found
+        return make.MetadataResponseTopic(
+            error_code=code,
+            name=name,
+            topic_id=topic_id,
+            is_internal=False,
+            partitions=(),
+            topic_authorized_operations=_NOT_ASKED,
+        )
+    part = make.MetadataResponsePartition
+    return make.MetadataResponseTopic(
+        error_code=Code.NONE,
+        name=found.name,
+        topic_id=found.id,
+        is_internal=False,
+        partitions=tuple(
+            part(
+                error_code=Code.NONE,
+                partition_index=number,
+                leader_id=place.broker_id,
+                leader_epoch=LEADER_EPOCH,
+                replica_nodes=(place.broker_id,),
+                isr_nodes=(place.broker_id,),
+                offline_replicas=(),
+            )
+            for number, place in enumerate(found.partitions)
+        ),
+        topic_authorized_operations=_operations(call, found.name) if has_operations else _NOT_ASKED,
+    )
+
+
+def _operations(call: Call, topic: str) -> int:
+    """What a client may do to a topic, as the bits of Kafka's numbers."""
+    refusals = call.server.shared.refusals
+    allowed = 0
+    for operation, numbers in _OPERATIONS:
+        if not refusals.is_on or refusals.permits_topic(call.client, operation, topic):
+            allowed |= sum(1 << number for number in numbers)
+    return allowed

@@ -1,0 +1,27 @@
+"""How a broker gets Kafka's protocol: what `kafka_listen` serves is made here."""
+
+from functools import partial
+
+from hermes.broker.serving import FactoryOf, ServingBroker
+from hermes.kafka.connection import KafkaFactory
+from hermes.kafka.dispatching import Dispatcher
+from hermes.kafka.monitoring import series
+from hermes.kafka.serving import KafkaServer
+from hermes.kafka.topics import KafkaTopics
+
+
+def mount_kafka(run: ServingBroker) -> FactoryOf:
+    """Make what serves the ports for Kafka's clients.
+
+    Args:
+        run: the broker, whose ports are about to open.
+
+    Returns:
+        What makes the factory of a listener, by its policy.
+    """
+    topics = KafkaTopics(
+        run.shared, run.broker.changes, lambda: run.listeners, run.broker.mirroring.cluster_id
+    )
+    dispatcher = Dispatcher(KafkaServer(run.shared, topics))
+    run.more_series.append(partial(series, dispatcher.kinds))
+    return partial(KafkaFactory, run.connections, dispatcher)

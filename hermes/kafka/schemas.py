@@ -1,0 +1,151 @@
+"""The messages of Kafka's requests, as the package `kio` has them: generated from Kafka's schemas.
+
+All of them take 1.7 s to import. So each is loaded by request and version when it is first needed,
+in a worker thread; `kio` itself with the first one.
+"""
+
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import MISSING, fields
+from datetime import timedelta
+from importlib import import_module
+from io import BytesIO
+from types import ModuleType
+from typing import Any, Final
+
+from hermes.kafka.apis import Api
+from hermes.protocol.wire import Buffer
+
+_NO_TIME: Final = timedelta(0)
+
+
+class Schema:
+    """The messages of one request in one version.
+
+    Its other attributes make the parts of a response: `schema.MetadataResponse(...)`. What the
+    version doesn't have is dropped, so that a handler names all that any version has. What isn't
+    given is the schema's default; 0 for `throttle_time`; None where that is allowed.
+
+    Args:
+        api: the request.
+        version: one of its versions.
+
+    Attributes:
+        read: decodes a request: called with a buffer and a position, it returns the entity and the
+            position after it.
+        is_flexible: whether the version has tags, in the request's header, too.
+    """
+
+    def __init__(self, api: Api, version: int) -> None:
+        from kio.serial import entity_reader, entity_writer
+
+        # By name: `kio`'s own index of them is slow to load, too.
+        package = f"kio.schema.{_snake(api.name)}.v{version}"
+        request = getattr(import_module(f"{package}.request"), f"{api.name}Request")
+        self._module: ModuleType = import_module(f"{package}.response")
+        response = getattr(self._module, f"{api.name}Response")
+        self.read: Callable[[Buffer, int], tuple[Any, int]] = entity_reader(request)
+        self._write: Callable[[Any, Any], None] = entity_writer(response)
+        self.is_flexible: bool = request.__flexible__
+        self._has_response_tags: bool = response.__header_schema__.__version__ > 0
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        maker = _maker(getattr(self._module, name, None))
+        setattr(self, name, maker)
+        return maker
+
+    def response_to(self, correlation_id: int, entity: Any) -> bytes:
+        """Encode a response: its size, its header, and itself."""
+        buffer = BytesIO()
+        buffer.write(self.header(correlation_id))
+        self._write(buffer, entity)
+        body = buffer.getvalue()
+        return len(body).to_bytes(4) + body
+
+    def parts_of(self, correlation_id: int, entity: Any) -> list[Any]:
+        """Encode a response whose records stay where they are.
+
+        Args:
+            correlation_id: the request's.
+            entity: the response; in place of records it may have anything that has a length.
+
+        Returns:
+            Bytes, and those records between them. The first part lacks the response's size.
+        """
+        parts = _Parts(self.header(correlation_id))
+        self._write(parts, entity)
+        return parts.done()
+
+    def header(self, correlation_id: int) -> bytes:
+        """What a response begins with, after its size."""
+        header = correlation_id.to_bytes(4, signed=True)
+        return header + b"\0" if self._has_response_tags else header
+
+
+class _Parts:
+    """What a writer of `kio` writes to, which keeps apart what isn't bytes."""
+
+    def __init__(self, begun: bytes) -> None:
+        self._parts: list[Any] = []
+        self._bytes = bytearray(begun)
+
+    def write(self, data: Any) -> None:
+        if isinstance(data, bytes):
+            self._bytes += data
+            return
+        self._parts += (bytes(self._bytes), data)
+        self._bytes.clear()
+
+    def done(self) -> list[Any]:
+        return [*self._parts, bytes(self._bytes)]
+
+
+def load_schema(api: Api, version: int) -> Schema:
+    """Load the messages of a request; blocks, the first time for a tenth of a second."""
+    with _without_hypothesis():
+        return Schema(api, version)
+
+
+def _snake(name: str) -> str:
+    return "".join(f"_{c.lower()}" if c.isupper() else c for c in name).removeprefix("_")
+
+
+def _maker(kind: Any) -> Callable[..., Any]:
+    """Make the constructor of a message's part that drops what the version doesn't have."""
+    if kind is None:  # the version has none of these
+        return lambda **values: None
+    names: set[str] = set()
+    filled: dict[str, Any] = {}
+    for each in fields(kind):
+        names.add(each.name)
+        if each.name == "throttle_time":
+            filled[each.name] = _NO_TIME
+        elif each.default is MISSING and "None" in str(each.type):
+            filled[each.name] = None
+
+    def make(**values: Any) -> Any:
+        return kind(**filled | {key: values[key] for key in values if key in names})
+
+    return make
+
+
+class _without_hypothesis:  # noqa: N801 - it reads as what it does
+    """Lets `kio` find no hypothesis, in this thread.
+
+    It would import that package wherever it is installed, for tests of its own: more than a second
+    for an application's tests that have a broker beside them.
+    """
+
+    def __enter__(self) -> None:
+        self._thread = threading.get_ident()
+        sys.meta_path.insert(0, self)
+
+    def __exit__(self, *_: object) -> None:
+        sys.meta_path.remove(self)
+
+    def find_spec(self, name: str, path: Sequence[str] | None, target: object = None) -> None:
+        if name == "hypothesis" and threading.get_ident() == self._thread:
+            raise ModuleNotFoundError("left out", name=name)

@@ -1,0 +1,39 @@
+"""What all requests of Kafka's clients have in common: one per broker."""
+
+from collections.abc import Callable
+from typing import Any
+
+from twisted.internet.defer import Deferred
+
+from hermes.broker.clients import Client
+from hermes.broker.shared import Shared
+from hermes.kafka.topics import KafkaTopics
+from hermes.security import Operation, Resource
+
+
+class KafkaServer:
+    """What handlers of requests work with. Lives in the reactor's thread.
+
+    Args:
+        shared: what the broker's own requests work with.
+        topics: the topics, as Kafka's clients see them.
+
+    Attributes:
+        shared, topics: as given.
+        in_thread: calls a function in a worker thread and returns its Deferred.
+    """
+
+    def __init__(self, shared: Shared, topics: KafkaTopics) -> None:
+        self.shared = shared
+        self.topics = topics
+        self.in_thread: Callable[..., Deferred[Any]] = shared.in_thread
+
+    def permits(self, client: Client, operation: Operation, resource: Resource) -> bool:
+        """Whether a client may do something; a refusal is counted, and logged within limits."""
+        refusals = self.shared.refusals
+        return not refusals.is_on or refusals.of(client, operation, resource, "kafka") is None
+
+    def shows(self, client: Client, topic: str) -> bool:
+        """Whether a topic is there for a client that didn't name it; refusals aren't told."""
+        refusals = self.shared.refusals
+        return not refusals.is_on or refusals.permits_topic(client, Operation.DESCRIBE, topic)

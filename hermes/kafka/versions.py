@@ -1,0 +1,93 @@
+"""ApiVersions: which requests a broker takes. A constant for each version of the response.
+
+    v0     int16 error | array of (int16 key | int16 lowest | int16 highest)
+    v1-2   ... | int32 throttle time
+    v3-4   int16 error | compact array of (key | lowest | highest | tags) | int32 | tags
+
+The response's header is the old one in all versions, so that a client of any age can read it. A
+version that isn't known is answered in v0 with UNSUPPORTED_VERSION and the versions that are, after
+which clients ask again (KIP-511).
+"""
+
+import re
+from collections.abc import Iterable
+from struct import Struct
+from typing import Final
+
+from hermes.kafka.apis import API_VERSIONS, APIS, Api
+from hermes.kafka.errors import Code
+from hermes.protocol.wire import Buffer
+
+_ENTRY: Final = Struct(">hhh")
+_PLAIN_HEAD: Final = Struct(">hi")
+_NO_TIME: Final = bytes(4)
+_NO_TAGS: Final = b"\0"
+
+_FLEXIBLE: Final = 3
+
+# KIP-511: what the name and the version of a client's software may consist of.
+_SOFTWARE: Final = re.compile(rb"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+
+
+def _varint(value: int) -> bytes:
+    encoded = bytearray()
+    while value > 0x7F:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)
+
+
+def _entry(api: Api) -> bytes:
+    lowest = api.lowest if api.announced is None else api.announced
+    return _ENTRY.pack(api.key, lowest, api.highest)
+
+
+def _response(version: int, error: Code, apis: Iterable[Api]) -> bytes:
+    entries = [_entry(api) for api in apis]
+    if version < _FLEXIBLE:
+        body = _PLAIN_HEAD.pack(error, len(entries)) + b"".join(entries)
+        return body + _NO_TIME if version else body
+    head = int(error).to_bytes(2, signed=True) + _varint(len(entries) + 1)
+    return head + b"".join(entry + _NO_TAGS for entry in entries) + _NO_TIME + _NO_TAGS
+
+
+_OWN: Final = APIS[API_VERSIONS]
+_UNSUPPORTED: Final = _response(0, Code.UNSUPPORTED_VERSION, (_OWN,))
+_ANSWERS: Final = [
+    _response(version, Code.NONE, APIS.values()) for version in range(_OWN.highest + 1)
+]
+
+
+def is_flexible(version: int) -> bool:
+    """Whether a request of a version has tags in its header."""
+    return _FLEXIBLE <= version <= _OWN.highest
+
+
+def answer(version: int, body: Buffer) -> bytes:
+    """Answer an ApiVersions request; what follows the response's correlation id.
+
+    Args:
+        version: the request's.
+        body: what follows the request's header.
+    """
+    if not 0 <= version <= _OWN.highest:
+        return _UNSUPPORTED
+    if version >= _FLEXIBLE and not _is_valid(bytes(body[:1024])):
+        return _response(version, Code.INVALID_REQUEST, ())
+    return _ANSWERS[version]
+
+
+def _is_valid(body: bytes) -> bool:
+    """Whether a request names software as it must: two compact strings."""
+    position = 0
+    for _ in range(2):
+        if position >= len(body):
+            return False
+        length, position = body[position] - 1, position + 1
+        if length > 0x7E:
+            length, position = length - 0x80 + (body[position] << 7), position + 1
+        if length < 1 or not _SOFTWARE.fullmatch(body, position, position + length):
+            return False
+        position += length
+    return True
