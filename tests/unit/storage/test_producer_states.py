@@ -1,0 +1,86 @@
+"""What a log knows of producers: what Kafka's model says nothing of."""
+
+import pytest
+
+from hermes.errors import InvalidProducerEpochError, OutOfOrderSequenceError
+from hermes.protocol.record_batches import CONTROL_BIT, BatchHeader
+from hermes.storage.producer_states import EXPIRATION_MS, ProducerStates
+
+
+def batch(producer=7, epoch=0, sequence=0, count=1, time_ms=1000, attributes=0):
+    return BatchHeader(
+        0, 99, 0, 0, attributes, count - 1, 0, time_ms, producer, epoch, sequence, count
+    )
+
+
+@pytest.fixture
+def states():
+    return ProducerStates("clicks-0", most=3)
+
+
+def test_a_refusal_names_the_producer_the_place_and_both_numbers(states):
+    states.note([batch(sequence=0, count=5)], 100)
+
+    with pytest.raises(OutOfOrderSequenceError) as gap:
+        states.check([batch(sequence=9)], 105)
+    with pytest.raises(OutOfOrderSequenceError) as begun:
+        states.check([batch(epoch=1, sequence=3)], 105)
+    states.note([batch(epoch=2)], 105)
+    with pytest.raises(InvalidProducerEpochError) as old:
+        states.check([batch(epoch=1)], 106)
+
+    assert str(gap.value) == (
+        "producer 7 at offset 105 of clicks-0: its sequence number is 9, but the last one was 4"
+    )
+    assert "its epoch 1 begins with sequence number 3; the current epoch is 0" in str(begun.value)
+    assert "its epoch is 1, but there is one with epoch 2 already" in str(old.value)
+    assert (gap.value.code, old.value.code) == (45, 47)
+
+
+def test_of_too_many_producers_the_longest_silent_are_forgotten(states):
+    for producer in range(3):
+        states.note([batch(producer)], producer)
+    states.note([batch(0, sequence=1)], 3)
+
+    states.note([batch(9)], 4)
+
+    assert set(states.states) == {0, 2, 9}
+    assert len(states) == 3
+    assert states.check([batch(1, sequence=40)], 5) is None, "a producer that nobody knows"
+
+
+def test_expiry_is_looked_for_every_ten_minutes_only(states):
+    states.expire(0)
+    states.note([batch(1, time_ms=-EXPIRATION_MS)], 0)
+
+    states.expire(599_999)
+    assert len(states) == 1
+    states.expire(600_000)
+    assert len(states) == 0
+
+
+def test_a_marker_that_kafkas_transactions_have_left_begins_its_epoch(states):
+    states.note([batch(sequence=0, count=4)], 0)
+    states.note([batch(sequence=-1, attributes=CONTROL_BIT)], 4)
+    assert states.states[7].last_sequence == 3, "of the same epoch the batches stay"
+
+    states.note([batch(epoch=1, sequence=-1, attributes=CONTROL_BIT, time_ms=2000)], 5)
+
+    assert states.states[7] == (1, (), 2000)
+    assert states.check([batch(epoch=1, sequence=0)], 6) is None
+    with pytest.raises(OutOfOrderSequenceError):
+        states.check([batch(epoch=1, sequence=1)], 6)
+
+
+def test_a_capture_is_the_state_of_its_moment_and_taken_once_flushed(states):
+    states.note([batch(sequence=0)], 0)
+    states.capture(1)
+    states.capture(1)
+    states.note([batch(sequence=1)], 1)
+    states.capture(2)
+
+    assert states.take_captures(0) == []
+    ((offset, known),) = states.take_captures(1)
+    assert (offset, known[7].last_sequence) == (1, 0)
+    assert [each.offset for each in states.take_captures(9)] == [2]
+    assert states.take_captures(9) == []
