@@ -4,8 +4,7 @@ The branches say whose fault it is, and so what the caller can do: `ConfigError`
 files), `PluginError` (an installed package), `ProtocolError` (bytes on a wire: ours or the
 peer's), `StorageError` (a disk), `BrokerError` (a response of a broker; it has the code on the
 wire and says whether a retry can help), `ClientError` (a broker that can't be reached or
-understood), `CoordinationError` (ZooKeeper is unavailable, or holds something unusable),
-`KafkaError` (what only clients of today's Kafka are told, with Kafka's own code).
+understood), `CoordinationError` (ZooKeeper is unavailable, or holds something unusable).
 """
 
 
@@ -503,35 +502,21 @@ class AuditEventError(HermesError):
     """A message of the topic hermes-audit is no event that this Hermes understands."""
 
 
-class KafkaError(HermesError):
-    """What a request of today's Kafka is refused with, where none of the others fits.
-
-    Attributes:
-        code: Kafka's, on the class.
-    """
-
-    code: int = -1
+class NotLeaderError(HermesError):
+    """The partition is another broker's; clients of today's Kafka look up again whose."""
 
 
-class NotLeaderError(KafkaError):
-    """NOT_LEADER_OR_FOLLOWER: the partition is another broker's; its clients look it up again."""
-
-    code = 6
+class ProducerStateError(HermesError):
+    """What a producer of today's Kafka has sent doesn't go on from what it had sent before."""
 
 
-class OutOfOrderSequenceError(KafkaError):
-    """OUT_OF_ORDER_SEQUENCE_NUMBER: a batch of the same producer before this one is missing."""
-
-    code = 45
+class OutOfOrderSequenceError(ProducerStateError):
+    """A batch of the same producer before this one is missing."""
 
 
-class InvalidProducerEpochError(KafkaError):
-    """INVALID_PRODUCER_EPOCH: an idempotent producer has begun anew since it sent this."""
-
-    code = 47
+class InvalidProducerEpochError(ProducerStateError):
+    """The producer has begun anew since it sent this."""
 
 
-class InvalidTransactionStateError(KafkaError):
-    """INVALID_TXN_STATE: there are no transactions here that a batch could be part of."""
-
-    code = 48
+class InvalidTransactionStateError(ProducerStateError):
+    """There are no transactions here that a batch could be part of."""
