@@ -12,6 +12,7 @@ handler carries it out, and what it returns is encoded and sent. In the order of
     metadata     brokers, topics and partitions
     topics       the topics, and where each of Kafka's partition numbers is
     producers    batches of producers, each appended once
+    groups       consumers that share partitions, and how far they have come
     errors       Kafka's error codes, and which of them says what of ours
     monitoring   the counts of requests
     mounting     how a broker gets all this

@@ -1,0 +1,618 @@
+"""A group of members, as Kafka's coordinator keeps it: joins, rebalances, generations.
+
+A state machine without I/O and without a clock: every call says what time it is. What it does in
+which state, and each error, is Kafka 4's (`GroupMetadataManager`, `ClassicGroup`):
+
+    Empty --join--> PreparingRebalance --all have joined, or time is up--> CompletingRebalance
+      ^                  ^   |                                                |
+      |                  |   +-- nobody is left --> Empty                     | the leader's sync,
+      +-- (expired)      +--------- join, leave, a member dies ----- Stable <-+ once it is stored
+
+Answers to requests that have to wait are callables that came with them; each is called once. What
+must be on disk before members may act on it (a generation's beginning) goes to `store`, and comes
+back by `stored`. It is long because the states stand beside each other.
+"""
+
+from collections.abc import Callable, Sequence
+
+from hermes.kafka.errors import Code
+from hermes.kafka.groups.members import Member, Members, protocols_size
+from hermes.kafka.groups.subscriptions import subscribed_topics
+from hermes.kafka.groups.values import (
+    CONSUMER,
+    DescribedGroup,
+    DescribedMember,
+    GroupSettings,
+    Join,
+    JoinAnswer,
+    Joined,
+    JoinedMember,
+    Leaving,
+    State,
+    Sync,
+    SyncAnswer,
+    Synced,
+)
+
+
+class Group:
+    """One group.
+
+    Args:
+        name: what clients call it.
+        settings: what bounds it.
+        store: called with the group when a generation has an assignment, or no members; whoever
+            keeps it calls `stored` once that is on disk, or can't be.
+        new_id: a part of a member's id that nobody can guess.
+        generation, protocol_type: what is known of it from before; members join again.
+
+    Attributes:
+        name: as given.
+        state: where it is in its life.
+        generation: counts rebalances; what is of an earlier one is refused.
+        protocol_type: what it is for; None while nobody has joined.
+        protocol_name: how its members share in this generation.
+        members: its members.
+        pending: when those are forgotten that have got an id and not come back, by id.
+        topics: which topics its members subscribe to; None where that isn't known.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        settings: GroupSettings,
+        store: Callable[["Group"], None],
+        new_id: Callable[[], str],
+        *,
+        generation: int = 0,
+        protocol_type: str | None = None,
+    ) -> None:
+        self.name = name
+        self.state = State.EMPTY
+        self.generation = generation
+        self.protocol_type = protocol_type
+        self.protocol_name: str | None = None
+        self.members = Members()
+        self.pending: dict[str, float] = {}
+        self.topics: frozenset[str] | None = (
+            frozenset() if generation and protocol_type == CONSUMER else None
+        )
+        self._settings = settings
+        self._store = store
+        self._new_id = new_id
+        self._leader: str | None = None
+        self._is_first = False  # whether this rebalance began with an empty group
+        self._has_newcomer = False
+        self._unsynced: set[str] = set()
+        self._join_end: float | None = None
+        self._first_delay = self._first_remaining = 0.0
+        self._sync_end: float | None = None
+        self._storing: dict[str, bytes] | None = None  # the assignment that is being stored
+
+    # -- joining --------------------------------------------------------------------------------
+
+    def join(self, join: Join, now: float, answer: JoinAnswer) -> None:
+        """Take a JoinGroup. The answer may come at once or later."""
+        refusal = self._refusal_of(join)
+        if refusal is not None:
+            answer(Joined(refusal, join.member_id))
+        elif not self._has_room_for(join.member_id):
+            self._remove(join.member_id)
+            answer(Joined(Code.GROUP_MAX_SIZE_REACHED, ""))
+        elif self.state is State.DEAD:
+            answer(Joined(Code.COORDINATOR_NOT_AVAILABLE, join.member_id))
+        elif not self._suits(join):
+            answer(Joined(Code.INCONSISTENT_GROUP_PROTOCOL, join.member_id))
+        elif not join.member_id:
+            self._join_new(join, now, answer)
+        else:
+            self._join_again(join, now, answer)
+
+    def _refusal_of(self, join: Join) -> Code | None:
+        settings = self._settings
+        if not settings.min_session_ms <= join.session_timeout_ms <= settings.max_session_ms:
+            return Code.INVALID_SESSION_TIMEOUT
+        if protocols_size(join.protocols) > settings.max_member_bytes:
+            return Code.INVALID_REQUEST
+        return None
+
+    def _has_room_for(self, member_id: str) -> bool:
+        most = self._settings.max_members
+        if self.state in (State.EMPTY, State.DEAD):
+            return member_id in self.pending or len(self.pending) < most
+        member = self.members.by_id.get(member_id)
+        if self.state is State.PREPARING:
+            # Not the number of members: those who don't come back must not keep others out.
+            is_in = member is not None and member.joining is not None
+            return is_in or self.members.joining < most
+        return member is not None or len(self.members) < most
+
+    def _suits(self, join: Join) -> bool:
+        if self.state is State.EMPTY:
+            return bool(join.protocol_type and join.protocols)
+        same_type = join.protocol_type == self.protocol_type
+        return same_type and self.members.can_all_do_one_of(join.protocols)
+
+    def _join_new(self, join: Join, now: float, answer: JoinAnswer) -> None:
+        member_id = f"{join.instance_id or join.client_id}-{self._new_id()}"
+        if join.instance_id is not None:
+            old = self.members.static.get(join.instance_id)
+            if old is not None:
+                self._replace_static(join, self.members.by_id[old], member_id, now, answer)
+                return
+        elif join.needs_id:
+            if len(self.pending) + len(self.members) >= self._settings.max_members:
+                answer(Joined(Code.GROUP_MAX_SIZE_REACHED, ""))
+                return
+            self.pending[member_id] = now + join.session_timeout_ms / 1000
+            answer(Joined(Code.MEMBER_ID_REQUIRED, member_id))
+            return
+        self._add(join, member_id, now, answer)
+
+    def _join_again(self, join: Join, now: float, answer: JoinAnswer) -> None:
+        member_id = join.member_id
+        if member_id in self.pending:
+            if join.instance_id is not None:  # nobody got an id in this way
+                answer(Joined(Code.UNKNOWN_SERVER_ERROR, member_id))
+                return
+            self._add(join, member_id, now, answer)
+            return
+        code = self.check_member(member_id, join.instance_id)
+        if code is Code.NONE and self.state is State.EMPTY:
+            code = Code.UNKNOWN_MEMBER_ID
+        if code is not Code.NONE:
+            answer(Joined(code, member_id))
+            return
+        member = self.members.by_id[member_id]
+        is_same = member.protocols == join.protocols
+        if self.state is State.COMPLETING and is_same:
+            answer(self._joined(member))  # it may not have got the first answer
+        elif self.state is State.STABLE and is_same and member_id != self._leader:
+            answer(self._joined(member))
+        else:
+            self._update(member, join, answer)
+            self._rebalance_or_complete(now)
+
+    def _add(self, join: Join, member_id: str, now: float, answer: JoinAnswer) -> None:
+        self.pending.pop(member_id, None)
+        member = Member(
+            member_id,
+            join.instance_id,
+            join.client_id,
+            join.client_host,
+            join.protocols,
+            join.session_timeout_ms,
+            join.rebalance_timeout_ms,
+        )
+        if self.state is State.PREPARING and self._is_first:
+            self._has_newcomer = True
+        if not self.members:
+            self.protocol_type = join.protocol_type
+        self._leader = self._leader or member_id
+        self.members.add(member, answer)
+        # A client that has gone can't be noticed while its request waits, and one that retries
+        # leaves a member behind each time.
+        member.heard(now, self._settings.new_member_seconds)
+        self._rebalance_or_complete(now)
+
+    def _update(self, member: Member, join: Join, answer: JoinAnswer) -> None:
+        earlier = member.joining
+        self.members.update(
+            member, join.protocols, join.session_timeout_ms, join.rebalance_timeout_ms, answer
+        )
+        if earlier is not None:  # its connection is gone, or will take it for an old answer
+            earlier(Joined(Code.REBALANCE_IN_PROGRESS, member.member_id))
+
+    def _replace_static(
+        self, join: Join, old: Member, member_id: str, now: float, answer: JoinAnswer
+    ) -> None:
+        """A static member has come back without its id: it gets the place that it had."""
+        leader = self._leader
+        self.members.answer_join(old, Joined(Code.FENCED_INSTANCE_ID, old.member_id))
+        self.members.answer_sync(old, Synced(Code.FENCED_INSTANCE_ID))
+        member = self.members.replace_static(old, member_id)
+        if leader == old.member_id:
+            self._leader = member_id
+        if old.member_id in self._unsynced:
+            self._unsynced.remove(old.member_id)
+            self._unsynced.add(member_id)
+        self._update(member, join, answer)
+        member.heard(now)
+        if self.state is State.STABLE and self.members.protocol() == self.protocol_name:
+            # Nothing changes for the others, so there is no rebalance.
+            is_leader = self._leader == member_id
+            joined = self._joined(member)._replace(skip_assignment=is_leader)
+            if not join.can_skip:  # it would share anew if it knew that it leads
+                joined = joined._replace(leader=leader or "", skip_assignment=False, members=())
+            self.members.answer_join(member, joined)
+        elif self.state is State.PREPARING:
+            self._complete_if_all_joined(now)
+        else:
+            # The leader may have been told of the old id.
+            self._prepare(now)
+
+    def _joined(self, member: Member) -> Joined:
+        """The answer to a member of this generation."""
+        members: tuple[JoinedMember, ...] = ()
+        if member.member_id == self._leader:
+            name = self.protocol_name or ""
+            members = tuple(each.as_joined(name) for each in self.members.by_id.values())
+        return Joined(
+            Code.NONE,
+            member.member_id,
+            self.generation,
+            self.protocol_type,
+            self.protocol_name,
+            self._leader or "",
+            False,
+            members,
+        )
+
+    # -- rebalancing ----------------------------------------------------------------------------
+
+    def _rebalance_or_complete(self, now: float) -> None:
+        if self.state is State.PREPARING:
+            self._complete_if_all_joined(now)
+        else:
+            self._prepare(now)
+
+    def _prepare(self, now: float) -> None:
+        """Begin a rebalance: everybody has to join again."""
+        if self.state is State.COMPLETING:
+            self._refuse_syncs(Code.REBALANCE_IN_PROGRESS)
+        self._unsynced.clear()
+        self._sync_end = None
+        self._is_first = self.state is State.EMPTY
+        self.state = State.PREPARING
+        if self._is_first:
+            delay = self._settings.initial_delay_seconds
+            self._first_delay = delay
+            self._first_remaining = max(self.members.rebalance_seconds() - delay, 0.0)
+            self._join_end = now + delay
+        elif self._all_have_joined():
+            self._complete(now)
+        else:
+            self._join_end = now + self.members.rebalance_seconds()
+
+    def _all_have_joined(self) -> bool:
+        return len(self.members) == self.members.joining and not self.pending
+
+    def _complete_if_all_joined(self, now: float) -> None:
+        if self.state is State.PREPARING and not self._is_first and self._all_have_joined():
+            self._complete(now)
+
+    def _first_wait_is_over(self, now: float) -> None:
+        if not (self._has_newcomer and self._first_remaining):
+            self._complete(now)
+            return
+        self._has_newcomer = False
+        delay = min(self._settings.initial_delay_seconds, self._first_remaining)
+        self._first_remaining = max(self._first_remaining - self._first_delay, 0.0)
+        self._first_delay = delay
+        self._join_end = now + delay
+
+    def _complete(self, now: float) -> None:
+        """All have joined that will: a generation begins."""
+        self._join_end = None
+        late = [each for each in self.members.by_id.values() if each.joining is None]
+        for member in late:
+            if member.instance_id is None:
+                self._remove(member.member_id)
+        if self.members and not self._elect():
+            # Only static members are left, and none is there: their sessions decide.
+            self._join_end = now + self.members.rebalance_seconds()
+            return
+        self.generation += 1
+        self._has_newcomer = self._is_first = False
+        self._unsynced.clear()
+        self._storing = None
+        if not self.members:
+            self.protocol_name = None
+            self.topics = self._subscribed()
+            self.state = State.EMPTY
+            self._store(self)
+            return
+        self.protocol_name = self.members.protocol()
+        self.topics = self._subscribed()
+        self.state = State.COMPLETING
+        self._sync_end = now + self.members.rebalance_seconds()
+        members = list(self.members.by_id.values())
+        self._unsynced.update(each.member_id for each in members)
+        for member in members:
+            member.is_new = False
+            member.heard(now)
+        for member in members:
+            self.members.answer_join(member, self._joined(member))
+
+    def _elect(self) -> bool:
+        """Let one lead that has joined; returns whether there is one."""
+        leader = self.members.by_id.get(self._leader or "")
+        if leader is not None and leader.joining is not None:
+            return True
+        for member in self.members.by_id.values():
+            if member.joining is not None:
+                self._leader = member.member_id
+                return True
+        return False
+
+    def _subscribed(self) -> frozenset[str] | None:
+        if self.protocol_type != CONSUMER:
+            return None
+        name = self.protocol_name or ""
+        return subscribed_topics(each.metadata(name) for each in self.members.by_id.values())
+
+    # -- syncing --------------------------------------------------------------------------------
+
+    def sync(self, sync: Sync, now: float, answer: SyncAnswer) -> None:
+        """Take a SyncGroup. The answer may come at once, or when the leader's is stored."""
+        code = self._check_sync(sync)
+        if code is not Code.NONE:
+            answer(Synced(code))
+            return
+        member = self.members.by_id[sync.member_id]
+        self._unsynced.discard(sync.member_id)
+        if not self._unsynced:
+            self._sync_end = None
+        if self.state is State.STABLE:
+            answer(self._synced(member))
+            return
+        earlier, member.syncing = member.syncing, answer
+        if earlier is not None:
+            earlier(Synced(Code.REBALANCE_IN_PROGRESS))
+        if sync.member_id == self._leader and self._storing is None:
+            self._storing = {each: sync.assignments.get(each, b"") for each in self.members.by_id}
+            self._store(self)
+
+    def _check_sync(self, sync: Sync) -> Code:
+        if self.state is State.DEAD:
+            return Code.COORDINATOR_NOT_AVAILABLE
+        if self.state is State.EMPTY:
+            return Code.UNKNOWN_MEMBER_ID
+        code = self.check_member(sync.member_id, sync.instance_id)
+        if code is not Code.NONE:
+            return code
+        if sync.generation != self.generation:
+            return Code.ILLEGAL_GENERATION
+        if sync.protocol_type not in (None, self.protocol_type) or sync.protocol_name not in (
+            None,
+            self.protocol_name,
+        ):
+            return Code.INCONSISTENT_GROUP_PROTOCOL
+        if self.state is State.PREPARING:
+            return Code.REBALANCE_IN_PROGRESS
+        return Code.NONE
+
+    def stored(self, generation: int, code: Code, now: float) -> None:
+        """Hear that a generation is on disk, or why it isn't.
+
+        Args:
+            generation: which; of an earlier one nothing follows.
+            code: `NONE`, or what its members are told.
+            now: the time.
+        """
+        assignment = self._storing
+        if self.state is not State.COMPLETING or generation != self.generation:
+            return
+        if assignment is None:
+            return
+        self._storing = None
+        if code is not Code.NONE:
+            self._refuse_syncs(code)
+            self._prepare(now)
+            return
+        self.state = State.STABLE
+        members = list(self.members.by_id.values())
+        for member in members:
+            member.assignment = assignment.get(member.member_id, b"")
+        for member in members:
+            if self.members.answer_sync(member, self._synced(member)):
+                member.heard(now)
+
+    def _synced(self, member: Member) -> Synced:
+        return Synced(Code.NONE, self.protocol_type, self.protocol_name, member.assignment)
+
+    def _refuse_syncs(self, code: Code) -> None:
+        self._storing = None
+        for member in list(self.members.by_id.values()):
+            member.assignment = b""
+            self.members.answer_sync(member, Synced(code))
+
+    # -- heartbeats, commits, leaving -----------------------------------------------------------
+
+    def check_member(self, member_id: str, instance_id: str | None) -> Code:
+        """Whether there is such a member; a static one may have another id by now."""
+        if instance_id is not None:
+            current = self.members.static.get(instance_id)
+            if current is None:
+                return Code.UNKNOWN_MEMBER_ID
+            if current != member_id:
+                return Code.FENCED_INSTANCE_ID
+        return Code.NONE if member_id in self.members.by_id else Code.UNKNOWN_MEMBER_ID
+
+    def heartbeat(
+        self, member_id: str, instance_id: str | None, generation: int, now: float
+    ) -> Code:
+        """Take a Heartbeat."""
+        if self.state is State.DEAD:
+            return Code.COORDINATOR_NOT_AVAILABLE
+        code = self.check_member(member_id, instance_id)
+        if code is not Code.NONE:
+            return code
+        if generation != self.generation:
+            return Code.ILLEGAL_GENERATION
+        self.members.by_id[member_id].heard(now)
+        return Code.REBALANCE_IN_PROGRESS if self.state is State.PREPARING else Code.NONE
+
+    def commit(self, member_id: str, instance_id: str | None, generation: int, now: float) -> Code:
+        """Say whether somebody may commit offsets, which is a sign of life."""
+        if self.state is State.DEAD:
+            return Code.COORDINATOR_NOT_AVAILABLE
+        if generation < 0 and self.state is State.EMPTY:
+            return Code.NONE  # of a tool, or a consumer that shares with nobody
+        if generation < 0 and not member_id and instance_id is None:
+            return Code.UNKNOWN_MEMBER_ID
+        code = self.check_member(member_id, instance_id)
+        if code is not Code.NONE:
+            return code
+        if generation != self.generation:
+            return Code.ILLEGAL_GENERATION
+        if self.state is State.COMPLETING:
+            return Code.REBALANCE_IN_PROGRESS
+        self.members.by_id[member_id].heard(now)
+        return Code.NONE
+
+    def leave(self, leaving: Sequence[Leaving], now: float) -> list[Code]:
+        """Take a LeaveGroup.
+
+        Returns:
+            What became of each.
+        """
+        codes = [self._leave(each) for each in leaving]
+        if Code.NONE in codes:
+            if self.state in (State.STABLE, State.COMPLETING):
+                self._prepare(now)
+            else:
+                self._complete_if_all_joined(now)
+        return codes
+
+    def _leave(self, leaving: Leaving) -> Code:
+        if self.state is State.DEAD:
+            return Code.COORDINATOR_NOT_AVAILABLE
+        member_id, instance_id = leaving
+        if not member_id:
+            member_id = self.members.static.get(instance_id or "", "")
+            if not member_id:
+                return Code.UNKNOWN_MEMBER_ID
+        elif member_id in self.pending:
+            del self.pending[member_id]
+            return Code.NONE
+        else:
+            code = self.check_member(member_id, instance_id)
+            if code is not Code.NONE:
+                return code
+        self._dismiss(self.members.by_id[member_id])
+        return Code.NONE
+
+    def _dismiss(self, member: Member) -> None:
+        self.members.answer_join(member, Joined(Code.UNKNOWN_MEMBER_ID, ""))
+        self.members.answer_sync(member, Synced(Code.UNKNOWN_MEMBER_ID))
+        self._remove(member.member_id)
+
+    def _remove(self, member_id: str) -> None:
+        self.members.remove(member_id)
+        if self._leader == member_id:
+            self._leader = next(iter(self.members.by_id), None)
+        self.pending.pop(member_id, None)
+        self._unsynced.discard(member_id)
+
+    # -- time -----------------------------------------------------------------------------------
+
+    def next_deadline(self) -> float | None:
+        """When `advance` has something to do at the earliest; None for never."""
+        times = [self._join_end, self._sync_end, *self.pending.values()]
+        times += [each.deadline for each in self.members.by_id.values()]
+        return min((each for each in times if each is not None), default=None)
+
+    def advance(self, now: float) -> None:
+        """Do what is due: members die, a rebalance goes on without those who are late."""
+        pending = [(end, 0, each) for each, end in self.pending.items() if end <= now]
+        due = [
+            (each.deadline, 1, each.member_id)
+            for each in self.members.by_id.values()
+            if each.deadline is not None and each.deadline <= now
+        ]
+        for _, kind, member_id in sorted(pending + due):
+            if kind == 0:
+                self._forget_pending(member_id, now)
+            else:
+                self._expire(member_id, now)
+        if self._join_end is not None and self._join_end <= now:
+            if self._is_first:
+                self._first_wait_is_over(now)
+            else:
+                self._complete(now)
+        if self._sync_end is not None and self._sync_end <= now:
+            self._dismiss_unsynced(now)
+
+    def _forget_pending(self, member_id: str, now: float) -> None:
+        if self.pending.pop(member_id, None) is not None:
+            self._go_on_without(now)
+
+    def _expire(self, member_id: str, now: float) -> None:
+        member = self.members.by_id.get(member_id)
+        if member is None or member.deadline is None or member.deadline > now:
+            return
+        member.deadline = None
+        if member.is_satisfied:
+            return  # it gets another session's time with its answer
+        self._dismiss(member)
+        if self.state in (State.STABLE, State.COMPLETING):
+            self._prepare(now)
+        else:
+            self._go_on_without(now)
+
+    def _go_on_without(self, now: float) -> None:
+        """Somebody is dead for whom a rebalance may have waited, the first one too."""
+        if self.state is State.PREPARING and self._all_have_joined():
+            self._complete(now)
+
+    def _dismiss_unsynced(self, now: float) -> None:
+        self._sync_end = None
+        for member_id in list(self._unsynced):
+            member = self.members.by_id.get(member_id)
+            if member is not None:
+                self._dismiss(member)
+        self._prepare(now)
+
+    # -- for tools, and the end -----------------------------------------------------------------
+
+    @property
+    def size(self) -> int:
+        """What its members hold, in bytes."""
+        return sum(each.size for each in self.members.by_id.values())
+
+    @property
+    def is_of_consumers(self) -> bool:
+        """Whether its members are consumers, as far as anybody has said."""
+        return self.protocol_type == CONSUMER
+
+    def subscribes_to(self, topic: str) -> bool:
+        """Whether its members want a topic; in doubt they do if they are consumers."""
+        if self.topics is None:
+            return self.protocol_type == CONSUMER
+        return topic in self.topics
+
+    def describe(self) -> DescribedGroup:
+        """Describe it; what members say and have only when it is stable."""
+        is_stable = self.state is State.STABLE
+        name = self.protocol_name or "" if is_stable else ""
+        return DescribedGroup(
+            self.state,
+            self.protocol_type or "",
+            name,
+            tuple(
+                DescribedMember(
+                    each.member_id,
+                    each.instance_id,
+                    each.client_id,
+                    each.client_host,
+                    each.metadata(name) if is_stable else b"",
+                    each.assignment if is_stable else b"",
+                )
+                for each in self.members.by_id.values()
+            ),
+        )
+
+    def end(self, code: Code) -> None:
+        """Let it be dead: it is deleted, or coordinated elsewhere.
+
+        Args:
+            code: what those are told who wait.
+        """
+        self.state = State.DEAD
+        self.pending.clear()
+        self._join_end = self._sync_end = None
+        for member in list(self.members.by_id.values()):
+            self.members.answer_join(member, Joined(code, member.member_id))
+            self.members.answer_sync(member, Synced(code))
+        self.members = Members()

@@ -1,0 +1,56 @@
+"""A group that this broker coordinates: who is in it, what it has committed, what that weighs."""
+
+from dataclasses import dataclass, field
+
+from hermes.kafka.groups.group import Group
+from hermes.kafka.groups.offsets import Committed, TopicPartition, weight
+from hermes.kafka.groups.values import State
+
+#: What a group weighs beside its members and offsets, and a member beside its protocols.
+_GROUP_BYTES = 2_000
+_MEMBER_BYTES = 1_000
+
+
+@dataclass(slots=True, eq=False)
+class KeptGroup:
+    """One group.
+
+    Attributes:
+        group: its members.
+        offsets: what it has committed, all of it on disk.
+        empty_ms: since when it has no members, in ms since 1970.
+        is_stored: whether anything is kept of it.
+        busy: how many requests and writes are under way.
+        offset_bytes: what its offsets weigh.
+    """
+
+    group: Group
+    offsets: dict[TopicPartition, Committed] = field(default_factory=dict)
+    empty_ms: int = 0
+    is_stored: bool = False
+    busy: int = 0
+    offset_bytes: int = 0
+
+    def apply(self, places: "dict[TopicPartition, Committed | None]") -> None:
+        """Take what was written."""
+        for place, committed in places.items():
+            before = self.offsets.pop(place, None)
+            if before is not None:
+                self.offset_bytes -= weight(place, before)
+            if committed is not None:
+                self.offsets[place] = committed
+                self.offset_bytes += weight(place, committed)
+
+    @property
+    def size(self) -> int:
+        """What it holds in memory, in bytes, about."""
+        count = len(self.group.members) + len(self.group.pending)
+        return _GROUP_BYTES + _MEMBER_BYTES * count + self.group.size + self.offset_bytes
+
+    @property
+    def is_vacant(self) -> bool:
+        """Whether nothing would be lost by forgetting it."""
+        group = self.group
+        return group.state is State.EMPTY and not (
+            group.pending or self.offsets or self.busy or self.is_stored
+        )

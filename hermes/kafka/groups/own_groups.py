@@ -1,0 +1,404 @@
+"""The groups of a broker: found or made, bounded, kept on disk, handed over.
+
+A group is read when it is first asked for, and is this broker's from then on: another that writes
+it meanwhile makes this one's next write fail, and the group is given up here. What was committed is
+shown once it is on disk.
+"""
+
+from collections.abc import Callable, Collection
+from typing import Any, Final, NamedTuple
+from uuid import uuid4
+
+from twisted.internet.defer import Deferred, ensureDeferred
+from twisted.internet.interfaces import IReactorTime
+
+from hermes.errors import HermesError
+from hermes.kafka.errors import Code
+from hermes.kafka.groups.deadlines import Deadlines
+from hermes.kafka.groups.expiry import expired
+from hermes.kafka.groups.group import Group
+from hermes.kafka.groups.homes import home_of
+from hermes.kafka.groups.kept import KeptGroup
+from hermes.kafka.groups.offsets import (
+    Change,
+    GroupMovedError,
+    GroupRecord,
+    GroupStore,
+)
+from hermes.kafka.groups.store_queue import StoreQueue
+from hermes.kafka.groups.values import (
+    GroupSettings,
+    State,
+)
+from hermes.limited_log import LimitedLog
+from hermes.logs import ModuleLogger
+
+#: How often it is looked whether groups have become another broker's.
+_HOMES_SECONDS: Final = 1.0
+
+#: How often it is looked whether offsets have expired; Kafka's default.
+_EXPIRY_SECONDS: Final = 600.0
+
+
+class CoordinatorSettings(NamedTuple):
+    """What bounds all groups of a broker.
+
+    Attributes:
+        group: what bounds each.
+        max_groups: how many there may be.
+        max_bytes: what they may hold together.
+        retention_ms: for how long offsets are kept of which nobody makes use.
+    """
+
+    group: GroupSettings = GroupSettings()
+    max_groups: int = 10_000
+    max_bytes: int = 64 * 1024 * 1024
+    retention_ms: int = 7 * 24 * 3600 * 1000
+
+
+class RefusedError(HermesError):
+    """A request can't be carried out.
+
+    Args:
+        code: what the client is told.
+    """
+
+    def __init__(self, code: Code) -> None:
+        super().__init__(code.name)
+        self.code = code
+
+
+class Counts:
+    """What was done so far, for the metrics.
+
+    Attributes:
+        rebalances: generations that began.
+        commits: offsets that were committed.
+        expired: offsets that have expired.
+        moved: groups that were given up since they are another broker's.
+        failures: writes that failed.
+    """
+
+    def __init__(self) -> None:
+        self.rebalances = self.commits = self.expired = self.moved = self.failures = 0
+
+
+class OwnGroups:
+    """The groups of a broker. Lives in the reactor's thread.
+
+    Args:
+        store: keeps what must outlive this process.
+        broker_id: this broker's.
+        brokers: tells the ids of those that may coordinate groups.
+        settings: tells what bounds them now.
+        clock: the reactor, or a test's `Clock`.
+        now_ms: the wall clock, in ms since 1970.
+        in_thread: calls a function in a worker thread and returns its Deferred.
+
+    Attributes:
+        groups: those that are in memory, by name.
+        counts: what was done so far.
+    """
+
+    _log = ModuleLogger()
+
+    def __init__(
+        self,
+        store: GroupStore,
+        broker_id: int,
+        brokers: Callable[[], Collection[int]],
+        settings: Callable[[], CoordinatorSettings],
+        clock: IReactorTime,
+        now_ms: Callable[[], int],
+        in_thread: "Callable[..., Deferred[Any]]",
+    ) -> None:
+        self.groups: dict[str, KeptGroup] = {}
+        self.counts = Counts()
+        self._queue = StoreQueue(store, in_thread)
+        self._broker_id = broker_id
+        self._brokers = brokers
+        self._settings = settings
+        self._clock = clock
+        self._now_ms = now_ms
+        self._lines = LimitedLog(self._log, clock.seconds)
+        self._deadlines = Deadlines(clock, self._due)
+        self._loading: dict[str, list[Deferred[None]]] = {}
+        self._sizes: dict[str, int] = {}
+        self._bytes = 0
+        self._timers: dict[Callable[[], None], Any] = {}
+        self._is_stopped = False
+
+    # -- begin and end --------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Look after groups from now on."""
+        self._again(self._check_homes, _HOMES_SECONDS)
+        self._again(self._begin_expiry, _EXPIRY_SECONDS)
+
+    def stop(self) -> "Deferred[None]":
+        """Answer all that wait, and finish what is being written; fires when that is done."""
+        self._is_stopped = True
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+        self._deadlines.stop()
+        for kept in list(self.groups.values()):
+            kept.group.end(Code.NOT_COORDINATOR)
+        self.groups.clear()
+        return self._queue.close()
+
+    def _again(self, what: Callable[[], None], seconds: float) -> None:
+        def call() -> None:
+            self._again(what, seconds)
+            what()
+
+        self._timers[what] = self._clock.callLater(seconds, call)
+
+    # -- whose a group is -----------------------------------------------------------------------
+
+    def home_of(self, name: str) -> int | None:
+        """The broker that coordinates a group; None where nobody does now."""
+        return home_of(name, self._brokers())
+
+    def _check_home(self, name: str) -> None:
+        if self._is_stopped:
+            raise RefusedError(Code.COORDINATOR_NOT_AVAILABLE)
+        home = self.home_of(name)
+        if home is None:
+            raise RefusedError(Code.COORDINATOR_NOT_AVAILABLE)
+        if home != self._broker_id:
+            raise RefusedError(Code.NOT_COORDINATOR)
+
+    def _check_homes(self) -> None:
+        """Give up the groups that are others' by now."""
+        brokers = self._brokers()
+        for name in list(self.groups):
+            home = home_of(name, brokers)
+            if home not in (self._broker_id, None):
+                self._give_up(name)
+
+    def _give_up(self, name: str) -> None:
+        kept = self.groups.get(name)
+        if kept is None:
+            return
+        self.counts.moved += 1
+        self._log.info("group {name} is another broker's by now", name=name)
+        kept.group.end(Code.NOT_COORDINATOR)
+        self._forget(name)
+
+    def _forget(self, name: str) -> None:
+        """Have a group no more in memory."""
+        self.groups.pop(name, None)
+        self._deadlines.set(name, None)
+        self._bytes -= self._sizes.pop(name, 0)
+        self._queue.release(name).addErrback(lambda _: None)
+
+    # -- finding a group ------------------------------------------------------------------------
+
+    async def _find(self, name: str, *, make: bool) -> KeptGroup | None:
+        """A group of this broker's; None where there is none, unless it is to be made.
+
+        Raises:
+            RefusedError: it is another's, can't be read now, or there are too many.
+        """
+        self._check_home(name)
+        while name in self._loading:  # by somebody else
+            waiter: Deferred[None] = Deferred()
+            self._loading[name].append(waiter)
+            await waiter
+            self._check_home(name)
+        kept = self.groups.get(name)
+        if kept is None:
+            kept = await self._load(name, make)
+            if kept is not None:
+                self._check_home(name)
+        return kept
+
+    async def _load(self, name: str, make: bool) -> KeptGroup | None:
+        waiters = self._loading[name] = []
+        try:
+            found = await self._queue.load(name)
+            settings = self._settings()
+            if found is None and not make:
+                await self._queue.release(name)
+                return None
+            if found is None and len(self.groups) >= settings.max_groups:
+                self._lines.warn(
+                    "groups",
+                    "group {name} was refused: there are {count} already (max_groups)",
+                    name=name,
+                    count=len(self.groups),
+                )
+                await self._queue.release(name)
+                raise RefusedError(Code.GROUP_MAX_SIZE_REACHED)
+            record = None if found is None else found.record
+            group = Group(
+                name,
+                settings.group,
+                self._store_generation,
+                lambda: str(uuid4()),
+                generation=0 if record is None else record.generation,
+                protocol_type=None if record is None else record.protocol_type or None,
+            )
+            kept = self.groups[name] = KeptGroup(group, is_stored=found is not None)
+            since = -1 if record is None else record.empty_ms
+            kept.empty_ms = since if since >= 0 else self._now_ms()
+            if found is not None:
+                kept.apply(dict(found.offsets))
+            self._measure(kept)
+            return kept
+        except RefusedError:
+            raise
+        except HermesError as error:
+            raise self._unavailable(name, error) from error
+        finally:
+            del self._loading[name]
+            for waiter in waiters:
+                waiter.callback(None)
+
+    def _unavailable(self, name: str, error: HermesError) -> RefusedError:
+        self.counts.failures += 1
+        self._lines.error(
+            "store", "group {name} is not available: {error}", name=name, error=str(error)
+        )
+        return RefusedError(Code.COORDINATOR_NOT_AVAILABLE)
+
+    def _in_memory(self, name: str) -> KeptGroup | None:
+        """A group of this broker's that has members, if it has any."""
+        self._check_home(name)
+        return self.groups.get(name)
+
+    # -- looking after them ------------------------------------------------------------------------
+
+    def _due(self, name: str) -> None:
+        kept = self.groups.get(name)
+        if kept is not None:
+            kept.group.advance(self._clock.seconds())
+            self._changed(kept)
+
+    def _changed(self, kept: KeptGroup) -> None:
+        """Look after a group with which something was done."""
+        name = kept.group.name
+        if self.groups.get(name) is not kept:
+            return
+        if kept.is_vacant:
+            kept.group.end(Code.COORDINATOR_NOT_AVAILABLE)
+            self._forget(name)
+            return
+        self._deadlines.set(name, kept.group.next_deadline())
+        self._measure(kept)
+
+    def _measure(self, kept: KeptGroup) -> None:
+        name, size = kept.group.name, kept.size
+        self._bytes += size - self._sizes.get(name, 0)
+        self._sizes[name] = size
+
+    def _check_memory(self, name: str, more: int) -> None:
+        limit = self._settings().max_bytes
+        if more and self._bytes + more > limit:
+            self._lines.warn(
+                "memory",
+                "a request of group {name} was refused: groups hold {held} of {limit} bytes "
+                "(group_memory)",
+                name=name,
+                held=self._bytes,
+                limit=limit,
+            )
+            raise RefusedError(Code.GROUP_MAX_SIZE_REACHED)
+
+    # -- what is kept ---------------------------------------------------------------------------
+
+    def _write(self, kept: KeptGroup, change: Change) -> "Deferred[Code]":
+        """Keep a change; fires with what became of it, and never fails for a reason of ours."""
+        kept.busy += 1
+        return ensureDeferred(self._written(kept, change))
+
+    async def _written(self, kept: KeptGroup, change: Change) -> Code:
+        name = change.group
+        try:
+            await self._queue.write(change)
+        except GroupMovedError:
+            if self.groups.get(name) is kept:
+                self._give_up(name)
+            return Code.NOT_COORDINATOR
+        except HermesError as error:
+            return self._unavailable(name, error).code
+        finally:
+            kept.busy -= 1
+        kept.is_stored = not change.forget
+        kept.apply(dict(change.offsets))
+        if self.groups.get(name) is kept:
+            self._measure(kept)
+        return Code.NONE
+
+    def _store_generation(self, group: Group) -> None:
+        kept = self.groups[group.name]
+        if group.state is State.EMPTY:
+            kept.empty_ms = self._now_ms()
+        since = kept.empty_ms if group.state is State.EMPTY else -1
+        generation = group.generation
+        self.counts.rebalances += 1
+
+        def stored(code: Code) -> None:
+            group.stored(generation, code, self._clock.seconds())
+            self._changed(kept)
+
+        record = GroupRecord(generation, group.protocol_type or "", since)
+        self._write(kept, Change(group.name, record)).addCallback(stored)
+
+    async def _delete(self, kept: KeptGroup) -> Code:
+        name = kept.group.name
+        kept.group.end(Code.COORDINATOR_NOT_AVAILABLE)  # who joins meanwhile tries again
+        code = await self._write(kept, Change(name, forget=True))
+        if self.groups.get(name) is kept:
+            self._forget(name)
+        return code
+
+    async def _all(self) -> list[KeptGroup]:
+        """All groups of this broker, read where they weren't.
+
+        Raises:
+            RefusedError: they can't be read now.
+        """
+        if self._is_stopped:
+            return []
+        try:
+            names = await self._queue.names()
+        except HermesError as error:
+            raise self._unavailable("", error) from error
+        brokers = self._brokers()
+        for name in names:
+            if name not in self.groups and home_of(name, brokers) == self._broker_id:
+                await self._find(name, make=False)
+        return list(self.groups.values())
+
+    # -- expiry ---------------------------------------------------------------------------------
+
+    def _begin_expiry(self) -> None:
+        def failed(failure: Any) -> None:
+            if failure.check(RefusedError) is None:
+                self._log.failure("the expiry of groups' offsets failed", failure)
+
+        ensureDeferred(self.expire()).addErrback(failed)
+
+    async def expire(self) -> None:
+        """Forget offsets that have had their time, and groups of which nothing is left.
+
+        Raises:
+            RefusedError: groups can't be read now.
+        """
+        for kept in await self._all():
+            if self.groups.get(kept.group.name) is kept:
+                await self._expire(kept)
+
+    async def _expire(self, kept: KeptGroup) -> None:
+        now_ms, retention_ms = self._now_ms(), self._settings().retention_ms
+        group = kept.group
+        gone = list(expired(group, kept.offsets, kept.empty_ms, now_ms, retention_ms))
+        self.counts.expired += len(gone)
+        is_idle = group.state is State.EMPTY and not group.pending and not kept.busy
+        if is_idle and len(gone) == len(kept.offsets):
+            await self._delete(kept)
+            return
+        if gone:
+            await self._write(kept, Change(group.name, offsets=dict.fromkeys(gone)))

@@ -1,0 +1,223 @@
+"""Consumers of a Kafka group without a network: they do what real ones do, one step at a time."""
+
+import struct
+from dataclasses import dataclass, field
+from itertools import count
+
+from hermes.kafka.errors import Code
+from hermes.kafka.groups.group import Group
+from hermes.kafka.groups.values import (
+    GroupSettings,
+    Join,
+    Joined,
+    Leaving,
+    Protocol,
+    State,
+    Sync,
+    Synced,
+)
+
+SESSION_MS, REBALANCE_MS = 10_000, 30_000
+
+
+def subscription(*topics: str) -> bytes:
+    """What a consumer says that wants topics."""
+    named = b"".join(struct.pack(">h", len(each)) + each.encode() for each in topics)
+    return struct.pack(">hi", 1, len(topics)) + named + b"\xff\xff\xff\xff"
+
+
+def protocols(*names: str, topics: tuple[str, ...] = ("clicks",)) -> tuple[Protocol, ...]:
+    """The assignors of a consumer, best first."""
+    return tuple(Protocol(name, subscription(*topics)) for name in names)
+
+
+def a_join(member_id: str = "", instance_id: str | None = None, **changes: object) -> Join:
+    """A JoinGroup of a usual consumer."""
+    join = Join(
+        member_id,
+        instance_id,
+        "client",
+        "/127.0.0.1",
+        "consumer",
+        protocols("range"),
+        SESSION_MS,
+        REBALANCE_MS,
+    )
+    return join._replace(**changes)  # type: ignore[arg-type]
+
+
+class SimulatedGroup:
+    """A group, its clock, and a store that is as slow as a test wants.
+
+    Attributes:
+        group: the group.
+        now: the time in seconds.
+        unstored: generations that wait for the disk.
+        stores_at_once: whether nothing waits for the disk.
+    """
+
+    def __init__(self, settings: GroupSettings | None = None) -> None:
+        ids = count(1)
+        self.now = 1000.0
+        self.unstored: list[int] = []
+        self.stores_at_once = True
+        self.group = Group("g", settings or GroupSettings(), self._store, lambda: f"id{next(ids)}")
+
+    def _store(self, group: Group) -> None:
+        if self.stores_at_once:
+            group.stored(group.generation, Code.NONE, self.now)
+        else:
+            self.unstored.append(group.generation)
+
+    def finish_storing(self, code: Code = Code.NONE) -> None:
+        """Let the disk be done with the earliest generation that it has."""
+        self.group.stored(self.unstored.pop(0), code, self.now)
+
+    def pass_time(self, seconds: float) -> None:
+        """Let time pass, as the reactor's timer would."""
+        end = self.now + seconds
+        while (due := self.group.next_deadline()) is not None and due <= end:
+            self.now = max(self.now, due)
+            self.group.advance(self.now)
+        self.now = end
+
+    def join(self, join: Join) -> list[Joined]:
+        """Join; the answer is put into the list, at once or later."""
+        answers: list[Joined] = []
+        self.group.join(join, self.now, answers.append)
+        return answers
+
+    def sync(self, sync: Sync) -> list[Synced]:
+        """Sync; the answer is put into the list, at once or later."""
+        answers: list[Synced] = []
+        self.group.sync(sync, self.now, answers.append)
+        return answers
+
+
+@dataclass
+class Consumer:
+    """One consumer: `step` sends its next request, once the last one was answered.
+
+    Attributes:
+        world: its group.
+        number: tells it from others.
+        instance_id: of a static one.
+        can: its assignors.
+        member_id, generation: as it was told.
+        owned: the partitions that it has, of 12; None while it has none for certain.
+        answers: what waits for an answer, or was answered and not looked at.
+        is_alive: whether it does anything.
+    """
+
+    world: SimulatedGroup
+    number: int
+    instance_id: str | None = None
+    can: tuple[str, ...] = ("range", "roundrobin")
+    member_id: str = ""
+    generation: int = -1
+    owned: bytes | None = None
+    answers: list[Joined] | list[Synced] | None = None
+    is_alive: bool = True
+    has_joined: bool = False
+    wants: dict[str, bytes] = field(default_factory=dict)
+
+    @property
+    def is_waiting(self) -> bool:
+        return self.answers is not None and not self.answers
+
+    def step(self) -> None:
+        """Do what is next: look at an answer, join, sync, or send a heartbeat."""
+        if not self.is_alive or self.is_waiting:
+            return
+        if self.answers:
+            assert len(self.answers) == 1, "answered twice"
+            answer, self.answers = self.answers[0], None
+            if isinstance(answer, Joined):
+                self._joined(answer)
+            else:
+                self._synced(answer)
+        elif not self.has_joined:
+            join = a_join(self.member_id, self.instance_id, protocols=protocols(*self.can))
+            self.answers = self.world.join(join)
+        elif self.owned is None:
+            sync = Sync(self.member_id, self.instance_id, self.generation, self.wants)
+            self.answers = self.world.sync(sync)
+        else:
+            self._heard(
+                self.world.group.heartbeat(
+                    self.member_id, self.instance_id, self.generation, self.world.now
+                )
+            )
+
+    def leave(self) -> None:
+        """Leave the group in good order; an answer that is still to come isn't waited for."""
+        self.world.group.leave([Leaving(self.member_id, self.instance_id)], self.world.now)
+        self.die()
+
+    def die(self) -> None:
+        """Send nothing any more."""
+        self.is_alive, self.owned, self.has_joined = False, None, False
+
+    def restart(self) -> None:
+        """Come back, knowing nothing."""
+        self.is_alive, self.answers = True, None
+        self._forget()
+
+    def _forget(self) -> None:
+        self.member_id, self.generation = "", -1
+        self.owned, self.has_joined = None, False
+
+    def _joined(self, answer: Joined) -> None:
+        if answer.code is Code.MEMBER_ID_REQUIRED:
+            self.member_id = answer.member_id
+        elif answer.code is Code.NONE:
+            self.member_id, self.generation = answer.member_id, answer.generation
+            self.has_joined, self.owned = True, None
+            self.wants = {}
+            if answer.members and not answer.skip_assignment:
+                ids = [each.member_id for each in answer.members]
+                self.wants = {
+                    each: bytes(range(12)[place :: len(ids)]) for place, each in enumerate(ids)
+                }
+        else:
+            self._refused(answer.code)
+
+    def _synced(self, answer: Synced) -> None:
+        if answer.code is Code.NONE:
+            self.owned = answer.assignment
+        else:
+            self._refused(answer.code)
+
+    def _heard(self, code: Code) -> None:
+        if code is not Code.NONE:
+            self._refused(code)
+
+    def _refused(self, code: Code) -> None:
+        if code is Code.REBALANCE_IN_PROGRESS:
+            self.has_joined, self.owned = False, None
+        elif code is Code.FENCED_INSTANCE_ID:
+            self.die()
+        else:
+            assert code in (
+                Code.UNKNOWN_MEMBER_ID,
+                Code.ILLEGAL_GENERATION,
+                Code.COORDINATOR_NOT_AVAILABLE,
+                Code.NOT_COORDINATOR,
+            ), code
+            self._forget()
+
+
+def settle(world: SimulatedGroup, consumers: list[Consumer], seconds: float = 400.0) -> None:
+    """Let all do what they do, each once a second, until nothing has changed for a while."""
+    for _ in range(int(seconds)):
+        for each in consumers:
+            each.step()
+            each.step()
+        while world.unstored:
+            world.finish_storing()
+        world.pass_time(1.0)
+        alive = [each for each in consumers if each.is_alive]
+        wanted = State.STABLE if alive else State.EMPTY
+        has_settled = world.group.state is wanted and len(world.group.members) == len(alive)
+        if has_settled and all(each.owned is not None for each in alive):
+            return
