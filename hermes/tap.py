@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from hermes.broker.serving import FactoryOf, ServingBroker
     from hermes.config.embedded_mirror import EmbeddedMirror
     from hermes.console import Records
+    from hermes.kafka.dispatching import Around
     from hermes.web import WebServer
 
 __all__ = ["log_observer", "make_service", "mount_kafka", "mount_registry", "twistd_options"]
@@ -119,15 +120,16 @@ def make_service(
         _exit(str(error))
 
 
-def mount_kafka(run: "ServingBroker") -> "FactoryOf":
+def mount_kafka(run: "ServingBroker", around: "Around | None" = None) -> "FactoryOf":
     """Make what serves the ports of `kafka_listen`.
 
     Args:
         run: the broker, whose ports are about to open.
+        around: what stands around each request in a test.
     """
     from hermes.kafka.mounting import mount_kafka  # few brokers need it
 
-    return mount_kafka(run)
+    return mount_kafka(run, around)
 
 
 def _mount(reactor: Any, config: BrokerConfig, web: "WebServer", run: Any) -> None:

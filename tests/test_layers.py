@@ -58,7 +58,7 @@ ROOMS = {
     "metrics protocol quoting security web",
     "tap": "broker config console errors kafka logs registry security web",
     "twistd": "config errors mirror tap",
-    "testing": "broker config errors reactors security tap",
+    "testing": "broker config errors kafka reactors security tap",
     "cli": "__init__ audit backoff backup broker client config console coordination errors "
     "interfaces listening mirror plugins protocol quoting reactors registry schemas security spark "
     "storage web",

@@ -10,6 +10,7 @@ What can't be read, and what isn't in the table, closes the connection, as Kafka
 """
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from importlib import import_module
 from typing import Any, Final
 
@@ -32,6 +33,7 @@ from hermes.kafka.serving import KafkaServer
 LARGE_BYTES: Final = 64 * 1024
 
 Handler = Callable[[Any, Call], Any]
+Around = Callable[[Callable[[], Any], Any, Call], Any]
 
 
 class _UnreadableError(Exception):
@@ -43,6 +45,9 @@ class Dispatcher:
 
     Args:
         server: what handlers work with.
+        around: stands around each handler, for a broker in a test: called with what calls the
+            handler, the decoded request and the `Call`, it returns what the handler would, or
+            raises what it may.
 
     Attributes:
         kinds: counts requests, by their name.
@@ -51,8 +56,9 @@ class Dispatcher:
     #: There are no runs of requests here; see `Broker.append_run`.
     append_run = None
 
-    def __init__(self, server: KafkaServer) -> None:
+    def __init__(self, server: KafkaServer, around: Around | None = None) -> None:
         self._server = server
+        self._around = around
         self.kinds = {api.name: RequestKind() for api in APIS.values()}
         self._unknown = RequestKind()
         self._loaded: dict[tuple[int, int], tuple[Schema, Handler]] = {}
@@ -108,7 +114,12 @@ class Dispatcher:
         schema, handler = found
         call.make = schema
         try:
-            answer = handler(await self._decoded(call, schema), call)
+            request = await self._decoded(call, schema)
+            if self._around is None:
+                answer = handler(request, call)
+            else:
+                shown = _decode(call.frame, schema) if api.is_raw else request
+                answer = self._around(partial(handler, request, call), shown, call)
             if isinstance(answer, Awaitable):
                 answer = await answer
         except KafkaError as error:

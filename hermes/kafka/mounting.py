@@ -4,17 +4,18 @@ from functools import partial
 
 from hermes.broker.serving import FactoryOf, ServingBroker
 from hermes.kafka.connection import KafkaFactory
-from hermes.kafka.dispatching import Dispatcher
+from hermes.kafka.dispatching import Around, Dispatcher
 from hermes.kafka.monitoring import series
 from hermes.kafka.serving import KafkaServer
 from hermes.kafka.topics import KafkaTopics
 
 
-def mount_kafka(run: ServingBroker) -> FactoryOf:
+def mount_kafka(run: ServingBroker, around: Around | None = None) -> FactoryOf:
     """Make what serves the ports for Kafka's clients.
 
     Args:
         run: the broker, whose ports are about to open.
+        around: stands around each handler; see `Dispatcher`.
 
     Returns:
         What makes the factory of a listener, by its policy.
@@ -22,6 +23,6 @@ def mount_kafka(run: ServingBroker) -> FactoryOf:
     topics = KafkaTopics(
         run.shared, run.broker.changes, lambda: run.listeners, run.broker.mirroring.cluster_id
     )
-    dispatcher = Dispatcher(KafkaServer(run.shared, topics))
+    dispatcher = Dispatcher(KafkaServer(run.shared, topics), around)
     run.more_series.append(partial(series, dispatcher.kinds))
     return partial(KafkaFactory, run.connections, dispatcher)

@@ -8,7 +8,21 @@
 With `tls` and `users` it asks its clients who they are, so that a test can try an application's
 security; the certificates are made for it, and gone with it.
 
-In pytest, `pytest_plugins = ["hermes.testing.fixtures"]` provides the fixture `hermes_broker`.
+For an application that talks to Kafka, `running_kafka` is the same with Kafka's protocol, with
+topics, and with failures on demand:
+
+    def test_clicks():
+        with running_kafka(topics=["clicks"]) as kafka:
+            producer = confluent_kafka.Producer({"bootstrap.servers": kafka.bootstrap_servers})
+            ...
+
+In pytest, `pytest_plugins = ["hermes.testing.fixtures"]` provides the fixtures `hermes_broker` and
+`hermes_kafka`.
+
+    faults              failures on demand; error_responses: what then is answered
+    securing, certificates
+                        users and certificates of a test
+    fixtures            the same for pytest
 
 Twisted's global reactor runs only once per process, and not at all in most programs that use the
 client. So each broker here has its own reactor, in its own thread.
@@ -16,12 +30,12 @@ client. So each broker here has its own reactor, in its own thread.
 
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from twisted.internet.defer import maybeDeferred
 from twisted.python.failure import Failure
@@ -33,7 +47,11 @@ from hermes.errors import ConfigError, HermesError
 from hermes.reactors import make_reactor, release_reactor
 from hermes.tap import mount_kafka, mount_registry
 
-__all__ = ["RunningBroker", "running_broker"]
+if TYPE_CHECKING:
+    from hermes.kafka.dispatching import Around
+    from hermes.testing.faults import Faults
+
+__all__ = ["RunningBroker", "RunningKafka", "running_broker", "running_kafka"]
 
 _STOP_SECONDS = 60.0
 
@@ -57,6 +75,8 @@ class RunningBroker:
             `http://HOST:PORT`; None unless the settings have `http_listen`, for instance
             `tcp:0:interface=127.0.0.1`. With TLS it begins with `https`.
         tls_ca: the certificate of whoever has signed the broker's; None without TLS.
+        bootstrap_servers: where clients of Kafka's find it, as `HOST:PORT`; None unless the
+            settings have `kafka_listen`.
     """
 
     host: str
@@ -67,6 +87,7 @@ class RunningBroker:
     http: str | None = None
     tls_ca: Path | None = None
     clients: Mapping[str, Mapping[str, str]] = field(default_factory=dict, repr=False)
+    bootstrap_servers: str | None = None
 
     @property
     def broker_list(self) -> str:
@@ -87,6 +108,19 @@ class RunningBroker:
         """
         trusted = {} if self.tls_ca is None else {"tls_ca": str(self.tls_ca)}
         return trusted if name is None else {**trusted, **self.clients[name]}
+
+
+@dataclass(frozen=True, slots=True)
+class RunningKafka(RunningBroker):
+    """A running broker that Kafka's clients can use.
+
+    Attributes:
+        bootstrap_servers: where they find it, as `HOST:PORT`.
+        faults: what goes wrong with their requests; nothing until a test says so.
+    """
+
+    bootstrap_servers: str = ""
+    faults: "Faults" = field(kw_only=True, repr=False)
 
 
 @contextmanager
@@ -123,6 +157,69 @@ def running_broker(
         ConfigError: a setting is wrong.
         HermesError: it could not start; the text says why.
     """
+    with _running(log_dir, settings, tls=tls, users=users, certificates=certificates) as found:
+        yield RunningBroker(**found)
+
+
+@contextmanager
+def running_kafka(
+    topics: Mapping[str, int] | Iterable[str] = (),
+    settings: Mapping[str, Any] | None = None,
+    *,
+    log_dir: Path | None = None,
+    tls: bool = False,
+    users: Mapping[str, str] | None = None,
+    certificates: Sequence[str] = (),
+) -> Iterator[RunningKafka]:
+    """Run a broker that speaks Kafka's protocol for as long as the context lasts.
+
+    Example:
+        with running_kafka(topics={"clicks": 4}) as kafka:
+            kafka.faults.fail("Produce", "NOT_LEADER_OR_FOLLOWER", times=2)
+            producer = confluent_kafka.Producer({"bootstrap.servers": kafka.bootstrap_servers})
+
+    Args:
+        topics: those that are there from the start, with how many partitions they have; a list is
+            of topics with one. Others are created when a client asks for them.
+        settings: what its broker.yaml would contain; see `running_broker`.
+        log_dir: its data directory, which is kept; None for a temporary one.
+        tls: as for `running_broker`, and so are the next two.
+        users: passwords by name; clients take SASL's mechanism SCRAM-SHA-256.
+        certificates: the names of clients that get a certificate.
+
+    Yields:
+        The broker, ready to serve.
+
+    Raises:
+        ConfigError: a setting is wrong.
+        HermesError: it could not start; the text says why.
+    """
+    from hermes.testing.faults import Faults
+
+    counts = topics if isinstance(topics, Mapping) else dict.fromkeys(topics, 1)
+    values = {"kafka_listen": "tcp:0:interface=127.0.0.1", **(settings or {})}
+    values["topics"] = {
+        **{name: {"partitions": count} for name, count in counts.items()},
+        **values.get("topics", {}),
+    }
+    faults = Faults()
+    with _running(
+        log_dir, values, tls=tls, users=users, certificates=certificates, around=faults.around
+    ) as found:
+        yield RunningKafka(**found, faults=faults)
+
+
+@contextmanager
+def _running(
+    log_dir: Path | None,
+    settings: Mapping[str, Any] | None,
+    *,
+    tls: bool,
+    users: Mapping[str, str] | None,
+    certificates: Sequence[str],
+    around: "Around | None" = None,
+) -> Iterator[dict[str, Any]]:
+    """Run a broker; yields what is known of it."""
     with ExitStack() as stack:
         if log_dir is None:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="hermes-"))
@@ -144,7 +241,7 @@ def running_broker(
             secured = Secured(Path(secret), users or {}, certificates, has_tls=has_tls)
             values = secured.settings(values)
         config = parse_broker_config(values, "settings")
-        thread = stack.enter_context(_ReactorThread(config))
+        thread = stack.enter_context(_ReactorThread(config, around))
         address = thread.service.addresses[0]
         if isinstance(address, str):
             raise ConfigError("listen", "expected a TCP port first; clients need one")
@@ -152,14 +249,24 @@ def running_broker(
         ports = [each for each in thread.service.http_addresses if not isinstance(each, str)]
         scheme = "http" if secured is None or secured.tls_ca is None else "https"
         http = f"{scheme}://{ports[0][0]}:{ports[0][1]}" if ports else None
-        where = *address, Path(config.log_dir), config.broker_id, connect, http
-        yield RunningBroker(*where, *(() if secured is None else (secured.tls_ca, secured.clients)))
+        kafka = [each for each in thread.service.kafka_addresses if not isinstance(each, str)]
+        yield {
+            "host": address[0],
+            "port": address[1],
+            "log_dir": Path(config.log_dir),
+            "broker_id": config.broker_id,
+            "zookeeper_connect": connect,
+            "http": http,
+            "tls_ca": None if secured is None else secured.tls_ca,
+            "clients": {} if secured is None else secured.clients,
+            "bootstrap_servers": f"{kafka[0][0]}:{kafka[0][1]}" if kafka else None,
+        }
 
 
 class _ReactorThread:
     """A broker's service, on a reactor that runs in a thread."""
 
-    def __init__(self, config: Any) -> None:
+    def __init__(self, config: Any, around: "Around | None") -> None:
         self._reactor = make_reactor()
         use_monotonic_clock(self._reactor)
         self.service = BrokerService(
@@ -167,7 +274,7 @@ class _ReactorThread:
             self._reactor,
             on_ready=self._set_started,
             on_fatal=self._give_up,
-            mount_kafka=mount_kafka,
+            mount_kafka=partial(mount_kafka, around=around),
             mount=partial(mount_registry, self._reactor, config),
         )
         self._started = threading.Event()

@@ -1,11 +1,11 @@
-"""The pytest fixture `hermes_broker`: `pytest_plugins = ["hermes.testing.fixtures"]`."""
+"""The pytest fixtures: `pytest_plugins = ["hermes.testing.fixtures"]`."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import pytest
 
-from hermes.testing import RunningBroker, running_broker
+from hermes.testing import RunningBroker, RunningKafka, running_broker, running_kafka
 
 
 @pytest.fixture
@@ -30,3 +30,25 @@ def hermes_broker(
     """A broker of its own for one test, with an empty data directory."""
     with running_broker(settings=hermes_broker_settings, **hermes_broker_security) as broker:
         yield broker
+
+
+@pytest.fixture
+def hermes_kafka_topics() -> Mapping[str, int] | Iterable[str]:
+    """The topics of `hermes_kafka`; define a fixture of this name for others."""
+    return ()
+
+
+@pytest.fixture
+def hermes_kafka_settings() -> Mapping[str, Any]:
+    """The settings of `hermes_kafka`; define a fixture of this name for others."""
+    return {}
+
+
+@pytest.fixture
+def hermes_kafka(
+    hermes_kafka_topics: Mapping[str, int] | Iterable[str],
+    hermes_kafka_settings: Mapping[str, Any],
+) -> Iterator[RunningKafka]:
+    """A broker with Kafka's protocol, of its own for one test."""
+    with running_kafka(hermes_kafka_topics, hermes_kafka_settings) as kafka:
+        yield kafka

@@ -8,7 +8,7 @@ from hermes.errors import ConfigError
 from hermes.security.users import Users
 from hermes.testing.certificates import Authority
 
-_PORTS: Final = ("listen", "coordination_listen", "http_listen")
+_PORTS: Final = ("listen", "kafka_listen", "coordination_listen", "http_listen")
 
 
 class Secured:
