@@ -10,6 +10,8 @@ kazoo_bounds, kazoo_security, acls, sessions
     a session with ZooKeeper, and how long one may rely on it; whose nodes it makes
 registration
     a broker's own entries
+kafka_topics, topic_tree
+    the topics as clients of today's Kafka know them, beside where 0.7's look
 cluster
     the entries of all brokers, as clients see them
 embedded

@@ -4,9 +4,10 @@
     /consumers/<group> and below            describe the group    group
     /mirrors/<name> and below               describe, of a group of that name    group
     /brokers/topics/<topic> and below       describe the topic    admin
+    /hermes/kafka/topics/<topic>            describe the topic    admin
     /cluster/origins/<topic>                describe the topic    produce
-    /brokers/ids, /cluster/id, /hermes,
-    /registry, each with all below          being served          admin
+    /brokers/ids, /cluster/id, /registry,
+    /hermes/brokers, each with all below    being served          admin
     everything else                         admin                 admin
 
 Being served is to have authenticated where the listener asks for that. The parents of groups,
@@ -15,6 +16,7 @@ mirrors and topics list only those that may be read.
 
 from typing import Final, NamedTuple
 
+from hermes.coordination.kafka_topics import KAFKA_TOPICS
 from hermes.coordination.layout import BROKER_TOPICS, CONSUMERS, MIRRORS, ORIGINS
 from hermes.security.access import CLUSTER, Operation, Resource
 
@@ -34,11 +36,14 @@ class Need(NamedTuple):
 _ADMIN: Final = Need(Operation.ADMIN, CLUSTER)
 
 #: The parents whose lists of children show only what may be read.
-FILTERED: Final = frozenset({CONSUMERS, MIRRORS, BROKER_TOPICS, ORIGINS})
+FILTERED: Final = frozenset({CONSUMERS, MIRRORS, BROKER_TOPICS, ORIGINS, KAFKA_TOPICS})
 
 # What whoever is served may read: the nodes themselves, and with what is below them.
-_READABLE: Final = frozenset({"/", "/brokers", "/cluster", *FILTERED})
-_READABLE_TREES: Final = ("/brokers/ids", "/cluster/id", "/hermes", "/registry")
+_READABLE: Final = frozenset({"/", "/brokers", "/cluster", "/hermes", "/hermes/kafka", *FILTERED})
+_READABLE_TREES: Final = ("/brokers/ids", "/cluster/id", "/hermes/brokers", "/registry")
+
+# The parents of what is about one topic each.
+_OF_TOPICS: Final = (BROKER_TOPICS, ORIGINS, KAFKA_TOPICS)
 
 
 def need_to_read(path: str) -> Need | None:
@@ -83,7 +88,7 @@ def _group_of(path: str) -> str:
 
 
 def _topic_of(path: str) -> str:
-    return _part_below(path, BROKER_TOPICS) or _part_below(path, ORIGINS)
+    return next(filter(None, (_part_below(path, each) for each in _OF_TOPICS)), "")
 
 
 def _part_below(path: str, parent: str) -> str:

@@ -1,0 +1,258 @@
+"""Reading and changing what stands in coordination about topics of today's Kafka (kafka_topics.py).
+
+Every change of a topic's node rewrites `changes` in the same transaction, so that one watch hears
+of all of them, and its version counts them. All writes depend on the version that was read: of two
+at once one is first, and the other looks again. A partition's number is its place in a topic's
+list, which only ever grows.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, NamedTuple, TypeVar
+from uuid import UUID
+
+from hermes.coordination.kafka_topics import (
+    KAFKA_CHANGES,
+    KAFKA_DELETED,
+    KAFKA_TOPICS,
+    PRODUCER_IDS,
+    DeletedTopic,
+    TopicNode,
+    deleted_path,
+    format_deleted,
+    format_topic,
+    parse_deleted,
+    parse_topic,
+    topic_node_path,
+)
+from hermes.coordination.layout import parse_number
+from hermes.coordination.sessions import Node, Session
+from hermes.errors import CoordinationUnavailableError, InvalidNodeError
+
+#: How often a change is tried that others get in the way of.
+_TRIES: Final = 100
+
+#: Producer ids have 63 bits.
+_PRODUCER_IDS_END: Final = 1 << 63
+
+#: How many nodes are asked for at once.
+_AT_ONCE: Final = 500
+
+#: The name of an operation of kazoo's transactions, and its arguments.
+_Operation = tuple[Any, ...]
+
+_Parsed = TypeVar("_Parsed")
+
+
+class TreeContents(NamedTuple):
+    """What stands there at one time.
+
+    Attributes:
+        version: counts the changes of topics.
+        topics: by name.
+        deleted: by UUID.
+    """
+
+    version: int
+    topics: Mapping[str, TopicNode]
+    deleted: Mapping[UUID, DeletedTopic]
+
+
+class TopicTree:
+    """Reads and changes the tree. Blocks; any thread.
+
+    All methods raise `CoordinationUnavailableError` when coordination doesn't answer, or others
+    keep changing what is to be changed; nobody knows then whether it was done. They raise
+    `InvalidNodeError` when what is to be changed can't be understood.
+
+    Args:
+        session: a session with coordination.
+        on_fault: hears of each node that can't be understood and is left out.
+    """
+
+    def __init__(
+        self, session: Session, on_fault: Callable[[InvalidNodeError], None] = lambda fault: None
+    ) -> None:
+        self._session = session
+        self._on_fault = on_fault
+
+    # -- reading --------------------------------------------------------------------------------
+
+    def prepare(self) -> None:
+        """Let there be the parents; comes first."""
+        for path in (KAFKA_TOPICS, KAFKA_DELETED, KAFKA_CHANGES):
+            self._session.ensure_path(path)
+
+    def read(self, known: TreeContents | None = None) -> TreeContents:
+        """Read all that stands there, and watch for changes of topics.
+
+        Args:
+            known: what was read before: only what has changed since is read again.
+        """
+        last = self._session.get(KAFKA_CHANGES, watch=True)
+        if last is None:
+            raise CoordinationUnavailableError(f"{KAFKA_CHANGES} is gone")
+        if known is not None and last.version == known.version:
+            return known
+        changed = last.value.decode(errors="replace")
+        if known is not None and last.version == known.version + 1:
+            topics = dict(known.topics)
+            topics.pop(changed, None)
+            topics |= self._topics([changed])
+        else:
+            topics = self._topics(self._session.children(KAFKA_TOPICS))
+        return TreeContents(last.version, topics, self._deleted())
+
+    def _topics(self, names: Sequence[str]) -> dict[str, TopicNode]:
+        return {
+            path.rpartition("/")[2]: node
+            for path, node in self._parsed(KAFKA_TOPICS, names, parse_topic)
+        }
+
+    def _deleted(self) -> dict[UUID, DeletedTopic]:
+        names = self._session.children(KAFKA_DELETED)
+        return dict(each for _, each in self._parsed(KAFKA_DELETED, names, _deleted_with_id))
+
+    def _parsed(
+        self, parent: str, names: Sequence[str], parse: Callable[[str, bytes], _Parsed]
+    ) -> Iterator[tuple[str, _Parsed]]:
+        for first in range(0, len(names), _AT_ONCE):
+            paths = [f"{parent}/{name}" for name in names[first : first + _AT_ONCE]]
+            for path, node in zip(paths, self._session.get_all(paths), strict=True):
+                try:
+                    if node is not None:
+                        yield path, parse(path, node.value)
+                except InvalidNodeError as fault:
+                    self._on_fault(fault)
+
+    # -- changes --------------------------------------------------------------------------------
+
+    def create(self, name: str, node: TopicNode) -> bool:
+        """Make a topic's node; False if there is one already."""
+        return self.change(name, lambda before: node if before is None else before).id == node.id
+
+    def change(self, name: str, change: Callable[[TopicNode | None], TopicNode]) -> TopicNode:
+        """Change a topic's node in one step, however many do so at once.
+
+        Args:
+            name: the topic's name.
+            change: given what stands there (None for nothing) says what shall; called again when
+                others were quicker. What it raises ends the change. The same object: all is well.
+
+        Returns:
+            What stands there now.
+        """
+        path = topic_node_path(name)
+        after: list[TopicNode] = []
+
+        def decide(found: Node | None) -> Sequence[_Operation]:
+            before = None if found is None else parse_topic(path, found.value)
+            after[:] = [change(before)]
+            if after[0] is before:
+                return ()
+            value = format_topic(after[0])
+            if found is None:
+                return ("create", path, value), _noting(name)
+            return ("set_data", path, value, found.version), _noting(name)
+
+        self._carry_out(path, decide)
+        return after[0]
+
+    def delete(self, name: str, wanted: Callable[[TopicNode], bool]) -> TopicNode | None:
+        """Delete a topic; its brokers delete its files as soon as they can.
+
+        Args:
+            name: its name.
+            wanted: whether what stands there is to be deleted.
+
+        Returns:
+            What stood there; None if there was nothing, or nothing that was wanted.
+        """
+        path = topic_node_path(name)
+        deleted: list[TopicNode] = []
+
+        def decide(found: Node | None) -> Sequence[_Operation]:
+            deleted.clear()
+            node = None if found is None else parse_topic(path, found.value)
+            if found is None or node is None or not wanted(node):
+                return ()
+            deleted.append(node)
+            operations: list[_Operation] = [("delete", path, found.version), _noting(name)]
+            left = node.brokers - node.gone
+            if left:
+                value = format_deleted(DeletedTopic(name, node.format, left))
+                operations.append(("create", deleted_path(node.id), value))
+            return operations
+
+        self._carry_out(path, decide)
+        return deleted[0] if deleted else None
+
+    def has_deleted(self, topic_id: UUID, broker_id: int) -> None:
+        """A broker has no more files of a topic that was deleted."""
+        path = deleted_path(topic_id)
+
+        def decide(found: Node | None) -> Sequence[_Operation]:
+            deleted = None if found is None else parse_deleted(path, found.value)
+            if found is None or deleted is None or broker_id not in deleted.brokers:
+                return ()
+            left = deleted._replace(brokers=deleted.brokers - {broker_id})
+            if left.brokers:
+                return (("set_data", path, format_deleted(left), found.version),)
+            return (("delete", path, found.version),)
+
+        self._carry_out(path, decide)
+
+    def claim_producer_ids(self, count: int, at_least: int = 0) -> int:
+        """Take ids that nobody had before.
+
+        Args:
+            count: how many.
+            at_least: take none below this.
+
+        Returns:
+            The first one.
+        """
+        first: list[int] = []
+
+        def decide(found: Node | None) -> Sequence[_Operation]:
+            kept = 0 if found is None else parse_number(PRODUCER_IDS, found.value)
+            first[:] = [max(kept, at_least)]
+            following = first[0] + count
+            if following >= _PRODUCER_IDS_END:
+                raise InvalidNodeError(f"{PRODUCER_IDS}: no producer id is left after {first[0]}")
+            value = b"%d" % following
+            if found is None:
+                return (("create", PRODUCER_IDS, value),)
+            return (("set_data", PRODUCER_IDS, value, found.version),)
+
+        self._carry_out(PRODUCER_IDS, decide)
+        return first[0]
+
+    def _carry_out(self, path: str, decide: Callable[[Node | None], Sequence[_Operation]]) -> None:
+        """Do what `decide` says of what stands at a path, unless that has changed meanwhile."""
+        results: list[Any] = []
+        for _ in range(_TRIES):
+            operations = decide(self._session.get(path))
+            if not operations:
+                return
+            results = self._session.transact(partial(_fill, operations))
+            if not any(isinstance(each, Exception) for each in results):
+                return
+        raise CoordinationUnavailableError(f"{path}: it can't be changed: {results!r:.200}")
+
+
+def _noting(name: str) -> _Operation:
+    """Say which topic has changed."""
+    return ("set_data", KAFKA_CHANGES, name.encode())
+
+
+def _fill(operations: Sequence[_Operation], transaction: Any) -> None:
+    for name, *arguments in operations:
+        getattr(transaction, name)(*arguments)
+
+
+def _deleted_with_id(path: str, value: bytes) -> tuple[UUID, DeletedTopic]:
+    try:
+        return UUID(path.rpartition("/")[2]), parse_deleted(path, value)
+    except ValueError:
+        raise InvalidNodeError(f"{path}: expected a UUID") from None

@@ -1,0 +1,203 @@
+"""The tree of today's Kafka on both servers: several brokers that write at once."""
+
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+
+from hermes.coordination.kafka_topics import (
+    KAFKA_CHANGES,
+    KAFKA_DELETED,
+    NOBODY,
+    PRODUCER_IDS,
+    DeletedTopic,
+    TopicNode,
+    with_share,
+)
+from hermes.coordination.layout import BrokerPartition
+from hermes.coordination.topic_tree import TopicTree
+from hermes.errors import InvalidNodeError
+
+WRITERS = 6
+
+
+def kafka_topic(*brokers: int, **more: Any) -> TopicNode:
+    places = tuple(BrokerPartition(each, number) for number, each in enumerate(brokers))
+    return TopicNode(uuid4(), "kafka", places, **more)
+
+
+@pytest.fixture
+def trees(connect: str, make_session: Any) -> list[TopicTree]:
+    made = [TopicTree(make_session(connect)) for _ in range(WRITERS)]
+    for tree in made:
+        tree.prepare()
+    return made
+
+
+def at_once(trees: list[TopicTree], work: Any) -> list[Any]:
+    """Call `work` with each tree and its number, all at the same moment."""
+    barrier = Barrier(len(trees))
+
+    def begin(number: int) -> Any:
+        barrier.wait()
+        return work(trees[number], number)
+
+    with ThreadPoolExecutor(len(trees)) as pool:
+        return list(pool.map(begin, range(len(trees))))
+
+
+def test_of_several_who_create_a_topic_one_does(trees: list[TopicTree]) -> None:
+    nodes = [kafka_topic(number, 1) for number in range(WRITERS)]
+
+    made = at_once(trees, lambda tree, number: tree.create("clicks", nodes[number]))
+
+    assert sum(made) == 1
+    assert trees[0].read().topics == {"clicks": nodes[made.index(True)]}
+    assert trees[0].create("clicks", nodes[made.index(True)]), "a second try of the same"
+
+
+def test_the_shares_of_all_get_places_that_stay(trees: list[TopicTree]) -> None:
+    """Each adds its two partitions of a 0.7 topic, then a third, while the others do the same."""
+    empty = TopicNode(uuid4(), "0.7", ())
+
+    def register(count: int) -> Any:
+        return lambda tree, number: tree.change(
+            "clicks", lambda node: with_share(node, empty, number, range(count))
+        )
+
+    at_once(trees, register(2))
+    first = trees[0].read().topics["clicks"]
+    at_once(trees, register(3))
+    second = trees[0].read().topics["clicks"]
+
+    assert sorted(first.partitions) == [
+        BrokerPartition(broker, each) for broker in range(WRITERS) for each in range(2)
+    ]
+    assert second.partitions[: 2 * WRITERS] == first.partitions
+    assert second.id == first.id
+    assert all(second.of(number) == (0, 1, 2) for number in range(WRITERS))
+    version = trees[0].read().version
+    at_once(trees, register(3))
+    assert trees[0].read().version == version, "nothing is written where all is well"
+
+
+def test_what_has_changed_is_read_and_only_that(trees: list[TopicTree], make_session: Any) -> None:
+    one, other, *_ = trees
+    known = one.read()
+    other.create("a", kafka_topic(0, 1))
+    known = one.read(known)
+    assert set(known.topics) == {"a"}
+    other.create("b", kafka_topic(1))
+    other.create("c", kafka_topic(1, settings={"retention_time": "1h"}, gone=frozenset({4})))
+    known = one.read(known)
+    assert set(known.topics) == {"a", "b", "c"}
+    assert known.topics["c"].settings == {"retention_time": "1h"}
+    assert known.topics["c"].gone == {4}
+    assert one.read(known) is known
+    assert other.delete("b", lambda node: True) is not None
+    assert set(one.read(known).topics) == {"a", "c"}
+
+
+def test_a_change_wakes_those_who_have_read(
+    connect: str, make_session: Any, eventually: Any
+) -> None:
+    woken: list[int] = []
+    watching = TopicTree(make_session(connect, on_change=lambda: woken.append(1)))
+    watching.prepare()
+    watching.read()
+    before = len(woken)
+
+    TopicTree(make_session(connect)).create("clicks", kafka_topic(0))
+
+    eventually(lambda: len(woken) > before)
+
+
+def test_a_deleted_topic_is_remembered_until_all_its_brokers_have_deleted_it(
+    trees: list[TopicTree],
+) -> None:
+    tree = trees[0]
+    node = kafka_topic(0, 1, 2, 1)
+    tree.create("clicks", node)
+
+    assert tree.delete("clicks", lambda found: found.id == uuid4()) is None
+    assert "clicks" in tree.read().topics
+    deletes = at_once(trees, lambda each, _: each.delete("clicks", lambda found: True))
+
+    assert [each for each in deletes if each is not None] == [node]
+    assert tree.read().deleted == {node.id: DeletedTopic("clicks", "kafka", frozenset({0, 1, 2}))}
+    again = kafka_topic(1)
+    assert tree.create("clicks", again)
+    at_once(trees, lambda each, number: each.has_deleted(node.id, number % 2))
+    contents = tree.read()
+    assert contents.deleted[node.id].brokers == {2}
+    assert contents.topics["clicks"] == again
+    tree.has_deleted(node.id, 2)
+    tree.has_deleted(node.id, 2)
+    tree.create("other", kafka_topic(0))
+    assert tree.read(contents).deleted == {}
+
+
+def test_a_0_7_topic_that_all_have_deleted_leaves_nothing(trees: list[TopicTree]) -> None:
+    tree = trees[0]
+    places = (BrokerPartition(0, 0), BrokerPartition(1, 0))
+    tree.create("clicks", TopicNode(uuid4(), "0.7", places, gone=frozenset({0, 1})))
+
+    assert tree.delete("clicks", lambda node: node.gone == node.brokers) is not None
+
+    assert tree.read()[1:] == ({}, {})
+
+
+def test_producer_ids_are_taken_once(trees: list[TopicTree]) -> None:
+    taken = at_once(trees, lambda tree, number: [tree.claim_producer_ids(10) for _ in range(5)])
+
+    firsts = sorted(first for each in taken for first in each)
+    assert firsts == list(range(0, 10 * 5 * WRITERS, 10))
+    assert trees[0].claim_producer_ids(10, at_least=5000) == 5000
+    assert trees[0].claim_producer_ids(10) == 5010
+
+
+def test_the_last_producer_ids_are_not_gone_beyond(
+    trees: list[TopicTree], make_session: Any, connect: str
+) -> None:
+    make_session(connect).put(PRODUCER_IDS, b"%d" % (2**63 - 11))
+
+    assert trees[0].claim_producer_ids(10) == 2**63 - 11
+    with pytest.raises(InvalidNodeError, match="no producer id is left"):
+        trees[0].claim_producer_ids(1)
+
+
+def test_what_cannot_be_understood_is_left_out_and_never_written_over(
+    connect: str, make_session: Any
+) -> None:
+    faults: list[InvalidNodeError] = []
+    session = make_session(connect)
+    tree = TopicTree(session, faults.append)
+    tree.prepare()
+    session.put("/hermes/kafka/topics/odd", b"{}")
+    session.put(f"{KAFKA_DELETED}/odd", b"{}")
+    session.put(f"{KAFKA_DELETED}/{UUID(int=1)}", b'{"name": 1')
+    session.put(KAFKA_CHANGES, b"odd")
+
+    assert tree.read()[1:] == ({}, {})
+    assert len(faults) == 3
+    with pytest.raises(InvalidNodeError):
+        tree.create("odd", kafka_topic(0))
+    with pytest.raises(InvalidNodeError):
+        tree.delete("odd", lambda node: True)
+    assert session.get("/hermes/kafka/topics/odd").value == b"{}"
+
+
+def test_a_partition_that_nobody_knows_of_any_more_keeps_its_place(trees: list[TopicTree]) -> None:
+    """Coordination was lost: each broker tells again what it has."""
+    empty = TopicNode(uuid4(), "kafka", ())
+
+    trees[0].change("clicks", lambda node: with_share(node, empty, 1, (1, 3)))
+    lost = trees[0].read().topics["clicks"]
+    trees[0].change("clicks", lambda node: with_share(node, empty, 0, (0,)))
+
+    one = BrokerPartition(1, 1), NOBODY, BrokerPartition(1, 3)
+    assert lost.partitions == (NOBODY, *one)
+    assert trees[0].read().topics["clicks"].partitions == (BrokerPartition(0, 0), *one)
+    assert lost.brokers == {1}
