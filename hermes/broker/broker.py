@@ -8,6 +8,7 @@ of each kind of request:
     fetching      the life of a fetch
     mirroring     the life of a produce that a mirror makes, and what it rests on
     lookups       questions about a partition
+    deleting      topics and their files
     describing    metadata: which topics and partitions there are
 
 Everything here runs in the reactor's thread and never waits: checks that expand compressed data,
@@ -20,10 +21,11 @@ requests that are Hermes' own.
 from collections.abc import Callable
 from typing import Any
 
-from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
 
 from hermes.broker.changing import Changes
 from hermes.broker.clients import UNKNOWN_CLIENT, Client
+from hermes.broker.deleting import Deletions
 from hermes.broker.describing import Descriptions
 from hermes.broker.fetching import Fetches
 from hermes.broker.lookups import Lookups
@@ -33,7 +35,7 @@ from hermes.broker.outcomes import DeferredResponse, Outcome
 from hermes.broker.producing import Produces
 from hermes.broker.shared import Shared
 from hermes.coordination.listeners import ListenerNode
-from hermes.errors import BrokerError
+from hermes.errors import HermesError
 from hermes.protocol import (
     AcknowledgedProduceRequest,
     AlterTopicRequest,
@@ -101,6 +103,7 @@ class Broker:
         scheduler: shares the reactor among connections.
         large_responses: those under way.
         changes: makes changes while the broker runs.
+        deletions: deletes topics.
         mirroring: carries out the requests of mirrors.
         coordination_address: where clients find it; see `Coordination.address_for_clients`.
         tell_brokers: answers who asks for the brokers of the cluster; see `Neighbours.tell`.
@@ -123,6 +126,7 @@ class Broker:
         lookups = Lookups(shared)
         self.mirroring = Mirroring(shared, self.produces)
         self.changes = Changes(shared)
+        self.deletions = Deletions(shared, self.changes, self.waiting)
         produces, changes = self.produces, self.changes
         # What may have to say who asks.
         self._serve_client: dict[type, Callable[[Any, Client], Outcome]] = {
@@ -226,44 +230,11 @@ class Broker:
         return DeferredResponse(served, cancellable=True, request_bytes=len(request.frame))
 
     def _delete_topic(self, request: DeleteTopicRequest, client: Client) -> Outcome:
-        try:
-            logs = self.topics.begin_delete(request.topic)
-        except BrokerError as error:
-            return encode_error_response(code_for(error))
-        shared = self._shared
-        for log in logs:
-            shared.flusher.forget(log)
+        def refused(failure: Failure) -> bytes:
+            failure.trap(HermesError)  # type: ignore[no-untyped-call]
+            assert failure.value is not None
+            return encode_error_response(code_for(failure.value))
 
-        async def delete() -> None:
-            await shared.in_thread(shared.directory.delete_topic, request.topic)
-            await self.changes.forget(request.topic)
-
-        deleted: Deferred[Any] = Deferred.fromCoroutine(delete())
-
-        def ended(result: Any) -> bytes:
-            self.topics.end_delete(request.topic)
-            if not self.topics.exists(request.topic):
-                self.metrics.forget(request.topic)
-            for log in logs:
-                shared.flusher.forget(log)  # whatever was appended until its files were gone
-                self.waiting.changed(log.topic, log.partition)
-            code = ErrorCode.NONE
-            if error := getattr(result, "value", None):
-                code = code_for(error)
-                shared.lines.error(
-                    "not deleted",
-                    "deleting {topic} for {client} failed: {error}",
-                    topic=request.topic,
-                    client=client,
-                    error=error,
-                )
-            else:
-                shared.lines.info(
-                    "deleted",
-                    "deleted topic {topic} for {client}",
-                    topic=request.topic,
-                    client=client,
-                )
-            return encode_error_response(code)
-
-        return DeferredResponse(deleted.addBoth(ended))
+        deleted = self.deletions.delete_topic(request.topic, client)
+        none = encode_error_response(ErrorCode.NONE)
+        return DeferredResponse(deleted.addCallbacks(lambda _: none, refused))

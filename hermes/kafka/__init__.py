@@ -11,7 +11,8 @@ handler carries it out, and what it returns is encoded and sent. In the order of
     serving      what all requests have in common
     metadata     brokers, topics and partitions
     topics       the topics, and where each of Kafka's partition numbers is
-    producers    batches of producers, each appended once
+    producers    batches of producers, each appended once; producer_ids: by which they are known;
+                 init_producer: where they get one
     groups       consumers that share partitions, and how far they have come
     errors       Kafka's error codes, and which of them says what of ours
     monitoring   the counts of requests

@@ -47,6 +47,7 @@ PRODUCE: Final = 0
 _ALL: Final = (
     Api(3, "Metadata", 0, 13, "hermes.kafka.metadata:metadata"),
     Api(API_VERSIONS, "ApiVersions", 0, 4, ""),
+    Api(22, "InitProducerId", 0, 5, "hermes.kafka.init_producer:init_producer_id"),
 )
 
 #: All of them, by key.

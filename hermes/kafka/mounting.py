@@ -6,6 +6,7 @@ from hermes.broker.serving import FactoryOf, ServingBroker
 from hermes.kafka.connection import KafkaFactory
 from hermes.kafka.dispatching import Around, Dispatcher
 from hermes.kafka.monitoring import series
+from hermes.kafka.producer_ids import ProducerIds
 from hermes.kafka.serving import KafkaServer
 from hermes.kafka.topics import KafkaTopics
 
@@ -23,6 +24,7 @@ def mount_kafka(run: ServingBroker, around: Around | None = None) -> FactoryOf:
     topics = KafkaTopics(
         run.shared, run.broker.changes, lambda: run.listeners, run.broker.mirroring.cluster_id
     )
-    dispatcher = Dispatcher(KafkaServer(run.shared, topics), around)
+    producer_ids = ProducerIds(run.directory.claim_producer_ids, run.in_thread)
+    dispatcher = Dispatcher(KafkaServer(run.shared, topics, producer_ids), around)
     run.more_series.append(partial(series, dispatcher.kinds))
     return partial(KafkaFactory, run.connections, dispatcher)

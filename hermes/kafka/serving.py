@@ -7,6 +7,7 @@ from twisted.internet.defer import Deferred
 
 from hermes.broker.clients import Client
 from hermes.broker.shared import Shared
+from hermes.kafka.producer_ids import ProducerIds
 from hermes.kafka.topics import KafkaTopics
 from hermes.security import Operation, Resource
 
@@ -17,15 +18,17 @@ class KafkaServer:
     Args:
         shared: what the broker's own requests work with.
         topics: the topics, as Kafka's clients see them.
+        producer_ids: gives producers their ids.
 
     Attributes:
-        shared, topics: as given.
+        shared, topics, producer_ids: as given.
         in_thread: calls a function in a worker thread and returns its Deferred.
     """
 
-    def __init__(self, shared: Shared, topics: KafkaTopics) -> None:
+    def __init__(self, shared: Shared, topics: KafkaTopics, producer_ids: ProducerIds) -> None:
         self.shared = shared
         self.topics = topics
+        self.producer_ids = producer_ids
         self.in_thread: Callable[..., Deferred[Any]] = shared.in_thread
 
     def permits(self, client: Client, operation: Operation, resource: Resource) -> bool:

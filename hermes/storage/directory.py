@@ -38,6 +38,7 @@ from hermes.storage.layout import (
 )
 from hermes.storage.lock import DirectoryLock
 from hermes.storage.log import Log
+from hermes.storage.producer_ids import read_producer_ids, write_producer_ids
 from hermes.storage.recovery import RecoveryReport
 from hermes.storage.settings import LogSettings
 from hermes.storage.topic_entries import TopicEntries, read_entries, write_entries
@@ -334,6 +335,29 @@ class DataDirectory:
                 f"{path} holds no UUID; put back what was there, or remove it, and mirrors will "
                 "take this for another cluster"
             ) from None
+
+    def claim_producer_ids(
+        self, count: int, elsewhere: Callable[[int, int], int] | None = None
+    ) -> int:
+        """Take ids for producers that nobody has had before. Blocks; one call at a time.
+
+        Args:
+            count: how many.
+            elsewhere: takes them where all brokers do; given how many, and what they must not be
+                below.
+
+        Returns:
+            The first one.
+
+        Raises:
+            StorageError: the disk refused, the file holds something else, or none is left.
+        """
+        self._check_place("take producer ids")
+        first = read_producer_ids(self.path, self._files)
+        if elsewhere is not None:
+            first = elsewhere(count, first)
+        write_producer_ids(self.path, first + count, self._files)
+        return first
 
     def limit_open_segments(self, count: int) -> None:
         """Keep at most this many segments open from now on while nobody uses them."""

@@ -6,6 +6,7 @@
     <log_dir>/.hermes_restoring      there while a backup is being restored, or if that has failed
     <log_dir>/.hermes_cluster_id     the UUID of a cluster that has no coordination
     <log_dir>/.hermes_topics         what was set for single topics: `hermes.storage.topic_entries`
+    <log_dir>/.hermes_producer_ids   the next producer id: `hermes.storage.producer_ids`
     <log_dir>/.hermes_registry       the schema registry's snapshot: `hermes.registry.snapshot`
 
 Layout: Kafka 0.7, which ignores other plain files. `hermes.storage.segment` describes the names in
@@ -47,6 +48,7 @@ OWN_FILES = (
     ".hermes_coordination",
     ".hermes_topics",
     ".hermes_registry",
+    ".hermes_producer_ids",
     CLUSTER_ID_NAME,
 )
 

@@ -1,0 +1,55 @@
+"""Ids for producers that number what they send: unique in a cluster, and over restarts.
+
+Ids are taken a block at a time, and given out from it. What a stop or a crash leaves of a block is
+never given out.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
+
+#: As many as Kafka's brokers take at a time.
+BLOCK_IDS: Final = 1000
+
+
+class ProducerIds:
+    """Gives out ids. Lives in the reactor's thread.
+
+    Args:
+        claim: takes so many ids that nobody has had, and returns the first one; blocks.
+        in_thread: calls a function in a worker thread and returns its Deferred.
+    """
+
+    def __init__(
+        self, claim: Callable[[int], int], in_thread: "Callable[..., Deferred[Any]]"
+    ) -> None:
+        self._claim = claim
+        self._in_thread = in_thread
+        self._next = self._end = 0
+        self._waiting: list[Deferred[None]] = []  # for the block that is being taken
+
+    async def take(self) -> int:
+        """Give out an id.
+
+        Raises:
+            HermesError: none can be had now.
+        """
+        while self._next == self._end:
+            block: Deferred[None] = Deferred()
+            self._waiting.append(block)
+            if len(self._waiting) == 1:
+                self._in_thread(self._claim, BLOCK_IDS).addCallback(self._begin).addBoth(self._tell)
+            await block
+        taken = self._next
+        self._next += 1
+        return taken
+
+    def _begin(self, first: int) -> None:
+        self._next, self._end = first, first + BLOCK_IDS
+
+    def _tell(self, result: Failure | None) -> None:
+        waiting, self._waiting = self._waiting, []
+        for block in waiting:
+            block.callback(result)

@@ -1,0 +1,50 @@
+"""The file of the next producer id that nobody has had: `.hermes_producer_ids` in log_dir.
+
+One decimal number. It is replaced before any id below it is given out, and so never goes back. With
+coordination the ids are taken there, and the file says where to go on should coordination be lost.
+"""
+
+import os
+from typing import Final
+
+from hermes.errors import StorageError
+from hermes.storage.files import FileLayer, storage_error
+from hermes.storage.whole_files import read_whole, replace_whole
+
+PRODUCER_IDS_NAME: Final = ".hermes_producer_ids"
+
+_MOST_BYTES: Final = 32
+_END: Final = 1 << 63
+
+
+def read_producer_ids(directory: str, files: FileLayer) -> int:
+    """Read the first id that is free; 0 when there is no file. Blocks.
+
+    Raises:
+        StorageError: the file holds something else, or can't be read.
+    """
+    path = os.path.join(directory, PRODUCER_IDS_NAME)
+    try:
+        data = read_whole(path, _MOST_BYTES, files)
+    except OSError as error:
+        raise storage_error(f"read {path}", error) from error
+    if data is None:
+        return 0
+    text = data.decode("ascii", "replace").removesuffix("\n")
+    if not (text.isascii() and text.isdecimal() and int(text) < _END):
+        raise StorageError(
+            f"{path} holds no producer id; put back what was there, or write a number into it that "
+            "is larger than the id of any producer so far"
+        )
+    return int(text)
+
+
+def write_producer_ids(directory: str, following: int, files: FileLayer) -> None:
+    """Let all ids below a number be taken. Blocks; it is on disk when this returns.
+
+    Raises:
+        StorageError: the disk refused.
+    """
+    if following >= _END:
+        raise StorageError("no producer id is left")
+    replace_whole(os.path.join(directory, PRODUCER_IDS_NAME), b"%d\n" % following, files)
