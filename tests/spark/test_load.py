@@ -91,7 +91,7 @@ def test_parquet_needs_no_spark_to_be_read(spark, topics, tmp_path) -> None:
     assert len(files) == result.files >= 4
     values = [v for each in files for v in pq.ParquetFile(each).read()["value"].to_pylist()]
     assert Counter(("clicks", value) for value in values) == topics.sent
-    manifest = json.loads((tmp_path / f"_hermes/manifests/{1:020d}.json").read_text())
+    manifest = json.loads((tmp_path / f"_hermes/manifests/{1:020d}.json").read_text())["load"]
     ends = {each.name: end for each, (_, end) in result.ranges.items()}
     assert manifest["offsets"] == {"clicks": ends}
     assert manifest["file_bytes"] == result.file_bytes == sum(f.stat().st_size for f in files)
@@ -340,7 +340,7 @@ def test_the_command_loads_and_cleans_up(spark, topics, tmp_path, monkeypatch) -
     assert ran.stdout.startswith("load 1: 100 messages, ")
     assert ran.stdout.count("clicks  0-") == 2
     assert CliRunner().invoke(program, arguments).stdout == "nothing new\n"
-    orphan = tmp_path / "t" / "data" / f"load={1:020d}" / "attempt=00000000"
+    orphan = tmp_path / "t" / "_hermes" / "attempts" / f"load-{1:020d}-00000000"
     orphan.mkdir()
     cleaned = CliRunner().invoke(program, [*arguments[:3], "--clean-up"])
     assert cleaned.stdout.startswith(f"removed {orphan}\n")

@@ -7,15 +7,19 @@ From what a user calls down to what is on the disk:
     increments      plans: what is new since the last load
     tasks           what tasks read
     commits, delta_commits
-                    where a load is committed: by a manifest, or in a Delta table's log
+                    where a load is committed: in a journal of ours, or in a Delta table's log
+    journal         the one order of loads, expiries and compactions
+    state, entries  what counts after an entry; entries as JSON
     target          the directory and its layout
     records         plans and manifests as JSON
-    loaded          `read_loaded` and `clean_up`
+    loaded          `read_loaded` and `loaded_files`
+    cleaning        `clean_up`
 """
 
 from hermes.spark.load.attempts import LoadResult
+from hermes.spark.load.cleaning import CleanUp, clean_up
 from hermes.spark.load.job import LOAD_OPTIONS, LoadProgress, load
-from hermes.spark.load.loaded import CleanUp, clean_up, read_loaded
+from hermes.spark.load.loaded import loaded_files, read_loaded
 
 __all__ = [
     "LOAD_OPTIONS",
@@ -24,5 +28,6 @@ __all__ = [
     "LoadResult",
     "clean_up",
     "load",
+    "loaded_files",
     "read_loaded",
 ]

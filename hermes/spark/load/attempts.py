@@ -7,15 +7,15 @@ plan, which the next one carries out instead of making its own. Two attempts may
 plan at once; the commit decides between them, and the loser's data are removed.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NoReturn, TypeAlias
 
 from hermes.errors import HermesError, LoadConflictError, LoadError
 from hermes.spark.load.commits import Commits
 from hermes.spark.load.records import Committed, Manifest, Plan, Ranges
-from hermes.spark.load.target import LoadTarget, plan_name
-from hermes.spark.parquet import check_rows, data_files
+from hermes.spark.load.target import DATA, LoadTarget, plan_name
+from hermes.spark.parquet import DataFile, check_rows, data_files
 from hermes.spark.stores import Place
 
 #: Makes the next plan from how far the target has come; None when there is nothing new.
@@ -40,7 +40,8 @@ class LoadResult:
         files: how many files they were written to.
         file_bytes: how large these are together.
         ranges: start and end offset of each partition that had something new.
-        directory: of the data, a path or an address as the target's; None when nothing was copied.
+        directory: with the data, a path or an address as the target's; None when nothing was
+            copied.
     """
 
     number: int | None = None
@@ -61,8 +62,17 @@ def run_load(
     writer: Writer,
     *,
     dry_run: bool = False,
+    may_lack: bool = False,
 ) -> LoadResult:
     """Carry out the plan that an earlier run has left, or a new one.
+
+    Args:
+        target: where to.
+        commits: of the target.
+        planner: makes the plan.
+        writer: copies the messages.
+        dry_run: only report what would be copied.
+        may_lack: whether the writer may leave out messages that are gone or damaged.
 
     Raises:
         LoadConflictError: another run committed the same load first.
@@ -70,6 +80,8 @@ def run_load(
         LoadError: what was written isn't what is found in the target.
         HermesError: whatever planner and writer raise.
     """
+    if not dry_run:
+        commits.settle()
     last = commits.last()
     plan = target.plan(last.number + 1)
     repeated = plan is not None
@@ -85,18 +97,30 @@ def run_load(
         target.create()
         plan, is_ours = target.propose(plan)
         repeated = not is_ours
-    return _carry_out(target, commits, plan, writer, repeated)
+    return _carry_out(target, commits, plan, writer, repeated, may_lack)
 
 
 def _carry_out(
-    target: LoadTarget, commits: Commits, plan: Plan, writer: Writer, repeated: bool
+    target: LoadTarget,
+    commits: Commits,
+    plan: Plan,
+    writer: Writer,
+    repeated: bool,
+    may_lack: bool,
 ) -> LoadResult:
     directory = target.new_attempt(plan.number)
+    is_committing = False
     try:
-        manifest = _manifest(plan, target, directory, writer(plan, directory))
+        written = writer(plan, directory)
+        files = data_files(target.store, directory)
+        check_rows(target.place(directory), written, files)
+        manifest = _manifest(plan, directory, files, may_lack)
         target.store.flush_tree(directory)
-        won = commits.commit(manifest)
+        is_committing = True
+        won = commits.commit(manifest, files)
     except (Exception, KeyboardInterrupt) as error:
+        if is_committing and commits.give_up(directory):
+            raise  # it counts, but may not be flushed
         _give_up(target, commits, plan, directory, repeated, error)
     if not won and not _is_committed(target, commits, plan, directory):
         raise _conflict(plan)
@@ -109,7 +133,7 @@ def _carry_out(
         manifest.files,
         manifest.file_bytes,
         plan.ranges,
-        target.place(directory),
+        target.place(directory if target.settings.sink == "delta" else DATA),
     )
 
 
@@ -155,18 +179,16 @@ def _conflict(plan: Plan) -> LoadConflictError:
     )
 
 
-def _manifest(plan: Plan, target: LoadTarget, directory: str, written: int) -> Manifest:
-    """Describe what was written, from the files themselves; `written` is what tasks counted."""
-    files = data_files(target.store, directory)
-    check_rows(target.place(directory), written, files)
+def _manifest(plan: Plan, directory: str, files: Sequence[DataFile], may_lack: bool) -> Manifest:
     return Manifest(
         plan.number,
         plan.planned_ms,
-        written,
+        sum(each.rows for each in files),
         len(files),
         sum(each.size_bytes for each in files),
         plan.log_bytes,
         directory,
         plan.ranges,
         plan.offsets,
+        may_lack,
     )

@@ -3,11 +3,14 @@
 A commit is one atomic act that says both which data count and where the next load starts.
 """
 
+from collections.abc import Sequence
 from typing import Protocol
 
-from hermes.errors import LoadTargetError
+from hermes.spark.load.entries import Addition, Entry, LoadedFile, folder_of
+from hermes.spark.load.journal import Journal
 from hermes.spark.load.records import Committed, Manifest
-from hermes.spark.load.target import ATTEMPT, MANIFESTS, LoadTarget, manifest_name, numbered
+from hermes.spark.load.target import DATA, LoadTarget
+from hermes.spark.parquet import DataFile
 
 
 class Commits(Protocol):
@@ -16,8 +19,18 @@ class Commits(Protocol):
     def last(self) -> Committed:
         """How far the target has come. Raises LoadTargetError when its record is damaged."""
 
-    def commit(self, manifest: Manifest) -> bool:
+    def commit(self, manifest: Manifest, files: Sequence[DataFile]) -> bool:
         """Commit a load whose data are on the disk; False when another attempt at it was first."""
+
+    def settle(self) -> None:
+        """Finish what earlier runs have committed, and not brought to its end."""
+
+    def give_up(self, directory: str) -> bool:
+        """Make sure that an attempt won't be committed after all, when `commit` failed.
+
+        Returns:
+            Whether it is committed.
+        """
 
     def directories(self) -> dict[int, str]:
         """The directories of the committed loads, by number, relative to the target.
@@ -33,52 +46,53 @@ def open_commits(target: LoadTarget) -> Commits:
         LoadError: a Delta table needs a package that isn't installed.
     """
     if target.settings.sink == "parquet":
-        return ManifestCommits(target)
+        return JournalCommits(target)
     from hermes.spark.load.delta_commits import DeltaCommits  # needs the extra `delta`
 
     return DeltaCommits(target)
 
 
-class ManifestCommits:
-    """Commits by manifests; as `Commits`."""
+class JournalCommits:
+    """Commits by a journal of our own; as `Commits`."""
 
     def __init__(self, target: LoadTarget) -> None:
-        self._target = target
+        self._journal = Journal(target.store)
 
     def last(self) -> Committed:
         """As `Commits.last`."""
-        number = len(self._numbers())
-        if not number:
-            return Committed(0, {})
-        return Committed(number, self._manifest(number).offsets)
+        state = self._journal.read()
+        return Committed(state.load, state.offsets)
 
-    def commit(self, manifest: Manifest) -> bool:
+    def commit(self, manifest: Manifest, files: Sequence[DataFile]) -> bool:
         """As `Commits.commit`."""
-        return self._target.store.create(manifest_name(manifest.number), manifest.encode())
+        entry = load_entry(manifest, files)
+        is_next = manifest.number - 1
+        self._journal.read()
+        if self._journal.commit(lambda state: entry if state.load == is_next else None) is None:
+            return False
+        self._journal.settle()
+        return True
+
+    def settle(self) -> None:
+        """As `Commits.settle`."""
+        self._journal.read()
+        self._journal.settle()
+
+    def give_up(self, directory: str) -> bool:
+        """As `Commits.give_up`."""
+        return self._journal.give_up(directory)
 
     def directories(self) -> dict[int, str]:
         """As `Commits.directories`."""
-        return {number: self._manifest(number).directory for number in self._numbers()}
+        return {number: load.attempt for number, load in self._journal.read().loads.items()}
 
-    def _numbers(self) -> list[int]:
-        """The numbers of the committed loads: 1, 2, 3 and so on."""
-        names = self._target.store.names(MANIFESTS)
-        numbers = [number for name in names if (number := numbered(name)) is not None]
-        for expected, number in enumerate(numbers, 1):
-            if number != expected:
-                path = self._target.place(manifest_name(expected))
-                raise LoadTargetError(f"{path} is missing: restore it from a copy")
-        return numbers
 
-    def _manifest(self, number: int) -> Manifest:
-        path = self._target.place(manifest_name(number))
-        advice = (
-            "restore it from a copy: without it the data of this load can't be told from those of "
-            "attempts that failed"
-        )
-        content = self._target.store.read(manifest_name(number)) or b""
-        manifest = Manifest.decode(content, str(path), advice)
-        directory = ATTEMPT.fullmatch(manifest.directory)
-        if manifest.number != number or directory is None or int(directory[1]) != number:
-            raise LoadTargetError(f"{path} is damaged (it is not of load {number}); {advice}")
-        return manifest
+def load_entry(manifest: Manifest, files: Sequence[DataFile]) -> Entry:
+    """The entry of a load, with the names that its files will have."""
+    attempt = manifest.directory
+    added = []
+    for index, each in enumerate(files):
+        folder = folder_of(each.name.removeprefix(f"{attempt}/"))
+        name = f"{DATA}/{folder}/{attempt.rpartition('/')[2]}-{index:05d}.parquet"
+        added.append(Addition(LoadedFile(name, each.size_bytes, each.rows), each.name))
+    return Entry("load", attempt, manifest, tuple(added))

@@ -4,7 +4,7 @@ A load is committed if the table's application transaction says so. The commit's
 the manifest, offsets included. Needs the extra `delta`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -15,7 +15,7 @@ from hermes.spark.load.records import Committed, Manifest
 from hermes.spark.load.target import LoadTarget, plan_name
 from hermes.spark.load.tasks import FOLDERS, loaded_schema
 from hermes.spark.offsets import unnested
-from hermes.spark.parquet import data_files
+from hermes.spark.parquet import DataFile
 
 _APP_ID: Final = "hermes load"
 _KEY: Final = "hermes.load"
@@ -44,18 +44,25 @@ class DeltaCommits:
             )
         return Committed(number, plan.offsets)
 
-    def commit(self, manifest: Manifest) -> bool:
+    def commit(self, manifest: Manifest, files: Sequence[DataFile]) -> bool:
         """As `Commits.commit`."""
         store, by = self._target.store, self._target.settings.partition_by
         return add_files(
             store,
-            data_files(store, manifest.directory),
+            files,
             to_arrow_schema(loaded_schema(by), timezone="UTC"),
             FOLDERS[by],
             _APP_ID,
             manifest.number,
             {_KEY: manifest.document()},
         )
+
+    def settle(self) -> None:
+        """As `Commits.settle`: a Delta table's commits need nothing more."""
+
+    def give_up(self, directory: str) -> bool:
+        """As `Commits.give_up`."""
+        return directory in self.directories().values()
 
     def directories(self) -> dict[int, str]:
         """As `Commits.directories`."""

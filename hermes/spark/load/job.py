@@ -148,7 +148,9 @@ def load(
             return make_plan(cluster, last, parsed, partition_by, int(clock() * 1000))
 
         write = partial(_write, spark, opened, parsed, options, progress)
-        result = run_load(opened, commits, plan, write, dry_run=dry_run)
+        result = run_load(
+            opened, commits, plan, write, dry_run=dry_run, may_lack=not parsed.fail_on_data_loss
+        )
         if parsed.group is not None and not dry_run:
             cluster.publish(parsed.group, commits.last().offsets)
     return result
@@ -203,8 +205,6 @@ def _write(
             .option(TASK_BYTES_OPTION, str(_task_bytes(spark, plan, parsed.min_partitions)))
             .load()
         )
-        if target.settings.sink == "parquet":
-            rows = rows.drop("load")  # its directory says it
         with _reported(spark, progress):
             return write_parquet(rows, target.store.url(directory), FOLDERS[plan.partition_by])
     except (PySparkException, Py4JError) as error:

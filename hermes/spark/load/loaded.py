@@ -1,38 +1,23 @@
-"""A target after loads: `read_loaded` opens what is committed, `clean_up` removes the rest.
+"""A target after loads: `read_loaded` opens what is committed, `loaded_files` lists it.
 
 Attempts that failed are never read.
 """
 
 import re
-from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from collections.abc import Sequence
+from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StringType, StructType
 
 from hermes.errors import LoadTargetError
 from hermes.spark.files import Files, local_path
-from hermes.spark.load.commits import open_commits
-from hermes.spark.load.target import DATA, RECORDS, LoadTarget, numbered
+from hermes.spark.load.journal import Journal
+from hermes.spark.load.state import State
+from hermes.spark.load.target import DATA, LoadTarget
 from hermes.spark.load.tasks import loaded_schema
-from hermes.spark.stores import LocalStore, Place
-
-
-@dataclass(frozen=True, slots=True)
-class CleanUp:
-    """What was removed.
-
-    Attributes:
-        directories: of attempts at loads that another attempt has committed.
-        temporary_files: that were never given their name.
-        removed_bytes: how large all these were.
-        kept: directories of attempts at the load that is not committed yet: it may be running.
-    """
-
-    directories: tuple[Place, ...]
-    temporary_files: tuple[Place, ...]
-    removed_bytes: int
-    kept: tuple[Place, ...]
+from hermes.spark.parquet import data_files
+from hermes.spark.stores import LocalStore
 
 
 def read_loaded(spark: SparkSession, target: str | Path) -> DataFrame:
@@ -55,62 +40,96 @@ def read_loaded(spark: SparkSession, target: str | Path) -> DataFrame:
     Raises:
         LoadTargetError: it isn't a target of loads, or is damaged.
     """
-    opened = _open_target(target)
+    opened = open_target(target)
     if opened.settings.sink == "delta":
         from hermes.spark.delta import read_delta  # needs the extra `delta`
 
         return read_delta(spark, str(opened.place()))
     schema = loaded_schema(opened.settings.partition_by)
-    directories = open_commits(opened).directories().values()
-    if not directories:
-        return spark.createDataFrame([], schema)
-    with_attempt = StructType([*schema.fields]).add("attempt", StringType())
-    rows = (
-        spark.read.schema(with_attempt)
-        .option("basePath", opened.store.url(DATA))
-        .parquet(*(_escaped(opened.store.url(each)) for each in directories))
-    )
+    state = published_state(opened)
+    later = [name for name, each in state.files.items() if each.load is None]
+    first = [name for name, each in state.files.items() if each.load is not None]
+    first += [each.directory for each in state.unlisted.values()]
+    parts = [
+        _open(spark, opened, columns, names)
+        for columns, names in ((schema, later), (_first_schema(schema), first))
+        if names
+    ]
+    rows = parts[0] if parts else spark.createDataFrame([], schema)
+    for each in parts[1:]:
+        rows = rows.select(*schema.names).union(each.select(*schema.names))
     return rows.select(*schema.names)
 
 
-def clean_up(target: str | Path, *, files: Files | None = None) -> CleanUp:
-    """Remove what failed attempts left in a target. Safe while loads run.
+def loaded_files(target: str | Path) -> list[str]:
+    """The files that count in a target of Parquet, for readers that take a list of them.
 
-    Only what can't count any more is removed: attempts at loads that another attempt has committed.
-    Attempts at the next load stay until it is committed.
+    Such a reader sees a load, an expiry or a compaction either as a whole or not at all; but for
+    data of the first release, the column `load` is in the files, and `topic`, `day` and `hour` are
+    in their names.
 
     Example:
-        print(clean_up("/data/clicks").removed_bytes)
+        duckdb.read_parquet(loaded_files("/data/clicks"), hive_partitioning=True)
 
     Args:
         target: the directory.
-        files: the file system; for tests.
+
+    Returns:
+        Paths, or addresses as `target` is one, sorted.
 
     Raises:
-        LoadTargetError: it isn't a target of loads, or is damaged.
+        LoadTargetError: it isn't a target of loads in Parquet, or is damaged.
     """
-    opened = _open_target(target, files)
-    commits = open_commits(opened)
-    last, committed = commits.last().number, commits.directories()
-    orphans, kept = [], []
-    for number, directory in opened.attempts():
-        if number > last:
-            kept.append(directory)
-        elif committed.get(number) not in (None, directory):
-            orphans.append(directory)
-    leftovers = _temporary_files(opened, last)
-    inner = [each for name in orphans for each in opened.store.walk(name)]
-    removed = sum(each.size_bytes for each in inner) + sum(leftovers.values())
-    for directory in orphans:
-        opened.store.delete_tree(directory)
-    for name in leftovers:
-        opened.store.delete(name)
-    places = (tuple(map(opened.place, names)) for names in (orphans, leftovers, kept))
-    directories, temporary, left = places
-    return CleanUp(directories, temporary, removed, left)
+    opened = open_target(target)
+    if opened.settings.sink == "delta":
+        raise LoadTargetError(f"{opened.place()} is a Delta table, whose log lists its files")
+    state = published_state(opened)
+    journal_files = list(state.files)
+    for each in state.unlisted.values():
+        journal_files += [file.name for file in data_files(opened.store, each.directory)]
+    return [str(opened.place(name)) for name in sorted(journal_files)]
 
 
-def _open_target(target: str | Path, files: Files | None = None) -> LoadTarget:
+def published_state(target: LoadTarget) -> State:
+    """What counts in a target of Parquet, with all files where they belong.
+
+    Raises:
+        LoadTargetError: a record is damaged; or a run has ended before its files were where they
+            belong, and this process isn't allowed to finish that.
+    """
+    journal = Journal(target.store)
+    state = journal.read()
+    try:
+        journal.publish()
+    except OSError as error:
+        raise LoadTargetError(
+            f"{target.place()}: a run has committed files and ended before it had moved them to "
+            f"{target.place(DATA)}, and this process can't ({error}): run hermes load --clean-up"
+        ) from error
+    return state
+
+
+def _open(
+    spark: SparkSession, target: LoadTarget, schema: StructType, names: Sequence[str]
+) -> DataFrame:
+    return (
+        spark.read.schema(schema)
+        .option("basePath", target.store.url(DATA))
+        .parquet(*(_escaped(target.store.url(each)) for each in names))
+    )
+
+
+def _first_schema(schema: StructType) -> StructType:
+    """The columns of data of the first release: the load is a folder, and so is the attempt."""
+    return StructType([*schema.fields]).add("attempt", StringType())
+
+
+def open_target(target: str | Path, files: Files | None = None) -> LoadTarget:
+    """Open a target of earlier loads.
+
+    Raises:
+        LoadTargetError: it isn't one, or is damaged.
+    """
     store = LocalStore(local_path(target), files)
     opened = LoadTarget.find(store)
     if opened is None:
@@ -121,19 +140,3 @@ def _open_target(target: str | Path, files: Files | None = None) -> LoadTarget:
 def _escaped(url: str) -> str:
     """An address in which Spark finds no pattern."""
     return re.sub(r"([\\{}\[\]*?])", r"\\\1", url)
-
-
-def _temporary_files(target: LoadTarget, last: int) -> dict[str, int]:
-    """Files of committed loads that never got their name, and how large they are.
-
-    Others may be being written just now.
-    """
-    found = {}
-    for each in target.store.walk(RECORDS):
-        name = PurePosixPath(each.name).name
-        if not (name.startswith(".") and name.endswith(".tmp")):
-            continue
-        number = numbered(name[1:].rsplit(".", 2)[0])
-        if number is None or number <= last:
-            found[each.name] = each.size_bytes
-    return found

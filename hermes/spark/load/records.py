@@ -38,8 +38,8 @@ Granularity: TypeAlias = Literal["day", "hour"]
 Ranges: TypeAlias = dict[TopicPartition, tuple[int, int]]
 """A start and an end for each partition."""
 
-# What reading a document of an unexpected shape raises.
-_UNREADABLE: Final = (KeyError, IndexError, TypeError, ValueError, AttributeError)
+#: What reading a document of an unexpected shape raises.
+UNREADABLE: Final = (KeyError, IndexError, TypeError, ValueError, AttributeError)
 
 _PLAN: Final = "hermes load plan"
 _MANIFEST: Final = "hermes load manifest"
@@ -153,8 +153,8 @@ class Plan:
                 tuple(_pieces(document["pieces"])),
                 unnested(document["offsets"]),
             )
-        except _UNREADABLE as error:
-            raise _damaged(source, error, advice) from error
+        except UNREADABLE as error:
+            raise damaged(source, error, advice) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +171,8 @@ class Manifest:
         directory: of the data, relative to the target.
         ranges: what was copied of each partition.
         offsets: where the next load starts, for every partition that was ever loaded.
+        may_lack: whether it was allowed to leave out messages that are gone or damaged; None
+            where an earlier release didn't say.
     """
 
     number: int
@@ -182,13 +184,14 @@ class Manifest:
     directory: str
     ranges: Ranges
     offsets: Offsets
+    may_lack: bool | None = None
 
     def document(self) -> dict[str, Any]:
         """The JSON object."""
         ranges: dict[str, dict[str, list[int]]] = {}
         for each, (start, end) in sorted(self.ranges.items()):
             ranges.setdefault(each.topic, {})[each.name] = [start, end]
-        return {
+        document = {
             "format": _MANIFEST,
             "version": 1,
             **{key: getattr(self, key) for key in _COUNTS},
@@ -196,6 +199,7 @@ class Manifest:
             "ranges": ranges,
             "offsets": nested(self.offsets),
         }
+        return document if self.may_lack is None else {**document, "may_lack": self.may_lack}
 
     def encode(self) -> bytes:
         """Write it as JSON."""
@@ -215,9 +219,10 @@ class Manifest:
                 directory=str(document["directory"]),
                 ranges=_ranges(document["ranges"]),
                 offsets=unnested(document["offsets"]),
+                may_lack=_truth(document.get("may_lack")),
             )
-        except _UNREADABLE as error:
-            raise _damaged(source, error, advice) from error
+        except UNREADABLE as error:
+            raise damaged(source, error, advice) from error
 
 
 def period_length_ms(partition_by: Granularity) -> int:
@@ -240,16 +245,16 @@ def parse_document(content: bytes, kind: str, source: str, advice: str) -> dict[
     try:
         document = json.loads(content)
     except (ValueError, RecursionError) as error:
-        raise _damaged(source, error, advice) from error
+        raise damaged(source, error, advice) from error
     if not isinstance(document, dict) or document.get("format") != kind:
-        raise _damaged(source, f"it is not a {kind}", advice)
+        raise damaged(source, f"it is not a {kind}", advice)
     if document.get("version") != 1:
         version = quoted(document.get("version"))
         raise LoadTargetError(f"{source}: a newer version of Hermes wrote this (version {version})")
     return document
 
 
-def _damaged(source: str, reason: object, advice: str) -> LoadTargetError:
+def damaged(source: str, reason: object, advice: str) -> LoadTargetError:
     """Make the error for a file that can't be used: for a reason, or what reading it raised."""
     text = f"{type(reason).__name__}: {reason}" if isinstance(reason, LookupError) else str(reason)
     return LoadTargetError(f"{source} is damaged ({printable(text, 300)}); {advice}")
@@ -260,6 +265,12 @@ def _whole_number(value: object) -> int:
     if type(value) is not int or not 0 <= value < 1 << 63:
         raise ValueError(f"expected a whole number, got {quoted(value)}")
     return value
+
+
+def _truth(value: object) -> bool | None:
+    if value is None or isinstance(value, bool):
+        return value
+    raise ValueError(f"expected true or false, got {quoted(value)}")
 
 
 def _ranges(value: Mapping[str, Mapping[str, list[int]]]) -> Ranges:

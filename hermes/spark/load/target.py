@@ -2,11 +2,16 @@
 
     _hermes/target.json                     what this is: sink and granularity, for good
     _hermes/plans/<20 digits>.json          what each load copies, settled before it starts
-    _hermes/manifests/<20 digits>.json      the loads that are committed (a Delta table has its log)
-    data/load=<20 digits>/attempt=<8 hex digits>/topic=.../day=.../[hour=.../]part-*.parquet
+    _hermes/manifests, summaries, published what is committed, see `journal`
+    _hermes/attempts/load-<20 digits>-<8 hex digits>/topic=.../day=.../[hour=.../]part-*.parquet
+    data/topic=.../day=.../[hour=.../]load-<20 digits>-<8 hex digits>-<5 digits>.parquet
 
 Every attempt at a load writes into a fresh directory, so what a crash leaves behind disturbs
-nobody. A record is created whole, and only once, see `hermes.spark.stores`.
+nobody. Once it is committed, its files move to `data`, where nothing else is. A record is created
+whole, and only once, see `hermes.spark.stores`.
+
+In a Delta table, which has its own log, attempts stay where they are written, and so they did in
+the first release: `data/load=<20 digits>/attempt=<8 hex digits>/topic=.../`.
 """
 
 import json
@@ -26,13 +31,20 @@ _FORMAT: Final = "hermes load target"
 RECORDS: Final = "_hermes"
 PLANS: Final = f"{RECORDS}/plans"
 MANIFESTS: Final = f"{RECORDS}/manifests"
+SUMMARIES: Final = f"{RECORDS}/summaries"
+PUBLISHED: Final = f"{RECORDS}/published"
+ATTEMPTS: Final = f"{RECORDS}/attempts"
 DATA: Final = "data"
 _TARGET: Final = f"{RECORDS}/target.json"
 #: What may be in a directory without making it a foreign one.
 _HARMLESS: Final = {RECORDS, "lost+found"}
 
-#: The directory of an attempt, relative to the target; the group is the load's number.
-ATTEMPT: Final = re.compile(r"data/load=([0-9]{20})/attempt=[0-9a-f]{8}")
+#: The directory of an attempt in a Delta table or by the first release, relative to the target;
+#: the group is the load's number.
+FIRST_ATTEMPT: Final = re.compile(r"data/load=([0-9]{20})/attempt=[0-9a-f]{8}")
+#: The directory of an attempt at a compaction.
+COMPACTION: Final = re.compile(r"_hermes/attempts/compact-[0-9]{20}-[0-9a-f]{8}")
+_ATTEMPT: Final = re.compile(r"_hermes/attempts/load-([0-9]{20})-[0-9a-f]{8}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,19 +177,22 @@ class LoadTarget:
 
     def new_attempt(self, number: int) -> str:
         """Make a fresh directory for an attempt at a load; returns its name in the store."""
-        name = f"{DATA}/load={number:020d}/attempt={secrets.token_hex(4)}"
+        attempt = secrets.token_hex(4)
+        if self.settings.sink == "delta":
+            name = f"{DATA}/load={number:020d}/attempt={attempt}"
+        else:
+            name = f"{ATTEMPTS}/load-{number:020d}-{attempt}"
         self.store.make_directory(name)
         return name
 
     def attempts(self) -> list[tuple[int, str]]:
         """The directories of all attempts that exist, each with its load's number."""
-        found = []
+        names = [f"{ATTEMPTS}/{name}" for name in self.store.names(ATTEMPTS)]
         for load in self.store.names(DATA):
-            for attempt in self.store.names(f"{DATA}/{load}"):
-                name = f"{DATA}/{load}/{attempt}"
-                if match := ATTEMPT.fullmatch(name):
-                    found.append((int(match[1]), name))
-        return found
+            if load.startswith("load="):
+                names += [f"{DATA}/{load}/{name}" for name in self.store.names(f"{DATA}/{load}")]
+        matches = (_ATTEMPT.fullmatch(name) or FIRST_ATTEMPT.fullmatch(name) for name in names)
+        return [(int(match[1]), match[0]) for match in matches if match]
 
 
 def _parse_settings(content: bytes, store: Store) -> TargetSettings:

@@ -1,8 +1,7 @@
 """A file system that ends the program at any step, and forgets what was not flushed."""
 
-import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
@@ -11,12 +10,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from hermes.spark.delta.table import open_table, table_files
 from hermes.spark.files import Files
-from hermes.spark.load.commits import Commits, ManifestCommits
+from hermes.spark.load.commits import Commits, JournalCommits
 from hermes.spark.load.delta_commits import DeltaCommits
+from hermes.spark.load.loaded import published_state
 from hermes.spark.load.records import Committed, Manifest, Piece, Plan
 from hermes.spark.load.target import LoadTarget, TargetSettings
 from hermes.spark.offsets import TopicPartition
+from hermes.spark.parquet import DataFile
 from hermes.spark.stores import LocalStore
 
 Result = TypeVar("Result")
@@ -45,9 +47,23 @@ class MortalFiles(Files):
         self.failure: BaseException = Killed()
         self._unsynced_content: set[Path] = set()
         self._unsynced_names: set[Path] = set()
+        self._unsynced_moves: dict[Path, Path] = {}
+        self._unsynced_removals: dict[Path, bytes] = {}
 
     def lose_power(self) -> None:
-        """Forget what was not flushed: half the content of files, and names in directories."""
+        """Forget what was not flushed: half the content of files, and names in directories.
+
+        Data files that were moved, or removed, are where they were.
+        """
+        for path, source in self._unsynced_moves.items():
+            if path.exists():
+                source.parent.mkdir(parents=True, exist_ok=True)
+                path.rename(source)
+        for path, content in self._unsynced_removals.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+        self._unsynced_moves.clear()
+        self._unsynced_removals.clear()
         for path in self._unsynced_content:
             if path.exists():
                 path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
@@ -67,17 +83,20 @@ class MortalFiles(Files):
         self.step(super().sync, path)
         self._unsynced_content.discard(path)
         self._unsynced_names -= {each for each in self._unsynced_names if each.parent == path}
+        for unsynced in (self._unsynced_moves, self._unsynced_removals):
+            for each in [each for each in unsynced if each.parent == path]:
+                del unsynced[each]
 
     def link(self, source: Path, target: Path) -> None:
         self.step(self._link, source, target)
 
-    def rename(self, source: Path, target: Path) -> None:
-        self.step(super().rename, source, target)
-
     def unlink(self, path: Path) -> None:
-        self.step(super().unlink, path)
+        self.step(self._unlink, path)
         self._unsynced_content.discard(path)
         self._unsynced_names.discard(path)
+
+    def rename(self, source: Path, target: Path) -> None:
+        self.step(self._rename, source, target)
 
     def make_directories(self, path: Path) -> None:
         missing = {each for each in (path, *path.parents) if not each.exists()}
@@ -103,6 +122,15 @@ class MortalFiles(Files):
             raise self.failure
         return result
 
+    def _unlink(self, path: Path) -> None:
+        if path.suffix == ".parquet" and path.exists():
+            self._unsynced_removals[path] = path.read_bytes()
+        super().unlink(path)
+
+    def _rename(self, source: Path, target: Path) -> None:
+        super().rename(source, target)
+        self._unsynced_moves[target] = source
+
     def _link(self, source: Path, target: Path) -> None:
         super().link(source, target)
         self._unsynced_names.add(target)
@@ -118,10 +146,10 @@ class MortalDeltaCommits(DeltaCommits):
         assert isinstance(target.store, LocalStore)
         self._files = target.store.files
 
-    def commit(self, manifest: Manifest) -> bool:
+    def commit(self, manifest: Manifest, files: Sequence[DataFile]) -> bool:
         if isinstance(self._files, MortalFiles):
-            return self._files.step(super().commit, manifest)
-        return super().commit(manifest)
+            return self._files.step(super().commit, manifest, files)
+        return super().commit(manifest, files)
 
 
 class Topic:
@@ -178,21 +206,25 @@ def target(tmp_path: Path, files: MortalFiles) -> LoadTarget:
 def commits_of() -> Callable[[LoadTarget], Commits]:
     """Opens the commits of a target."""
     return lambda target: (
-        ManifestCommits(target) if target.settings.sink == "parquet" else MortalDeltaCommits(target)
+        JournalCommits(target) if target.settings.sink == "parquet" else MortalDeltaCommits(target)
     )
 
 
 @pytest.fixture
-def loaded() -> Callable[[LoadTarget, list[str]], list[int]]:
-    """Reads the messages in the given directories, sorted."""
+def loaded() -> Callable[[LoadTarget], list[int]]:
+    """Reads the messages that count, sorted; of Parquet, what a glob finds below `data`."""
 
-    def read(target: LoadTarget, directories: list[str]) -> list[int]:
-        found: list[int] = []
-        for directory in directories:
-            for folder, _, names in os.walk(target.store.path / directory):
-                for name in names:
-                    found += pq.ParquetFile(Path(folder, name)).read()["message"].to_pylist()
-        return sorted(found)
+    def read(target: LoadTarget) -> list[int]:
+        root = target.store.path
+        assert root is not None
+        if target.settings.sink == "delta":
+            table = open_table(target.store)
+            names = [] if table is None else [name for name, _ in table_files(table)]
+        else:
+            names = sorted(p.relative_to(root).as_posix() for p in root.glob("data/**/*.parquet"))
+            assert names == sorted(published_state(target).files)
+        tables = (pq.ParquetFile(root / name).read()["message"] for name in names)
+        return sorted(message for each in tables for message in each.to_pylist())
 
     return read
 

@@ -12,7 +12,7 @@ from hermes import Producer, ProducerConfig
 from hermes.cli import program
 from hermes.cli.security import security_options, spark_options
 from hermes.security import ClientSecurity
-from hermes.spark.load.commits import ManifestCommits
+from hermes.spark.load.commits import JournalCommits
 from hermes.spark.load.records import Manifest
 from hermes.spark.load.target import LoadTarget, TargetSettings
 from hermes.spark.offsets import TopicPartition
@@ -93,7 +93,7 @@ def test_lost_data_name_the_option_of_the_command(tmp_path) -> None:
         partition = TopicPartition("clicks", 0, 0)
         directory = f"data/load={1:020d}/attempt=00000000"
         done = Manifest(1, 0, 9, 1, 9, 500, directory, {partition: (0, 500)}, {partition: 500})
-        assert ManifestCommits(target).commit(done)
+        assert JournalCommits(target).commit(done, [])
         ran = hermes("--to", tmp_path / "t", "-b", f"{running.host}:{running.port}", "clicks")
     assert ran.exit_code == 1
     assert "give --allow-data-loss to load what is left" in ran.stderr

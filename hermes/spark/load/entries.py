@@ -1,0 +1,174 @@
+"""What happens to a Parquet target, one numbered entry after the other. Pure values and JSON.
+
+    {"format": "hermes load manifest", "version": 2, "kind": "load", "attempt": "<directory>",
+     "load": {"number": 3, ...},
+     "added": [["data/topic=clicks/day=2026-11-24/<unique>.parquet", 5120, 81, "<directory>/..."]]}
+    {..., "kind": "compact", "attempt": "<directory>", "added": [...], "removed": ["data/...", ...]}
+    {..., "kind": "expire", "before": "2026-10-01", "topics": [], "removed": [...]}
+    {..., "kind": "fence", "attempts": ["<directory>", ...]}
+
+An added file is [its name, size in bytes, rows, where the attempt has left it]. `load` is the
+load's manifest as `records` has it. After a `fence` the attempts that it lists can't be committed
+any more.
+
+The first release wrote only loads, as version 1: such a manifest is an entry, too. It refuses
+version 2, in the words that a newer release wrote this.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from hermes.errors import LoadTargetError
+from hermes.quoting import printable, quoted
+from hermes.spark.load.records import UNREADABLE, Manifest, damaged
+
+_FORMAT: Final = "hermes load manifest"
+_KINDS: Final = ("load", "compact", "expire", "fence")
+_DAY: Final = re.compile(r"\d{4}-\d\d-\d\d(T\d\d)?", re.ASCII)
+
+
+class LoadedFile(NamedTuple):
+    """A data file that counts.
+
+    Attributes:
+        name: relative to the target; `key=value` folders in it are columns.
+        size_bytes: how large it is.
+        rows: how many rows it holds.
+        load: the number of its load, where the file has no column that says so, as those of the
+            first release; None for others.
+    """
+
+    name: str
+    size_bytes: int
+    rows: int
+    load: int | None = None
+
+    def document(self) -> list[Any]:
+        """As JSON has it."""
+        values: list[Any] = [self.name, self.size_bytes, self.rows]
+        return values if self.load is None else [*values, self.load]
+
+
+class Addition(NamedTuple):
+    """A file that an entry adds, and where the attempt has left it."""
+
+    file: LoadedFile
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """Something that happened, as one commit.
+
+    Attributes:
+        kind: load, compact, expire or fence.
+        attempt: the directory that files come from; "" when none are added.
+        load: the manifest of a load; None for the other kinds.
+        added: the files that count from now on.
+        removed: the names of those that don't count any more.
+        before: of an expiry, the first period that is kept.
+        topics: of an expiry, which topics it is about; empty for all.
+        fenced: of a fence, the directories of attempts.
+    """
+
+    kind: str
+    attempt: str = ""
+    load: Manifest | None = None
+    added: tuple[Addition, ...] = ()
+    removed: tuple[str, ...] = ()
+    before: str = ""
+    topics: tuple[str, ...] = ()
+    fenced: tuple[str, ...] = ()
+
+    def encode(self) -> bytes:
+        """Write it as JSON."""
+        document: dict[str, Any] = {"format": _FORMAT, "version": 2, "kind": self.kind}
+        if self.attempt:
+            document["attempt"] = self.attempt
+        if self.load is not None:
+            document["load"] = self.load.document()
+        if self.added:
+            document["added"] = [[*each.file.document(), each.source] for each in self.added]
+        if self.removed:
+            document["removed"] = list(self.removed)
+        if self.kind == "expire":
+            document |= {"before": self.before, "topics": list(self.topics)}
+        if self.kind == "fence":
+            document["attempts"] = list(self.fenced)
+        return json.dumps(document).encode() + b"\n"
+
+
+def decode_entry(content: bytes, source: str, advice: str) -> Entry | Manifest:
+    """Read an entry.
+
+    Args:
+        content: of the file.
+        source: the file, for errors.
+        advice: what to do when it is damaged.
+
+    Returns:
+        The entry, or a manifest of the first release.
+
+    Raises:
+        LoadTargetError: it is something else, damaged, or of a later release.
+    """
+    try:
+        document = json.loads(content)
+        if document["format"] != _FORMAT:
+            raise ValueError(f"it is not a {_FORMAT}")
+        version = document["version"]
+        if version == 1:
+            return Manifest.decode(content, source, advice)
+        kind = document["kind"] if version == 2 else ""
+        if kind in _KINDS:
+            return _entry(kind, document, source, advice)
+    except (*UNREADABLE, RecursionError) as error:
+        raise damaged(source, error, advice) from error
+    written = f"version {quoted(version)}" + f", {printable(str(kind), 40)}" * bool(kind)
+    raise LoadTargetError(f"{source}: a newer version of Hermes wrote this ({written})")
+
+
+def parse_files(values: Iterable[list[Any]]) -> list[LoadedFile]:
+    """Read files as `LoadedFile.document` writes them. Raises ValueError, TypeError."""
+    return [_file(each) for each in values]
+
+
+def folder_of(name: str) -> str:
+    """The folder of a data file, relative to the target."""
+    return name.rpartition("/")[0]
+
+
+def _entry(kind: str, document: Mapping[str, Any], source: str, advice: str) -> Entry:
+    load = None
+    if kind == "load":
+        load = Manifest.decode(json.dumps(document["load"]).encode(), source, advice)
+    before = str(document["before"]) if kind == "expire" else ""
+    if before and not _DAY.fullmatch(before):
+        raise ValueError(f"expected a day or an hour, got {quoted(before)}")
+    return Entry(
+        kind,
+        _name(document["attempt"]) if "attempt" in document else "",
+        load,
+        tuple(Addition(_file(each[:-1]), _name(each[-1])) for each in document.get("added", ())),
+        tuple(map(_name, document.get("removed", ()))),
+        before,
+        tuple(map(str, document.get("topics", ()))),
+        tuple(map(_name, document.get("attempts", ()))),
+    )
+
+
+def _file(value: list[Any]) -> LoadedFile:
+    name, *numbers = value
+    if not 2 <= len(numbers) <= 3 or any(type(n) is not int or n < 0 for n in numbers):
+        raise ValueError(f"expected a file's name, size and rows, got {quoted(value)}")
+    return LoadedFile(_name(name), *numbers)
+
+
+def _name(value: object) -> str:
+    """A name within the target: what is removed is named by these."""
+    if not isinstance(value, str) or not value or {"", ".", ".."} & set(value.split("/")):
+        raise ValueError(f"expected a name within the target, got {quoted(value)}")
+    return value

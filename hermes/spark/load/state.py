@@ -1,0 +1,170 @@
+"""What counts in a Parquet target after a number of entries: files, loads and offsets. Pure.
+
+A state is what all entries up to a number come to, and a summary is a state written down, so that
+a reader opens one file and the few entries after it:
+
+    {"format": "hermes load summary", "version": 2, "sequence": 64, "load": 61,
+     "offsets": {"clicks": {"0-0": 8192}},
+     "files": [["data/topic=clicks/day=2026-11-24/<unique>.parquet", 5120, 81], ...],
+     "loads": {"61": [81, "2026-11-24", "<attempt's directory>", false], ...}}
+
+A file of the first release has a fourth value, the number of its load. A load has its messages, the
+newest period of its files, its attempt's directory, and whether it was allowed to lack messages.
+"""
+
+import json
+import re
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+from urllib.parse import unquote
+
+from hermes.errors import LoadTargetError
+from hermes.quoting import quoted
+from hermes.spark.load.entries import Entry, LoadedFile, parse_files
+from hermes.spark.load.records import UNREADABLE, Manifest, damaged
+from hermes.spark.offsets import Offsets, nested, unnested
+
+_FORMAT: Final = "hermes load summary"
+_FOLDERS: Final = re.compile(r"(?:^|/)topic=([^/]*)/day=([^/]*)(?:/hour=([^/]*))?/[^/]*$")
+
+
+class LoadRecord(NamedTuple):
+    """A load some of whose rows may still be there.
+
+    Attributes:
+        messages: how many it has copied.
+        newest: the newest period of its files, as in `records`; "" where it isn't known.
+        attempt: the directory of the attempt that was committed.
+        may_lack: as in `Manifest`.
+    """
+
+    messages: int
+    newest: str
+    attempt: str
+    may_lack: bool | None
+
+
+class State:
+    """What counts after an entry.
+
+    Attributes:
+        sequence: the number of that entry; 0 before the first.
+        load: the number of the last load.
+        offsets: where the next load starts, for every partition that was ever loaded.
+        files: those that count, by name.
+        loads: by number; those that have expired as a whole are left out.
+        unlisted: manifests of the first release, by number, whose files are not in `files`.
+    """
+
+    def __init__(self) -> None:
+        self.sequence = 0
+        self.load = 0
+        self.offsets: Offsets = {}
+        self.files: dict[str, LoadedFile] = {}
+        self.loads: dict[int, LoadRecord] = {}
+        self.unlisted: dict[int, Manifest] = {}
+
+    def check(self, entry: Entry | Manifest) -> None:
+        """See that an entry follows on this state. Raises ValueError when it doesn't."""
+        load = entry if isinstance(entry, Manifest) else entry.load
+        if load is not None and load.number != self.load + 1:
+            raise ValueError(f"it is of load {load.number}, and load {self.load + 1} is next")
+        if isinstance(entry, Manifest):
+            return
+        if twice := {each.file.name for each in entry.added} & self.files.keys():
+            raise ValueError(f"{min(twice)} counts already")
+        if missing := set(entry.removed) - self.files.keys():
+            raise ValueError(f"{min(missing)} is to be removed, and doesn't count")
+
+    def apply(self, entry: Entry | Manifest) -> None:
+        """Take in the next entry. Raises ValueError as `check`, and changes nothing then."""
+        self.check(entry)
+        if isinstance(entry, Manifest):
+            self.unlisted[entry.number] = entry
+            self._add_load(entry, "")
+        else:
+            for name in entry.removed:
+                del self.files[name]
+            for each in entry.added:
+                self.files[each.file.name] = each.file
+            if entry.load is not None:
+                names = (each.file.name for each in entry.added)
+                self._add_load(entry.load, max(map(period_of, names), default=""))
+            if entry.kind == "expire" and not entry.topics:
+                self._forget_before(entry.before)
+        self.sequence += 1
+
+    def list_files(self, number: int, files: Sequence[LoadedFile]) -> None:
+        """Say which files a load of the first release has."""
+        del self.unlisted[number]
+        self.files.update((each.name, each) for each in files)
+        newest = max((period_of(each.name) for each in files), default="")
+        self.loads[number] = self.loads[number]._replace(newest=newest)
+
+    def in_folders(self) -> dict[tuple[str, str], list[LoadedFile]]:
+        """The files by topic and period, those of a folder sorted by name."""
+        found: dict[tuple[str, str], list[LoadedFile]] = {}
+        for name in sorted(self.files):
+            found.setdefault((topic_of(name), period_of(name)), []).append(self.files[name])
+        return found
+
+    def encode(self) -> bytes:
+        """Write it as JSON."""
+        document = {
+            "format": _FORMAT,
+            "version": 2,
+            "sequence": self.sequence,
+            "load": self.load,
+            "offsets": nested(self.offsets),
+            "files": [self.files[name].document() for name in sorted(self.files)],
+            "loads": {str(number): list(self.loads[number]) for number in sorted(self.loads)},
+        }
+        return json.dumps(document).encode() + b"\n"
+
+    @classmethod
+    def decode(cls, content: bytes, source: str, advice: str) -> "State":
+        """Read what `encode` writes.
+
+        Raises:
+            LoadTargetError: it is something else, damaged, or of a later release.
+        """
+        state = cls()
+        try:
+            document = json.loads(content)
+            if document["format"] != _FORMAT:
+                raise ValueError(f"it is not a {_FORMAT}")
+            version = document["version"]
+            if version == 2:
+                state.sequence, state.load = int(document["sequence"]), int(document["load"])
+                state.offsets = unnested(document["offsets"])
+                state.files = {each.name: each for each in parse_files(document["files"])}
+                state.loads = {int(n): LoadRecord(*each) for n, each in document["loads"].items()}
+                return state
+        except (*UNREADABLE, RecursionError) as error:
+            raise damaged(source, error, advice) from error
+        raise LoadTargetError(
+            f"{source}: a newer version of Hermes wrote this (version {quoted(version)})"
+        )
+
+    def _add_load(self, load: Manifest, newest: str) -> None:
+        self.load, self.offsets = load.number, load.offsets
+        self.loads[load.number] = LoadRecord(load.messages, newest, load.directory, load.may_lack)
+
+    def _forget_before(self, period: str) -> None:
+        for number, each in list(self.loads.items()):
+            if each.newest < period and number not in self.unlisted:
+                del self.loads[number]
+
+
+def topic_of(name: str) -> str:
+    """The topic of a data file, by its folder; "" when it is in none."""
+    found = _FOLDERS.search(name)
+    return unquote(found[1]) if found else ""
+
+
+def period_of(name: str) -> str:
+    """The day or hour of a data file, by its folder, as in `records`; "" when it is in none."""
+    found = _FOLDERS.search(name)
+    if found is None:
+        return ""
+    return found[2] if found[3] is None else f"{found[2]}T{int(found[3]):02d}"
