@@ -583,26 +583,66 @@ offset_of(const Base *base, Py_ssize_t position)
 
 /* -- payloads --------------------------------------------------------------------------------- */
 
+/* Copy the payloads of `count` messages, one after the other. There is room for those that were
+ * counted, and no more is written, should another thread change the data meanwhile. */
+static void
+pack(const uint8_t *data, Py_ssize_t position, Py_ssize_t end, uint64_t base, Py_ssize_t count,
+     size_t room, uint8_t *values, int32_t *ends, uint64_t *places)
+{
+    Message message;
+    size_t packed = 0;
+    *ends++ = 0;
+    *places++ = base + (uint64_t)position;
+    while (count-- > 0 && find_message(data, position, end, 1, &message)
+           && message.payload_bytes <= room - packed) {
+        memcpy(values + packed, message.payload, message.payload_bytes);
+        packed += message.payload_bytes;
+        position = message.following;
+        *ends++ = (int32_t)packed;
+        *places++ = base + (uint64_t)position;
+    }
+}
+
 static PyObject *
-collect_plain(PyObject *Py_UNUSED(module), PyObject *args)
+pack_plain(PyObject *Py_UNUSED(module), PyObject *args)
 {
     Py_buffer view;
-    Py_ssize_t position;
-    PyObject *payloads;
-    Message message;
-    int failed = 0;
-    if (!PyArg_ParseTuple(args, "y*nO!", &view, &position, &PyList_Type, &payloads)) {
+    Py_ssize_t start, count = 0;
+    long long base;
+    if (!PyArg_ParseTuple(args, "y*nL", &view, &start, &base)) {
         return NULL;
     }
-    while (!failed && find_message(view.buf, position, view.len, 1, &message)
-           && crc32_of_any(message.payload, message.payload_bytes) == message.crc) {
-        PyObject *payload = payload_of(&message);
-        failed = payload == NULL || PyList_Append(payloads, payload) < 0;
-        Py_XDECREF(payload);
-        position = message.following;
+    Py_ssize_t end = start;
+    if (start >= 0 && start <= view.len) {
+        count = count_messages(view.buf, &end, view.len, 1);
     }
+    Py_ssize_t packed = end - start - count * HEADER_BYTES;
+    PyObject *values = NULL, *ends = NULL, *places = NULL, *result = NULL;
+    if (packed > INT32_MAX) {
+        PyErr_SetString(PyExc_OverflowError, "more than 2 GiB of payloads");
+    }
+    else {
+        values = PyBytes_FromStringAndSize(NULL, packed);
+        ends = PyBytes_FromStringAndSize(NULL, (count + 1) * (Py_ssize_t)sizeof(int32_t));
+        places = PyBytes_FromStringAndSize(NULL, (count + 1) * (Py_ssize_t)sizeof(uint64_t));
+    }
+    if (values != NULL && ends != NULL && places != NULL) {
+        uint8_t *to_values = (uint8_t *)PyBytes_AsString(values);
+        int32_t *to_ends = (int32_t *)PyBytes_AsString(ends);
+        uint64_t *to_places = (uint64_t *)PyBytes_AsString(places);
+        PyThreadState *released = packed > LARGE_BYTES ? PyEval_SaveThread() : NULL;
+        pack(view.buf, start, end, (uint64_t)base, count, (size_t)packed, to_values, to_ends,
+             to_places);
+        if (released != NULL) {
+            PyEval_RestoreThread(released);
+        }
+        result = Py_BuildValue("nnOOO", count, end, values, ends, places);
+    }
+    Py_XDECREF(values);
+    Py_XDECREF(ends);
+    Py_XDECREF(places);
     PyBuffer_Release(&view);
-    return failed ? NULL : PyLong_FromSsize_t(position);
+    return result;
 }
 
 /* -- rows ------------------------------------------------------------------------------------- */
@@ -1388,13 +1428,13 @@ module_clear(PyObject *module)
 }
 
 static PyMethodDef functions[] = {
-    {"collect_plain", collect_plain, METH_VARARGS, NULL},
     {"collect_produces", collect_produces, METH_VARARGS, NULL},
     {"count_plain", (PyCFunction)(void (*)(void))count_plain, METH_FASTCALL,
      NULL},
     {"count_uncompressed", (PyCFunction)(void (*)(void))count_uncompressed, METH_FASTCALL, NULL},
     {"encode_plain", encode_plain, METH_O, NULL},
     {"iterate", iterate, METH_VARARGS, NULL},
+    {"pack_plain", pack_plain, METH_VARARGS, NULL},
     {"tally", tally, METH_VARARGS, NULL},
     {"whole_bytes", whole_bytes, METH_O, NULL},
     {NULL, NULL, 0, NULL},

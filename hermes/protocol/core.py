@@ -16,12 +16,12 @@ __all__ = [
     "Rows",
     "Supply",
     "Term",
-    "collect_plain",
     "collect_produces",
     "count_plain",
     "count_uncompressed",
     "encode_plain",
     "iterate",
+    "pack_plain",
     "tally",
     "whole_bytes",
 ]
@@ -50,12 +50,12 @@ if TYPE_CHECKING:
         Rows,
         Supply,
         Term,
-        collect_plain,
         collect_produces,
         count_plain,
         count_uncompressed,
         encode_plain,
         iterate,
+        pack_plain,
         tally,
         whole_bytes,
     )
@@ -64,11 +64,11 @@ else:
     Rows = _loops.Rows
     Supply = _loops.Supply
     Term = _loops.Term
-    collect_plain = _loops.collect_plain
     collect_produces = _loops.collect_produces
     count_plain = _loops.count_plain
     count_uncompressed = _loops.count_uncompressed
     encode_plain = _loops.encode_plain
     iterate = _loops.iterate
+    pack_plain = _loops.pack_plain
     tally = _loops.tally
     whole_bytes = _loops.whole_bytes

@@ -9,6 +9,7 @@ Source of the layout: Kafka 0.7; `messages` has the table.
 """
 
 import struct
+from array import array
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from operator import length_hint
@@ -77,20 +78,30 @@ def iterate(
         yield from messages
 
 
-def collect_plain(data: bytes, position: int, payloads: list[bytes]) -> int:
-    """Append the payloads of the plain messages from a position on to a list.
+def pack_plain(
+    data: bytes, position: int, base_offset: int
+) -> tuple[int, int, bytes, bytes, bytes]:
+    """Pack the payloads of the plain messages from a position on, as columns keep them.
 
     Args:
         data: holds the messages.
         position: where the first one starts; within the data.
-        payloads: where the payloads go; copies.
+        base_offset: the offset of the data's first byte.
 
     Returns:
-        The position after the last of them.
+        How many there are; the position after the last of them; their payloads, one after the
+        other (copies); where each of these ends, behind a 0 (int32, of this machine's byte order);
+        and the offset of each message, before that of the position after the last (int64).
+
+    Raises:
+        OverflowError: they have more than 2 GiB.
     """
+    payloads: list[bytes] = []
+    ends, places = array("i", [0]), array("q", [base_offset + position])
     unpack, append = PLAIN.unpack_from, payloads.append
     end = len(data)
     last = end - PLAIN.size
+    packed = 0
     while position <= last:
         size, flags, crc = unpack(data, position)
         following = position + 4 + size
@@ -98,8 +109,11 @@ def collect_plain(data: bytes, position: int, payloads: list[bytes]) -> int:
         if flags != PLAIN_FLAGS or following > end or crc32(payload) != crc or size < 6:
             break
         append(payload)
+        packed += size - 6
         position = following
-    return position
+        ends.append(packed)
+        places.append(base_offset + position)
+    return len(payloads), position, b"".join(payloads), ends.tobytes(), places.tobytes()
 
 
 class ListedRows(Generic[_R]):

@@ -5,13 +5,13 @@ offsets of the set, since only its ends are places to resume from; `index` count
 0 for all other messages. Columns that later versions of the message format make possible (a key)
 will follow these.
 
-A row per message costs little here; what a row of Python objects would cost on its way to the
-JVM is several times that. So nothing is made per message but the copy of its value; all other
-columns are computed for a whole batch, positions from the lengths of the values.
+A row of Python objects per message would cost several times what everything else does. So nothing
+is made per message: plain ones are packed into Arrow's own buffers, values and offsets, by the
+loops of `hermes.protocol`, and the columns that are the same in all rows are cut from longer ones.
 """
 
 from collections.abc import Iterator
-from itertools import pairwise
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -28,7 +28,6 @@ from pyspark.sql.types import (
 
 from hermes.errors import ExpandedTooLargeError, InvalidMessageError
 from hermes.protocol import DEFAULT_MAX_EXPANDED_BYTES, MessageSet, core
-from hermes.protocol.loops import PLAIN
 from hermes.protocol.messages import SIZE
 from hermes.spark.offsets import TopicPartition
 
@@ -48,6 +47,11 @@ _WITH_TIMESTAMP: Final = StructType([*SCHEMA.fields]).add("timestamp", Timestamp
 # Spark compares these with its own, to the letter.
 _ARROW: Final = to_arrow_schema(SCHEMA, timezone="UTC")
 _ARROW_WITH_TIMESTAMP: Final = to_arrow_schema(_WITH_TIMESTAMP, timezone="UTC")
+
+_BINARY: Final = pa.binary()
+_LONG: Final = pa.int64()
+# How many rows the columns have at least from which those that are the same are cut.
+_SAME_ROWS: Final = 8192
 
 #: How many bytes out of compressed sets make a batch full; a set is never split.
 MAX_BATCH_BYTES: Final = 16 * 1024 * 1024
@@ -119,6 +123,22 @@ def record_batches(
         raise failure
 
 
+class _Part(NamedTuple):
+    """Some rows of a batch: of plain messages, or of others.
+
+    Attributes:
+        values: the values.
+        offsets: where each message or its set starts.
+        next_offsets: where each message or its set ends.
+        indexes: the places within sets; None for plain messages, which are in none.
+    """
+
+    values: pa.Array
+    offsets: pa.Array
+    next_offsets: pa.Array
+    indexes: pa.Array | None
+
+
 class _Rows:
     """Collects the messages of one batch.
 
@@ -133,11 +153,11 @@ class _Rows:
         self._data = data
         self._base_offset = base_offset
         self._max_expanded_bytes = max_expanded_bytes
+        self._parts: list[_Part] = []
+        # Of other messages than plain ones, which follow one another: the values, and for each
+        # message or set how many values it has, where it starts and where it ends.
         self._values: list[bytes] = []
-        # Where plain messages follow one another: the first row, and where its message starts.
-        self._runs: list[tuple[int, int]] = []
-        # Other rows: the first, how many, where their message or set starts and ends.
-        self._unusual: list[tuple[int, int, int, int]] = []
+        self._sets: list[tuple[int, int, int]] = []
         self.position = position
         self.skipped: list[tuple[int, int]] = []
 
@@ -147,16 +167,31 @@ class _Rows:
         Raises:
             InvalidMessageError: at a damaged message; those before it have been taken.
         """
-        position, room = self.position, MAX_BATCH_BYTES
+        room = MAX_BATCH_BYTES
         while room > 0:
-            self._runs.append((len(self._values), position))
-            position = core.collect_plain(self._data, position, self._values)
-            self.position = position
-            taken = self._take_unusual(skip_damaged)
+            self._take_plain()
+            position = self.position
+            room -= self._take_unusual(skip_damaged)
             if self.position == position:
                 return
-            position = self.position
-            room -= taken
+
+    def _take_plain(self) -> None:
+        """Take the plain messages at the position, if any."""
+        count, self.position, values, ends, places = core.pack_plain(
+            self._data, self.position, self._base_offset
+        )
+        if count:
+            self._finish_sets()
+            packed = pa.py_buffer(values)
+            columns = [None, pa.py_buffer(places)]
+            self._parts.append(
+                _Part(
+                    pa.Array.from_buffers(_BINARY, count, [None, pa.py_buffer(ends), packed], 0),
+                    pa.Array.from_buffers(_LONG, count, columns, 0),
+                    pa.Array.from_buffers(_LONG, count, columns, 0, 1),
+                    None,
+                )
+            )
 
     def _take_unusual(self, skip_damaged: bool) -> int:
         """Take the message at the position, of any kind, if any; returns its values' bytes."""
@@ -202,37 +237,57 @@ class _Rows:
 
     def _add(self, values: list[bytes], start: int, end: int) -> int:
         """Add the messages of one set, or the one of another format than the usual."""
-        self._unusual.append((len(self._values), len(values), start, end))
+        base = self._base_offset
+        self._sets.append((len(values), base + start, base + end))
         self._values += values
         self.position = end
         return sum(map(len, values))
 
+    def _finish_sets(self) -> None:
+        """Make a part of the sets that were added since the last."""
+        if not self._values:
+            return
+        counts, starts, ends = np.array(self._sets, np.int64).T
+        firsts = np.cumsum(counts) - counts
+        indexes = np.arange(len(self._values)) - np.repeat(firsts, counts)
+        self._parts.append(
+            _Part(
+                pa.array(self._values, _BINARY),
+                pa.array(np.repeat(starts, counts)),
+                pa.array(np.repeat(ends, counts)),
+                pa.array(indexes.astype(np.int32)),
+            )
+        )
+        self._values, self._sets = [], []
+
     def record_batch(self, partition: TopicPartition) -> pa.RecordBatch:
         """Make the columns."""
-        count = len(self._values)
-        values = pa.array(self._values, pa.binary())
-        ends = np.frombuffer(values.buffers()[1], np.int32, count + 1)
-        # Where each would start and end if all were plain and the first one started at 0.
-        places = ends + PLAIN.size * np.arange(count + 1, dtype=np.int64)
-        offsets = np.empty(count, np.int64)
-        for (first, start), (after, _) in pairwise([*self._runs, (count, 0)]):
-            offsets[first:after] = places[first:after] + (start - places[first])
-        next_offsets = offsets + np.diff(places)
-        indexes = np.zeros(count, np.int32)
-        for first, length, start, end in self._unusual:
-            offsets[first : first + length] = start
-            next_offsets[first : first + length] = end
-            indexes[first : first + length] = np.arange(length)
+        self._finish_sets()
+        values, offsets, next_offsets = (
+            _joined([part[place] for part in self._parts], kind)
+            for place, kind in enumerate((_BINARY, _LONG, _LONG))
+        )
+        count = len(values)
+        same = _same_columns(partition, max(_SAME_ROWS, 1 << count.bit_length()))
         columns = [
-            _repeated(partition.topic, pa.string(), count),
-            _repeated(partition.broker_id, pa.int32(), count),
-            _repeated(partition.partition, pa.int32(), count),
-            pa.array(offsets + self._base_offset),
-            pa.array(next_offsets + self._base_offset),
-            pa.array(indexes),
+            *(column.slice(0, count) for column in same[:3]),
+            offsets,
+            next_offsets,
+            self._indexes(same[3], count),
             values,
         ]
         return pa.RecordBatch.from_arrays(columns, schema=_ARROW)
+
+    def _indexes(self, zeros: pa.Array, count: int) -> pa.Array:
+        if all(part.indexes is None for part in self._parts):
+            return zeros.slice(0, count)
+        return _joined(
+            [
+                np.zeros(len(part.values), np.int32) if part.indexes is None else part.indexes
+                for part in self._parts
+            ],
+            pa.int32(),
+        )
 
 
 def _end_of(data: bytes, position: int) -> int | None:
@@ -244,5 +299,19 @@ def _end_of(data: bytes, position: int) -> int | None:
     return end if size >= 0 and end <= len(data) else None
 
 
-def _repeated(value: Any, kind: pa.DataType, count: int) -> pa.Array:
-    return pa.repeat(pa.scalar(value, kind), count)
+def _joined(arrays: list[Any], kind: pa.DataType) -> pa.Array:
+    if len(arrays) == 1:
+        return arrays[0]
+    return pa.concat_arrays([pa.array(each, kind) for each in arrays or [[]]])
+
+
+@lru_cache(maxsize=4)
+def _same_columns(partition: TopicPartition, count: int) -> tuple[pa.Array, ...]:
+    """Topic, broker, partition and the index 0, so often."""
+    same = (
+        (partition.topic, pa.string()),
+        (partition.broker_id, pa.int32()),
+        (partition.partition, pa.int32()),
+        (0, pa.int32()),
+    )
+    return tuple(pa.repeat(pa.scalar(value, kind), count) for value, kind in same)

@@ -98,7 +98,7 @@ def attack(compiled: ModuleType, rng: random.Random, data: bytes) -> None:
     places = [*POSITIONS, len(data), len(data) + 1, rng.randrange(-5, len(data) + 5)]
     base = rng.choice([0, (1 << 63) - 1, 1 << 70])
     for start in places:
-        compiled.collect_plain(exact, start, [])
+        compiled.pack_plain(exact, start, -1)
         compiled.collect_produces(exact, start, rng.choice(places), b"\0", 1 << 62, [])
         list(compiled.Rows(Message, exact, start, base, ("t", 1, 2), 9))
         for end in places:

@@ -3,6 +3,7 @@
 import contextlib
 import gc
 import itertools
+import struct
 import subprocess
 import sys
 import threading
@@ -364,7 +365,7 @@ def everything_once(sets, payloads, counting, async_counting):
         next(message_set.iterate(deep=False), None)
         core.count_plain(each, 0, len(each))
         core.count_uncompressed(memoryview(each), 0, len(each))
-        core.collect_plain(each, 0, [])
+        core.pack_plain(each, 0, 0)
         core.whole_bytes(each)
         core.tally(each, 0, 1000, {})
         for rows in message_set.rows(Message, ("t", 0, 1), 2):
@@ -401,6 +402,17 @@ def test_nothing_is_leaked():
     assert grown < 24 * rounds  # less than the smallest object, lost once per round
     grown_counts = [sys.getrefcount(each) - was for each, was in zip(watched, counts, strict=True)]
     assert max(grown_counts) < rounds / 2
+
+
+def test_payloads_are_packed_with_their_places():
+    data = HELLO + WORLD + WORLD[:-1]
+    count, position, values, ends, places = core.pack_plain(data, 0, 100)
+    assert (count, position, values) == (2, 31, b"helloworld!")
+    assert struct.unpack("=3i", ends) == (0, 5, 11)
+    assert struct.unpack("=3q", places) == (100, 115, 131)
+    assert core.pack_plain(data, 15, 100)[:3] == (1, 31, b"world!")
+    nothing = (0, 31, b"", struct.pack("=i", 0), struct.pack("=q", 131))
+    assert core.pack_plain(data, 31, 100) == nothing
 
 
 def test_rows_end_where_they_should_and_own_their_payloads():
