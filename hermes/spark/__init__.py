@@ -13,7 +13,8 @@ the order of a read:
     planning    which ranges of offsets are read, and by how many tasks
     pushdown    what a query's filters leave of them
     reading     what a task does: fetches a range, whatever breaks
-    columns     message sets become Arrow record batches
+    columns, arrays
+                message sets become Arrow record batches, out of buffers
 
 Of a write:
 

@@ -12,7 +12,7 @@ loops of `hermes.protocol`, and the columns that are the same in all rows are cu
 
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -29,6 +29,7 @@ from pyspark.sql.types import (
 from hermes.errors import ExpandedTooLargeError, InvalidMessageError
 from hermes.protocol import DEFAULT_MAX_EXPANDED_BYTES, MessageSet, core
 from hermes.protocol.messages import SIZE
+from hermes.spark.arrays import binaries, numbers, packed_binaries, repeated
 from hermes.spark.offsets import TopicPartition
 
 #: The columns of `spark.read.format("hermes")`.
@@ -48,7 +49,7 @@ _WITH_TIMESTAMP: Final = StructType([*SCHEMA.fields]).add("timestamp", Timestamp
 _ARROW: Final = to_arrow_schema(SCHEMA, timezone="UTC")
 _ARROW_WITH_TIMESTAMP: Final = to_arrow_schema(_WITH_TIMESTAMP, timezone="UTC")
 
-_BINARY: Final = pa.binary()
+_INTEGER: Final = pa.int32()
 _LONG: Final = pa.int64()
 # How many rows the columns have at least from which those that are the same are cut.
 _SAME_ROWS: Final = 8192
@@ -139,6 +140,9 @@ class _Part(NamedTuple):
     indexes: pa.Array | None
 
 
+_NOTHING: Final = _Part(pa.nulls(0, pa.binary()), *(pa.nulls(0, pa.int64()),) * 2, None)
+
+
 class _Rows:
     """Collects the messages of one batch.
 
@@ -182,15 +186,9 @@ class _Rows:
         )
         if count:
             self._finish_sets()
-            packed = pa.py_buffer(values)
-            columns = [None, pa.py_buffer(places)]
+            offsets = numbers(np.frombuffer(places, np.int64), _LONG)
             self._parts.append(
-                _Part(
-                    pa.Array.from_buffers(_BINARY, count, [None, pa.py_buffer(ends), packed], 0),
-                    pa.Array.from_buffers(_LONG, count, columns, 0),
-                    pa.Array.from_buffers(_LONG, count, columns, 0, 1),
-                    None,
-                )
+                _Part(packed_binaries(values, ends), offsets[:-1], offsets[1:], None)
             )
 
     def _take_unusual(self, skip_damaged: bool) -> int:
@@ -252,10 +250,10 @@ class _Rows:
         indexes = np.arange(len(self._values)) - np.repeat(firsts, counts)
         self._parts.append(
             _Part(
-                pa.array(self._values, _BINARY),
-                pa.array(np.repeat(starts, counts)),
-                pa.array(np.repeat(ends, counts)),
-                pa.array(indexes.astype(np.int32)),
+                binaries(self._values),
+                numbers(np.repeat(starts, counts), _LONG),
+                numbers(np.repeat(ends, counts), _LONG),
+                numbers(indexes.astype(np.int32), _INTEGER),
             )
         )
         self._values, self._sets = [], []
@@ -263,31 +261,25 @@ class _Rows:
     def record_batch(self, partition: TopicPartition) -> pa.RecordBatch:
         """Make the columns."""
         self._finish_sets()
+        parts = self._parts or [_NOTHING]
         values, offsets, next_offsets = (
-            _joined([part[place] for part in self._parts], kind)
-            for place, kind in enumerate((_BINARY, _LONG, _LONG))
+            _joined([part[place] for part in parts]) for place in range(3)
         )
         count = len(values)
-        same = _same_columns(partition, max(_SAME_ROWS, 1 << count.bit_length()))
+        *places, zeros = _same_columns(partition, max(_SAME_ROWS, 1 << count.bit_length()))
         columns = [
-            *(column.slice(0, count) for column in same[:3]),
+            *(column[:count] for column in places),
             offsets,
             next_offsets,
-            self._indexes(same[3], count),
+            _joined(
+                [
+                    zeros[: len(part.values)] if part.indexes is None else part.indexes
+                    for part in parts
+                ]
+            ),
             values,
         ]
         return pa.RecordBatch.from_arrays(columns, schema=_ARROW)
-
-    def _indexes(self, zeros: pa.Array, count: int) -> pa.Array:
-        if all(part.indexes is None for part in self._parts):
-            return zeros.slice(0, count)
-        return _joined(
-            [
-                np.zeros(len(part.values), np.int32) if part.indexes is None else part.indexes
-                for part in self._parts
-            ],
-            pa.int32(),
-        )
 
 
 def _end_of(data: bytes, position: int) -> int | None:
@@ -299,19 +291,16 @@ def _end_of(data: bytes, position: int) -> int | None:
     return end if size >= 0 and end <= len(data) else None
 
 
-def _joined(arrays: list[Any], kind: pa.DataType) -> pa.Array:
-    if len(arrays) == 1:
-        return arrays[0]
-    return pa.concat_arrays([pa.array(each, kind) for each in arrays or [[]]])
+def _joined(arrays: list[pa.Array]) -> pa.Array:
+    return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
 
 
 @lru_cache(maxsize=4)
 def _same_columns(partition: TopicPartition, count: int) -> tuple[pa.Array, ...]:
     """Topic, broker, partition and the index 0, so often."""
-    same = (
-        (partition.topic, pa.string()),
-        (partition.broker_id, pa.int32()),
-        (partition.partition, pa.int32()),
-        (0, pa.int32()),
+    return (
+        repeated(partition.topic, pa.string(), count),
+        repeated(partition.broker_id, _INTEGER, count),
+        repeated(partition.partition, _INTEGER, count),
+        repeated(0, _INTEGER, count),
     )
-    return tuple(pa.repeat(pa.scalar(value, kind), count) for value, kind in same)

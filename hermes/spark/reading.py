@@ -33,6 +33,7 @@ from hermes.errors import (
     OffsetOutOfRangeBrokerError,
 )
 from hermes.protocol import AppendTimesRequest
+from hermes.spark.arrays import as_numbers, numbers
 from hermes.spark.cluster import Cluster
 from hermes.spark.columns import Batch, arrow_schema, record_batches
 from hermes.spark.offsets import TopicPartition
@@ -224,7 +225,7 @@ class _RangeReader:
         """Leave out what follows the range: a fetch grows when a length is damaged."""
         if batch.next_offset <= self._end:
             return batch.rows
-        offsets = batch.rows.column("offset").to_numpy()
+        offsets = as_numbers(batch.rows.column("offset"))
         return batch.rows.slice(0, int(np.searchsorted(offsets, self._end)))
 
     def _timed(self, rows: pa.RecordBatch, next_offset: int) -> pa.RecordBatch:
@@ -235,10 +236,10 @@ class _RangeReader:
         ends = np.array([each.end_offset for each in ranges], np.int64)
         times = np.array([each.time_ms or 0 for each in ranges] or [0], np.int64)
         unknown = np.array([each.time_ms is None for each in ranges] or [True])
-        offsets = rows.column("offset").to_numpy()
+        offsets = as_numbers(rows.column("offset"))
         places = np.minimum(np.searchsorted(ends, offsets, side="right"), len(times) - 1)
         schema = arrow_schema(timestamp=True)
-        column = pa.array(times[places] * 1000, schema.field(-1).type, mask=unknown[places])
+        column = numbers(times[places] * 1000, schema.field(-1).type, unknown[places])
         return pa.RecordBatch.from_arrays([*rows.columns, column], schema=schema)
 
     def _append_times(self, end: int) -> list[AppendTime]:

@@ -14,6 +14,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import DateType, IntegerType, LongType, StructType
 
+from hermes.spark.arrays import repeated
 from hermes.spark.cluster import Cluster
 from hermes.spark.columns import spark_schema
 from hermes.spark.load.records import Granularity, Piece, Plan
@@ -21,6 +22,8 @@ from hermes.spark.offsets import Offsets
 from hermes.spark.options import SourceOptions
 from hermes.spark.planning import check_available, check_planned, cuts, packed
 from hermes.spark.reading import ReadRange, read_ranges
+
+_EPOCH: Final = datetime.date(1970, 1, 1)
 
 PLAN_OPTION: Final = "plan"
 TASK_BYTES_OPTION: Final = "taskBytes"
@@ -155,11 +158,11 @@ def _with_folder(batch: pa.RecordBatch, task: LoadTask) -> pa.RecordBatch:
     count = batch.num_rows
     names = ["load", *batch.schema.names, "day"]
     columns = [
-        pa.repeat(pa.scalar(task.number, pa.int64()), count),
+        repeated(task.number, pa.int64(), count),
         *batch.columns,
-        pa.repeat(pa.scalar(task.day, pa.date32()), count),
+        repeated((task.day - _EPOCH).days, pa.date32(), count),
     ]
     if task.hour is not None:
         names.append("hour")
-        columns.append(pa.repeat(pa.scalar(task.hour, pa.int32()), count))
+        columns.append(repeated(task.hour, pa.int32(), count))
     return pa.RecordBatch.from_arrays(columns, names=names)
