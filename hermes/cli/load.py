@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -26,10 +25,10 @@ if TYPE_CHECKING:
 @click.option(
     "--to",
     "target",
-    type=click.Path(path_type=Path),
+    type=click.Path(path_type=str),
     required=True,
-    metavar="DIRECTORY",
-    help="Where to: a new directory, or one of earlier loads.",
+    metavar="TARGET",
+    help="Where to, new or of earlier loads: a directory, s3://BUCKET/PREFIX, or hdfs://...",
 )
 @click.option(
     "-b",
@@ -88,7 +87,7 @@ if TYPE_CHECKING:
 @JSON_OPTION
 @click.argument("topics", metavar="[TOPIC]...", type=TOPIC, nargs=-1)
 def command(
-    target: Path,
+    target: str,
     clean_up: bool,
     master: str,
     settings: tuple[str, ...],
@@ -101,17 +100,18 @@ def command(
     Run it as often as you like: each message is copied once, whatever ends a run on its way. A
     run that finds another's work undone does that first. Of two concurrent runs one fails.
     """
-    if clean_up:
-        _clean_up(target, as_json)
-        return
-    options = {**_options(**chosen), **spark_options(security)}
     spark_settings = dict(_setting(each) for each in settings)
     with require_spark(), ExitStack() as stack:
         # Spark takes seconds to start; often there is nothing new, or an argument is wrong.
         session = cache(lambda: stack.enter_context(spark_session(master, spark_settings)))
+        storage = _storage(target, spark_settings)
+        if clean_up:
+            _clean_up(session, target, storage, as_json)
+            return
+        options = {**_options(**chosen), **spark_options(security)}
         again = True
         while again:
-            result = _load(session, target, options, chosen)
+            result = _load(session, target, options, storage, chosen)
             _report(result, target, as_json)
             again = result.repeated and result.committed
 
@@ -157,10 +157,19 @@ def _setting(text: str) -> tuple[str, str]:
     return key, value
 
 
+def _storage(target: str, settings: dict[str, str]) -> dict[str, str]:
+    """What Spark's settings say of S3: the driver needs it before there is a session."""
+    from hermes.spark.stores import is_s3
+
+    prefix = "spark.hadoop.fs.s3a."
+    return {k: v for k, v in settings.items() if is_s3(target) and k.startswith(prefix)}
+
+
 def _load(
     session: "Callable[[], SparkSession]",
-    target: Path,
+    target: str,
     options: dict[str, str],
+    storage: dict[str, str],
     chosen: dict[str, Any],
 ) -> "LoadResult":
     from hermes.spark.load import load
@@ -185,6 +194,7 @@ def _load(
                 sink=chosen["sink"],
                 dry_run=chosen["dry_run"],
                 progress=show,
+                storage=storage,
             )
         except (DataLossError, LoadError) as error:
             # The library names its own option.
@@ -192,7 +202,7 @@ def _load(
             raise type(error)(text) from error
 
 
-def _report(result: "LoadResult", target: Path, as_json: bool) -> None:
+def _report(result: "LoadResult", target: str, as_json: bool) -> None:
     ranges = [
         {"topic": each.topic, "partition": each.name, "from": start, "to": end}
         for each, (start, end) in sorted(result.ranges.items())
@@ -220,10 +230,12 @@ def _report(result: "LoadResult", target: Path, as_json: bool) -> None:
         write_table([key.upper() for key in ranges[0]], [list(each.values()) for each in ranges])
 
 
-def _clean_up(target: Path, as_json: bool) -> None:
-    with require_spark():
-        from hermes.spark.load import clean_up
-    done = clean_up(target)
+def _clean_up(
+    session: "Callable[[], SparkSession]", target: str, storage: dict[str, str], as_json: bool
+) -> None:
+    from hermes.spark.load import clean_up
+
+    done = clean_up(target, spark=session, storage=storage)
     removed = [str(path) for path in (*done.directories, *done.temporary_files)]
     if as_json:
         kept = [str(path) for path in done.kept]

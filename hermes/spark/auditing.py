@@ -24,10 +24,9 @@ from hermes.client import ProducerConfig
 from hermes.errors import ClientError
 from hermes.protocol import core, encode_message_set
 from hermes.protocol.stamps import STAMP, STAMP_START
-from hermes.spark.files import local_path
 from hermes.spark.load.loaded import read_loaded
 from hermes.spark.load.target import LoadTarget
-from hermes.spark.stores import LocalStore
+from hermes.spark.stores import open_store
 
 # How long before its function is called the end of a micro-batch was chosen, at most.
 _PLANNED_BEFORE_MS: Final = 30_000
@@ -127,7 +126,7 @@ def audit_loads(
     elif loads is not None:
         rows = rows.where(sf.col("load").between(loads.start, loads.stop - 1))
     found = tally_values(rows, window_ms=window_ms)
-    opened = LoadTarget.find(LocalStore(local_path(target)))
+    opened = LoadTarget.find(open_store(target, spark))
     assert opened is not None  # its rows were read
     planned: dict[int, int] = {}
     for number in {number for _, number in found}:

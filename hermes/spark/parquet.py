@@ -1,9 +1,10 @@
 """The Parquet files of one directory: written and counted by tasks, found again by the driver."""
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import PurePosixPath
 from typing import Final
 from urllib.parse import unquote
@@ -13,10 +14,13 @@ from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as sf
 
 from hermes.errors import LoadError
-from hermes.spark.stores import Place, Store
+from hermes.spark.stores import Place, Store, StoredFile
 
 # Spark reports what it has counted through a queue of events, and drops some when that is full.
 _COUNT_SECONDS: Final = 60
+_NOTHING: Final[Mapping[str, str]] = {}
+# How many footers are read at once where each takes requests to a server.
+_AT_ONCE: Final = 16
 # What Spark writes for null as the name of a folder.
 _NULL: Final = "__HIVE_DEFAULT_PARTITION__"
 
@@ -40,13 +44,16 @@ class DataFile:
     partition_values: Mapping[str, str | None]
 
 
-def write_parquet(rows: DataFrame, url: str, folders: Sequence[str]) -> int:
+def write_parquet(
+    rows: DataFrame, url: str, folders: Sequence[str], settings: Mapping[str, str] = _NOTHING
+) -> int:
     """Have Spark write rows into a directory that is empty.
 
     Args:
         rows: what to write, once; of a session whose settings may be changed.
         url: where to; workers must see the same under it.
         folders: the columns that become folders, outermost first.
+        settings: of the session, see `Store.spark_settings`.
 
     Returns:
         How many rows the tasks have written; those of repeated tasks count once.
@@ -56,6 +63,8 @@ def write_parquet(rows: DataFrame, url: str, folders: Sequence[str]) -> int:
     """
     # Spark's default, INT96, holds only the years 1677 to 2262.
     rows.sparkSession.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
+    for name, text in settings.items():
+        rows.sparkSession.conf.set(name, text)
     counted = Observation()
     (
         rows.observe(counted, sf.count(sf.lit(1)).alias("rows"))
@@ -76,25 +85,31 @@ def data_files(store: Store, directory: str) -> list[DataFile]:
             begins with `_` or `.` doesn't count; folders hold the partition values, as
             `day=2026-11-24`.
     """
-    return list(_described(store, directory))
+    found = [each for each in store.walk(directory) if _counts(directory, each.name)]
+    if store.path is not None:
+        return [_described(store, directory, each) for each in found]
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        return list(pool.map(partial(_described, store, directory), found))
 
 
-def _described(store: Store, directory: str) -> Iterator[DataFile]:
-    for found in store.walk(directory):
-        parts = PurePosixPath(found.name).relative_to(directory).parts
-        if not found.name.endswith(".parquet") or any(part[0] in "_." for part in parts):
-            continue
-        folders = (part.partition("=") for part in parts[:-1])
-        values = {unquote(name): unquote(text) for name, _, text in folders}
-        with store.open(found.name) as file:
-            rows = pq.read_metadata(file).num_rows
-        yield DataFile(
-            found.name,
-            found.size_bytes,
-            rows,
-            found.modified_ms,
-            {name: None if text == _NULL else text for name, text in values.items()},
-        )
+def _counts(directory: str, name: str) -> bool:
+    inner = PurePosixPath(name).relative_to(directory).parts
+    return name.endswith(".parquet") and not any(part[0] in "_." for part in inner)
+
+
+def _described(store: Store, directory: str, found: StoredFile) -> DataFile:
+    folders = PurePosixPath(found.name).relative_to(directory).parts[:-1]
+    pairs = (part.partition("=") for part in folders)
+    values = {unquote(name): unquote(text) for name, _, text in pairs}
+    with store.open(found.name, found.size_bytes) as file:
+        rows = pq.read_metadata(file).num_rows
+    return DataFile(
+        found.name,
+        found.size_bytes,
+        rows,
+        found.modified_ms,
+        {name: None if text == _NULL else text for name, text in values.items()},
+    )
 
 
 def check_rows(directory: Place, written: int, files: Sequence[DataFile]) -> None:

@@ -276,8 +276,8 @@ def test_an_older_copy_of_a_checkpoint_is_refused(spark, tmp_path, batches) -> N
 
 
 def test_rows_that_the_driver_does_not_find_are_not_committed(spark, tmp_path, monkeypatch) -> None:
-    def write_elsewhere(rows, url: str, folders) -> int:
-        written = write_parquet(rows, url, folders)
+    def write_elsewhere(rows, url: str, *more) -> int:
+        written = write_parquet(rows, url, *more)
         next(
             Path(url.removeprefix("file://")).rglob("*.parquet")
         ).unlink()  # it is on a worker's own disk
@@ -332,12 +332,15 @@ def test_times_of_all_years_are_kept(spark, tmp_path) -> None:
     assert spark.conf.get("spark.sql.parquet.outputTimestampType") == "INT96"
 
 
-def test_addresses_are_no_tables(spark, tmp_path) -> None:
+def test_addresses_of_other_stores_are_refused_by_name(spark, tmp_path) -> None:
     stream = spark.readStream.format("rate").load()
-    with pytest.raises(LoadTargetError, match=r"s3://b/t: expected a directory"):
-        write_stream_to_delta(stream, "s3://b/t", tmp_path)
-    with pytest.raises(LoadTargetError, match=r"s3://b/t: expected a directory"):
-        read_delta(spark, "s3://b/t")
+    for address in ("gs://b/t", "abfss://c@b/t"):
+        shown = address.replace("c@", "")
+        with pytest.raises(LoadTargetError, match=f"{shown}: expected a directory, s3://"):
+            write_stream_to_delta(stream, address, tmp_path / "checkpoint")
+        with pytest.raises(LoadTargetError, match=f"{shown}: expected a directory, s3://"):
+            read_delta(spark, address)
+    assert not (tmp_path / "checkpoint").exists()
 
 
 def test_what_is_no_stream_is_refused(spark, tmp_path) -> None:

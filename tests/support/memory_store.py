@@ -42,7 +42,13 @@ class MemoryStore:
     def read(self, name: str) -> bytes | None:
         return self.step(lambda: self.objects.get(name))
 
-    def open(self, name: str) -> BinaryIO:
+    def spark_settings(self, spark: object) -> dict[str, str]:
+        return {}
+
+    def delta_table(self) -> tuple[str, None]:
+        raise NotImplementedError("there are no Delta tables in memory")
+
+    def open(self, name: str, size_bytes: int | None = None) -> BinaryIO:
         content = self.read(name)
         if content is None:
             raise FileNotFoundError(self.place(name))

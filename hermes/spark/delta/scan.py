@@ -4,7 +4,7 @@ The driver asks `deltalake` for the files of a version; workers read one each, b
 hold no more than a batch. Spark applies filters to the rows afterwards.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -19,14 +19,15 @@ from pyspark.sql.types import StructType
 
 from hermes.errors import LoadTargetError
 from hermes.spark.delta.table import DeltaTable, open_table, table_files
-from hermes.spark.files import local_path
-from hermes.spark.stores import LocalStore
+from hermes.spark.stores import LocalStore, Store, open_store
 
 # What a table may require of its readers; other features mark rows as deleted, or rename columns.
 _UNDERSTOOD: Final = {"timestampNtz"}
 
 
-def read_delta(spark: SparkSession, path: str | Path) -> DataFrame:
+def read_delta(
+    spark: SparkSession, path: str | Path, *, storage: Mapping[str, str] | None = None
+) -> DataFrame:
     """Open a Delta table as it is now.
 
     Example:
@@ -35,16 +36,19 @@ def read_delta(spark: SparkSession, path: str | Path) -> DataFrame:
     Args:
         spark: the session to read with.
         path: the table, on a file system that the workers have too.
+        storage: settings of S3A for an address of S3, by Hadoop's names.
 
     Raises:
         LoadTargetError: there is no table, or it requires features that this lacks, or `path` is
             the address of something other than a directory.
     """
-    place = local_path(path)
-    table = _opened(place)
+    store = open_store(path, spark, storage)
+    if store.path is None:
+        raise LoadTargetError(f"{path}: read this table with deltalake, or with Delta's own reader")
+    table = _opened(store)
     _register(spark)
     reader = spark.read.format(DeltaSource.name())
-    return reader.option("version", str(table.version())).option("table", str(place)).load()
+    return reader.option("version", str(table.version())).option("table", str(store.path)).load()
 
 
 def _register(spark: SparkSession) -> None:
@@ -89,7 +93,7 @@ class DeltaSource(DataSource):
         return DeltaReader(files, _arrow_schema(table))
 
     def _table(self) -> DeltaTable:
-        table = _opened(Path(self.options["table"]))
+        table = _opened(LocalStore(Path(self.options["table"])))
         table.load_as_version(int(self.options["version"]))
         return table
 
@@ -131,8 +135,8 @@ class DeltaReader(DataSourceReader):
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
 
-def _opened(path: Path) -> DeltaTable:
-    table = open_table(LocalStore(path))
+def _opened(store: Store) -> DeltaTable:
+    path, table = store.place(), open_table(store)
     if table is None:
         raise LoadTargetError(f"{path}: there is no Delta table")
     protocol = table.protocol()

@@ -17,6 +17,7 @@ from hermes.errors import LoadError, LoadTargetError
 from hermes.spark.files import above, sync_all
 from hermes.spark.parquet import DataFile
 from hermes.spark.stores import Store
+from hermes.spark.stores.error_texts import error_text
 
 try:
     from deltalake import DeltaTable, Schema
@@ -56,22 +57,24 @@ def open_table(store: Store) -> DeltaTable | None:
         return DeltaTable(address, storage_options=options)
     except TableNotFoundError:
         return None
+    except OSError as error:
+        raise LoadTargetError(f"{store.place()}: {_first_line(error)}") from None
     except DeltaError as error:
         raise LoadTargetError(
             f"{store.place()}: the Delta log can't be read ({_first_line(error)}): restore "
             "_delta_log from a copy"
-        ) from error
+        ) from None
 
 
 def _address(store: Store) -> tuple[str, dict[str, str] | None]:
     """What the package calls a table, and its options."""
-    path = str(store.path)
-    if unquote(path) != path:
+    address, options = store.delta_table()
+    if unquote(address) != address:
         raise LoadTargetError(
-            f"{path}: deltalake takes a % with two digits for another character: choose another "
-            "name"
+            f"{store.place()}: deltalake takes a % with two digits for another character: choose "
+            "another name"
         )
-    return path, None
+    return address, options
 
 
 def commits(store: Store, table: DeltaTable) -> Iterator[Mapping[str, Any]]:
@@ -146,9 +149,9 @@ def add_files(
             if table.version() == before:
                 raise LoadError(
                     f"{store.place()}: the commit failed: {_first_line(error)}"
-                ) from error
+                ) from None
         except (DeltaError, OSError, ValueError) as error:
-            raise LoadError(f"{store.place()}: the commit failed: {_first_line(error)}") from error
+            raise LoadError(f"{store.place()}: the commit failed: {_first_line(error)}") from None
         else:
             _sync_log(store)
             return True
@@ -163,12 +166,12 @@ def _created(store: Store, schema: pa.Schema, partition_by: Sequence[str]) -> De
         return DeltaTable.create(
             address, fields, "error", list(partition_by), storage_options=options
         )
-    except DeltaError as error:
+    except (DeltaError, OSError) as error:
         table = open_table(store)
         if table is None:
             raise LoadError(
                 f"{store.place()}: can't create a Delta table: {_first_line(error)}"
-            ) from error
+            ) from None
         return table
 
 
@@ -228,5 +231,8 @@ def sync_files(store: Store, files: Sequence[DataFile]) -> None:
 
 
 def _first_line(error: Exception) -> str:
-    """What an error of the package says, without the stack that it appends."""
-    return str(error).partition("\n")[0]
+    """What an error of the package says, without the stack that it appends.
+
+    An answer of a store's server may quote what was signed: errors are raised without it.
+    """
+    return error_text(str(error))

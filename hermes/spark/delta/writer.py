@@ -18,12 +18,12 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Final
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import DateType, IntegerType, LongType, ShortType, StringType, StructType
 
-from hermes.errors import ConfigError, LoadError
+from hermes.errors import ConfigError, LoadError, LoadTargetError
 from hermes.spark.delta.table import (
     DeltaTable,
     add_files,
@@ -32,9 +32,9 @@ from hermes.spark.delta.table import (
     sync_files,
     table_files,
 )
-from hermes.spark.files import above, is_address, local_path, sync_all
+from hermes.spark.files import above, sync_all
 from hermes.spark.parquet import check_rows, data_files, write_parquet
-from hermes.spark.stores import LocalStore, Store
+from hermes.spark.stores import Store, is_s3, open_store
 
 # Types whose values are the same text as the name of Spark's folder and as Delta's partition value.
 _FOLDER_TYPES: Final = (StringType, DateType, IntegerType, LongType, ShortType)
@@ -54,6 +54,7 @@ def write_stream_to_delta(
     partition_by: Sequence[str] = (),
     trigger: Mapping[str, Any] | None = None,
     name: str | None = None,
+    storage: Mapping[str, str] | None = None,
 ) -> StreamingQuery:
     """Start a query that appends a stream to a Delta table, each row once.
 
@@ -66,26 +67,34 @@ def write_stream_to_delta(
 
     Args:
         df: the stream.
-        path: the table, created if need be, on a file system that the workers have too.
-        checkpoint: a directory for Spark's records, of this query alone.
+        path: the table, created if need be: a directory that the workers have too, or an address
+            of S3 or HDFS.
+        checkpoint: a directory or address for Spark's records, of this query alone.
         partition_by: columns that become folders: strings, dates or whole numbers. As everywhere
             in Spark, an empty string becomes null.
         trigger: as for `DataStreamWriter.trigger`, such as `{"availableNow": True}`.
         name: the query's name.
+        storage: settings of S3A for an address of S3, by Hadoop's names (`fs.s3a.endpoint`). Else
+            those of the session count, and the environment's.
 
     Returns:
         The running query; the caller stops it.
 
     Raises:
         ConfigError: `df` is not a stream, or can't be partitioned this way.
-        LoadTargetError: `path` is the address of something other than a directory.
+        LoadTargetError: `path` is the address of something else, or the store can't be used.
+        LoadError: a package is missing, or Spark lacks the store's file system.
     """
     if not df.isStreaming:
         raise ConfigError("df", "expected a stream: load a batch with hermes.spark.load")
     _check_folders(df.schema, partition_by)
     started: Future[str] = Future()
-    store = LocalStore(local_path(path))
-    write = _batch_writer(store, _local_checkpoint(checkpoint), tuple(partition_by), started)
+    store = open_store(path, df.sparkSession, storage)
+    store.spark_settings(df.sparkSession)
+    if store.path is None:
+        store.prepare()
+    offsets = _checkpoint_store(checkpoint, df.sparkSession, storage)
+    write = _batch_writer(store, offsets, tuple(partition_by), started)
     writer = df.writeStream.option("checkpointLocation", str(checkpoint)).foreachBatch(write)
     writer = writer.trigger(**trigger) if trigger else writer
     query = (writer.queryName(name) if name else writer).start()
@@ -95,7 +104,7 @@ def write_stream_to_delta(
 
 def _batch_writer(
     store: Store,
-    checkpoint: Path | None,
+    checkpoint: Store | None,
     partition_by: tuple[str, ...],
     started: "Future[str]",
 ) -> Callable[[DataFrame, int], None]:
@@ -110,28 +119,39 @@ def _batch_writer(
             _check_same(store, table, query_id, number, last, offsets)
         else:
             directory = f"{attempts}/attempt={secrets.token_hex(4)}"
-            written = write_parquet(batch, store.url(directory), partition_by)
+            written = write_parquet(
+                batch,
+                store.url(directory),
+                partition_by,
+                store.spark_settings(batch.sparkSession),
+            )
             schema = to_arrow_schema(batch.schema, timezone="UTC")
             metadata = {_QUERY: query_id, _BATCH: number, _OFFSETS: offsets}
             files = data_files(store, directory)
             check_rows(store.place(directory), written, files)
             sync_files(store, files)
-            if checkpoint is not None:
-                _sync_checkpoint(checkpoint, number)
+            if checkpoint is not None and checkpoint.path is not None:
+                _sync_checkpoint(checkpoint.path, number)
             add_files(store, files, schema, partition_by, app_id, number, metadata)
         _remove_others(store, attempts)
 
     return write
 
 
-def _local_checkpoint(checkpoint: str | Path) -> Path | None:
-    """The directory of a checkpoint; None when another kind of store keeps it, and flushes it."""
-    return None if is_address(checkpoint) else local_path(checkpoint)
+def _checkpoint_store(
+    checkpoint: str | Path, spark: SparkSession, storage: Mapping[str, str] | None
+) -> Store | None:
+    """Where a checkpoint is; None when it is in another kind of store, which Spark alone reads."""
+    try:
+        return open_store(checkpoint, spark, storage if is_s3(checkpoint) else None)
+    except LoadTargetError:
+        return None
 
 
-def _digest(checkpoint: Path, number: int) -> str:
+def _digest(checkpoint: Store, number: int) -> str | None:
     """What tells a batch from others of its number: Spark writes this file once, before it runs."""
-    return hashlib.sha256((checkpoint / "offsets" / str(number)).read_bytes()).hexdigest()
+    content = checkpoint.read(f"offsets/{number}")
+    return None if content is None else hashlib.sha256(content).hexdigest()
 
 
 def _check_same(

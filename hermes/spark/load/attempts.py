@@ -93,8 +93,8 @@ def run_load(
         return LoadResult(
             plan.number, repeated=repeated, log_bytes=plan.log_bytes, ranges=plan.ranges
         )
+    target.create()  # also below a plan that is there: the store is checked before it is relied on
     if not repeated:
-        target.create()
         plan, is_ours = target.propose(plan)
         repeated = not is_ours
     return _carry_out(target, commits, plan, writer, repeated, may_lack)
@@ -121,7 +121,9 @@ def _carry_out(
     except (Exception, KeyboardInterrupt) as error:
         if is_committing and commits.give_up(directory):
             raise  # it counts, but may not be flushed
-        _give_up(target, commits, plan, directory, repeated, error)
+        # A server may commit later what it has not answered: then the data must be there.
+        may_count = is_committing and target.settings.sink == "delta" and target.store.path is None
+        _give_up(target, commits, plan, directory, repeated, may_count, error)
     if not won and not _is_committed(target, commits, plan, directory):
         raise _conflict(plan)
     return LoadResult(
@@ -143,6 +145,7 @@ def _give_up(
     plan: Plan,
     directory: str,
     repeated: bool,
+    may_count: bool,
     error: BaseException,
 ) -> NoReturn:
     """Remove what an attempt wrote, unless it may count, and raise what happened."""
@@ -150,7 +153,8 @@ def _give_up(
         if _is_committed(target, commits, plan, directory):
             raise error  # it counts, but may not be flushed
         raise _conflict(plan) from error
-    target.store.delete_tree(directory)
+    if not may_count:
+        target.store.delete_tree(directory)
     if repeated and isinstance(error, HermesError):
         raise LoadError(
             f"load {plan.number} was planned by an earlier run, in "

@@ -1,6 +1,6 @@
 """`clean_up`: removes from a target what doesn't count, and can't count any more."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -21,7 +21,7 @@ from hermes.spark.load.target import (
     numbered,
     plan_name,
 )
-from hermes.spark.stores import Place, Store
+from hermes.spark.stores import Place, Session, Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,13 @@ class CleanUp:
     kept: tuple[Place, ...]
 
 
-def clean_up(target: str | Path, *, files: Files | None = None) -> CleanUp:
+def clean_up(
+    target: str | Path,
+    *,
+    spark: Session = None,
+    storage: Mapping[str, str] | None = None,
+    files: Files | None = None,
+) -> CleanUp:
     """Remove what failed attempts left in a target. Safe while loads run.
 
     Only what can't count any more is removed: attempts at loads that are committed. Attempts at the
@@ -52,13 +58,15 @@ def clean_up(target: str | Path, *, files: Files | None = None) -> CleanUp:
         print(clean_up("/data/clicks").removed_bytes)
 
     Args:
-        target: the directory.
-        files: the file system; for tests.
+        target: the directory, or an address of S3 or HDFS.
+        spark: a session, or a function that starts one, for HDFS and for S3 as Spark is set up.
+        storage: as for `load`.
+        files: the file system of a directory; for tests.
 
     Raises:
         LoadTargetError: it isn't a target of loads, or is damaged.
     """
-    opened = open_target(target, files)
+    opened = open_target(target, spark, storage, files)
     if opened.settings.sink == "delta":
         last, orphans, kept = _delta_attempts(opened)
         leftovers: dict[str, int] = {}

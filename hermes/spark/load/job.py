@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from hermes.errors import LoadError
 from hermes.spark.cluster import Cluster
-from hermes.spark.files import Files, local_path
+from hermes.spark.files import Files
 from hermes.spark.load.attempts import LoadResult, run_load
 from hermes.spark.load.commits import open_commits
 from hermes.spark.load.increments import make_plan
@@ -27,7 +27,7 @@ from hermes.spark.load.target import LoadTarget, SinkName, TargetSettings
 from hermes.spark.load.tasks import FOLDERS, PLAN_OPTION, TASK_BYTES_OPTION, LoadSource
 from hermes.spark.options import CONNECTION_OPTIONS, SOURCE_OPTIONS, SourceOptions, parse_options
 from hermes.spark.parquet import write_parquet
-from hermes.spark.stores import LocalStore
+from hermes.spark.stores import open_store
 
 _OPTION_NAMES: Final = (
     *(option.name for option in CONNECTION_OPTIONS),
@@ -86,10 +86,11 @@ def load(
     sink: SinkName = "parquet",
     dry_run: bool = False,
     progress: Progress | None = None,
+    storage: Mapping[str, str] | None = None,
     files: Files | None = None,
     clock: Callable[[], float] = time.time,
 ) -> LoadResult:
-    """Copy what is new of topics into a directory, with the offsets in the same commit.
+    """Copy what is new of topics into a target, with the offsets in the same commit.
 
     Each message is copied once, whatever ends a load on its way: what a run left undone, the next
     one repeats from the same plan. The first load starts at the earliest offsets, each further one
@@ -107,7 +108,8 @@ def load(
     Args:
         spark: runs the tasks; workers must see the target under the same path. Or a function
             that starts a session, called only if there is something to copy.
-        target: a directory, new or of earlier loads.
+        target: where to, new or of earlier loads: a directory, `s3://BUCKET/PREFIX` (or `s3a://`)
+            or `hdfs://HOST:PORT/DIRECTORY`.
         options: as the source has them: how the brokers are found, which topics or partitions,
             minPartitions, failOnDataLoss, groupId, retries and maxFetchBytes.
         partition_by: whether a folder holds a day or an hour of the broker's append time (UTC);
@@ -116,7 +118,9 @@ def load(
             `pip install 'hermes-log[spark,delta]'`.
         dry_run: only report what would be copied; writes nothing.
         progress: called from a thread of its own now and then while tasks run.
-        files: the file system; for tests.
+        storage: settings of S3A for an address of S3, by Hadoop's names (`fs.s3a.endpoint`). They
+            win over those of Spark, and these over the environment's (`AWS_ACCESS_KEY_ID`).
+        files: the file system of a directory; for tests.
         clock: returns the time in seconds since 1970; for tests.
 
     Returns:
@@ -134,7 +138,7 @@ def load(
     settings = TargetSettings(sink, partition_by)
     settings.check()
     parsed = parse_load_options(options)
-    store = LocalStore(local_path(target), files)
+    store = open_store(target, spark, storage, files)
     found = LoadTarget.find(store)
     if found is not None:
         found.require(settings)
@@ -145,7 +149,10 @@ def load(
             cluster.check_group(parsed.group)
 
         def plan(last: Committed) -> Plan | None:
-            return make_plan(cluster, last, parsed, partition_by, int(clock() * 1000))
+            made = make_plan(cluster, last, parsed, partition_by, int(clock() * 1000))
+            if made is not None and store.path is None and not dry_run:
+                store.spark_settings(_started(spark))  # before anything is written
+            return made
 
         write = partial(_write, spark, opened, parsed, options, progress)
         result = run_load(
@@ -186,7 +193,7 @@ def _write(
     directory: str,
 ) -> int:
     """Have Spark copy a plan's messages into a directory; return how many they were."""
-    spark = started if isinstance(started, SparkSession) else started()
+    spark = _started(started)
     # A separate session, for settings and a format that the caller's should not have.
     session = spark.newSession()
     for key, value in spark.conf.getAll.items():
@@ -206,9 +213,18 @@ def _write(
             .load()
         )
         with _reported(spark, progress):
-            return write_parquet(rows, target.store.url(directory), FOLDERS[plan.partition_by])
+            return write_parquet(
+                rows,
+                target.store.url(directory),
+                FOLDERS[plan.partition_by],
+                target.store.spark_settings(spark),
+            )
     except (PySparkException, Py4JError) as error:
         raise LoadError(failure_text(error)) from error
+
+
+def _started(spark: SparkSession | Callable[[], SparkSession]) -> SparkSession:
+    return spark if isinstance(spark, SparkSession) else spark()
 
 
 def _task_bytes(spark: SparkSession, plan: Plan, min_partitions: int | None) -> int:

@@ -4,23 +4,25 @@ Attempts that failed are never read.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StringType, StructType
 
 from hermes.errors import LoadTargetError
-from hermes.spark.files import Files, local_path
+from hermes.spark.files import Files
 from hermes.spark.load.journal import Journal
 from hermes.spark.load.state import State
 from hermes.spark.load.target import DATA, LoadTarget
 from hermes.spark.load.tasks import loaded_schema
 from hermes.spark.parquet import data_files
-from hermes.spark.stores import LocalStore
+from hermes.spark.stores import Session, open_store
 
 
-def read_loaded(spark: SparkSession, target: str | Path) -> DataFrame:
+def read_loaded(
+    spark: SparkSession, target: str | Path, *, storage: Mapping[str, str] | None = None
+) -> DataFrame:
     """Open what was loaded into a directory.
 
     Columns: `load` (the number of the load), those of the source, `timestamp` (null where the
@@ -32,7 +34,8 @@ def read_loaded(spark: SparkSession, target: str | Path) -> DataFrame:
 
     Args:
         spark: the session to read with.
-        target: the directory.
+        target: the directory, or an address of S3 or HDFS.
+        storage: as for `load`.
 
     Returns:
         The loads that are committed now; no rows when there are none yet.
@@ -40,11 +43,11 @@ def read_loaded(spark: SparkSession, target: str | Path) -> DataFrame:
     Raises:
         LoadTargetError: it isn't a target of loads, or is damaged.
     """
-    opened = open_target(target)
+    opened = open_target(target, spark, storage)
     if opened.settings.sink == "delta":
         from hermes.spark.delta import read_delta  # needs the extra `delta`
 
-        return read_delta(spark, str(opened.place()))
+        return read_delta(spark, str(opened.place()), storage=storage)
     schema = loaded_schema(opened.settings.partition_by)
     state = published_state(opened)
     later = [name for name, each in state.files.items() if each.load is None]
@@ -61,7 +64,9 @@ def read_loaded(spark: SparkSession, target: str | Path) -> DataFrame:
     return rows.select(*schema.names)
 
 
-def loaded_files(target: str | Path) -> list[str]:
+def loaded_files(
+    target: str | Path, *, spark: Session = None, storage: Mapping[str, str] | None = None
+) -> list[str]:
     """The files that count in a target of Parquet, for readers that take a list of them.
 
     Such a reader sees a load, an expiry or a compaction either as a whole or not at all; but for
@@ -72,7 +77,9 @@ def loaded_files(target: str | Path) -> list[str]:
         duckdb.read_parquet(loaded_files("/data/clicks"), hive_partitioning=True)
 
     Args:
-        target: the directory.
+        target: the directory, or an address of S3 or HDFS.
+        spark: a session, or a function that starts one, for HDFS and for S3 as Spark is set up.
+        storage: as for `load`.
 
     Returns:
         Paths, or addresses as `target` is one, sorted.
@@ -80,7 +87,7 @@ def loaded_files(target: str | Path) -> list[str]:
     Raises:
         LoadTargetError: it isn't a target of loads in Parquet, or is damaged.
     """
-    opened = open_target(target)
+    opened = open_target(target, spark, storage)
     if opened.settings.sink == "delta":
         raise LoadTargetError(f"{opened.place()} is a Delta table, whose log lists its files")
     state = published_state(opened)
@@ -114,6 +121,7 @@ def _open(
 ) -> DataFrame:
     return (
         spark.read.schema(schema)
+        .options(**target.store.spark_settings(spark))
         .option("basePath", target.store.url(DATA))
         .parquet(*(_escaped(target.store.url(each)) for each in names))
     )
@@ -124,13 +132,18 @@ def _first_schema(schema: StructType) -> StructType:
     return StructType([*schema.fields]).add("attempt", StringType())
 
 
-def open_target(target: str | Path, files: Files | None = None) -> LoadTarget:
+def open_target(
+    target: str | Path,
+    spark: Session = None,
+    storage: Mapping[str, str] | None = None,
+    files: Files | None = None,
+) -> LoadTarget:
     """Open a target of earlier loads.
 
     Raises:
         LoadTargetError: it isn't one, or is damaged.
     """
-    store = LocalStore(local_path(target), files)
+    store = open_store(target, spark, storage, files)
     opened = LoadTarget.find(store)
     if opened is None:
         raise LoadTargetError(f"{store.place()}: nothing was ever loaded into this directory")

@@ -116,8 +116,8 @@ class LoadTarget:
         Raises:
             LoadTargetError: another run made it a target with other settings.
         """
+        self.store.prepare(PLANS, MANIFESTS)
         if self.store.read(_TARGET) is not None:
-            self.store.flush([RECORDS])  # for a run that ended before it could
             return
         document = {
             "format": _FORMAT,
@@ -125,7 +125,6 @@ class LoadTarget:
             "sink": self.settings.sink,
             "partition_by": self.settings.partition_by,
         }
-        self.store.prepare(PLANS, MANIFESTS)
         if not self.store.create(_TARGET, json.dumps(document).encode() + b"\n"):
             current = _parse_settings(self.store.read(_TARGET) or b"", self.store)
             LoadTarget(self.store, current).require(self.settings)

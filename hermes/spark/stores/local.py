@@ -1,10 +1,10 @@
 """A directory of this machine, or one that it mounts; a hard link creates if absent."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from hermes.spark.files import Files, above, publish, temporary_name
 from hermes.spark.stores.store import StoredFile
@@ -34,7 +34,15 @@ class LocalStore:
         """As `Store.read`."""
         return self.files.read(self.path / name)
 
-    def open(self, name: str) -> BinaryIO:
+    def spark_settings(self, spark: Any) -> Mapping[str, str]:
+        """As `Store.spark_settings`."""
+        return {}
+
+    def delta_table(self) -> tuple[str, None]:
+        """As `Store.delta_table`."""
+        return str(self.path), None
+
+    def open(self, name: str, size_bytes: int | None = None) -> BinaryIO:
         """As `Store.open`."""
         return open(self.path / name, "rb")
 

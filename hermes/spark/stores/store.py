@@ -4,9 +4,9 @@ What loads rely on is `create`: of several writers of a name exactly one wins, a
 exists, always stands for the whole content. Knows nothing of Spark.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, Protocol, TypeAlias
+from typing import Any, BinaryIO, NamedTuple, Protocol, TypeAlias
 
 Place: TypeAlias = Path | str
 """Where something is: a path of this machine, or an address as it was given."""
@@ -46,8 +46,25 @@ class Store(Protocol):
             LoadTargetError: it is no regular file, or the store doesn't permit this.
         """
 
-    def open(self, name: str) -> BinaryIO:
+    def spark_settings(self, spark: Any) -> Mapping[str, str]:
+        """What a session must be set to before Spark reads or writes `url`; it may hold secrets.
+
+        Args:
+            spark: the `SparkSession`.
+
+        Raises:
+            LoadError: it lacks the file system; the text says how to start it.
+        """
+
+    def delta_table(self) -> tuple[str, dict[str, str] | None]:
+        """What deltalake calls the root, and its `storage_options`, which may hold secrets."""
+
+    def open(self, name: str, size_bytes: int | None = None) -> BinaryIO:
         """A file to read parts of, such as the end of a Parquet file; the caller closes it.
+
+        Args:
+            name: of the file.
+            size_bytes: how large it is, if that is known: it saves a request.
 
         Raises:
             FileNotFoundError: there is none.
