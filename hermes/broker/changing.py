@@ -53,6 +53,7 @@ _SHOWN_LENGTH = 2000
 _MAX_LENGTH = 8192
 
 _PARTITIONS = "partitions"
+_FORMAT = "format"
 
 
 class Changes:
@@ -147,6 +148,7 @@ class Changes:
         _check_length(texts)
         entry = parse_topic_settings(texts)
         config = self._with_entry(topic, entry)
+        self._topics.check_format(topic, config.topic(topic).format)
         count = config.topic(topic).partitions
         is_counted = _PARTITIONS in given or _PARTITIONS in (request.reset or ())
         self._topics.check_existing(topic, count, is_wanted=is_counted)
@@ -320,8 +322,8 @@ def _check_length(texts: Mapping[str, str]) -> None:
 
 
 def _is_reset(key: str, request: AlterTopicRequest) -> bool:
-    if request.reset is None:  # all that can be: a topic never loses partitions
-        return key != _PARTITIONS
+    if request.reset is None:  # all that can be: a topic never loses partitions or its format
+        return key not in (_PARTITIONS, _FORMAT)
     return key in request.reset
 
 

@@ -526,6 +526,7 @@ class ServingBroker:
             segment_age_ms=settings.segment_age_ms,
             # A log may hold larger messages, from before this limit was lowered.
             max_message_bytes=max(self.config.max_message_bytes, _BELIEVED_MESSAGE_BYTES),
+            format=settings.format,
         )
 
     def _flush_policy(self, topic: str) -> FlushPolicy:

@@ -228,6 +228,25 @@ class TopicRegistry:
             )
         self._check_name(topic, partitions)
 
+    def format(self, topic: str) -> str:
+        """What a topic's partitions hold, or would hold if it were created now."""
+        for partition in self._written.get(topic, ()):
+            log = self._directory.get(topic, partition)
+            if log is not None:
+                return log.format.name
+        return self._config.topic(topic).format
+
+    def check_format(self, topic: str, wanted: str) -> None:
+        """Refuse another format for a topic that has partitions.
+
+        Raises:
+            ConfigError: it has one.
+        """
+        if self._written.get(topic) and wanted != self.format(topic):
+            raise ConfigError(
+                "format", f"topic {quoted(topic)} is {self.format(topic)}, and keeps its format"
+            )
+
     def create(self, topic: str) -> None:
         """Create a topic, with a directory for its first partition; `check_new` comes first."""
         if topic not in self._counts:  # a produce may have been quicker

@@ -26,6 +26,7 @@ from hermes.config.setting import Setting, table_of
 from hermes.config.topic import (
     DEFAULT_OF,
     SCHEMAS_TOPIC,
+    TOPIC_ONLY,
     TOPIC_SETTINGS,
     TopicConfig,
     TopicSettings,
@@ -765,8 +766,9 @@ class BrokerConfig:
         values = {
             setting.attribute: getattr(self, DEFAULT_OF.get(setting.attribute, setting.attribute))
             for setting in TOPIC_SETTINGS.values()
+            if setting.attribute not in TOPIC_ONLY
         }
-        return TopicSettings(**values)
+        return TopicSettings(**values, **TOPIC_ONLY)
 
     @cached_property
     def _topic_settings(self) -> dict[str, TopicSettings]:

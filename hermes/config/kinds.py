@@ -128,6 +128,23 @@ def choice(*words: str) -> Kind:
     return Kind(" or ".join(f"`{word}`" for word in words), parse)
 
 
+#: The formats of logs: see `hermes.storage.log_format`.
+FORMAT_0_7 = "0.7"
+FORMAT_KAFKA = "kafka"
+
+
+def _parse_log_format(value: object) -> str:
+    # YAML takes 0.7 for a number.
+    if value in (FORMAT_0_7, 0.7) and not isinstance(value, bool):
+        return FORMAT_0_7
+    if value == FORMAT_KAFKA:
+        return FORMAT_KAFKA
+    raise ValueError(f"expected {FORMAT_0_7} or {FORMAT_KAFKA}, got {quoted(value)}")
+
+
+LOG_FORMAT = Kind(f"`{FORMAT_0_7}` or `{FORMAT_KAFKA}`", _parse_log_format)
+
+
 def _parse_truth(value: object) -> bool:
     if isinstance(value, bool):
         return value

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from hermes.config.broker import BROKER_SETTINGS, BrokerConfig
 from hermes.config.setting import Setting
-from hermes.config.topic import DEFAULT_OF, SCHEMAS_TOPIC, TOPIC_SETTINGS
+from hermes.config.topic import DEFAULT_OF, SCHEMAS_TOPIC, TOPIC_ONLY, TOPIC_SETTINGS
 
 DEFAULT: Final = "default"
 FILE: Final = "broker.yaml"
@@ -62,6 +62,8 @@ def _topic_origin(config: BrokerConfig, topic: str, setting: Setting) -> str:
     for entries, origin in ((config.altered, ALTERED), (config.topics, TOPIC_ENTRY)):
         if topic in entries and setting.attribute in entries[topic].given():
             return origin
+    if setting.attribute in TOPIC_ONLY:
+        return DEFAULT
     return _origin(config, BROKER_SETTINGS[DEFAULT_OF.get(setting.key, setting.key)])
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from hermes.config.broker import BROKER_SETTINGS
 from hermes.config.setting import Setting
-from hermes.config.topic import DEFAULT_OF, TOPIC_SETTINGS
+from hermes.config.topic import DEFAULT_OF, TOPIC_ONLY, TOPIC_SETTINGS
 
 _INTRODUCTION = """\
 # Configuration
@@ -218,8 +218,10 @@ def _listener_table() -> str:
 def _topic_table() -> str:
     lines = ["| setting | value | overrides | meaning |", "|---|---|---|---|"]
     for key, setting in TOPIC_SETTINGS.items():
-        fallback = DEFAULT_OF.get(key, key)
-        lines.append(f"| `{key}` | {setting.kind.name} | `{fallback}` | {setting.doc} |")
+        fallback = f"`{DEFAULT_OF.get(key, key)}`"
+        if setting.attribute in TOPIC_ONLY:
+            fallback = f"(default: `{setting.kind.show(TOPIC_ONLY[setting.attribute])}`)"
+        lines.append(f"| `{key}` | {setting.kind.name} | {fallback} | {setting.doc} |")
     return "\n".join(lines) + "\n"
 
 

@@ -13,6 +13,7 @@ from hermes.config.topic import TOPIC_SETTINGS
 NEEDS_RESTART: Final = "it needs a restart"
 _IS_ALTERED: Final = "`hermes topics` has set it; reset it there first"
 _NEVER_FEWER: Final = "a topic never loses partitions"
+_KEPT_FORMAT: Final = "a topic that exists keeps its format"
 _LISTED, _NOT_LISTED = "listed", "not listed"
 
 
@@ -95,5 +96,7 @@ def _changes_of_topic(topic: str, running: BrokerConfig, read: BrokerConfig) -> 
             why = _IS_ALTERED
         elif name == "partitions" and after_value < before_value:
             why = _NEVER_FEWER
+        elif name == "format":
+            why = _KEPT_FORMAT
         show = setting.kind.show
         yield Change(f"topics.{topic}.{name}", show(before_value), show(after_value), why)

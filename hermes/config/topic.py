@@ -36,6 +36,14 @@ class TopicConfig:
             replaces=("topic.partition.count.map",),
         ),
     ] = UNSET
+    format: Annotated[
+        str | Unset,
+        Setting(
+            kinds.LOG_FORMAT,
+            "What its partitions hold, for its whole life: messages of Kafka 0.7, or record "
+            "batches as Kafka has them today. A topic that a Kafka client creates is `kafka`.",
+        ),
+    ] = UNSET
     segment_bytes: Annotated[
         int | Unset,
         Setting(
@@ -99,6 +107,7 @@ class TopicSettings:
 
     Attributes:
         partitions: number of partitions on this broker, >= 1.
+        format: what its partitions hold: `0.7` or `kafka`; what exists already keeps what it has.
         segment_bytes: above this size of its last segment, a log starts a new one.
         segment_age_ms: the same when that segment's first append is older than this.
         retention_policy: entry point name in the group `hermes.retention`.
@@ -110,6 +119,7 @@ class TopicSettings:
     """
 
     partitions: int
+    format: str
     segment_bytes: int
     segment_age_ms: int
     retention_policy: str
@@ -163,3 +173,6 @@ TOPIC_SETTINGS: Final[Mapping[str, Setting]] = table_of(TopicConfig)
 
 # A topic's setting has the name of the broker's setting that is its default, except for this one.
 DEFAULT_OF: Final[Mapping[str, str]] = {"partitions": "num_partitions"}
+
+# By attribute, where the broker has no such setting: what applies unless the topic's is given.
+TOPIC_ONLY: Final[Mapping[str, Any]] = {"format": kinds.FORMAT_0_7}

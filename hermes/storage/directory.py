@@ -21,11 +21,15 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from stat import S_ISREG
 from types import MappingProxyType
-from uuid import UUID
+from typing import Final
+from uuid import UUID, uuid4
 
 from hermes.errors import StorageError
+from hermes.storage.checkpoints import METADATA_NAME, Checkpoints, write_topic_id
 from hermes.storage.descriptors import DescriptorCache
-from hermes.storage.files import FileLayer, Identity, identity, storage_error
+from hermes.storage.files import FileLayer, Identity, exists, identity, storage_error
+from hermes.storage.kafka_0_7 import KAFKA_0_7
+from hermes.storage.kafka_format import KAFKA
 from hermes.storage.layout import (
     CLEAN_SHUTDOWN_MARKER,
     CLUSTER_ID_NAME,
@@ -33,11 +37,13 @@ from hermes.storage.layout import (
     OWN_FILES,
     RESTORE_MARKER,
     TopicPartition,
+    is_unused,
     list_partitions,
     partition_directory,
 )
 from hermes.storage.lock import DirectoryLock
 from hermes.storage.log import Log
+from hermes.storage.log_format import LogFormat
 from hermes.storage.producer_ids import read_producer_ids, write_producer_ids
 from hermes.storage.recovery import RecoveryReport
 from hermes.storage.settings import LogSettings
@@ -45,6 +51,7 @@ from hermes.storage.topic_entries import TopicEntries, read_entries, write_entri
 from hermes.storage.whole_files import read_whole, replace_whole
 
 _MAX_ID_BYTES = 100
+_FORMATS: Final = {each.name: each for each in (KAFKA_0_7, KAFKA)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +106,7 @@ class DataDirectory:
         self._take_entries = take_entries
         self._files = FileLayer() if files is None else files
         self._descriptors = DescriptorCache(self._files, max_open_segments)
+        self._checkpoints = Checkpoints(self.path, self._files)
         self._lock: DirectoryLock | None = None
         # Guards the exchange of `_logs`, which is copied on every change.
         self._change = threading.Lock()
@@ -128,7 +136,13 @@ class DataDirectory:
         """Find a log, perhaps offline; None when the partition has none yet."""
         return self._logs.get((topic, partition))
 
-    def create(self, topic: str, partition: int) -> Log:
+    def create(
+        self,
+        topic: str,
+        partition: int,
+        log_format: LogFormat | None = None,
+        topic_id: UUID | None = None,
+    ) -> Log:
         """Create a partition's log, or find the one that exists.
 
         Nothing is synced here: the log's first flush does that.
@@ -136,6 +150,10 @@ class DataDirectory:
         Args:
             topic: a name that was checked with `hermes.protocol.check_new_topic_name`.
             partition: 0 to `hermes.storage.layout.LARGEST_PARTITION`.
+            log_format: what it is to hold; that of the topic's other partitions here unless given,
+                or what the topic's settings say.
+            topic_id: the topic's id, of Kafka's format; that of its other partitions here unless
+                given, or a new one.
 
         Returns:
             The log. It is offline when the directory was there and holds something (what a failed
@@ -153,21 +171,39 @@ class DataDirectory:
         self._check_place(f"create partition {topic}-{partition}")
         if partition > LARGEST_PARTITION:
             raise StorageError(f"partition {partition} of {topic}: {LARGEST_PARTITION} is the last")
-        log = self._log(topic, partition)
+        other = self._partition_of(topic)
+        if other is not None:
+            log_format, topic_id = log_format or other.format, topic_id or other.topic_id
+        log_format = log_format or _FORMATS[self._settings_for(topic).format]
+        if log_format is KAFKA:
+            topic_id = topic_id or uuid4()
+        log = self._made(topic, partition, log_format, topic_id)
         if self._make_partition(log):
             log.open(clean=False, now_ms=self._opened_ms, is_new_directory=True)
         with self._change:
             self._logs = {**self._logs, (topic, partition): log}
         return log
 
+    def _partition_of(self, topic: str) -> Log | None:
+        """One of a topic's partitions here, if there is any."""
+        first = self._logs.get((topic, 0))
+        if first is not None:
+            return first
+        return next((log for key, log in self._logs.items() if key[0] == topic), None)
+
     def _make_partition(self, log: Log) -> bool:
         """Make a partition's directory; say whether it is empty, so that opening takes no time."""
         try:
             # One that exists may be what an earlier try has left, and on no disk yet.
-            with suppress(FileExistsError):
+            is_new = True
+            try:
                 self._files.mkdir(log.directory)
-                return True
-            return not self._files.listdir(log.directory)
+            except FileExistsError:
+                is_kafka = log.format is KAFKA
+                is_new = is_unused(log.directory, self._files, may_have_files=is_kafka)
+            if is_new and log.topic_id is not None:
+                write_topic_id(log.directory, log.topic_id, self._files)
+            return is_new
         except OSError as error:
             raise storage_error(f"create partition {log.name}", error) from error
 
@@ -207,10 +243,37 @@ class DataDirectory:
         if topic in self._deleting:
             raise StorageError(f"topic {topic} is being deleted")
 
-    def _log(self, topic: str, partition: int) -> Log:
+    def _made(
+        self, topic: str, partition: int, log_format: LogFormat, topic_id: UUID | None
+    ) -> Log:
+        """Make a log, and touch no file."""
+        return Log(
+            topic,
+            partition,
+            os.path.join(self.path, partition_directory(topic, partition)),
+            self._settings_for(topic),
+            self._files,
+            self._descriptors,
+            log_format,
+            topic_id,
+            self._checkpoints,
+        )
+
+    def _found(self, topic: str, partition: int) -> Log | None:
+        """Make the log of a directory that exists: what it holds says its format.
+
+        Returns:
+            The log; None for one of Kafka's that a loss of power has left without its files' names
+            or bytes: nothing in it was ever flushed, and `create` makes it again.
+        """
         directory = os.path.join(self.path, partition_directory(topic, partition))
-        settings = self._settings_for(topic)
-        return Log(topic, partition, directory, settings, self._files, self._descriptors)
+        is_kafka = False
+        # What can't be looked at can't be opened either, and says why then.
+        with suppress(OSError):
+            is_kafka = exists(os.path.join(directory, METADATA_NAME), self._files)
+            if self._settings_for(topic).format == KAFKA.name and is_unused(directory, self._files):
+                return None
+        return self._made(topic, partition, KAFKA if is_kafka else KAFKA_0_7, None)
 
     # -- opening --------------------------------------------------------------------------------
 
@@ -263,7 +326,8 @@ class DataDirectory:
         if was_clean:
             strange.remove(CLEAN_SHUTDOWN_MARKER)
         strange = [name for name in strange if not name.startswith(OWN_FILES)]
-        logs = [self._log(topic, partition) for topic, partition in partitions]
+        found = [self._found(topic, partition) for topic, partition in partitions]
+        logs = [log for log in found if log is not None]
 
         def open_log(log: Log) -> RecoveryReport | str | None:
             try:
@@ -281,7 +345,7 @@ class DataDirectory:
         self._is_open = True
         if was_clean and not any(results):
             self._clean_ends = self._ends()
-        outcomes = list(zip(partitions, results, strict=True))
+        outcomes = list(zip(self._logs, results, strict=True))
         for log in logs:
             strange += [f"{log.name}/{name}" for name in log.strange_files]
         return OpenReport(

@@ -24,6 +24,9 @@ from hermes.storage.time_index import TimeIndex
 #: What Kafka 0.7 calls its segments.
 SEGMENT_SUFFIX = ".kafka"
 
+#: What the time index beside one is called.
+INDEX_SUFFIX = ".timeindex"
+
 #: A search for a boundary notes where it is after this many bytes: what is kept is one int per
 #: 4 MiB of log, at most.
 NOTE_EVERY_BYTES = 4 * 1024 * 1024
@@ -40,8 +43,11 @@ _CREDIT_BYTES = 64 * 1024 * 1024
 class Kafka07Format:
     """Kafka 0.7's format: messages one after the other, addressed by their bytes."""
 
+    name = "0.7"
     suffix = SEGMENT_SUFFIX
+    index_suffix = INDEX_SUFFIX
     counts_messages = False
+    is_dense = True
 
     def new_index(self, files: FileLayer, path: str, base_offset: int) -> TimeIndex:
         """See `LogFormat.new_index`."""
@@ -52,6 +58,11 @@ class Kafka07Format:
     ) -> tuple[int, int]:
         """See `LogFormat.locate`: the start needn't be where a message starts."""
         return start - segment.base_offset, end - start
+
+    def first_bytes(self, files: FileLayer, descriptor: int, position: int) -> int:
+        """See `LogFormat.first_bytes`."""
+        start = read_exactly(files, descriptor, _SIZE_BYTES, position)
+        return _SIZE_BYTES + int.from_bytes(start, "big")
 
     def end_of(self, files: FileLayer, segment: NamedSegment, size_bytes: int) -> int:
         """See `LogFormat.end_of`: every byte counts, valid or not."""

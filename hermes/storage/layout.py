@@ -8,6 +8,8 @@
     <log_dir>/.hermes_topics         what was set for single topics: `hermes.storage.topic_entries`
     <log_dir>/.hermes_producer_ids   the next producer id: `hermes.storage.producer_ids`
     <log_dir>/.hermes_registry       the schema registry's snapshot: `hermes.registry.snapshot`
+    <log_dir>/log-start-offset-checkpoint, recovery-point-offset-checkpoint
+                                     Kafka's: `hermes.storage.checkpoints`
 
 Layout: Kafka 0.7, which ignores other plain files. `hermes.storage.segment` describes the names in
 a partition's directory.
@@ -19,8 +21,14 @@ from typing import TypeAlias
 
 from hermes.errors import InvalidTopicError
 from hermes.protocol import check_topic_name
+from hermes.storage.checkpoints import (
+    KAFKA_NAMES,
+    METADATA_NAME,
+    RECOVERY_POINTS_NAME,
+    STARTS_NAME,
+)
 from hermes.storage.files import FileLayer
-from hermes.storage.segment import parse_segment_name
+from hermes.storage.segment import BESIDE, parse_segment_name
 
 __all__ = [
     "CLEAN_SHUTDOWN_MARKER",
@@ -30,6 +38,7 @@ __all__ = [
     "OWN_FILES",
     "RESTORE_MARKER",
     "TopicPartition",
+    "is_unused",
     "list_partitions",
     "parse_partition_directory",
     "partition_directory",
@@ -50,6 +59,8 @@ OWN_FILES = (
     ".hermes_registry",
     ".hermes_producer_ids",
     CLUSTER_ID_NAME,
+    STARTS_NAME,
+    RECOVERY_POINTS_NAME,
 )
 
 #: The file that `hermes.storage.lock` locks.
@@ -60,6 +71,11 @@ RESTORE_MARKER = ".hermes_restoring"
 
 #: A larger number is not a partition's: it is the date or the time in `backup-1763715600`.
 LARGEST_PARTITION = 100_000
+
+_KAFKA_SUFFIX = ".log"
+
+#: Where Kafka keeps what its cluster consists of; it looks like a partition, and is none.
+_CLUSTER_METADATA = "__cluster_metadata"
 
 _PARTITION_DIRECTORY = re.compile(r"(.+)-(0|[1-9][0-9]{0,9})", re.DOTALL)
 
@@ -80,7 +96,7 @@ def parse_partition_directory(name: str) -> TopicPartition | None:
         no topic can have that name (one that isn't UTF-8, among others).
     """
     match = _PARTITION_DIRECTORY.fullmatch(name)
-    if match is None or int(match[2]) > LARGEST_PARTITION:
+    if match is None or int(match[2]) > LARGEST_PARTITION or match[1] == _CLUSTER_METADATA:
         return None
     try:
         check_topic_name(match[1])
@@ -120,4 +136,34 @@ def _may_be_log(path: str, files: FileLayer) -> bool:
         return False
     except OSError:
         return True
-    return not names or any(map(parse_segment_name, names))
+    return not names or METADATA_NAME in names or any(map(is_own_name, names))
+
+
+def is_own_name(name: str) -> bool:
+    """Whether a file in a partition's directory is called as those of a segment are."""
+    return any(parse_segment_name(name, suffix) is not None for suffix in BESIDE)
+
+
+def is_unused(directory: str, files: FileLayer, *, may_have_files: bool = True) -> bool:
+    """Whether nothing was ever flushed in a partition's directory, so that it can be begun again.
+
+    Args:
+        directory: the directory.
+        files: the file layer.
+        may_have_files: whether files of Kafka's format, with no message in them, may be there.
+
+    Raises:
+        OSError: it can't be looked at.
+    """
+    names = files.listdir(directory)
+    if not names or not may_have_files:
+        return not names
+    for name in names:
+        if name in KAFKA_NAMES:
+            continue
+        parsed = parse_segment_name(name, _KAFKA_SUFFIX)
+        if parsed is None or parsed[0]:
+            return False
+        if files.lstat(os.path.join(directory, name)).st_size:
+            return False
+    return True

@@ -13,10 +13,11 @@ from itertools import pairwise
 from typing import Generic, TypeVar
 
 from hermes.errors import CorruptLogError
+from hermes.storage.checkpoints import KAFKA_NAMES, METADATA_NAME
 from hermes.storage.files import FileLayer
 from hermes.storage.log_format import LogFormat
 from hermes.storage.recovery import RecoveryReport, TailRecovery
-from hermes.storage.segment import Segment, choose_names
+from hermes.storage.segment import BESIDE, Segment, choose_names, parse_segment_name
 from hermes.storage.segment_files import (
     Extent,
     LoadingSegment,
@@ -115,25 +116,31 @@ def load(
         CorruptLogError: the segments don't fit together; nothing was changed.
         OSError: the disk failed, or something isn't readable.
     """
-    suffixes, others = choose_names(files.listdir(directory), log_format.suffix)
+    names = files.listdir(directory)
+    _check_kind(directory, names, log_format)
+    suffixes, others = choose_names(names, log_format.suffix)
     parts = [
         LoadingSegment.of(Segment(files, log_format, directory, base, suffix), files)
         for base, suffix in suffixes.items()
     ]
     found = arrange(parts)
-    others = [name for name in others if name not in POSITIONS_NAMES]
+    own = POSITIONS_NAMES if log_format.is_dense else (*POSITIONS_NAMES, *KAFKA_NAMES)
+    others = [name for name in others if name not in own]
     strange = (*others, *(os.path.basename(part.segment.path) for part in found.leftovers))
     if not found.settled:
         return _begin(directory, files, log_format, parts, strange)
-    _check_joints(found.settled)
-    before = tuple(part.segment for part in found.settled[:-1])
+    _check_joints(found.settled, log_format)
+    settled = len(found.settled) - 1
+    if not clean and not log_format.is_dense:
+        settled = recovery.count_proven(found.settled[:-1])
+    before = tuple(part.segment for part in found.settled[:settled])
     if not all(segment.is_flushed_name for segment in before):
         # Of several renames not all had reached the disk; the later name vouches for them.
         finalize_names(before, files)
-    tail = [found.settled[-1], *found.reached, *found.unreached]
+    tail = [*found.settled[settled:], *found.reached, *found.unreached]
     if clean and len(tail) == 1:
         return LoadedLog((*before, tail[0].segment), tail[0].end, None, strange)
-    recovery.mend_indexes(found.settled[:-1])
+    recovery.mend_indexes(found.settled[:settled])
     kept, report = recovery.after_stop(tail)
     return LoadedLog((*before, *kept), report.valid_end, report, strange)
 
@@ -156,10 +163,36 @@ def _begin(
     return LoadedLog((first,), 0, report, strange, has_new_names=True)
 
 
-def _check_joints(parts: Sequence[LoadingSegment]) -> None:
-    """Check that segments follow each other."""
+def _check_kind(directory: str, names: Sequence[str], log_format: LogFormat) -> None:
+    """Refuse a directory that holds segments of another format: whose they are isn't known."""
+    for suffix in set(BESIDE) - {log_format.suffix}:
+        foreign = [name for name in names if _is_segment(name, suffix)]
+        if not foreign:
+            continue
+        raise CorruptLogError(
+            f"{directory} holds {min(foreign)}, which is no file of the format "
+            f"{log_format.name}: a partition has segments of Kafka 0.7 (.kafka), or those of "
+            f"Kafka since 0.8 (.log) with a {METADATA_NAME} that says its topic's id; move what "
+            "doesn't belong there away, or put that file there"
+        )
+    if not log_format.is_dense and any(name.endswith(".swap") for name in names):
+        raise CorruptLogError(
+            f"{directory} holds .swap files: Kafka was stopped while it compacted the partition; "
+            "start it once more on the directory, so that it ends that"
+        )
+
+
+def _is_segment(name: str, suffix: str) -> bool:
+    parsed = parse_segment_name(name, suffix)
+    return parsed is not None and parsed[1] == suffix
+
+
+def _check_joints(parts: Sequence[LoadingSegment], log_format: LogFormat) -> None:
+    """Check that segments follow each other; compaction may leave gaps between Kafka's."""
     for part, following in pairwise(parts):
-        if part.end != following.base_offset:
+        if part.end > following.base_offset or (
+            log_format.is_dense and part.end < following.base_offset
+        ):
             raise CorruptLogError(
                 f"{part.segment.path} ends at offset {part.end}, but the next segment starts at "
                 f"{following.base_offset}: a file is missing, cut or from another log"

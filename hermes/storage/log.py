@@ -22,10 +22,11 @@ is here is their order, and the rules that all of them rest on:
 Which thread may call what:
 
 - `append`, `read` and the properties: the reactor's thread. `read` may open a file, never reads it.
-- `offsets_before`, `boundary_before`, `append_times`, `segment_infos`: any thread; they read a
-  little (the boundary sometimes more), so a worker thread is the better place.
-- `flush`, `delete_oldest`, `delete`, `check_directory`, `reopen`, `open`, `close`: worker threads;
-  they wait for the disk, and for each other where they must.
+- `offsets_before`, `offset_at_time`, `latest_timestamp`, `boundary_before`, `append_times`,
+  `segment_infos`: any thread; they read a little (the boundary and what goes by messages'
+  timestamps sometimes more), so a worker thread is the better place.
+- `flush`, `delete_oldest`, `delete_records`, `delete`, `check_directory`, `reopen`, `open`,
+  `close`: worker threads; they wait for the disk, and for each other where they must.
 
 It is long because all that takes these locks is here, so that their order can be checked in one
 file; more than a third of it is docstrings.
@@ -35,6 +36,7 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Concatenate, ParamSpec, TypeVar
+from uuid import UUID
 
 from hermes.errors import (
     DiskFullError,
@@ -46,6 +48,7 @@ from hermes.errors import (
 from hermes.interfaces import SegmentInfo
 from hermes.protocol import AppendRun, SourcePosition, SourceSpan
 from hermes.storage.append_times import MAX_RUNS
+from hermes.storage.checkpoints import Checkpoints
 from hermes.storage.descriptors import DescriptorCache, LogSlice, SegmentRetiredError
 from hermes.storage.files import (
     Buffer,
@@ -55,9 +58,12 @@ from hermes.storage.files import (
     storage_error,
 )
 from hermes.storage.kafka_0_7 import KAFKA_0_7
+from hermes.storage.kafka_format import KAFKA
+from hermes.storage.kafka_partition import KafkaPartition
 from hermes.storage.loading import LoadedLog, load
 from hermes.storage.log_directory import LogDirectory
 from hermes.storage.log_format import LogFormat
+from hermes.storage.message_times import TimestampedOffset
 from hermes.storage.producer_states import ProducerStates
 from hermes.storage.reader import LogReader
 from hermes.storage.recovery import RecoveryReport, TailRecovery
@@ -88,9 +94,13 @@ class Log:
         files: the file layer; the operating system's unless given.
         descriptors: opens segments; a cache of its own unless given.
         log_format: what its segments hold; Kafka 0.7's messages unless given.
+        topic_id: the topic's id, of Kafka's format.
+        checkpoints: what the data directory says of its logs of Kafka's format; those of the
+            directory above unless given.
 
     Attributes:
         topic, partition, directory, settings: as given.
+        format: what its segments hold.
         strange_files: names in the directory that belong to no segment; they are left alone.
         openings: how often it was brought into service: what was appended before the last time may
             have been dropped then, if no flush had confirmed it.
@@ -110,6 +120,8 @@ class Log:
         files: FileLayer | None = None,
         descriptors: DescriptorCache | None = None,
         log_format: LogFormat = KAFKA_0_7,
+        topic_id: UUID | None = None,
+        checkpoints: Checkpoints | None = None,
     ) -> None:
         self.topic = topic
         self.partition = partition
@@ -121,8 +133,13 @@ class Log:
         self.last_append_ms: int | None = None
         self._files = FileLayer() if files is None else files
         self._descriptors = DescriptorCache(self._files) if descriptors is None else descriptors
-        self._format = log_format
         self.producers = ProducerStates(self.name) if log_format.counts_messages else None
+        self.format = self._format = log_format
+        self._kafka: KafkaPartition | None = None
+        if log_format is KAFKA:
+            self._kafka = KafkaPartition(
+                topic, partition, directory, self._files, topic_id, checkpoints
+            )
         self._directory = LogDirectory(directory, log_format.suffix, self._files, self._descriptors)
         self._reader = LogReader(self._files, self._descriptors, log_format)
         self._lock = threading.Lock()
@@ -147,6 +164,22 @@ class Log:
     def earliest(self) -> int:
         """The first offset; 0 for a log that was never opened."""
         return self._view.earliest
+
+    @property
+    def topic_id(self) -> UUID | None:
+        """The topic's id; None for a log of another format than Kafka's."""
+        return None if self._kafka is None else self._kafka.topic_id
+
+    @property
+    def leader_epoch(self) -> int:
+        """In which epoch batches are appended to a log of Kafka's format; 0 for others."""
+        return 0 if self._kafka is None else self._kafka.leader_epoch
+
+    def end_of_epoch(self, epoch: int) -> tuple[int, int]:
+        """Find where a leader epoch ends; see `LeaderEpochs.end_of`."""
+        if self._kafka is None:
+            return (0, self.high_watermark) if epoch == 0 else (-1, -1)
+        return self._kafka.end_of_epoch(epoch, self.high_watermark)
 
     @property
     def end_offset(self) -> int:
@@ -402,7 +435,8 @@ class Log:
             self._go_offline(str(failure))
             raise LogOfflineError(str(failure)) from error
         if rolled is not None:
-            self._view = LogView.of((*view.segments, rolled), view.high_watermark)
+            segments = (*view.segments, rolled)
+            self._view = LogView.of(segments, view.high_watermark, view.earliest)
 
     def _undo_append(self, error: OSError) -> StorageError:
         """Under the lock: cut a failed append off; say what to raise."""
@@ -445,6 +479,8 @@ class Log:
         try:
             if sources is not None:
                 sources.sync()
+            if self._kafka is not None:
+                self._kafka.sync()
             tail.sync(work)
         except OSError as error:
             what = f"{self.name}: flush up to offset {work.end}"
@@ -477,16 +513,22 @@ class Log:
 
     # -- reading --------------------------------------------------------------------------------
 
-    def read(self, offset: int, max_bytes: int) -> LogSlice:
+    def read(self, offset: int, max_bytes: int, *, whole_first: bool = False) -> LogSlice:
         """Find visible bytes, without reading them.
+
+        Of Kafka's format a little is read: what says where the offset lies, and headers of batches
+        close to it.
 
         Args:
             offset: where to start; it needn't be a message boundary.
             max_bytes: how many bytes at most, >= 0.
+            whole_first: let the slice be longer where its first message is, or in Kafka's format
+                its first batch.
 
         Returns:
             A slice of one segment, which the caller releases: it ends where the segment or the
-            visible part ends, or after `max_bytes`. It is empty at the visible end.
+            visible part ends, or after `max_bytes`. It is empty at the visible end. In Kafka's
+            format it begins with the batch that holds the offset, or with the next one.
 
         Raises:
             OffsetOutOfRangeError: the offset is before the earliest or beyond the visible end.
@@ -496,9 +538,9 @@ class Log:
         # What `_through_view` does, written out: this runs for every fetch.
         view = self._view
         try:
-            return self._reader.read(view, offset, max_bytes)
+            return self._reader.read(view, offset, max_bytes, whole_first)
         except (OffsetOutOfRangeError, SegmentRetiredError):
-            return self._through_view(self._reader.read, offset, max_bytes)
+            return self._through_view(self._reader.read, offset, max_bytes, whole_first)
         except OSError as error:
             raise self._unreadable(error) from error
 
@@ -543,6 +585,27 @@ class Log:
             StorageError: a segment can't be looked at.
         """
         return self._through_view(self._reader.offsets_before, time_ms, max_offsets, now_ms)
+
+    def offset_at_time(self, time_ms: int) -> TimestampedOffset | None:
+        """Find the first visible message whose own timestamp is not before a time. Blocks.
+
+        For a log of Kafka's format; `offsets_before` goes by when something was appended.
+
+        Args:
+            time_ms: ms since 1970.
+
+        Returns:
+            Its offset and timestamp; None when no message is that late.
+
+        Raises:
+            LogOfflineError: the log could not be opened at all, or was closed.
+            StorageError: a segment can't be read, or the log is of another format.
+        """
+        return self._through_view(self._reader.offset_at_time, time_ms)
+
+    def latest_timestamp(self) -> TimestampedOffset | None:
+        """Find the first of the messages with the largest timestamp. As `offset_at_time`."""
+        return self._through_view(self._reader.latest_timestamp)
 
     def boundary_before(self, offset: int) -> int:
         """Find the largest message boundary that is not after an offset. Blocks.
@@ -643,10 +706,15 @@ class Log:
                 sources = SourcePositions.load(
                     self.directory, self._files, self._descriptors, clean=clean
                 )
-                recovery = self._recovery(now_ms, sources)
+                recovery = self._recovery(now_ms, sources, is_clean=clean)
                 loaded = load(self.directory, self._files, self._format, recovery, clean=clean)
                 if sources is not None:
                     sources.settle(loaded.end)
+                earliest = loaded.segments[0].base_offset
+                if self._kafka is not None:
+                    earliest = self._kafka.open(
+                        loaded.segments, loaded.end, is_new=self._directory.is_new
+                    )
             except OSError as error:
                 failure = storage_error(f"{self.name}: open", error)
                 self._offline_reason = str(failure)
@@ -659,13 +727,13 @@ class Log:
                 self.strange_files = tuple({*loaded.strange, DAMAGED_NAME})
             with self._lock:
                 self._sources = sources
-                self._install(loaded)
+                self._install(loaded, earliest)
             return loaded.report
 
-    def _install(self, loaded: LoadedLog) -> None:
+    def _install(self, loaded: LoadedLog, earliest: int) -> None:
         """Under the lock: start from what was loaded, all of it flushed."""
         self.openings += 1
-        self._view = LogView.of(loaded.segments, loaded.end)
+        self._view = LogView.of(loaded.segments, loaded.end, earliest)
         self._tail = Tail(
             self._files,
             self._descriptors,
@@ -711,9 +779,15 @@ class Log:
                 self._offline_reason = str(failure)
                 raise LogOfflineError(str(failure)) from error
 
-    def _recovery(self, now_ms: int, sources: SourcePositions | None) -> TailRecovery:
+    def _recovery(
+        self, now_ms: int, sources: SourcePositions | None, *, is_clean: bool = True
+    ) -> TailRecovery:
         end_for = None if sources is None else sources.end_for
-        return TailRecovery(self._files, self._descriptors, self.settings, now_ms, end_for)
+        known_end = 0
+        if self._kafka is not None and not is_clean:
+            known_end = self._kafka.recovery_point()
+        settings = self.settings
+        return TailRecovery(self._files, self._descriptors, settings, now_ms, end_for, known_end)
 
     def _recover(self, now_ms: int) -> RecoveryReport:
         """Under the flush lock, offline: recover from the high watermark on.
@@ -743,7 +817,11 @@ class Log:
             tail.release()
             self._directory.identity = place
             loaded = (*segments[:first], *kept)
-            self._install(LoadedLog(loaded, report.valid_end, report, self.strange_files))
+            if self._kafka is not None:
+                self._kafka.cut(view.earliest, report.valid_end)
+            self._install(
+                LoadedLog(loaded, report.valid_end, report, self.strange_files), view.earliest
+            )
         self._retire((*view.segments, *segments[first + len(kept) :]))
         return report
 
@@ -757,9 +835,10 @@ class Log:
         Slices that are held stay readable until they are released.
         """
         with self._flush_lock, suppress(OSError):
-            sources = self._sources
-            if sources is not None and not self.is_offline and self.unflushed_bytes == 0:
-                sources.close(self.end_offset)
+            if not self.is_offline and self.unflushed_bytes == 0:
+                if self._sources is not None:
+                    self._sources.close(self.end_offset)
+                self._view.segments[-1].index.close()
         self._shut("the log is closed")
 
     def _shut(self, reason: str) -> None:
@@ -800,11 +879,49 @@ class Log:
             self._check_online()
             self._check_directory()
             removed = self._remove_from_view(count, expected_end)
-        try:
-            self._directory.delete_removed(lambda: self._view.segments[0].is_flushed_name)
-        except OSError as error:
-            raise storage_error(f"{self.name}: delete segments", error) from error
+        self._delete_removed()
         return sum(segment.size_bytes for segment in removed)
+
+    def delete_records(self, offset: int) -> int:
+        """Let the log begin at an offset from now on. Blocks; any worker thread.
+
+        For a log of Kafka's format. Segments that lie before it as a whole are deleted; of the
+        others nothing is, but no reader gets at it any more.
+
+        Args:
+            offset: the first one that is kept; before the earliest one nothing changes.
+
+        Returns:
+            The earliest offset now.
+
+        Raises:
+            OffsetOutOfRangeError: the offset is beyond the visible end.
+            LogOfflineError: the log is offline; nothing was changed.
+            StorageError: the disk refused, or the log is of another format; as for
+                `delete_oldest`.
+        """
+        if self._kafka is None:
+            text = f"{self.name} is of the format {self._format.name}"
+            raise StorageError(f"{text}: only whole segments can be deleted at its start")
+        with self._flush_lock:
+            self._check_online()
+            self._check_directory()
+            view = self._view
+            if offset > view.high_watermark:
+                raise OffsetOutOfRangeError(offset, view.earliest, view.high_watermark)
+            if offset <= view.earliest:
+                return view.earliest
+            try:
+                self._kafka.keep_start(offset)
+            except OSError as error:
+                raise storage_error(f"{self.name}: delete records", error) from error
+            with self._lock:
+                view = self._view
+                self._view = LogView.of(view.segments, view.high_watermark, offset)
+            self._kafka.cut(offset, self.end_offset)
+            self._remove_from_view(view.position_of(offset), None)
+        self._delete_removed()
+        return self.earliest
 
     def check_directory(self) -> None:
         """Make sure that the directory is still the one that was opened. Blocks; any worker thread.
@@ -828,6 +945,13 @@ class Log:
                 self._go_offline(reason)
             raise LogOfflineError(reason) from error
 
+    def _delete_removed(self) -> None:
+        """Delete the files of segments that are in no view any more."""
+        try:
+            self._directory.delete_removed(lambda: self._view.segments[0].is_flushed_name)
+        except OSError as error:
+            raise storage_error(f"{self.name}: delete segments", error) from error
+
     def _remove_from_view(self, count: int, expected_end: int | None) -> tuple[Segment, ...]:
         """Under the flush lock: take segments out of the view; they are to be deleted now."""
         total, tail = len(self._view.bases), self._tail
@@ -845,7 +969,7 @@ class Log:
             removed = view.segments[:count]
             # An active one that was only opened, to see whether it was to be rolled, is among them.
             tail.forget(removed)
-            self._view = LogView.of(view.segments[count:], view.high_watermark)
+            self._view = LogView.of(view.segments[count:], view.high_watermark, view.earliest)
         self._retire(removed)
         self._directory.remove(removed)
         return removed
@@ -884,6 +1008,8 @@ class Log:
         """
         self._shut("the topic was deleted")
         try:
+            if self._kafka is not None:
+                self._kafka.forget_start()
             self._directory.delete()
         except OSError as error:
             what = f"{self.name}: delete {error.filename or ''}"

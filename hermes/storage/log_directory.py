@@ -13,9 +13,10 @@ from collections.abc import Callable, Sequence
 from errno import ESTALE
 from stat import S_ISLNK
 
+from hermes.storage.checkpoints import KAFKA_NAMES
 from hermes.storage.descriptors import DescriptorCache
 from hermes.storage.files import FileLayer, Identity, identity
-from hermes.storage.segment import INDEX_SUFFIX, Segment, parse_segment_name
+from hermes.storage.segment import BESIDE, SEGMENT_SUFFIX, Segment, parse_segment_name
 from hermes.storage.segment_files import remove_segment
 from hermes.storage.source_positions import DAMAGED_NAME, POSITIONS_NAMES
 
@@ -156,11 +157,13 @@ class LogDirectory:
         """The names of the files in the directory that are ours, in the order to delete them."""
         names = self._files.listdir(self.path)
         parsed = [
-            (base, suffix != INDEX_SUFFIX, name)
+            (base, suffix not in BESIDE[self._suffix], name)
             for name in names
             for base, suffix in [parse_segment_name(name, self._suffix) or (-1, "")]
             if suffix
         ]
         # What is said of messages goes before them.
         sources = [name for name in (*POSITIONS_NAMES, DAMAGED_NAME) if name in names]
-        return [*sources, *(name for _, _, name in sorted(parsed))]
+        # What says whose messages they are goes last.
+        last = [name for name in KAFKA_NAMES if name in names and self._suffix != SEGMENT_SUFFIX]
+        return [*sources, *(name for _, _, name in sorted(parsed)), *last]

@@ -25,6 +25,10 @@ class NamedSegment(Protocol):
     def path(self) -> str:
         """Where its file is now."""
 
+    @property
+    def index(self) -> TimeIndex:
+        """What `LogFormat.new_index` has made for it."""
+
 
 class OpenSegment(NamedTuple):
     """A segment whose bytes a format may read.
@@ -60,12 +64,19 @@ class LogFormat(Protocol):
     """One format. It has no state: what it remembers of a segment is in the segment's index.
 
     Attributes:
+        name: what people call it: the value of the topics' setting `format`.
         suffix: what a segment's file ends in, once all that comes before it is on disk.
+        index_suffix: what the file of a segment's `TimeIndex` ends in.
         counts_messages: whether an offset counts messages; else it counts bytes.
+        is_dense: whether each segment ends where the next one begins, and a segment's name
+            promises that all before it is on disk.
     """
 
+    name: str
     suffix: str
+    index_suffix: str
     counts_messages: bool
+    is_dense: bool
 
     def new_index(self, files: FileLayer, path: str, base_offset: int) -> TimeIndex:
         """Make the index of a segment, without touching a file."""
@@ -85,6 +96,13 @@ class LogFormat(Protocol):
         Returns:
             (the position, that of the whole frame where the start is inside one that can't be
             cut; how many bytes).
+
+        Raises:
+            OSError: the segment can't be read.
+        """
+
+    def first_bytes(self, files: FileLayer, descriptor: int, position: int) -> int:
+        """Say how many bytes the frame at a position has.
 
         Raises:
             OSError: the segment can't be read.

@@ -16,14 +16,16 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 
-from hermes.errors import OffsetOutOfRangeError
+from hermes.errors import OffsetOutOfRangeError, StorageError
 from hermes.interfaces import SegmentInfo
 from hermes.protocol import AppendRun
 from hermes.storage.append_times import append_runs
 from hermes.storage.descriptors import DescriptorCache, LogSlice
 from hermes.storage.files import FileLayer
 from hermes.storage.index_entries import IndexReader, unreadable_is_empty
+from hermes.storage.kafka_format import KAFKA
 from hermes.storage.log_format import LogFormat, OpenSegment
+from hermes.storage.message_times import TimestampedOffset, latest_timestamp, offset_at_time
 from hermes.storage.segment import LogView, Segment
 from hermes.storage.time_index import TimeIndex
 
@@ -52,7 +54,9 @@ class LogReader:
 
     # -- bytes ----------------------------------------------------------------------------------
 
-    def read(self, view: LogView, offset: int, max_bytes: int) -> LogSlice:
+    def read(
+        self, view: LogView, offset: int, max_bytes: int, whole_first: bool = False
+    ) -> LogSlice:
         """Find visible bytes, without reading them.
 
         Raises:
@@ -66,18 +70,25 @@ class LogReader:
         end = high_watermark
         if not is_active and bases[position] < end:
             end = bases[position]
-        if end == offset or max_bytes <= 0:
+        if end == offset or (max_bytes <= 0 and not whole_first):
             return LogSlice(None, None, -1, 0, 0)
         segment = segments[position - 1]
         file = segment.file
         descriptor = self._descriptors.acquire(file, writable=is_active)
         try:
             start, length = self._locate(segment, self._files, descriptor, offset, end)
+            if length > max_bytes:
+                if whole_first:
+                    least = self._format.first_bytes(self._files, descriptor, start)
+                    max_bytes = min(length, max(max_bytes, least))
+                length = max_bytes
         except BaseException:
             self._descriptors.release(file)
             raise
-        if length > max_bytes:
-            length = max_bytes
+        if not length and not is_active:
+            # Nothing is left of what was at this end of the segment: go on with the next one.
+            self._descriptors.release(file)
+            return self.read(view, end, max_bytes, whole_first)
         return LogSlice(self._descriptors, file, descriptor, start, length)
 
     def boundary_before(self, view: LogView, offset: int, max_message_bytes: int) -> int:
@@ -101,6 +112,27 @@ class LogReader:
             return segment.boundaries.last_before(
                 offset, start, lambda start: search(opened, start, offset, end, max_message_bytes)
             )
+
+    def offset_at_time(self, view: LogView, time_ms: int) -> TimestampedOffset | None:
+        """Find the first message that is not older than a time, by messages' timestamps."""
+        self._check_timestamps()
+        return offset_at_time(view, time_ms, self._loaded)
+
+    def latest_timestamp(self, view: LogView) -> TimestampedOffset | None:
+        """Find the first of the messages with the largest timestamp."""
+        self._check_timestamps()
+        return latest_timestamp(view, self._loaded)
+
+    def _check_timestamps(self) -> None:
+        if self._format is not KAFKA:
+            raise StorageError(f"messages of the format {self._format.name} have no timestamps")
+
+    @contextmanager
+    def _loaded(self, view: LogView, position: int) -> Iterator[OpenSegment]:
+        """Open a segment, its index loaded."""
+        with self._opened(view, position) as opened:
+            opened.segment.index.load(opened.descriptor, view.visible_end_of(position))
+            yield opened
 
     @contextmanager
     def _opened(self, view: LogView, position: int) -> Iterator[OpenSegment]:

@@ -94,6 +94,8 @@ class TailRecovery:
         now_ms: ms since 1970.
         end_for: says where the log must end, if that is before where it could: given where the
             scan began, where it could end, and the bad ranges.
+        known_end: up to where complete segments are known to be on disk, besides what their indexes
+            say.
     """
 
     def __init__(
@@ -103,8 +105,10 @@ class TailRecovery:
         settings: LogSettings,
         now_ms: int,
         end_for: Callable[[int, int, Sequence[tuple[int, int]]], int] | None = None,
+        known_end: int = 0,
     ) -> None:
         self._end_for = end_for
+        self._known_end = known_end
         self._files = files
         self._descriptors = descriptors
         self._settings = settings
@@ -126,6 +130,29 @@ class TailRecovery:
         """
         return self._recover(parts, None, None)
 
+    def count_proven(self, parts: Sequence[LoadingSegment]) -> int:
+        """Count the segments before the tail that need not be scanned, where names say nothing.
+
+        Args:
+            parts: the complete segments, in order.
+
+        Returns:
+            How many of the first ones are on disk: those up to the last one whose index says so.
+            The others may be Kafka's, which puts segments on disk at its leisure.
+
+        Raises:
+            OSError: a segment can't be read.
+        """
+        proven = len(parts)
+        while proven:
+            part = parts[proven - 1]
+            with self._opened(part.segment) as opened:
+                part.segment.index.load(opened.descriptor, part.end)
+            if part.end <= self._known_end or part.segment.index.ends_at(part.end):
+                break
+            proven -= 1
+        return proven
+
     def mend_indexes(self, parts: Sequence[LoadingSegment]) -> None:
         """Put right the time indexes of complete segments that a loss of power has torn."""
         for part in with_torn_index(parts, lambda part: part.segment.index.ends_at(part.end)):
@@ -136,6 +163,7 @@ class TailRecovery:
             ):  # no message depends on it
                 index.load(opened.descriptor, part.end)
                 index.mend()
+                index.settle(opened.descriptor, part.end, part.end)
 
     def after_failure(
         self,
@@ -185,10 +213,12 @@ class TailRecovery:
         for part in reached:
             self._scan(part, start)
             start = None if start is None else part.end
-        with_content = [
-            number for number, part in enumerate(reached, start=1) if part.report.valid_bytes
+        wanted = [
+            number
+            for number, part in enumerate(reached, start=1)
+            if part.report.valid_bytes or part.is_flushed_name
         ]
-        keep = max(with_content, default=1)
+        keep = max(wanted, default=1)
         kept, dropped = reached[:keep], parts[keep:]
         report = _summary(kept, dropped)
         if self._end_for is not None:
@@ -272,6 +302,7 @@ class TailRecovery:
                 entries = [(believed_ms(part.modified_ms, self._now_ms, self._now_ms), end)]
                 told_from = end
             with suppress(OSError):
+                segment.index.settle(descriptor, start, end)
                 fitting = [entry for entry in entries if start < entry[1] <= end]
                 segment.index.append(fitting, descriptor, start=told_from, complete=is_complete)
             segment.size_bytes = size

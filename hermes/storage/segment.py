@@ -19,17 +19,18 @@ What is said here of `.kafka` holds for whatever the log's format calls its segm
 import os
 import re
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from errno import EEXIST
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from hermes.storage.boundary import Boundaries
 from hermes.storage.descriptors import CachedFile
 from hermes.storage.files import FileLayer, exists
-from hermes.storage.kafka_0_7 import SEGMENT_SUFFIX
+from hermes.storage.kafka_0_7 import INDEX_SUFFIX, SEGMENT_SUFFIX
 from hermes.storage.log_format import LogFormat
 
 __all__ = [
+    "BESIDE",
     "INDEX_SUFFIX",
     "SEGMENT_SUFFIX",
     "UNFLUSHED_SUFFIX",
@@ -41,7 +42,13 @@ __all__ = [
 ]
 
 UNFLUSHED_SUFFIX = ".unflushed"
-INDEX_SUFFIX = ".timeindex"
+
+#: What may lie beside a segment, by what the segment's format calls it, the index first. Of
+#: Kafka's: where offsets and timestamps lie, what its transactions and its producers have come to.
+BESIDE: Final[Mapping[str, tuple[str, ...]]] = {
+    ".kafka": (INDEX_SUFFIX,),
+    ".log": (".appends", ".index", INDEX_SUFFIX, ".txnindex", ".snapshot"),
+}
 
 _NAME = re.compile(r"([0-9]{20})(\.[a-z]+)")
 _LARGEST_OFFSET = 2**63 - 1
@@ -61,7 +68,7 @@ def parse_segment_name(name: str, suffix: str = SEGMENT_SUFFIX) -> tuple[int, st
     match = _NAME.fullmatch(name)
     if match is None or int(match[1]) > _LARGEST_OFFSET:
         return None
-    if match[2] not in (suffix, UNFLUSHED_SUFFIX, INDEX_SUFFIX):
+    if match[2] not in (suffix, UNFLUSHED_SUFFIX, *BESIDE[suffix]):
         return None
     return int(match[1]), match[2]
 
@@ -86,9 +93,10 @@ def choose_names(
     # In this order `.kafka` comes before `.unflushed`.
     for name in sorted(names):
         parsed = parse_segment_name(name, suffix)
-        if parsed is None or (parsed[1] != INDEX_SUFFIX and parsed[0] in suffixes):
+        is_segment = parsed is not None and parsed[1] not in BESIDE[suffix]
+        if parsed is None or (is_segment and parsed[0] in suffixes):
             strange.append(name)
-        elif parsed[1] != INDEX_SUFFIX:
+        elif is_segment:
             suffixes[parsed[0]] = parsed[1]
     return suffixes, strange
 
@@ -136,7 +144,8 @@ class Segment:
         self.base_offset = base_offset
         self.size_bytes = 0
         self.file = CachedFile(self._named(suffix or log_format.suffix))
-        self.index = log_format.new_index(files, self._named(INDEX_SUFFIX), base_offset)
+        index_path = self._named(log_format.index_suffix)
+        self.index = log_format.new_index(files, index_path, base_offset)
         self.boundaries = Boundaries()
 
     def _named(self, suffix: str) -> str:
@@ -146,6 +155,11 @@ class Segment:
     def path(self) -> str:
         """Where the file is now."""
         return self.file.path
+
+    @property
+    def beside(self) -> tuple[str, ...]:
+        """The paths of what may lie beside it, the index first."""
+        return tuple(map(self._named, BESIDE[self.format.suffix]))
 
     @property
     def is_flushed_name(self) -> bool:
@@ -186,7 +200,8 @@ class LogView(NamedTuple):
     """What a log shows to readers at one moment: immutable, replaced as a whole (copy-on-write).
 
     Attributes:
-        bases: the segments' base offsets, ascending: what a lookup bisects.
+        bases: the segments' base offsets, ascending: what a lookup bisects. The first one is
+            where the log begins, which may be inside its segment.
         segments: the segments, in the same order; the last one is active.
         high_watermark: up to where the log is on disk, and therefore visible.
     """
@@ -196,9 +211,10 @@ class LogView(NamedTuple):
     high_watermark: int
 
     @classmethod
-    def of(cls, segments: tuple[Segment, ...], high_watermark: int) -> "LogView":
-        """Make a view of segments, oldest first."""
-        return cls(tuple(each.base_offset for each in segments), segments, high_watermark)
+    def of(cls, segments: tuple[Segment, ...], high_watermark: int, earliest: int = 0) -> "LogView":
+        """Make a view of segments, oldest first; a log may begin inside the first one."""
+        first, *others = (each.base_offset for each in segments)
+        return cls((max(first, earliest), *others), segments, high_watermark)
 
     @property
     def earliest(self) -> int:

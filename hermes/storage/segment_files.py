@@ -88,9 +88,13 @@ class Extent(Protocol):
 
 
 def count_contiguous(parts: Sequence[Extent]) -> int:
-    """Count the files that follow each other without a gap, the first one included."""
+    """Count the files that follow each other without a gap, the first one included.
+
+    What has a final name belongs to the log in any case.
+    """
     for number in range(1, len(parts)):
-        if parts[number].base_offset != parts[number - 1].end:
+        part = parts[number]
+        if part.base_offset != parts[number - 1].end and not part.is_flushed_name:
             return number
     return len(parts)
 
@@ -193,10 +197,9 @@ def remove_segment(segment: Segment, files: FileLayer) -> None:
     Raises:
         OSError: a file can't be deleted.
     """
-    with suppress(FileNotFoundError):
-        files.unlink(segment.index.path)
-    with suppress(FileNotFoundError):
-        files.unlink(segment.path)
+    for path in (*segment.beside, segment.path):
+        with suppress(FileNotFoundError):
+            files.unlink(path)
 
 
 def finalize_names(segments: Sequence[Segment], files: FileLayer) -> None:

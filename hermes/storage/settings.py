@@ -14,8 +14,10 @@ class LogSettings:
         segment_bytes: roll before an append when the active segment is strictly larger.
         segment_age_ms: roll before an append when the segment's first append is longer ago.
         max_message_bytes: the largest payload that recovery believes in after damage.
+        format: what the first of them holds, by the format's name: `0.7` or `kafka`.
     """
 
     segment_bytes: int = 1024**3
     segment_age_ms: int = 7 * 24 * 60 * 60 * 1000
     max_message_bytes: int = 1_000_000
+    format: str = "0.7"

@@ -24,6 +24,10 @@ from hermes.storage.settings import LogSettings
 #: the index coarser and never wrong.
 MAX_PENDING_ENTRIES = 4096
 
+#: A segment with more messages than this takes no more: Kafka's indexes have 31 bits for them, and
+#: one append may bring as many again.
+MAX_SEGMENT_OFFSETS = 2**30
+
 #: Later than every time.
 _NEVER_MS = 2**63
 #: Earlier than every time.
@@ -84,6 +88,7 @@ class Tail:
         "_format",
         "_has_new_names",
         "_pwrite",
+        "_roll_beyond",
         "_rolled_bytes",
         "_times_ms",
         "descriptor",
@@ -122,6 +127,8 @@ class Tail:
         self._ends = array("q")
         self.descriptor = -1
         self.roll_after_ms = _NEVER_MS
+        # Beyond this offset a segment is full whatever its size; for formats that count messages.
+        self._roll_beyond = _NEVER_MS
         # Oldest first, contiguous up to the active one.
         self._dirty: list[tuple[Segment, int]] = []
         self._flushing: Sequence[tuple[int, int]] = ()
@@ -174,7 +181,12 @@ class Tail:
             self._write_rest(buffers, byte_count, written)
         start = self.end
         self.size_bytes = position + byte_count
-        self.end = end = start + (message_count if self._counts_messages else byte_count)
+        if self._counts_messages:
+            self.end = end = start + message_count
+            if end > self._roll_beyond:
+                self.roll_after_ms = _NO_ENTRY_MS
+        else:
+            self.end = end = start + byte_count
         self.messages += message_count
         if now_ms > self._entry_ms:
             self._begin_entry(now_ms, end)
@@ -236,9 +248,11 @@ class Tail:
         if size and self.roll_after_ms == _NEVER_MS:
             first = active.index.first()
             self.roll_after_ms = (now_ms if first is None else first.time_ms) + max_age_ms
-        if size and (size > settings.segment_bytes or now_ms > self.roll_after_ms):
+        is_full = self._counts_messages and self.end - active.base_offset > MAX_SEGMENT_OFFSETS
+        if size and (size > settings.segment_bytes or now_ms > self.roll_after_ms or is_full):
             rolled = self._roll(active, is_flushed=view.high_watermark == self.end)
             size = 0
+        self._roll_beyond = (rolled or active).base_offset + MAX_SEGMENT_OFFSETS
         # The earlier limit holds: a clock that was ahead when the segment began, and is right
         # again, must not keep it from ageing.
         limit = now_ms + max_age_ms

@@ -339,13 +339,35 @@ class TimeIndex:
                 assert self._last is not None
                 end = self._last.end_offset
             # Also when nothing is new: what is there may be another process's, and not synced.
-            if complete or end - self._synced_end >= SYNC_EVERY_BYTES:
+            if complete or self._is_sync_due(end):
                 # An entry that is lost costs recovery a longer look, no more.
                 with suppress(OSError):
                     self._files.fdatasync(descriptor)
                     self._synced_end = end
         finally:
             self._files.close(descriptor)
+
+    def _is_sync_due(self, end_offset: int) -> bool:
+        return end_offset - self._synced_end >= SYNC_EVERY_BYTES
+
+    def settle(self, log_descriptor: int, known: int, end_offset: int) -> None:
+        """Make good after a crash what is kept of a segment besides this index; here nothing is.
+
+        Args:
+            log_descriptor: the segment's file, of which nothing is in doubt any more.
+            known: up to which offset what is there was written after a flush.
+            end_offset: where the segment ends.
+
+        Raises:
+            OSError: it can't be read or written.
+        """
+
+    def close(self) -> None:
+        """Write what only waits for more, at a clean stop; here nothing does.
+
+        Raises:
+            OSError: it can't be written.
+        """
 
     def _with_gap(
         self, entries: Sequence[tuple[int, int]], start: int | None

@@ -77,8 +77,16 @@ class BatchIndex(TimeIndex):
 class BatchFormat:
     """See `LogFormat`."""
 
+    name = "batches"
     suffix = ".log"
+    index_suffix = ".timeindex"
     counts_messages = True
+    is_dense = True
+
+    def first_bytes(self, files: FileLayer, descriptor: int, position: int) -> int:
+        return (
+            HEADER.size + HEADER.unpack(read_exactly(files, descriptor, HEADER.size, position))[1]
+        )
 
     def new_index(self, files: FileLayer, path: str, base_offset: int) -> TimeIndex:
         return BatchIndex(files, path, base_offset)

@@ -10,7 +10,7 @@ import pytest
 from hermes.config import load_broker_config, parse_broker_config
 from hermes.config.broker import BROKER_SETTINGS, BrokerConfig
 from hermes.config.reference import reference
-from hermes.config.topic import DEFAULT_OF, TOPIC_SETTINGS
+from hermes.config.topic import DEFAULT_OF, TOPIC_ONLY, TOPIC_SETTINGS
 from hermes.config.yaml_text import read_yaml
 
 ROOT = Path(__file__).parents[3]
@@ -41,8 +41,11 @@ def test_every_broker_setting_stands_under_a_heading() -> None:
     assert all(setting.section for setting in BROKER_SETTINGS.values())
 
 
-def test_every_topic_setting_falls_back_to_one_of_the_broker() -> None:
+def test_every_topic_setting_falls_back_to_one_of_the_broker_or_has_a_default() -> None:
     for setting in TOPIC_SETTINGS.values():
+        if setting.attribute in TOPIC_ONLY:
+            assert setting.attribute not in BrokerConfig.__dataclass_fields__
+            continue
         fallback = DEFAULT_OF.get(setting.attribute, setting.attribute)
         assert fallback in BrokerConfig.__dataclass_fields__
 

@@ -1,0 +1,229 @@
+"""Walking through a segment of record batches, by their headers or byte by byte.
+
+`walk` follows headers, which is how an offset's place is found: nothing but headers is looked at,
+and it ends where none can be. `scan_batches` is recovery's: it checks every CRC, and finds the next
+batch behind damage. What follows a bad batch is judged by evidence, in this order:
+
+1. Its header is plausible, and its size leads to a valid batch: only its messages are damaged.
+2. Its header is plausible, and its size leads to the end or beyond it: a torn append, a bad tail.
+3. Nothing is to be believed: the next place where a valid batch starts, byte by byte.
+
+Nothing is looked for inside a batch whose header can be believed: a message may hold whole batches.
+
+Memory is bounded by a few hundred KiB, whatever a damaged length says.
+"""
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from crc32c import crc32c
+
+from hermes.errors import InvalidBatchError
+from hermes.protocol.record_batches import HEADER_BYTES, BatchHeader, decode_header
+from hermes.storage.files import FileLayer, read_exactly
+from hermes.storage.log_format import ScanReport
+
+#: How far apart the offsets in one segment may be: what an index's int32 can say.
+LARGEST_RELATIVE: Final = 2**31 - 1
+
+#: How many more bytes than a segment has a scan may look at again, in search of a valid batch.
+_CREDIT_BYTES: Final = 64 * 1024 * 1024
+
+_HEADERS_BYTES: Final = 4096
+_CHUNK_BYTES: Final = 256 * 1024
+_MAGIC_AT: Final = 16
+_MAGIC: Final = b"\x02"
+_COVERED_FROM: Final = 21
+_MAX_STEPS: Final = 16
+
+
+class Place(NamedTuple):
+    """A batch, and where it lies in its segment's file."""
+
+    position: int
+    header: BatchHeader
+
+    @property
+    def end_position(self) -> int:
+        """The position after it."""
+        return self.position + self.header.size_bytes
+
+
+class BatchReader:
+    """Reads a segment by positions, never beyond `end`.
+
+    Args:
+        files: the file layer.
+        descriptor: the segment's file, open for reading.
+        base_offset: its first offset.
+        end: the position after the last byte that may be read.
+    """
+
+    def __init__(self, files: FileLayer, descriptor: int, base_offset: int, end: int) -> None:
+        self._files = files
+        self._descriptor = descriptor
+        self.base_offset = base_offset
+        self.end = end
+        self._chunk = b""
+        self._chunk_at = 0
+
+    def read(self, position: int, length: int) -> bytes:
+        """Read a range, cut at `end`.
+
+        Raises:
+            OSError: the segment can't be read.
+        """
+        return read_exactly(
+            self._files, self._descriptor, max(0, min(length, self.end - position)), position
+        )
+
+    def header_at(self, position: int, expected: int) -> BatchHeader | None:
+        """The header at a position, if a whole batch can be there.
+
+        Args:
+            position: where it would start.
+            expected: the smallest base offset that it may have.
+
+        Raises:
+            OSError: the segment can't be read.
+        """
+        start = position - self._chunk_at
+        if start < 0 or start + HEADER_BYTES > len(self._chunk):
+            self._chunk, self._chunk_at, start = self.read(position, _HEADERS_BYTES), position, 0
+        header = plausible(self._chunk, start, expected, self.base_offset)
+        return header if header and position + header.size_bytes <= self.end else None
+
+    def is_intact(self, place: Place) -> bool:
+        """Whether a batch's CRC is right.
+
+        Raises:
+            OSError: the segment can't be read.
+        """
+        position, crc = place.position + _COVERED_FROM, 0
+        while position < place.end_position:
+            data = self.read(position, min(_CHUNK_BYTES, place.end_position - position))
+            if not data:
+                return False
+            crc = crc32c(data, crc)
+            position += len(data)
+        return crc == place.header.crc
+
+
+def plausible(data: bytes, start: int, expected: int, base_offset: int) -> BatchHeader | None:
+    """The header in a buffer at a position, if its offsets can follow; else None."""
+    try:
+        header = decode_header(data, start)
+    except InvalidBatchError:
+        return None
+    if header.base_offset < expected or header.last_offset - base_offset > LARGEST_RELATIVE:
+        return None
+    return header
+
+
+def walk(
+    reader: BatchReader, position: int, expected: int, *, over_damage: bool = False
+) -> Iterator[Place]:
+    """Follow headers from a position on, as long as whole batches can be there.
+
+    Args:
+        reader: reads the segment.
+        position: where a batch starts.
+        expected: the smallest base offset that it may have.
+        over_damage: go on with the next valid batch where no header can be.
+
+    Yields:
+        The batches; their CRCs aren't checked.
+
+    Raises:
+        OSError: the segment can't be read.
+    """
+    while position < reader.end:
+        header = reader.header_at(position, expected)
+        if header is None:
+            found = _Search(reader).next_valid(position, expected) if over_damage else None
+            if found is None:
+                return
+            position, header = found
+        yield Place(position, header)
+        position += header.size_bytes
+        expected = header.next_offset
+
+
+def scan_batches(reader: BatchReader, position: int, offset: int) -> ScanReport:
+    """Check every batch in a range of a segment.
+
+    Args:
+        reader: reads the segment, up to the range's end.
+        position: where to begin, the end of a batch or of the segment's beginning.
+        offset: the smallest offset that may lie there.
+
+    Returns:
+        What was found.
+
+    Raises:
+        OSError: the segment can't be read.
+    """
+    messages = 0
+    bad_ranges: list[tuple[int, int]] = []
+    search = _Search(reader)
+    while True:
+        for place in walk(reader, position, offset):
+            if not reader.is_intact(place):
+                break
+            messages += place.header.record_count
+            position, offset = place.end_position, place.header.next_offset
+        found = search.next_valid(position, offset) if position < reader.end else None
+        if found is None:
+            return ScanReport(offset, position, messages, bad_ranges)
+        bad_ranges.append((offset, found.header.base_offset))
+        position, offset = found.position, found.header.base_offset
+
+
+class _Search:
+    """Looks for the next valid batch behind damage."""
+
+    def __init__(self, reader: BatchReader) -> None:
+        self._reader = reader
+        self._credit = _CREDIT_BYTES + reader.end
+
+    def next_valid(self, position: int, expected: int) -> Place | None:
+        """The first valid batch behind the bad one at a position; None if none follows."""
+        reader = self._reader
+        at, least = position, expected
+        for _ in range(_MAX_STEPS):
+            data = reader.read(at, HEADER_BYTES)
+            header = plausible(data, 0, least, reader.base_offset)
+            # In a log that nothing was compacted in, it follows the batch before exactly.
+            if header is None or (at == position and header.base_offset != expected):
+                break
+            place = Place(at, header)
+            if at != position and place.end_position <= reader.end and self._is_valid(place):
+                return place
+            if place.end_position >= reader.end:
+                return None
+            at, least = place.end_position, header.next_offset
+        return self._anywhere(position + 1, expected)
+
+    def _is_valid(self, place: Place) -> bool:
+        self._credit -= place.header.size_bytes
+        return self._credit > 0 and self._reader.is_intact(place)
+
+    def _anywhere(self, position: int, expected: int) -> Place | None:
+        reader = self._reader
+        while position + HEADER_BYTES <= reader.end and self._credit > 0:
+            data = reader.read(position, _CHUNK_BYTES)
+            at = data.find(_MAGIC, _MAGIC_AT)
+            while at >= 0:
+                start = at - _MAGIC_AT
+                if len(data) - start < HEADER_BYTES:
+                    break
+                header = plausible(data, start, expected, reader.base_offset)
+                if header is not None and position + start + header.size_bytes <= reader.end:
+                    place = Place(position + start, header)
+                    if self._is_valid(place):
+                        return place
+                at = data.find(_MAGIC, at + 1)
+            if position + len(data) >= reader.end:
+                return None
+            position += len(data) - HEADER_BYTES + 1
+        return None

@@ -1,0 +1,286 @@
+"""The small text files that Kafka keeps of a partition, and of a whole data directory.
+
+    <partition>/partition.metadata         version: 0
+                                           topic_id: <UUID in URL-safe base64, without padding>
+    <partition>/leader-epoch-checkpoint    0, how many lines follow, lines of: epoch, first offset
+    <log_dir>/log-start-offset-checkpoint  0, how many lines follow, lines of: topic, partition,
+                                           offset
+    <log_dir>/recovery-point-offset-checkpoint
+                                           the same; up to where Kafka knows that logs are on disk
+
+`partition.metadata` is what makes a directory one of Kafka's: Kafka 4 takes one without it for a
+stray. Each file is replaced as a whole.
+
+Format: Kafka 4 (`PartitionMetadataFile`, `CheckpointFile`).
+"""
+
+import os
+import threading
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from typing import Final
+from uuid import UUID
+
+from hermes.errors import CorruptLogError
+from hermes.storage.files import FileLayer, write_all
+from hermes.storage.whole_files import read_whole, replace_whole
+
+METADATA_NAME: Final = "partition.metadata"
+EPOCHS_NAME: Final = "leader-epoch-checkpoint"
+STARTS_NAME: Final = "log-start-offset-checkpoint"
+RECOVERY_POINTS_NAME: Final = "recovery-point-offset-checkpoint"
+
+#: The files of a partition of Kafka's that belong to no segment.
+KAFKA_NAMES: Final = (METADATA_NAME, EPOCHS_NAME)
+
+_MAX_METADATA_BYTES: Final = 1000
+_MAX_CHECKPOINT_BYTES: Final = 64 << 20
+_LARGEST_OFFSET: Final = 2**63 - 1
+
+
+def encode_topic_id(topic_id: UUID) -> str:
+    """Write a topic's id as Kafka does."""
+    return urlsafe_b64encode(topic_id.bytes).decode("ascii").rstrip("=")
+
+
+def read_topic_id(directory: str, files: FileLayer) -> UUID | None:
+    """Read the id of the topic that a partition's directory belongs to.
+
+    Returns:
+        The id; None when the directory has none, and so isn't one of Kafka's.
+
+    Raises:
+        CorruptLogError: the file is damaged.
+        OSError: it can't be read.
+    """
+    path = os.path.join(directory, METADATA_NAME)
+    data = read_whole(path, _MAX_METADATA_BYTES, files)
+    if data is None:
+        return None
+    try:
+        lines = dict(line.split(": ", 1) for line in data.decode("ascii").splitlines())
+        if lines["version"] != "0":
+            raise ValueError(f"its version is {lines['version'][:20]}")
+        return UUID(bytes=urlsafe_b64decode(lines["topic_id"] + "=="))
+    except (ValueError, KeyError) as error:
+        raise CorruptLogError(
+            f"{path} is damaged ({error}): it says which topic the partition belongs to; put back "
+            "a copy of it, or that of another partition of the topic"
+        ) from None
+
+
+def write_topic_id(directory: str, topic_id: UUID, files: FileLayer) -> None:
+    """Write what makes a new directory one of Kafka's. Not synced: the log's first flush does that.
+
+    Raises:
+        OSError: the disk refused.
+    """
+    text = f"version: 0\ntopic_id: {encode_topic_id(topic_id)}"
+    path = os.path.join(directory, METADATA_NAME)
+    descriptor = files.open_append(path, create=True)
+    try:
+        files.ftruncate(descriptor, 0)
+        write_all(files, descriptor, [text.encode("ascii")], 0)
+    finally:
+        files.close(descriptor)
+
+
+def sync_topic_id(directory: str, files: FileLayer) -> None:
+    """Put on disk what `write_topic_id` wrote, but for its name.
+
+    Raises:
+        OSError: the disk failed.
+    """
+    descriptor = files.open_append(os.path.join(directory, METADATA_NAME))
+    try:
+        files.fdatasync(descriptor)
+    finally:
+        files.close(descriptor)
+
+
+class LeaderEpochs:
+    """Which leader epoch each part of a log was appended in.
+
+    Hermes appends in the latest epoch that it finds, 0 in a new log; Kafka, when it takes over, in
+    a later one.
+
+    Args:
+        path: the file.
+        entries: (epoch, its first offset), both ascending.
+    """
+
+    def __init__(self, path: str, entries: Iterable[tuple[int, int]]) -> None:
+        self._path = path
+        self._entries = list(entries)
+
+    @classmethod
+    def load(cls, directory: str, files: FileLayer) -> "LeaderEpochs":
+        """Read a partition's; one that is missing or damaged tells nothing.
+
+        Raises:
+            OSError: it can't be read.
+        """
+        path = os.path.join(directory, EPOCHS_NAME)
+        data = read_whole(path, _MAX_CHECKPOINT_BYTES, files)
+        entries: list[tuple[int, int]] = []
+        for line in _lines(data) or ():
+            with suppress(ValueError):
+                epoch, offset = map(int, line)
+                if epoch >= 0 and (not entries or epoch > entries[-1][0]):
+                    entries.append((epoch, offset))
+        return cls(path, entries)
+
+    @property
+    def latest(self) -> int:
+        """The epoch in which to append."""
+        return self._entries[-1][0] if self._entries else 0
+
+    @property
+    def last_known(self) -> int:
+        """The latest epoch that the file names; -1 when it names none."""
+        return self._entries[-1][0] if self._entries else -1
+
+    def settle(self, found: Iterable[tuple[int, int]], start: int, end: int) -> bool:
+        """Take over what the log's batches say, and forget what lies outside of the log.
+
+        Args:
+            found: (epoch, first offset) of epochs in a part of the log, ascending.
+            start: the log's first offset.
+            end: where it ends.
+
+        Returns:
+            Whether that changed something, so that `write` is due.
+        """
+        before = self._entries
+        kept = [each for each in before if each[1] <= end]
+        for epoch, offset in found:
+            if not kept or epoch > kept[-1][0]:
+                kept.append((epoch, offset))
+        # What was appended next to the start is in the last epoch that began before it.
+        first = max(0, bisect_right(kept, start, key=lambda each: each[1]) - 1)
+        kept = [(epoch, max(offset, start)) for epoch, offset in kept[first:]] or [(0, start)]
+        self._entries = kept
+        return kept != before
+
+    def end_of(self, epoch: int, log_end: int) -> tuple[int, int]:
+        """Find where an epoch ends, for clients that want to know whether a log was cut.
+
+        Args:
+            epoch: the one asked for.
+            log_end: where the log ends.
+
+        Returns:
+            (the largest epoch up to it that is known, where that ends); (-1, -1) when none is.
+        """
+        if epoch == self.latest:
+            return epoch, log_end
+        place = bisect_right(self._entries, epoch, key=lambda each: each[0])
+        if not place or place == len(self._entries):
+            return -1, -1
+        return self._entries[place - 1][0], self._entries[place][1]
+
+    def write(self, files: FileLayer) -> None:
+        """Write the file anew. Blocks.
+
+        Raises:
+            StorageError: the disk refused.
+        """
+        replace_whole(self._path, _text(self._entries), files)
+
+
+class Checkpoints:
+    """What a data directory says of its partitions: where logs begin that were cut, and the like.
+
+    Args:
+        directory: the data directory.
+        files: the file layer.
+    """
+
+    def __init__(self, directory: str, files: FileLayer) -> None:
+        self._path = os.path.join(directory, STARTS_NAME)
+        self._files = files
+        self._lock = threading.Lock()
+        self._directory = directory
+        self._starts: dict[tuple[str, int], int] | None = None
+        self._recovery_points: Mapping[tuple[str, int], int] | None = None
+
+    def recovery_point(self, topic: str, partition: int) -> int:
+        """Up to where Kafka has put a log on disk, when it was the last to use it; 0 if unknown.
+
+        Raises:
+            OSError: the file can't be read.
+        """
+        with self._lock:
+            if self._recovery_points is None:
+                path = os.path.join(self._directory, RECOVERY_POINTS_NAME)
+                self._recovery_points = read_offsets(path, self._files)
+            return self._recovery_points.get((topic, partition), 0)
+
+    def start(self, topic: str, partition: int) -> int:
+        """The first offset of a log; 0 when it was never cut, or the file is gone.
+
+        Raises:
+            OSError: the file can't be read.
+        """
+        with self._lock:
+            return self._loaded().get((topic, partition), 0)
+
+    def keep(self, topic: str, partition: int, offset: int) -> None:
+        """Put on disk where a log begins from now on. Blocks.
+
+        Args:
+            topic: the topic.
+            partition: its partition.
+            offset: the first offset; 0 forgets it.
+
+        Raises:
+            OSError: the file can't be read.
+            StorageError: the disk refused; what was on disk is what counts.
+        """
+        with self._lock:
+            starts = dict(self._loaded())
+            if starts.get((topic, partition), 0) == offset:
+                return
+            starts[topic, partition] = offset
+            if not offset:
+                del starts[topic, partition]
+            lines = ((topic, partition, start) for (topic, partition), start in starts.items())
+            replace_whole(self._path, _text(lines), self._files)
+            self._starts = starts
+
+    def _loaded(self) -> dict[tuple[str, int], int]:
+        if self._starts is None:
+            self._starts = dict(read_offsets(self._path, self._files))
+        return self._starts
+
+
+def read_offsets(path: str, files: FileLayer) -> Mapping[tuple[str, int], int]:
+    """Read a file of offsets by (topic, partition); what is damaged is left out.
+
+    Raises:
+        OSError: it can't be read.
+    """
+    offsets: dict[tuple[str, int], int] = {}
+    for line in _lines(read_whole(path, _MAX_CHECKPOINT_BYTES, files)) or ():
+        with suppress(ValueError):
+            topic, partition, offset = line
+            if 0 <= int(offset) <= _LARGEST_OFFSET:
+                offsets[topic, int(partition)] = int(offset)
+    return offsets
+
+
+def _lines(data: bytes | None) -> list[list[str]] | None:
+    """The lines of a checkpoint in fields; None when it isn't one."""
+    if data is None:
+        return None
+    version, count, *lines = [*data.decode("utf-8", "replace").splitlines(), "", ""]
+    if version.strip() != "0" or not count.strip().isdecimal():
+        return None
+    return [line.split() for line in lines if line]
+
+
+def _text(lines: Iterable[tuple[object, ...]]) -> bytes:
+    rows = [" ".join(map(str, line)) for line in lines]
+    return "".join(f"{row}\n" for row in ("0", len(rows), *rows)).encode()

@@ -1,0 +1,92 @@
+"""Kafka's format: segments of record batches, whose offsets count messages.
+
+Which bytes are batches is for `hermes.storage.batch_walk` to say, where an offset lies for
+`hermes.storage.kafka_index`.
+
+Kafka's names promise nothing: it flushes at its leisure, and compaction leaves gaps between
+segments. So after an unclean stop every segment is looked at that our own index doesn't prove to
+be on disk, and segments needn't follow each other exactly.
+"""
+
+from hermes.protocol.record_batches import LENGTH_END
+from hermes.storage.batch_walk import BatchReader, scan_batches
+from hermes.storage.files import FileLayer, read_exactly
+from hermes.storage.kafka_index import APPENDS_SUFFIX, KafkaIndex
+from hermes.storage.log_format import LogFormat, NamedSegment, OpenSegment, ScanReport
+
+#: What Kafka calls its segments since 0.8.
+SEGMENT_SUFFIX = ".log"
+
+
+class KafkaFormat:
+    """Kafka's format since 0.11: record batches."""
+
+    name = "kafka"
+    suffix = SEGMENT_SUFFIX
+    index_suffix = APPENDS_SUFFIX
+    counts_messages = True
+    is_dense = False
+
+    def new_index(self, files: FileLayer, path: str, base_offset: int) -> KafkaIndex:
+        """See `LogFormat.new_index`."""
+        return KafkaIndex(files, path, base_offset)
+
+    def locate(
+        self, segment: NamedSegment, files: FileLayer, descriptor: int, start: int, end: int
+    ) -> tuple[int, int]:
+        """See `LogFormat.locate`: what begins inside a batch begins with the whole batch."""
+        index = segment.index
+        assert isinstance(index, KafkaIndex)
+        if not index.is_loaded:
+            index.load(descriptor, end)
+        _, stop = index.find(descriptor, end)
+        if start == end:
+            return stop, 0
+        position, _ = index.find(descriptor, start)
+        return position, max(0, stop - position)
+
+    def first_bytes(self, files: FileLayer, descriptor: int, position: int) -> int:
+        """See `LogFormat.first_bytes`."""
+        start = read_exactly(files, descriptor, LENGTH_END, position)
+        return LENGTH_END + int.from_bytes(start[8:], "big")
+
+    def end_of(self, files: FileLayer, segment: NamedSegment, size_bytes: int) -> int:
+        """See `LogFormat.end_of`: that of the last batch that headers lead to."""
+        if not size_bytes:
+            return segment.base_offset
+        descriptor = files.open_read(segment.path)
+        try:
+            index = self.new_index(files, segment.index.path, segment.base_offset)
+            return index.last_end(descriptor, size_bytes)
+        finally:
+            files.close(descriptor)
+
+    def scan(
+        self, opened: OpenSegment, start: int, size_bytes: int, max_message_bytes: int
+    ) -> ScanReport:
+        """See `LogFormat.scan`."""
+        base = opened.segment.base_offset
+        index = opened.segment.index
+        assert isinstance(index, KafkaIndex)
+        _, position = index.find(opened.descriptor, start)
+        reader = BatchReader(opened.files, opened.descriptor, base, size_bytes)
+        return scan_batches(reader, position, start)
+
+    def search_boundary(
+        self, opened: OpenSegment, start: int, offset: int, end: int, max_message_bytes: int
+    ) -> tuple[int, bool]:
+        """See `LogFormat.search_boundary`: a batch is the smallest piece of a log."""
+        segment, files, descriptor = opened
+        index = segment.index
+        assert isinstance(index, KafkaIndex)
+        if not index.is_loaded:
+            index.load(descriptor, end)
+        position, _ = index.find(descriptor, offset)
+        reader = BatchReader(
+            files, descriptor, segment.base_offset, files.fstat(descriptor).st_size
+        )
+        header = reader.header_at(position, segment.base_offset)
+        return (offset if header is None else min(offset, header.base_offset)), True
+
+
+KAFKA: LogFormat = KafkaFormat()

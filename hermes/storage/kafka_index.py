@@ -1,0 +1,318 @@
+"""What is kept beside a segment of record batches: Kafka's two indexes, and ours.
+
+    <base>.index      where offsets lie: int32 offset (less the base), int32 position; an entry for
+                      the first batch that begins more than 4096 bytes after the one of the last
+                      entry; its offset is that of the batch's last message
+    <base>.timeindex  the largest timestamp so far: int64 ms since 1970, int32 offset (less the
+                      base) of the last message of the batch that has it; both ascending
+    <base>.appends    our own: when the segment ended where, and up to where it is on disk, as
+                      `hermes.storage.time_index` has it of 0.7's segments
+
+All are big-endian. Kafka's are written after the fdatasync that covers the batches, like ours, from
+the batches' own headers. Nothing depends on their being right: an entry is believed when the batch
+that it leads to ends with its offset, and what is missing is walked. So they cost nothing but time
+when they are lost.
+
+Of Kafka's entries only the last few are in memory, where those who read what was just written find
+them.
+
+Formats: Kafka 4 (`OffsetIndex`, `TimeIndex`, `LogSegment`).
+"""
+
+import os
+import threading
+from array import array
+from bisect import bisect_right
+from collections.abc import Sequence
+from struct import Struct
+from typing import Final
+from zlib import crc32
+
+from hermes.storage.batch_walk import BatchReader, Place, walk
+from hermes.storage.files import FileLayer, read_exactly
+from hermes.storage.index_entries import unreadable_is_empty
+from hermes.storage.sorted_file import SortedFile
+from hermes.storage.time_index import SYNC_EVERY_BYTES, TAIL_BYTES, TimeIndex
+
+APPENDS_SUFFIX: Final = ".appends"
+OFFSETS_SUFFIX: Final = ".index"
+TIMES_SUFFIX: Final = ".timeindex"
+
+#: How many bytes of batches an entry of Kafka's indexes stands for, at least.
+INTERVAL_BYTES: Final = 4096
+
+OFFSET_ENTRY: Final = Struct(">ii")
+TIME_ENTRY: Final = Struct(">qi")
+
+#: The timestamp of no message: earlier than every one.
+NO_TIME_MS: Final = -(2**63)
+
+#: So many entries of `.index`, at least, are in memory once they were written.
+_RECENT: Final = 256
+
+
+class KafkaIndex(TimeIndex):
+    """The indexes of one segment of record batches; see `TimeIndex` for who may call what when."""
+
+    __slots__ = (
+        "_entry_position",
+        "_indexing",
+        "_newest",
+        "_offsets",
+        "_pending",
+        "_pending_times",
+        "_recent_offsets",
+        "_recent_positions",
+        "_synced_position",
+        "_times",
+        "_told_ms",
+        "_walked",
+    )
+
+    def __init__(self, files: FileLayer, path: str, base_offset: int) -> None:
+        super().__init__(files, path, base_offset)
+        stem = os.path.splitext(path)[0]
+        self._offsets = SortedFile(files, stem + OFFSETS_SUFFIX, OFFSET_ENTRY)
+        self._times = SortedFile(files, stem + TIMES_SUFFIX, TIME_ENTRY)
+        # Guards what is below; taken after the lock of our own index.
+        self._indexing = threading.Lock()
+        self._restart(None, None)
+
+    def _restart(self, last: Place | None, newest: tuple[int, int] | None) -> None:
+        """Go on behind the batch of the last entry of `.index`, and from that of `.timeindex`."""
+        base = self._base_offset
+        # Up to where batches were walked: (offset, position); and where the last entry leads.
+        self._walked = (base, 0) if last is None else (last.header.next_offset, last.end_position)
+        self._entry_position = 0 if last is None else last.position
+        # The largest timestamp, with the last offset of its batch; and what was written of it.
+        self._newest = (NO_TIME_MS, base) if newest is None else (newest[0], base + newest[1])
+        self._told_ms = self._newest[0]
+        if last is not None and last.header.max_timestamp_ms > self._newest[0]:
+            self._newest = last.header.max_timestamp_ms, last.header.last_offset
+        # Entries to be written, and the last ones of `.index`: (relative offset, position).
+        self._pending: list[tuple[int, int]] = []
+        self._pending_times: list[tuple[int, int]] = []
+        self._recent_offsets, self._recent_positions = array("q"), array("q")
+        self._synced_position = self._walked[1]
+
+    @property
+    def newest(self) -> tuple[int, int]:
+        """(the largest timestamp, the last offset of its batch) of what was walked so far.
+
+        The timestamp is `NO_TIME_MS` when no message has one.
+        """
+        return self._newest
+
+    def begin(self) -> None:
+        """See `TimeIndex.begin`."""
+        super().begin()
+        with self._indexing:
+            self._offsets.keep(0)
+            self._times.keep(0)
+            self._restart(None, None)
+
+    def ensure_file(self) -> bool:
+        """See `TimeIndex.ensure_file`; of all three."""
+        made = [super().ensure_file(), self._offsets.ensure(), self._times.ensure()]
+        return any(made)
+
+    # -- loading --------------------------------------------------------------------------------
+
+    def load(self, log_descriptor: int, end_offset: int) -> None:
+        """See `TimeIndex.load`."""
+        if not self.is_loaded:
+            with self._indexing, unreadable_is_empty():
+                self._offsets.load()
+                self._times.load()
+                self._keep_until(log_descriptor, None)
+            super().load(log_descriptor, end_offset)
+            with self._indexing:
+                self._walk(log_descriptor, end_offset)
+
+    def settle(self, log_descriptor: int, known: int, end_offset: int) -> None:
+        """See `TimeIndex.settle`."""
+        with self._indexing:
+            self._offsets.keep_ordered()
+            self._times.keep_ordered()
+            self._keep_until(log_descriptor, known)
+            self._walk(log_descriptor, end_offset)
+            self._write_kafkas(is_complete=False)
+
+    def _keep_until(self, log_descriptor: int, limit: int | None) -> None:
+        """Let only entries count that lead to batches, and only to those before an offset."""
+        base, count, last = self._base_offset, self._offsets.count, None
+        while count:
+            entry = self._offsets.entry(count - 1)
+            if entry is not None and (limit is None or base + entry[0] < limit):
+                last = self._batch(log_descriptor, entry)
+                if last is not None:
+                    break
+            count -= 1
+        self._offsets.keep(count)
+        end = base if last is None else last.header.next_offset
+        times, newest = self._times.count, None
+        while times:
+            newest = self._times.entry(times - 1)
+            if newest is not None and base + newest[1] < end:
+                break
+            newest, times = None, times - 1
+        self._times.keep(times)
+        self._restart(last, newest)
+
+    def _batch(self, log_descriptor: int, entry: tuple[int, int]) -> Place | None:
+        """The batch that an entry leads to, if there is one and it ends with its offset."""
+        reader = self._reader(log_descriptor)
+        header = reader.header_at(entry[1], self._base_offset) if entry[1] >= 0 else None
+        if header is None or header.last_offset != self._base_offset + entry[0]:
+            return None
+        return Place(entry[1], header)
+
+    def _reader(self, log_descriptor: int) -> BatchReader:
+        size = self._files.fstat(log_descriptor).st_size
+        return BatchReader(self._files, log_descriptor, self._base_offset, size)
+
+    # -- growing --------------------------------------------------------------------------------
+
+    def append(
+        self,
+        entries: Sequence[tuple[int, int]],
+        log_descriptor: int,
+        *,
+        start: int | None = None,
+        complete: bool = False,
+    ) -> None:
+        """See `TimeIndex.append`."""
+        end = entries[-1][1] if entries else None if self._last is None else self._last.end_offset
+        if end is not None:
+            with self._indexing:
+                self._walk(log_descriptor, end)
+                self._write_kafkas(is_complete=complete)
+        super().append(entries, log_descriptor, start=start, complete=complete)
+
+    def close(self) -> None:
+        """See `TimeIndex.close`: the last timestamp is written, which a roll would write."""
+        with self._indexing:
+            if self._newest[0] > self._told_ms or self._pending:
+                self._write_kafkas(is_complete=True)
+
+    def _walk(self, log_descriptor: int, end_offset: int) -> None:
+        """Take up the batches up to an offset."""
+        offset, position = self._walked
+        if offset >= end_offset:
+            return
+        base = self._base_offset
+        for place in walk(self._reader(log_descriptor), position, offset, over_damage=True):
+            header = place.header
+            if header.next_offset > end_offset:
+                break
+            if header.max_timestamp_ms > self._newest[0]:
+                self._newest = header.max_timestamp_ms, header.last_offset
+            if place.position - self._entry_position > INTERVAL_BYTES:
+                self._entry_position = place.position
+                self._note(header.last_offset - base, place.position)
+            offset, position = header.next_offset, place.end_position
+        # What compaction has left out at the end has no batch.
+        self._walked = max(offset, end_offset), position
+
+    def _note(self, relative: int, position: int) -> None:
+        self._pending.append((relative, position))
+        if self._newest[0] > self._told_ms:
+            self._told_ms = self._newest[0]
+            self._pending_times.append((self._told_ms, self._newest[1] - self._base_offset))
+        self._recent_offsets.append(relative)
+        self._recent_positions.append(position)
+        if len(self._recent_offsets) >= 2 * _RECENT and len(self._pending) < _RECENT:
+            del self._recent_offsets[:_RECENT], self._recent_positions[:_RECENT]
+
+    def _write_kafkas(self, *, is_complete: bool) -> None:
+        if is_complete and self._newest[0] > self._told_ms:
+            self._told_ms = self._newest[0]
+            self._pending_times.append((self._told_ms, self._newest[1] - self._base_offset))
+        sync = is_complete or self._walked[1] - self._synced_position >= SYNC_EVERY_BYTES
+        self._offsets.append(self._pending, sync=sync)
+        self._pending = []
+        self._times.append(self._pending_times, sync=sync)
+        self._pending_times = []
+        if sync:
+            self._synced_position = self._walked[1]
+
+    def _is_sync_due(self, end_offset: int) -> bool:
+        return self._walked[1] == self._synced_position
+
+    # -- asking ---------------------------------------------------------------------------------
+
+    def find(self, log_descriptor: int, offset: int) -> tuple[int, int]:
+        """Find where an offset lies.
+
+        Args:
+            log_descriptor: the segment's file, open for reading.
+            offset: one of the segment's, or its end.
+
+        Returns:
+            (the position of the first batch that reaches the offset, or the end of the last one;
+            where the batch before that ends: the same position, unless bytes between are damaged).
+
+        Raises:
+            OSError: the segment can't be read.
+        """
+        walked = self._walked
+        if offset == walked[0]:
+            return walked[1], walked[1]
+        position = self._nearest(log_descriptor, offset)
+        end = position
+        reader = self._reader(log_descriptor)
+        for place in walk(reader, position, self._base_offset, over_damage=True):
+            if place.header.next_offset > offset:
+                return place.position, end
+            end = place.end_position
+        return end, end
+
+    def _nearest(self, log_descriptor: int, offset: int) -> int:
+        """Where the last batch begins that an entry leads to and that ends up to an offset."""
+        relative = offset - self._base_offset
+        with self._indexing:
+            if self._recent_offsets and self._recent_offsets[0] <= relative:
+                return self._recent_positions[bisect_right(self._recent_offsets, relative) - 1]
+            with unreadable_is_empty():
+                found = self._offsets.last_not_above(relative)
+                if found is not None and self._batch(log_descriptor, found[1]) is not None:
+                    return found[1][1]
+        return 0
+
+    def last_end(self, log_descriptor: int, size_bytes: int) -> int:
+        """Find the end of the last batch, of a segment that was just found.
+
+        Raises:
+            OSError: the segment can't be read.
+        """
+        with self._indexing, unreadable_is_empty():
+            self._offsets.load()
+            self._keep_until(log_descriptor, None)
+        end, position = self._walked
+        reader = BatchReader(self._files, log_descriptor, self._base_offset, size_bytes)
+        for place in walk(reader, position, end, over_damage=True):
+            end = place.header.next_offset
+        return end
+
+    def time_entry(self, time_ms: int) -> tuple[int, int]:
+        """Find from where on to look for a message that is not older than a time.
+
+        Returns:
+            (the largest timestamp before, the offset): all messages up to the offset are older.
+
+        Raises:
+            OSError: the index can't be read.
+        """
+        with self._indexing:
+            found = self._times.last_not_above(time_ms - 1)
+            pending = [each for each in self._pending_times if each[0] < time_ms]
+        entry = pending[-1] if pending else found[1] if found else None
+        if entry is None:
+            return NO_TIME_MS, self._base_offset
+        return entry[0], self._base_offset + entry[1]
+
+    def tail_crc(self, log_descriptor: int, end_offset: int) -> int:
+        """See `TimeIndex.tail_crc`."""
+        _, position = self.find(log_descriptor, end_offset)
+        length = min(TAIL_BYTES, position)
+        return crc32(read_exactly(self._files, log_descriptor, length, position - length))

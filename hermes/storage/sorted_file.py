@@ -1,0 +1,169 @@
+"""A file of sorted entries of one size, as Kafka's `.index` and `.timeindex` are.
+
+Nothing but the number of entries is kept in memory; lookups bisect the file. Whoever uses one sees
+to it that only one thread at a time writes.
+"""
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from contextlib import suppress
+from struct import Struct
+from typing import Final
+
+from hermes.storage.files import FileLayer, read_exactly, write_all
+
+_BLOCK: Final = 512
+#: So many entries at the end may not be on disk: those of as much log as is synced at once.
+_UNSYNCED: Final = 16 * 1024
+
+
+class SortedFile:
+    """Entries of one size in a file, ascending by their first field.
+
+    Args:
+        files: the file layer.
+        path: the file.
+        entry: the layout of an entry.
+
+    Attributes:
+        count: how many entries count; what follows them is to be written over.
+    """
+
+    __slots__ = ("_entry", "_files", "_may_be_longer", "count", "path")
+
+    def __init__(self, files: FileLayer, path: str, entry: Struct) -> None:
+        self._files = files
+        self._entry = entry
+        self._may_be_longer = True
+        self.path = path
+        self.count = 0
+
+    def load(self) -> None:
+        """Count the entries; those that Kafka has allocated and not used are zeros.
+
+        Raises:
+            OSError: it can't be read.
+        """
+        self.count = 0
+        try:
+            descriptor = self._files.open_read(self.path)
+        except FileNotFoundError:
+            return
+        try:
+            size, end = self._entry.size, self._files.fstat(descriptor).st_size
+            end -= end % size
+            while end:
+                start = max(0, end - size * 8 * _BLOCK)
+                data = read_exactly(self._files, descriptor, end - start, start).rstrip(b"\0")
+                if data:
+                    self.count = (start + len(data) + size - 1) // size
+                    return
+                end = start
+        finally:
+            self._files.close(descriptor)
+
+    def entry(self, number: int) -> tuple[int, int] | None:
+        """Read an entry; None when there is none of that number.
+
+        Raises:
+            OSError: it can't be read.
+        """
+        found = self._read(number, 1) if 0 <= number < self.count else []
+        return found[0] if found else None
+
+    def _read(self, first: int, count: int) -> list[tuple[int, int]]:
+        descriptor = self._files.open_read(self.path)
+        try:
+            return self._entries(descriptor, first, count)
+        finally:
+            self._files.close(descriptor)
+
+    def _entries(self, descriptor: int, first: int, count: int) -> list[tuple[int, int]]:
+        size = self._entry.size
+        data = read_exactly(self._files, descriptor, count * size, first * size)
+        return list(self._entry.iter_unpack(data[: len(data) - len(data) % size]))
+
+    def last_not_above(self, value: int) -> tuple[int, tuple[int, int]] | None:
+        """Find the last entry whose first field is not above a value: (its number, it).
+
+        Raises:
+            OSError: it can't be read.
+        """
+        if not self.count:
+            return None
+        descriptor = self._files.open_read(self.path)
+        try:
+            # First which block, by the blocks' first entries, then within it.
+            low, high = 0, (self.count - 1) // _BLOCK + 1
+            while high - low > 1:
+                middle = (low + high) // 2
+                found = self._entries(descriptor, middle * _BLOCK, 1)
+                if found and found[0][0] <= value:
+                    low = middle
+                else:
+                    high = middle
+            first = low * _BLOCK
+            block = self._entries(descriptor, first, min(_BLOCK, self.count - first))
+        finally:
+            self._files.close(descriptor)
+        place = bisect_right(block, value, key=lambda each: each[0]) - 1
+        return (first + place, block[place]) if place >= 0 else None
+
+    def append(self, entries: Sequence[tuple[int, int]], *, sync: bool) -> None:
+        """Write entries behind those that count.
+
+        Raises:
+            OSError: none of them counts.
+        """
+        if not entries and not sync:
+            return
+        descriptor = self._files.open_append(self.path, create=True)
+        try:
+            position = self.count * self._entry.size
+            if self._may_be_longer:
+                self._files.ftruncate(descriptor, position)
+            if entries:
+                self._may_be_longer = True
+                data = b"".join(self._entry.pack(*each) for each in entries)
+                write_all(self._files, descriptor, [data], position)
+            self._may_be_longer = False
+            self.count += len(entries)
+            if sync:
+                with suppress(OSError):
+                    self._files.fdatasync(descriptor)
+        finally:
+            self._files.close(descriptor)
+
+    def ensure(self) -> bool:
+        """Create the file when it is missing; whether it was created.
+
+        Raises:
+            OSError: it can't be created.
+        """
+        try:
+            self._files.lstat(self.path)
+        except FileNotFoundError:
+            self._files.close(self._files.open_append(self.path, create=True))
+            return True
+        return False
+
+    def keep(self, count: int) -> None:
+        """Let no more than the first entries count."""
+        self.count = min(self.count, count)
+        self._may_be_longer = True
+
+    def keep_ordered(self) -> None:
+        """Let those that a power loss has torn, and what follows them, not count.
+
+        Raises:
+            OSError: the file can't be read.
+        """
+        first = max(0, self.count - _UNSYNCED)
+        before = (-(2**63), -(2**63))
+        found = self._read(first, self.count - first) if self.count else []
+        for number, entry in enumerate(found, first):
+            if entry[0] <= before[0] or entry[1] <= before[1]:
+                self.keep(number)
+                return
+            before = entry
+        self.keep(first + len(found))

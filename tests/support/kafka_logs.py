@@ -1,0 +1,112 @@
+"""Logs of Kafka's format for tests of the storage: batches, and reading everything back."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from uuid import UUID
+
+from storage_fakes import UnsyncedFiles
+from storage_logs import NOW_MS, settings
+
+from hermes.protocol.record_batches import BatchHeader, check_batches, decode_header, placed
+from hermes.protocol.record_compression import RecordCodec
+from hermes.protocol.records import Record, encode_batch, iterate_records
+from hermes.storage import FileLayer, Log, LogSettings, RecoveryReport
+from hermes.storage.kafka_format import KAFKA
+
+TOPIC_ID = UUID("0c4a3c1e-5cb5-4f1d-9a5e-1f2e3d4c5b6a")
+
+
+def record(
+    value: bytes | None,
+    *,
+    key: bytes | None = None,
+    timestamp_ms: int = NOW_MS,
+    offset: int = 0,
+) -> Record:
+    return Record(offset, timestamp_ms, key, value)
+
+
+def sent(values: Sequence[Record | bytes], codec: RecordCodec = RecordCodec.NONE) -> bytes:
+    """A batch as a producer sends it."""
+    made = [each if isinstance(each, Record) else record(each) for each in values]
+    numbered = [each._replace(offset=number) for number, each in enumerate(made)]
+    return encode_batch(numbered, codec)
+
+
+def open_kafka_log(
+    path: Path,
+    files: FileLayer | None = None,
+    segment_bytes: int = 1 << 30,
+    *,
+    clean: bool = False,
+    log_settings: LogSettings | None = None,
+) -> tuple[Log, RecoveryReport | None]:
+    """Open the log in a directory, made when missing; its name is `<topic>-<partition>`."""
+    path.mkdir(exist_ok=True)
+    files = UnsyncedFiles() if files is None else files
+    topic, _, partition = path.name.rpartition("-")
+    log = Log(
+        topic,
+        int(partition),
+        str(path),
+        log_settings or settings(segment_bytes),
+        files,
+        log_format=KAFKA,
+        topic_id=TOPIC_ID,
+    )
+    return log, log.open(clean=clean, now_ms=NOW_MS)
+
+
+def append_batch(log: Log, batch: bytes, now_ms: int = NOW_MS) -> int:
+    """Append what a producer has sent."""
+    headers = check_batches(batch, 1 << 30)
+    parts = placed(batch, headers, log.end_offset, log.leader_epoch)
+    count = sum(each.last_offset_delta + 1 for each in headers)
+    return log.append(parts, sum(map(len, parts)), count, now_ms)
+
+
+def append_values(log: Log, *values: Record | bytes, now_ms: int = NOW_MS) -> int:
+    """Append messages as one batch."""
+    return append_batch(log, sent(values), now_ms)
+
+
+def batches_in(data: bytes) -> list[tuple[BatchHeader, bytes]]:
+    """The whole batches that bytes begin with."""
+    found, position = [], 0
+    while position + 61 <= len(data):
+        header = decode_header(data, position)
+        if position + header.size_bytes > len(data):
+            break
+        found.append((header, data[position : position + header.size_bytes]))
+        position += header.size_bytes
+    return found
+
+
+def read_batches(
+    log: Log, offset: int | None = None, max_bytes: int = 1 << 20
+) -> list[tuple[BatchHeader, bytes]]:
+    """All visible batches from an offset on, read as a consumer does."""
+    offset, found = log.earliest if offset is None else offset, []
+    while offset < log.high_watermark:
+        with log.read(offset, max_bytes, whole_first=True) as part:
+            if not part.length:
+                break
+            data = os.pread(part.fileno(), part.length, part.position)
+        read = batches_in(data)
+        assert read
+        assert read[0][0].next_offset > offset
+        found += read
+        offset = read[-1][0].next_offset
+    return found
+
+
+def read_records(log: Log, offset: int | None = None) -> list[Record]:
+    """All visible messages from an offset on."""
+    first = log.earliest if offset is None else offset
+    return [
+        each
+        for header, data in read_batches(log, offset)
+        for each in iterate_records(data, header)
+        if each.offset >= first
+    ]

@@ -1,0 +1,215 @@
+"""Logs of Kafka's record batches: where they lie, what is read, what is beside them."""
+
+import os
+from base64 import urlsafe_b64encode
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+from kafka_logs import (
+    TOPIC_ID,
+    append_batch,
+    append_values,
+    open_kafka_log,
+    read_batches,
+    read_records,
+    record,
+    sent,
+)
+from storage_fakes import UnsyncedFiles
+from storage_logs import NOW_MS, settings
+
+from hermes.errors import OffsetOutOfRangeError, StorageError
+from hermes.protocol.record_compression import RecordCodec
+from hermes.storage import DataDirectory
+from hermes.storage.kafka_format import KAFKA
+
+
+def directory_of(path: Path, **formats: str) -> DataDirectory:
+    def settings_for(topic: str):  # type: ignore[no-untyped-def]
+        return settings(format=formats.get(topic, "0.7"))
+
+    return DataDirectory(path, settings_for, UnsyncedFiles())
+
+
+def test_a_log_is_written_and_read(tmp_path: Path) -> None:
+    log, report = open_kafka_log(tmp_path / "k-0")
+    assert report is None
+    assert append_values(log, b"a", b"b", b"c") == 0
+    assert append_values(log, b"d") == 3
+    assert append_batch(log, sent([b"e", b"f"], RecordCodec.ZSTD) + sent([b"g"])) == 4
+    assert (log.end_offset, log.high_watermark, log.unflushed_messages) == (7, 0, 7)
+    assert log.flush() == 7
+    assert [each.value for each in read_records(log)] == [b"a", b"b", b"c", b"d", b"e", b"f", b"g"]
+    assert [header.base_offset for header, _ in read_batches(log, 2)] == [0, 3, 4, 6]
+    assert [each.offset for each in read_records(log, 5)] == [5, 6]
+    assert {header.leader_epoch for header, _ in read_batches(log)} == {0}
+    with pytest.raises(OffsetOutOfRangeError):
+        log.read(8, 100)
+    with log.read(7, 100, whole_first=True) as part:
+        assert part.length == 0
+    log.close()
+
+
+def test_the_first_batch_is_whole_when_that_is_asked_for(tmp_path: Path) -> None:
+    log, _ = open_kafka_log(tmp_path / "k-0")
+    append_values(log, b"x" * 1000)
+    append_values(log, b"y" * 10)
+    log.flush()
+    first, second = (header.size_bytes for header, _ in read_batches(log))
+    for max_bytes, whole, expected in (
+        (0, True, first),
+        (0, False, 0),
+        (100, True, first),
+        (100, False, 100),
+        (first + 20, True, first + 20),
+        (first + 20, False, first + 20),
+        (9999, True, first + second),
+    ):
+        with log.read(0, max_bytes, whole_first=whole) as part:
+            assert part.length == expected, (max_bytes, whole)
+    log.close()
+
+
+def test_a_data_directory_keeps_both_formats(tmp_path: Path) -> None:
+    directory = directory_of(tmp_path, k="kafka")
+    directory.open(NOW_MS)
+    log, old = directory.create("k", 0), directory.create("o", 0)
+    assert (log.format.name, old.format.name, old.topic_id) == ("kafka", "0.7", None)
+    assert isinstance(log.topic_id, UUID)
+    assert directory.create("k", 1).topic_id == log.topic_id
+    assert directory.create("given", 0, KAFKA, TOPIC_ID).topic_id == TOPIC_ID
+    assert directory.create("given", 1).topic_id == TOPIC_ID
+    append_values(log, b"a")
+    log.flush()
+    assert directory.close()
+    text = (tmp_path / "k-0" / "partition.metadata").read_text()
+    encoded = urlsafe_b64encode(log.topic_id.bytes).decode().rstrip("=")
+    assert text == f"version: 0\ntopic_id: {encoded}"
+    assert (tmp_path / "k-0" / "leader-epoch-checkpoint").read_text() == "0\n1\n0 0\n"
+    directory = directory_of(tmp_path)
+    report = directory.open(NOW_MS)
+    assert report.was_clean
+    assert report.strange == ()
+    found = directory.get("k", 0)
+    assert found is not None
+    assert (found.topic_id, found.format) == (log.topic_id, KAFKA)
+    assert [each.value for each in read_records(found)] == [b"a"]
+    directory.delete_topic("k")
+    assert sorted(each.name for each in tmp_path.iterdir() if each.is_dir()) == [
+        *("given-0", "given-1", "o-0")
+    ]
+    directory.close()
+
+
+def test_records_are_deleted_inside_a_segment(tmp_path: Path) -> None:
+    log, _ = open_kafka_log(tmp_path / "k-0", segment_bytes=100)
+    for number in range(6):
+        append_values(log, b"x" * 50, b"%d" % number)
+    log.flush()
+    assert log.segment_count == 6
+    assert log.delete_records(5) == 5
+    assert (log.earliest, log.segment_count) == (5, 4)
+    assert [each.offset for each in read_records(log)] == [5, 6, 7, 8, 9, 10, 11]
+    with pytest.raises(OffsetOutOfRangeError):
+        log.read(4, 100)
+    with pytest.raises(OffsetOutOfRangeError):
+        log.delete_records(13)
+    assert log.delete_records(3) == 5
+    append_values(log, b"later")
+    log.flush()
+    assert log.earliest == 5
+    log.close()
+    assert (tmp_path / "log-start-offset-checkpoint").read_text() == "0\n1\nk 0 5\n"
+    for clean in (True, False):
+        log, _ = open_kafka_log(tmp_path / "k-0", clean=clean)
+        assert (log.earliest, log.end_offset) == (5, 13)
+        log.close()
+    log, _ = open_kafka_log(tmp_path / "k-0")
+    assert log.delete_records(13) == 13
+    assert read_records(log) == []
+    assert append_values(log, b"again") == 13
+    log.flush()
+    assert [each.value for each in read_records(log)] == [b"again"]
+    log.delete()
+    assert (tmp_path / "log-start-offset-checkpoint").read_text() == "0\n0\n"
+
+
+def test_messages_are_found_by_their_own_timestamps(tmp_path: Path) -> None:
+    log, _ = open_kafka_log(tmp_path / "k-0", segment_bytes=400)
+    assert log.offset_at_time(0) is None
+    assert log.latest_timestamp() is None
+    times = [50, 10, 90, 20, 70, 60, 110, 30, 110, 5]
+    for number in range(0, len(times), 2):
+        pair = [record(b"x" * 100, timestamp_ms=NOW_MS + ms) for ms in times[number : number + 2]]
+        append_batch(log, sent(pair, RecordCodec(number % 5)), NOW_MS + 1000 * number)
+    log.flush()
+    assert log.segment_count > 1
+    for clean in (None, True, False):
+        if clean is not None:
+            log.close()
+            log, _ = open_kafka_log(tmp_path / "k-0", clean=clean)
+        for time in range(0, 120, 5):
+            expected = next((n for n, ms in enumerate(times) if ms >= time), None)
+            found = log.offset_at_time(NOW_MS + time)
+            assert (None if found is None else found.offset) == expected
+            assert found is None or found.timestamp_ms == NOW_MS + times[found.offset]
+        assert log.latest_timestamp() == (6, NOW_MS + 110)
+    log.delete_records(7)
+    assert log.latest_timestamp() == (8, NOW_MS + 110)
+    log.close()
+
+
+def test_an_old_log_has_neither_timestamps_nor_cuts(tmp_path: Path) -> None:
+    directory = directory_of(tmp_path)
+    directory.open(NOW_MS)
+    log = directory.create("o", 0)
+    for ask in (lambda: log.offset_at_time(0), log.latest_timestamp, lambda: log.delete_records(0)):
+        with pytest.raises(StorageError, match=r"format 0\.7"):
+            ask()
+    directory.close()
+
+
+def test_kafkas_indexes_lead_to_batches(tmp_path: Path) -> None:
+    """Every entry, as Kafka's DumpLogSegments checks it."""
+    log, _ = open_kafka_log(tmp_path / "k-0", segment_bytes=60_000)
+    for number in range(300):
+        append_values(log, record(os.urandom(number * 7 % 900), timestamp_ms=NOW_MS + number % 37))
+        if number % 3 == 0:
+            log.flush()
+    log.flush()
+    log.close()
+    segments = sorted((tmp_path / "k-0").glob("*.log"))
+    assert len(segments) > 2
+    for path in segments:
+        check_indexes(path)
+
+
+def check_indexes(path: Path) -> None:
+    from kafka_logs import batches_in
+
+    data, base = path.read_bytes(), int(path.stem)
+    batches, position = {}, 0
+    for header, batch in batches_in(data):
+        batches[position] = header
+        position += len(batch)
+    assert position == len(data)
+    index = path.with_suffix(".index").read_bytes()
+    entries = [
+        (int.from_bytes(index[n : n + 4], "big"), int.from_bytes(index[n + 4 : n + 8], "big"))
+        for n in range(0, len(index), 8)
+    ]
+    assert len(index) % 8 == 0
+    assert len(entries) >= len(data) // 6000
+    for relative, position in entries:
+        assert batches[position].last_offset == base + relative
+    times = path.with_suffix(".timeindex").read_bytes()
+    assert len(times) % 12 == 0
+    newest = -1
+    for n in range(0, len(times), 12):
+        time_ms = int.from_bytes(times[n : n + 8], "big")
+        last = base + int.from_bytes(times[n + 8 : n + 12], "big")
+        assert time_ms > newest
+        newest = time_ms
+        assert [h.max_timestamp_ms for h in batches.values() if h.last_offset == last] == [time_ms]
+    assert newest == max(header.max_timestamp_ms for header in batches.values())
