@@ -49,7 +49,12 @@ MAX_WAITING: Final = 1024
 
 _MOST_REQUESTS: Final = 16
 _FIRST_OWN_TYPE: Final = 64
-_MECHANISMS: Final = ("SCRAM-SHA-256", "SCRAM-SHA-512")
+
+#: How users prove that they know their passwords.
+MECHANISMS: Final = ("SCRAM-SHA-256", "SCRAM-SHA-512")
+
+#: Why requests of strangers aren't carried out, for the metric.
+REASON: Final = "not_authenticated"
 
 #: All that a stranger is told of a broker.
 _VERSIONS: Final = frame(
@@ -148,40 +153,55 @@ class Gate:
 
     def append_run(self, run: ProduceRun, client: Client) -> None:
         """See `Broker.append_run`."""
-        raise CloseConnection("it sent messages before it said who it is", "produce", _REASON)
+        raise CloseConnection("it sent messages before it said who it is", "produce", REASON)
 
     def serve(self, request: Any, client: Client) -> Outcome:
         """See `Broker.serve`."""
-        self._requests += 1
-        if self._requests > _MOST_REQUESTS:
-            raise CloseConnection("it asks too much before it says who it is", "other", _REASON)
+        self._count_request()
         if isinstance(request, AuthenticateRequest):
             return self._authenticate(request)
         if isinstance(request, MetadataRequest) and request.topics == ():
             return _VERSIONS
         if _is_own(request):
             return encode_error_response(ErrorCode.NOT_AUTHENTICATED)
-        raise CloseConnection("it asks something before it says who it is", "other", _REASON)
+        raise CloseConnection("it asks something before it says who it is", "other", REASON)
+
+    def _count_request(self) -> None:
+        self._requests += 1
+        if self._requests > _MOST_REQUESTS:
+            raise CloseConnection("it asks too much before it says who it is", "other", REASON)
 
     # -- SCRAM ----------------------------------------------------------------------------------
 
     def _authenticate(self, request: AuthenticateRequest) -> Outcome:
-        if request.mechanism not in _MECHANISMS:
-            reason = f"users are taken by {' or '.join(_MECHANISMS)}"
+        if request.mechanism not in MECHANISMS:
+            reason = f"users are taken by {' or '.join(MECHANISMS)}"
             return encode_refusal(ErrorCode.UNSUPPORTED_VERSION, reason)
+        return self._converse(request.mechanism, request.message)
+
+    def _converse(self, mechanism: str, message: bytes) -> Outcome:
+        """Take the next message of a proof, by one of `MECHANISMS`."""
         if self._server is None:
-            self._mechanism = request.mechanism
-            step = self._begin(request.message)
-        elif request.mechanism == self._mechanism:
-            step = self._finish(request.message)
+            self._mechanism = mechanism
+            step = self._begin(message)
+        elif mechanism == self._mechanism:
+            step = self._finish(message)
         else:
             return self._refuse("malformed", "a conversation has one mechanism")
         return DeferredResponse(Deferred.fromCoroutine(step), cancellable=True)
 
+    def _encode_message(self, message: bytes) -> bytes:
+        """Encode what the proof answers."""
+        return encode_authenticate_response(message)
+
+    def _encode_refusal(self, code: ErrorCode, reason: str) -> bytes:
+        """Encode that there is no proof."""
+        return encode_refusal(code, reason)
+
     async def _begin(self, message: bytes) -> bytes:
         try:
             challenge: bytes = await self._authentication.in_thread(self._challenge, message)
-            return challenge
+            return self._encode_message(challenge)
         except NotAuthenticatedError as error:
             return self._refuse("malformed", str(error))
         except CancelledError:  # the client has left
@@ -190,7 +210,7 @@ class Gate:
             self._authentication.failed(self._mechanism, error)
             self._end()
             reason = "users can't be looked up now; the broker's log says why"
-            return encode_refusal(ErrorCode.STORAGE_UNAVAILABLE, reason)
+            return self._encode_refusal(ErrorCode.STORAGE_UNAVAILABLE, reason)
 
     def _challenge(self, message: bytes) -> bytes:
         """In a thread: look the user up, and challenge whoever says to be them."""
@@ -199,7 +219,7 @@ class Gate:
         authenticator = self._users
         revision = authenticator.revision()
         server = ScramServer(self._mechanism, authenticator)
-        challenge = encode_authenticate_response(server.challenge(message))
+        challenge: bytes = server.challenge(message)
         found = server.found
         if found is not None and found.name in RESERVED and self._policy.authenticator is None:
             server.found = None
@@ -227,21 +247,18 @@ class Gate:
         authentication.counts[self._mechanism, "accepted"] += 1
         if self._connection is not None:
             self._connection.admit(user, self._revision)
-        return encode_authenticate_response(final)
+        return self._encode_message(final)
 
     def _refuse(self, result: str, reason: str) -> bytes:
         """Refuse an attempt; the connection ends when that has been told."""
         found = None if self._server is None else self._server.found
         self._authentication.refused(self._mechanism, result, self._client, found)
         self._end()
-        return encode_refusal(ErrorCode.NOT_AUTHENTICATED, reason)
+        return self._encode_refusal(ErrorCode.NOT_AUTHENTICATED, reason)
 
     def _end(self) -> None:
         if self._connection is not None:
             self._connection.drain()
-
-
-_REASON: Final = "not_authenticated"
 
 
 def _is_own(request: Any) -> bool:

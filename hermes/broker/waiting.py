@@ -12,15 +12,15 @@ time.
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import chain
-from typing import Any
+from typing import Any, Protocol
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 
 from hermes.broker.fairness import FairScheduler, cooperatively
-from hermes.protocol import FetchRequest, WaitingFetchRequest, decode_request
+from hermes.protocol import FetchRequest, decode_request
 
 #: A fetch that waits for more partitions than this is answered early before others are.
 WIDE_FETCHES = 64
@@ -31,6 +31,31 @@ _PARTITION_BYTES = 160
 
 #: What an encoded request begins with, and decoding does without.
 _SIZE_BYTES = 4
+
+
+class Waitable(Protocol):
+    """What a fetch waits for: a `WaitingFetchRequest`, or another protocol's like it.
+
+    Attributes:
+        fetches: of each partition from where on, and how much at most.
+        min_bytes: how much is enough.
+        max_wait_ms: how long.
+    """
+
+    @property
+    def fetches(self) -> Sequence[FetchRequest]:
+        """See the class."""
+
+    @property
+    def min_bytes(self) -> int:
+        """See the class."""
+
+    @property
+    def max_wait_ms(self) -> int:
+        """See the class."""
+
+    def encode(self) -> bytes:
+        """What is kept of it, after a size."""
 
 
 class _Waiter:
@@ -48,7 +73,7 @@ class _Waiter:
         "timer",
     )
 
-    def __init__(self, request: WaitingFetchRequest, available: list[int]) -> None:
+    def __init__(self, request: Waitable, available: list[int]) -> None:
         keys = [_key(fetch.topic, fetch.partition) for fetch in request.fetches]
         order = sorted(range(len(keys)), key=keys.__getitem__)
         fetches = request.fetches
@@ -71,6 +96,7 @@ class WaitingFetches:
         scheduler: shares the reactor among connections.
         available: how many bytes there are for a fetch now; None when its response is an error.
         limit_bytes: beyond it the oldest are answered early.
+        decode: gives back what was kept encoded, for `wait`'s Deferred.
 
     Attributes:
         limit_bytes: what they may hold together.
@@ -83,7 +109,9 @@ class WaitingFetches:
         scheduler: FairScheduler,
         available: Callable[[FetchRequest], int | None],
         limit_bytes: int,
+        decode: Callable[[bytes], Any] = decode_request,
     ) -> None:
+        self._decode = decode
         self.limit_bytes = limit_bytes
         self.used_bytes = 0
         self._clock = clock
@@ -97,7 +125,7 @@ class WaitingFetches:
         self._early: list[_Waiter] = []  # no longer wait, and are answered in the next round
         self._stopping = False
 
-    def wait(self, request: WaitingFetchRequest) -> "Deferred[WaitingFetchRequest] | None":
+    def wait(self, request: Waitable) -> "Deferred[Any] | None":
         """Wait until a request can be answered, or its time is up.
 
         Returns:
@@ -182,7 +210,7 @@ class WaitingFetches:
     def _wake(self, waiter: _Waiter) -> None:
         self._drop(waiter)
         if not waiter.answered.called:
-            waiter.answered.callback(decode_request(waiter.request))
+            waiter.answered.callback(self._decode(waiter.request))
 
     def _add(self, waiter: _Waiter) -> None:
         wide = len(waiter.keys) > WIDE_FETCHES

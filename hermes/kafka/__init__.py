@@ -8,7 +8,11 @@ handler carries it out, and what it returns is encoded and sent. In the order of
     dispatching  a frame becomes a request, a call, a response; versions: ApiVersions, a constant
     schemas      the messages of one request in one version, loaded when they are first needed
     calls        one request under way: who asks, what they may, how its response is made
+    authenticating  who asks: SASL, by the users that there are
     serving      what all requests have in common
+    produce      the life of a Produce; produce_messages: its bytes; reading: Kafka's types
+    fetch        the life of a Fetch; fetch_messages: its bytes
+    lookups      questions about a partition; epochs: the terms of leaders, of which there is one
     metadata     brokers, topics and partitions
     topics       the topics, and where each of Kafka's partition numbers is
     producers    batches of producers, each appended once; producer_ids: by which they are known;

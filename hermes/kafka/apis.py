@@ -45,7 +45,14 @@ API_VERSIONS: Final = 18
 PRODUCE: Final = 0
 
 _ALL: Final = (
+    # Announced from 0, though served from 3, as Kafka 4 does: older librdkafka would not compress.
+    Api(PRODUCE, "Produce", 3, 13, "hermes.kafka.produce:produce", is_raw=True, announced=0),
+    Api(1, "Fetch", 4, 18, "hermes.kafka.fetch:fetch", is_cancelled=True),
+    Api(2, "ListOffsets", 1, 11, "hermes.kafka.lookups:list_offsets", is_cancelled=True),
     Api(3, "Metadata", 0, 13, "hermes.kafka.metadata:metadata"),
+    Api(23, "OffsetForLeaderEpoch", 2, 4, "hermes.kafka.lookups:offsets_for_epochs"),
+    Api(17, "SaslHandshake", 0, 1, "hermes.kafka.authenticating:handshake"),
+    Api(36, "SaslAuthenticate", 0, 2, "hermes.kafka.authenticating:authenticate"),
     Api(API_VERSIONS, "ApiVersions", 0, 4, ""),
     Api(22, "InitProducerId", 0, 5, "hermes.kafka.init_producer:init_producer_id"),
 )

@@ -10,6 +10,7 @@ from twisted.internet.protocol import ServerFactory
 from hermes.broker.connection import BrokerConnection
 from hermes.broker.connections import Connections
 from hermes.broker.policies import ListenerPolicy
+from hermes.kafka.authenticating import KafkaGate
 from hermes.kafka.dispatching import Dispatcher
 from hermes.kafka.frames import FrameReceiver, ProduceFrame
 
@@ -18,6 +19,7 @@ class KafkaConnection(BrokerConnection):
     """Serves one client; see the module and `BrokerConnection`."""
 
     _pipelined = (ProduceFrame,)
+    _gate_kind = KafkaGate
 
     def _new_receiver(self) -> FrameReceiver:
         return FrameReceiver(self._connections.config.max_request_bytes)

@@ -21,6 +21,7 @@ from hermes.broker.clients import Client
 from hermes.broker.metrics import RequestKind
 from hermes.broker.outcomes import CloseConnection, DeferredResponse, Outcome, Response
 from hermes.broker.sends import FileSend
+from hermes.errors import RemoteProtocolError
 from hermes.kafka import versions
 from hermes.kafka.apis import API_VERSIONS, APIS, Api
 from hermes.kafka.calls import Call
@@ -80,7 +81,9 @@ class Dispatcher:
 
         Raises:
             CloseConnection: close the connection without a response; nothing more was done.
+            RemoteProtocolError: the same: it has no valid header.
         """
+        frame.read_header()
         if frame.key == API_VERSIONS:
             return api_versions(frame)
         api = APIS.get(frame.key)
@@ -122,6 +125,8 @@ class Dispatcher:
                 answer = self._around(partial(handler, request, call), shown, call)
             if isinstance(answer, Awaitable):
                 answer = await answer
+        except RemoteProtocolError as error:
+            raise CloseConnection(f"{api.name}: {error}", "kafka", "unreadable") from None
         except KafkaError as error:
             text, reason = f"{api.name}: {error}", error.code.name.lower()
             raise CloseConnection(text, "kafka", reason) from None
@@ -151,9 +156,13 @@ class Dispatcher:
 
 def api_versions(frame: Frame) -> bytes:
     """Answer an ApiVersions request, of whatever version."""
-    body = frame.data[frame.body :]
+    position = frame.body
     if versions.is_flexible(frame.version):
-        body = body[after_tags(body, 0) :] if body else body
+        try:
+            position = after_tags(frame.data, position)
+        except IndexError as error:
+            raise CloseConnection(f"ApiVersions: {error}", "kafka", "unreadable") from None
+    body = frame.data[position:]
     answer = versions.answer(frame.version, bytes(body))
     correlation_id = frame.correlation_id.to_bytes(4, signed=True)
     return (len(answer) + 4).to_bytes(4) + correlation_id + answer

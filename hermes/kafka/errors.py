@@ -7,13 +7,16 @@ from enum import IntEnum, unique
 from typing import Final
 
 from hermes.errors import (
+    BatchTooLargeError,
     BrokerStoppingError,
     ConfigError,
+    CorruptBatchError,
     CorruptLogError,
     ExpandedTooLargeError,
     HermesError,
     InvalidMessageError,
     InvalidProducerEpochError,
+    InvalidRecordError,
     InvalidTopicError,
     InvalidTransactionStateError,
     MessageTooLargeError,
@@ -143,6 +146,9 @@ class KafkaError(HermesError):
 
 # The special before the general. What a client can repeat has a code that Kafka's clients repeat.
 _CODES: Final[tuple[tuple[type[BaseException], Code], ...]] = (
+    (CorruptBatchError, Code.CORRUPT_MESSAGE),
+    (BatchTooLargeError, Code.MESSAGE_TOO_LARGE),
+    (InvalidRecordError, Code.INVALID_RECORD),
     (OffsetOutOfRangeError, Code.OFFSET_OUT_OF_RANGE),
     (MessageTooLargeError, Code.MESSAGE_TOO_LARGE),
     (ExpandedTooLargeError, Code.INVALID_RECORD),

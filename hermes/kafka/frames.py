@@ -18,6 +18,9 @@ from hermes.protocol.wire import Buffer
 #: The largest request other than Produce. Decoded it takes up to thirty times that.
 LARGEST_OTHER_BYTES: Final = 2 << 20
 
+#: More tags than this, of which a version may have a few, are refused.
+MAX_TAGS: Final = 64
+
 #: Smaller frames are copied, so that they don't keep what they were received with.
 _COPY_BYTES: Final = 64 * 1024
 
@@ -26,7 +29,7 @@ _KEY_END: Final = SIZE.size + 2
 
 
 class Frame:
-    """One request, not decoded.
+    """One request, not decoded. Its header isn't, either, before `read_header`.
 
     Attributes:
         data: all of it; a view of what was received if it is large.
@@ -35,21 +38,28 @@ class Frame:
         correlation_id: the client's number for it.
         client_id: the client's name for itself; empty where it has none.
         body: where the body begins; or the header's tags, in flexible versions.
-
-    Raises:
-        RemoteProtocolError: it has no valid header.
     """
 
     __slots__ = ("body", "client_id", "correlation_id", "data", "key", "version")
 
-    key: int
     version: int
     correlation_id: int
+    client_id: str
+    body: int
 
     def __init__(self, data: Buffer) -> None:
         self.data = data
+        self.key = int.from_bytes(data[:2], signed=True)
+
+    def read_header(self) -> None:
+        """Read what a request begins with.
+
+        Raises:
+            RemoteProtocolError: it has no valid header.
+        """
+        data = self.data
         try:
-            self.key, self.version, self.correlation_id, length = _HEAD.unpack_from(data)
+            _, self.version, self.correlation_id, length = _HEAD.unpack_from(data)
         except error:
             raise RemoteProtocolError(
                 f"a request of {len(data)} bytes is too short for a header"
@@ -67,9 +77,11 @@ def after_tags(data: Buffer, position: int) -> int:
         The position after them.
 
     Raises:
-        IndexError: they don't end.
+        IndexError: they don't end, or there are more than anybody has.
     """
     count, position = _varint(data, position)
+    if count > MAX_TAGS:
+        raise IndexError(f"it has {count} tags")
     for _ in range(count):
         _, position = _varint(data, position)
         size, position = _varint(data, position)

@@ -13,13 +13,11 @@ from hermes.broker.fairness import cooperatively
 from hermes.broker.outcomes import settled
 from hermes.errors import HermesError
 from hermes.kafka.calls import LARGE_ENTRIES, Call
+from hermes.kafka.epochs import LEADER_EPOCH
 from hermes.kafka.errors import Code, code_of
 from hermes.kafka.topics import KafkaTopic
 from hermes.protocol import check_topic_name
 from hermes.security import Operation
-
-#: The number of the leader's term in office: there is one leader, for ever.
-LEADER_EPOCH: Final = 0
 
 #: How Kafka writes that it was not asked what a client may do.
 _NOT_ASKED: Final = -(2**31)

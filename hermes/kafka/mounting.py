@@ -25,6 +25,8 @@ def mount_kafka(run: ServingBroker, around: Around | None = None) -> FactoryOf:
         run.shared, run.broker.changes, lambda: run.listeners, run.broker.mirroring.cluster_id
     )
     producer_ids = ProducerIds(run.directory.claim_producer_ids, run.in_thread)
-    dispatcher = Dispatcher(KafkaServer(run.shared, topics, producer_ids), around)
+    server = KafkaServer(run.shared, topics, producer_ids)
+    run.on_stopping.append(server.waits.end)
+    dispatcher = Dispatcher(server, around)
     run.more_series.append(partial(series, dispatcher.kinds))
     return partial(KafkaFactory, run.connections, dispatcher)

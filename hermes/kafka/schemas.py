@@ -32,8 +32,8 @@ class Schema:
         version: one of its versions.
 
     Attributes:
-        read: decodes a request: called with a buffer and a position, it returns the entity and the
-            position after it.
+        read: decodes a request: called with a buffer and a position, it returns the entity and how
+            many bytes it takes.
         is_flexible: whether the version has tags, in the request's header, too.
     """
 

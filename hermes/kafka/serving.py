@@ -3,12 +3,14 @@
 from collections.abc import Callable
 from typing import Any
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, DeferredSemaphore
 
 from hermes.broker.clients import Client
+from hermes.broker.lookups import CONCURRENT_LOOKUPS
 from hermes.broker.shared import Shared
 from hermes.kafka.producer_ids import ProducerIds
 from hermes.kafka.topics import KafkaTopics
+from hermes.kafka.waits import Waits
 from hermes.security import Operation, Resource
 
 
@@ -22,6 +24,7 @@ class KafkaServer:
 
     Attributes:
         shared, topics, producer_ids: as given.
+        waits: the fetches that wait.
         in_thread: calls a function in a worker thread and returns its Deferred.
     """
 
@@ -29,7 +32,13 @@ class KafkaServer:
         self.shared = shared
         self.topics = topics
         self.producer_ids = producer_ids
+        self.waits = Waits(shared)
+        self._looking_up = DeferredSemaphore(CONCURRENT_LOOKUPS)
         self.in_thread: Callable[..., Deferred[Any]] = shared.in_thread
+
+    def look_up(self, function: Callable[..., Any], *args: Any) -> "Deferred[Any]":
+        """Call a function that reads from a disk in a worker thread, a few at a time."""
+        return self._looking_up.run(self.in_thread, function, *args)
 
     def permits(self, client: Client, operation: Operation, resource: Resource) -> bool:
         """Whether a client may do something; a refusal is counted, and logged within limits."""

@@ -29,7 +29,8 @@ _FLEXIBLE: Final = 3
 _SOFTWARE: Final = re.compile(rb"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
-def _varint(value: int) -> bytes:
+def varint(value: int) -> bytes:
+    """Encode an unsigned number, seven bits a byte, the lowest first."""
     encoded = bytearray()
     while value > 0x7F:
         encoded.append(value & 0x7F | 0x80)
@@ -48,7 +49,7 @@ def _response(version: int, error: Code, apis: Iterable[Api]) -> bytes:
     if version < _FLEXIBLE:
         body = _PLAIN_HEAD.pack(error, len(entries)) + b"".join(entries)
         return body + _NO_TIME if version else body
-    head = int(error).to_bytes(2, signed=True) + _varint(len(entries) + 1)
+    head = int(error).to_bytes(2, signed=True) + varint(len(entries) + 1)
     return head + b"".join(entry + _NO_TAGS for entry in entries) + _NO_TIME + _NO_TAGS
 
 

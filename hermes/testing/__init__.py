@@ -266,7 +266,7 @@ def _running(
 class _ReactorThread:
     """A broker's service, on a reactor that runs in a thread."""
 
-    def __init__(self, config: Any, around: "Around | None") -> None:
+    def __init__(self, config: Any, around: "Around | None" = None) -> None:
         self._reactor = make_reactor()
         use_monotonic_clock(self._reactor)
         self.service = BrokerService(

@@ -83,17 +83,16 @@ class BrokerBench:
         self.directory = DataDirectory(directory, lambda topic: LogSettings())
         self.directory.open(0)
         self.flusher = FlushScheduler(self.clock, maybeDeferred, lambda topic: FlushPolicy(1, 1000))
-        self.broker = Broker(
-            Shared(
-                self.settings,
-                self.directory,
-                TopicRegistry(self.directory, self.settings),
-                self.flusher,
-                self.clock,
-                lambda: 1_800_000_000_000,
-                in_thread,
-            )
+        self.shared = Shared(
+            self.settings,
+            self.directory,
+            TopicRegistry(self.directory, self.settings),
+            self.flusher,
+            self.clock,
+            lambda: 1_800_000_000_000,
+            in_thread,
         )
+        self.broker = Broker(self.shared)
         pages = HotPages(partial(deferLater, self.clock, 0))
         self.authentication = Authentication(authenticator, self.clock, in_thread)
         self.connections = Connections(

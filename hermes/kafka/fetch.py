@@ -1,0 +1,188 @@
+"""The life of a Fetch: logs are found, read into slices, and sent by `sendfile` as one response.
+
+A request that finds less than it wants waits (`hermes.broker.waiting`, as 0.7's waiting fetches
+do), then it is read again. Fetch sessions, by which later requests name only what has changed, are
+refused as Kafka does when it has no room for one: clients then name all partitions each time.
+"""
+
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+from hermes.broker.fairness import cooperatively
+from hermes.broker.outcomes import settled
+from hermes.broker.shared import Shared
+from hermes.errors import HermesError
+from hermes.kafka.calls import Call, KafkaSend
+from hermes.kafka.epochs import check_epoch
+from hermes.kafka.errors import Code, KafkaError, code_of
+from hermes.kafka.fetch_messages import BY_ID, PARTITION_BYTES, Fetched, response_parts
+from hermes.kafka.topics import KafkaTopic
+from hermes.kafka.waits import Wait, slice_of
+from hermes.protocol import FetchRequest
+from hermes.security import Operation
+
+#: The largest response, whatever is asked for: Kafka's `fetch.max.bytes`.
+MAX_RESPONSE_BYTES: Final = 55 << 20
+
+#: A fetch waits no longer than this: a peer that has gone may only be noticed afterwards.
+MAX_WAIT_MS: Final = 5 * 60 * 1000
+
+_READ_COMMITTED: Final = 1
+
+#: Epochs of a session that mean a request for all partitions: the first one, and none.
+_FULL: Final = (0, -1)
+
+
+class _Wanted(NamedTuple):
+    """What a request wants of one partition.
+
+    Attributes:
+        topic: its name, or its UUID.
+        found: the topic; an error if there is none that the client may read.
+        number: the partition, Kafka's number.
+        offset: where to begin.
+        max_bytes: how much at most.
+        epoch: the leader's epoch that the client knows; -1 if it doesn't say.
+    """
+
+    topic: str | UUID
+    found: KafkaTopic | KafkaError
+    number: int
+    offset: int
+    max_bytes: int
+    epoch: int
+
+
+async def fetch(request: Any, call: Call) -> KafkaSend:
+    """Answer with what there is, as soon as that is enough."""
+    version, number = call.version, call.correlation_id
+    if getattr(request, "session_epoch", 0) not in _FULL:
+        code = Code.FETCH_SESSION_ID_NOT_FOUND
+        return KafkaSend(response_parts(version, number, (), code=code))
+    fetched = await _read_all(call, request)
+    wait_ms = min(round(request.max_wait.total_seconds() * 1000), MAX_WAIT_MS)
+    if wait_ms > 0 and not _is_enough(fetched, request.min_bytes):
+        _release_all(fetched)
+        del fetched  # what waits is counted, and this isn't
+        waited = call.server.waits.wait(_wait_of(call, request, wait_ms))
+        if waited is not None:
+            await waited
+        fetched = await _read_all(call, request)
+    is_committed = request.isolation_level == _READ_COMMITTED
+    return KafkaSend(response_parts(version, number, fetched, is_committed=is_committed))
+
+
+def _is_enough(fetched: list[Fetched], min_bytes: int) -> bool:
+    """Whether a response can leave: there is enough, or an error, or nothing was asked for."""
+    if not fetched or any(each.code for each in fetched):
+        return True
+    return sum(each.size_bytes for each in fetched) >= min_bytes
+
+
+def _release_all(fetched: list[Fetched]) -> None:
+    for each in fetched:
+        each.release()
+
+
+def _wait_of(call: Call, request: Any, wait_ms: int) -> Wait:
+    fetches = []
+    for each in _wanted(call, request):
+        if isinstance(each.found, KafkaTopic):
+            log = call.server.topics.log(each.found.name, each.number)
+            fetches.append(FetchRequest(log.topic, log.partition, each.offset, each.max_bytes))
+    return Wait(fetches, request.min_bytes, wait_ms)
+
+
+def _wanted(call: Call, request: Any) -> list[_Wanted]:
+    """What is wanted of each partition, in the request's order."""
+    wanted = []
+    for asked in request.topics:
+        if call.version >= BY_ID:
+            topic = asked.topic_id or UUID(int=0)
+            found = _topic_by_id(call, topic)
+        else:
+            topic = asked.topic
+            found = _topic(call, topic)
+        wanted += [
+            _Wanted(
+                topic,
+                found,
+                each.partition,
+                each.fetch_offset,
+                max(each.partition_max_bytes, 0),
+                getattr(each, "current_leader_epoch", -1),
+            )
+            for each in asked.partitions
+        ]
+    return wanted
+
+
+def _topic(call: Call, name: str) -> KafkaTopic | KafkaError:
+    if not call.permits_topic(Operation.CONSUME, name):
+        return KafkaError(Code.TOPIC_AUTHORIZATION_FAILED)
+    return call.server.topics.get(name) or KafkaError(Code.UNKNOWN_TOPIC_OR_PARTITION)
+
+
+def _topic_by_id(call: Call, topic_id: UUID) -> KafkaTopic | KafkaError:
+    found = call.server.topics.by_id(topic_id)
+    if found is None:
+        return KafkaError(Code.UNKNOWN_TOPIC_ID)
+    return _topic(call, found.name)
+
+
+# -- reading ------------------------------------------------------------------------------------
+
+
+async def _read_all(call: Call, request: Any) -> list[Fetched]:
+    """Read what is wanted, a quantum at a time, until the response is full."""
+    left = min(max(request.max_bytes, 0), MAX_RESPONSE_BYTES)
+    is_first = True
+
+    def read(wanted: _Wanted) -> Fetched:
+        nonlocal left, is_first
+        fetched = _read(call, wanted, min(wanted.max_bytes, left), is_first)
+        if size := fetched.size_bytes:
+            left, is_first = max(left - size - PARTITION_BYTES, 0), False
+        return fetched
+
+    found: list[Fetched] = await settled(
+        cooperatively(call.server.shared.scheduler, _wanted(call, request), read, Fetched.release)
+    )
+    return found
+
+
+def _read(call: Call, wanted: _Wanted, max_bytes: int, is_first: bool) -> Fetched:
+    """Read one partition; the first one that has something gives a whole batch at least."""
+    shared = call.server.shared
+    shared.metrics.fetches += 1
+    try:
+        if not isinstance(wanted.found, KafkaTopic):
+            raise wanted.found
+        check_epoch(wanted.epoch)
+        if wanted.found.format != "kafka":
+            raise KafkaError(Code.UNSUPPORTED_FOR_MESSAGE_FORMAT)
+        log = call.server.topics.log(wanted.found.name, wanted.number)
+        records = slice_of(log, wanted.offset, max_bytes, is_first)
+    except HermesError as error:
+        return Fetched(wanted.topic, wanted.number, refusal_of(shared, wanted, error))
+    if records is not None:
+        counts = shared.metrics.topics.get(log.topic) or shared.metrics.topic(log.topic)
+        counts.bytes_out += records.length
+    return Fetched(
+        wanted.topic, wanted.number, Code.NONE, log.high_watermark, log.earliest, records
+    )
+
+
+def refusal_of(shared: Shared, wanted: _Wanted, error: HermesError) -> Code:
+    """Kafka's code for what can't be read; what is our fault is logged as well."""
+    code = code_of(error)
+    shared.metrics.refuse("kafka_fetch", code.name.lower())
+    if code in (Code.KAFKA_STORAGE_ERROR, Code.UNKNOWN_SERVER_ERROR, Code.CORRUPT_MESSAGE):
+        shared.lines.error(
+            "fetch",
+            "could not read {topic}-{partition}: {error}",
+            topic=str(wanted.topic),
+            partition=wanted.number,
+            error=error,
+        )
+    return code

@@ -1,0 +1,124 @@
+"""Questions about partitions: where offsets begin and end, which one a time has, which an epoch.
+
+What has to be read from the disk is looked up in a worker thread, a few questions at a time.
+"""
+
+from collections import Counter
+from typing import Any, Final, NamedTuple
+
+from hermes.errors import HermesError
+from hermes.kafka.calls import LARGE_ENTRIES, Call
+from hermes.kafka.epochs import LEADER_EPOCH, check_epoch
+from hermes.kafka.errors import Code, KafkaError, code_of
+from hermes.security import Operation
+from hermes.storage import Log
+
+_LATEST: Final = -1
+_EARLIEST: Final = -2
+_MAX_TIMESTAMP: Final = -3
+_EARLIEST_LOCAL: Final = -4
+
+#: What was asked for and isn't there.
+_NONE: Final = -1
+
+
+class _Found(NamedTuple):
+    """The offset for a question.
+
+    Attributes:
+        offset: it; -1 if there is none.
+        timestamp_ms: of the message there; -1 where that isn't asked for.
+        epoch: of the leader who appended it; -1 if there is none.
+    """
+
+    offset: int
+    timestamp_ms: int = _NONE
+    epoch: int = LEADER_EPOCH
+
+
+_NOTHING: Final = _Found(_NONE, _NONE, _NONE)
+
+
+async def list_offsets(request: Any, call: Call) -> Any:
+    """Find offsets by time, or the first and the last ones."""
+    make = call.make
+    times = Counter(
+        (topic.name, each.partition_index) for topic in request.topics for each in topic.partitions
+    )
+    call.is_large = len(times) > LARGE_ENTRIES
+    topics = []
+    for topic in request.topics:
+        partitions = []
+        for each in topic.partitions:
+            number, code, found = each.partition_index, Code.NONE, _NOTHING
+            try:
+                if times[topic.name, number] > 1:
+                    raise KafkaError(Code.INVALID_REQUEST, "a partition is named twice")
+                log = _log(call, topic.name, number, getattr(each, "current_leader_epoch", _NONE))
+                found = await _offset_for(call, log, each.timestamp)
+            except HermesError as error:
+                code = code_of(error)
+                call.server.shared.metrics.refuse("kafka_list_offsets", code.name.lower())
+            partitions.append(
+                make.ListOffsetsPartitionResponse(
+                    partition_index=number,
+                    error_code=code,
+                    timestamp=found.timestamp_ms,
+                    offset=found.offset,
+                    leader_epoch=found.epoch,
+                )
+            )
+        topics.append(make.ListOffsetsTopicResponse(name=topic.name, partitions=tuple(partitions)))
+    return make.ListOffsetsResponse(topics=tuple(topics))
+
+
+async def _offset_for(call: Call, log: Log, time_ms: int) -> _Found:
+    if time_ms == _LATEST:
+        return _Found(log.high_watermark)
+    if time_ms in (_EARLIEST, _EARLIEST_LOCAL):
+        return _Found(log.earliest)
+    if time_ms < _EARLIEST_LOCAL:
+        return _NOTHING  # of remote storage, which there is none of
+    times: Any = log
+    if time_ms == _MAX_TIMESTAMP:
+        at = await call.server.look_up(times.latest_timestamp)
+    else:
+        at = await call.server.look_up(times.offset_at_time, time_ms)
+    return _NOTHING if at is None else _Found(at.offset, at.timestamp_ms)
+
+
+async def offsets_for_epochs(request: Any, call: Call) -> Any:
+    """Say where the terms of leaders end. There is one leader for ever: where the log ends."""
+    make = call.make
+    topics = []
+    for topic in request.topics:
+        partitions = []
+        for each in topic.partitions:
+            code, epoch, end = Code.NONE, _NONE, _NONE
+            try:
+                log = _log(call, topic.topic, each.partition, each.current_leader_epoch)
+                if each.leader_epoch == LEADER_EPOCH:
+                    epoch, end = LEADER_EPOCH, log.end_offset
+            except HermesError as error:
+                code = code_of(error)
+            partitions.append(
+                make.EpochEndOffset(
+                    error_code=code, partition=each.partition, leader_epoch=epoch, end_offset=end
+                )
+            )
+        topics.append(
+            make.OffsetForLeaderTopicResult(topic=topic.topic, partitions=tuple(partitions))
+        )
+    return make.OffsetForLeaderEpochResponse(topics=tuple(topics))
+
+
+def _log(call: Call, topic: str, number: int, epoch: int) -> Log:
+    """Find the log of a partition that the client may ask about.
+
+    Raises:
+        HermesError: there is none, or the client may not, or knows another leader.
+    """
+    if not call.permits_topic(Operation.DESCRIBE, topic):
+        raise KafkaError(Code.TOPIC_AUTHORIZATION_FAILED)
+    check_epoch(epoch)
+    return call.server.topics.log(topic, number)

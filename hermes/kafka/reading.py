@@ -1,0 +1,76 @@
+"""Kafka's primitive types, for the requests whose bytes stay where they are.
+
+Flexible versions write lengths as unsigned varints of one more, so that 0 is null, and tags after
+each structure.
+"""
+
+from collections.abc import Iterator
+from uuid import UUID
+
+from hermes.errors import RemoteProtocolError
+from hermes.kafka.frames import MAX_TAGS
+from hermes.protocol.wire import Buffer, ByteReader
+
+
+class KafkaReader(ByteReader):
+    """Reads values one after another; whatever is missing raises `RemoteProtocolError`.
+
+    Args:
+        data: what to read.
+        position: where to begin.
+        is_flexible: how lengths and tags are written.
+    """
+
+    __slots__ = ("_is_flexible",)
+
+    def __init__(self, data: Buffer, position: int, is_flexible: bool) -> None:
+        super().__init__(data)
+        self.position = position
+        self._is_flexible = is_flexible
+
+    def varint(self) -> int:
+        """Read an unsigned number of up to 31 bits."""
+        view, position, value, shift = self._view, self.position, 0, 0
+        while position < len(view) and shift < 35:
+            byte = view[position]
+            position += 1
+            value |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                self.position = position
+                return value
+        raise RemoteProtocolError("a number that doesn't end")
+
+    def length(self) -> int:
+        """Read the length of an array; -1 for null."""
+        return self.varint() - 1 if self._is_flexible else self.int32()
+
+    def each(self) -> Iterator[int]:
+        """Read the length of an array that is not null; yields for each of what is in it."""
+        return iter(range(self.count(self.length())))
+
+    def text(self) -> str | None:
+        """Read a string; None for null."""
+        if not self._is_flexible:
+            return self.string_or_none()
+        length = self.varint() - 1
+        return None if length < 0 else str(self.take(length), "utf-8", "replace")
+
+    def data(self) -> memoryview | None:
+        """Read bytes, as a view; None for null."""
+        length = self.length()
+        return None if length < 0 else self.take(length)
+
+    def uuid(self) -> UUID:
+        """Read a UUID; zero stands for none."""
+        return UUID(bytes=bytes(self.take(16)))
+
+    def tags(self) -> None:
+        """Step over what later versions have added; there is none in old ones."""
+        if self._is_flexible:
+            count = self.varint()
+            if count > MAX_TAGS:
+                raise RemoteProtocolError(f"it has {count} tags")
+            for _ in range(count):
+                self.varint()
+                self.take(self.varint())

@@ -1,0 +1,113 @@
+"""A broker for Kafka's clients without sockets: a `BrokerBench` that speaks their protocol."""
+
+from importlib import import_module
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+from broker_bench import OPEN, BrokerBench, answers
+from kio.serial import entity_reader, entity_writer
+from twisted.internet.testing import StringTransport
+
+from hermes.broker.policies import ListenerPolicy
+from hermes.coordination.listeners import BrokerListeners, ListenerNode
+from hermes.kafka.connection import KafkaConnection, KafkaFactory
+from hermes.kafka.dispatching import Dispatcher
+from hermes.kafka.producer_ids import ProducerIds
+from hermes.kafka.serving import KafkaServer
+from hermes.kafka.topics import KafkaTopics
+
+__all__ = ["KafkaBench", "encode_request", "messages"]
+
+
+def messages(name: str, version: int, kind: str) -> Any:
+    """The module of kio with the messages of a request or a response."""
+    snake = "".join(f"_{c.lower()}" if c.isupper() else c for c in name).removeprefix("_")
+    return import_module(f"kio.schema.{snake}.v{version}.{kind}")
+
+
+def encode_request(
+    name: str,
+    version: int,
+    correlation_id: int = 7,
+    client_id: str | None = "a test",
+    **fields: Any,
+) -> bytes:
+    """Encode a request, with its size and its header.
+
+    Args:
+        name: as Kafka's schemas have it.
+        version: the request's.
+        correlation_id: the client's number for it.
+        client_id: the client's name for itself.
+        fields: the request's, kio's way.
+    """
+    kind = getattr(messages(name, version, "request"), f"{name}Request")
+    buffer = BytesIO()
+    header = kind.__header_schema__
+    values = {
+        "request_api_key": kind.__api_key__,
+        "request_api_version": version,
+        "correlation_id": correlation_id,
+        "client_id": client_id,
+    }
+    entity_writer(header)(buffer, header(**values))
+    entity_writer(kind)(buffer, kind(**fields))
+    body = buffer.getvalue()
+    return len(body).to_bytes(4) + body
+
+
+class KafkaBench(BrokerBench):
+    """A broker whose connections are strings, and its clients Kafka's.
+
+    Args:
+        directory: the data directory.
+        options: as for `BrokerBench`.
+    """
+
+    def __init__(self, directory: Path, **options: Any) -> None:
+        super().__init__(directory, **options)
+        node = ListenerNode("0", "kafka.example.org", 19092, False, "none")
+        listeners = BrokerListeners((), (), (node,))
+        topics = KafkaTopics(
+            self.shared, self.broker.changes, lambda: listeners, lambda: "a-cluster"
+        )
+        producer_ids = ProducerIds(self.directory.claim_producer_ids, self.shared.in_thread)
+        self.server = KafkaServer(self.shared, topics, producer_ids)
+        self.dispatcher = Dispatcher(self.server)
+
+    def connect_kafka(
+        self, policy: ListenerPolicy = OPEN, address: Any = None
+    ) -> tuple[KafkaConnection, Any]:
+        """A new connection of a Kafka client, and its transport."""
+        factory = KafkaFactory(self.connections, self.dispatcher, policy)
+        connection = factory.buildProtocol(None)
+        assert connection is not None
+        transport = StringTransport(peerAddress=address)
+        connection.makeConnection(transport)
+        return connection, transport
+
+    def ask(self, name: str, version: int, **fields: Any) -> Any:
+        """Ask on a connection of its own; the response as kio decodes it.
+
+        Args:
+            name: as Kafka's schemas have it.
+            version: the request's.
+            fields: the request's, kio's way.
+        """
+        connection, transport = self.connect_kafka()
+        connection.dataReceived(encode_request(name, version, **fields))
+        self.turns(transport)
+        (answer,) = answers(transport)
+        connection.connectionLost()
+        return decode_answer(name, version, answer)
+
+
+def decode_answer(name: str, version: int, answer: bytes, correlation_id: int = 7) -> Any:
+    """Decode a response without its size, and check its header."""
+    kind = getattr(messages(name, version, "response"), f"{name}Response")
+    header, position = entity_reader(kind.__header_schema__)(answer, 0)
+    assert header.correlation_id == correlation_id
+    entity, size = entity_reader(kind)(answer, position)
+    assert position + size == len(answer)
+    return entity
