@@ -46,6 +46,7 @@ _TOPICS = "Topics"
 _STORAGE = "Logs and retention"
 _FLUSH = "Flushing"
 _COORDINATION = "Coordination"
+_GROUPS = "Groups of Kafka's consumers"
 _HTTP = "HTTP"
 _MIRROR = "Mirror"
 _PROCESS = "The process"
@@ -537,6 +538,76 @@ class BrokerConfig:
             replaces=("zk.synctime.ms",),
         ),
     ] = 2 * _SECOND
+
+    group_initial_rebalance_delay_ms: Annotated[
+        int,
+        Setting(
+            kinds.duration(),
+            "How long the first rebalance of an empty group waits for further members; each that "
+            "comes extends it once, within their rebalance timeout. `0` is best for tests.",
+            _GROUPS,
+            is_live=True,
+        ),
+    ] = 3 * _SECOND
+    group_min_session_timeout_ms: Annotated[
+        int,
+        Setting(
+            kinds.duration(1),
+            "The shortest session timeout that a member may ask for.",
+            _GROUPS,
+            is_live=True,
+        ),
+    ] = 6 * _SECOND
+    group_max_session_timeout_ms: Annotated[
+        int,
+        Setting(
+            kinds.duration(1),
+            "The longest one.",
+            _GROUPS,
+            is_live=True,
+        ),
+    ] = 30 * _MINUTE
+    group_max_members: Annotated[
+        int,
+        Setting(
+            kinds.COUNT,
+            "Members of a group; further ones are refused (GROUP_MAX_SIZE_REACHED).",
+            _GROUPS,
+            is_live=True,
+        ),
+    ] = 1000
+    max_groups: Annotated[
+        int,
+        Setting(
+            kinds.COUNT,
+            "Groups that this broker coordinates; further ones are refused "
+            "(GROUP_MAX_SIZE_REACHED).",
+            _GROUPS,
+            is_live=True,
+        ),
+    ] = 10_000
+    group_memory_bytes: Annotated[
+        int,
+        Setting(
+            kinds.size(1),
+            "What these groups may hold in memory together, members and offsets. Above it nobody "
+            "joins (GROUP_MAX_SIZE_REACHED), and no further partition gets an offset "
+            "(INVALID_COMMIT_OFFSET_SIZE).",
+            _GROUPS,
+            key="group_memory",
+            is_live=True,
+        ),
+    ] = 64 << 20
+    offsets_retention_ms: Annotated[
+        int,
+        Setting(
+            kinds.duration(1),
+            "How long the offsets of a group are kept once it has no members, and those of topics "
+            "that it doesn't subscribe to after they were committed.",
+            _GROUPS,
+            is_live=True,
+        ),
+    ] = 7 * _DAY
 
     http_listen: Annotated[
         tuple[ListenerConfig, ...] | None,

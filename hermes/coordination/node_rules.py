@@ -3,6 +3,7 @@
     node                                    to read               to write, create or delete
     /consumers/<group> and below            describe the group    group
     /mirrors/<name> and below               describe, of a group of that name    group
+    /hermes/kafka/groups/<group> and below  describe the group    admin
     /brokers/topics/<topic> and below       describe the topic    admin
     /hermes/kafka/topics/<topic>            describe the topic    admin
     /cluster/origins/<topic>                describe the topic    produce
@@ -16,6 +17,7 @@ mirrors and topics list only those that may be read.
 
 from typing import Final, NamedTuple
 
+from hermes.coordination.kafka_groups import KAFKA_GROUPS, group_of_node
 from hermes.coordination.kafka_topics import KAFKA_TOPICS
 from hermes.coordination.layout import BROKER_TOPICS, CONSUMERS, MIRRORS, ORIGINS
 from hermes.security.access import CLUSTER, Operation, Resource
@@ -36,7 +38,9 @@ class Need(NamedTuple):
 _ADMIN: Final = Need(Operation.ADMIN, CLUSTER)
 
 #: The parents whose lists of children show only what may be read.
-FILTERED: Final = frozenset({CONSUMERS, MIRRORS, BROKER_TOPICS, ORIGINS, KAFKA_TOPICS})
+FILTERED: Final = frozenset(
+    {CONSUMERS, MIRRORS, BROKER_TOPICS, ORIGINS, KAFKA_TOPICS, KAFKA_GROUPS}
+)
 
 # What whoever is served may read: the nodes themselves, and with what is below them.
 _READABLE: Final = frozenset({"/", "/brokers", "/cluster", "/hermes", "/hermes/kafka", *FILTERED})
@@ -55,6 +59,8 @@ def need_to_read(path: str) -> Need | None:
     Returns:
         None where being served is enough.
     """
+    if kafka_group := _part_below(path, KAFKA_GROUPS):
+        return Need(Operation.DESCRIBE, Resource.group(group_of_node(kafka_group)))
     if path in _READABLE or _is_readable_below(path):
         return None
     group, topic = _group_of(path), _topic_of(path)

@@ -5,6 +5,7 @@ from functools import partial
 from hermes.broker.serving import FactoryOf, ServingBroker
 from hermes.kafka.connection import KafkaFactory
 from hermes.kafka.dispatching import Around, Dispatcher
+from hermes.kafka.groups.building import mount_groups
 from hermes.kafka.monitoring import series
 from hermes.kafka.producer_ids import ProducerIds
 from hermes.kafka.serving import KafkaServer
@@ -25,7 +26,8 @@ def mount_kafka(run: ServingBroker, around: Around | None = None) -> FactoryOf:
         run.shared, run.broker.changes, lambda: run.listeners, run.broker.mirroring.cluster_id
     )
     producer_ids = ProducerIds(run.directory.claim_producer_ids, run.in_thread)
-    server = KafkaServer(run.shared, topics, producer_ids)
+    groups = mount_groups(run, lambda: (run.config.broker_id,))
+    server = KafkaServer(run.shared, topics, producer_ids, groups)
     run.on_stopping.append(server.waits.end)
     dispatcher = Dispatcher(server, around)
     run.more_series.append(partial(series, dispatcher.kinds))

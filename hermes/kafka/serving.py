@@ -8,6 +8,7 @@ from twisted.internet.defer import Deferred, DeferredSemaphore
 from hermes.broker.clients import Client
 from hermes.broker.lookups import CONCURRENT_LOOKUPS
 from hermes.broker.shared import Shared
+from hermes.kafka.groups.coordinator import GroupCoordinator
 from hermes.kafka.producer_ids import ProducerIds
 from hermes.kafka.topics import KafkaTopics
 from hermes.kafka.waits import Waits
@@ -21,17 +22,25 @@ class KafkaServer:
         shared: what the broker's own requests work with.
         topics: the topics, as Kafka's clients see them.
         producer_ids: gives producers their ids.
+        groups: the groups that this broker coordinates.
 
     Attributes:
-        shared, topics, producer_ids: as given.
+        shared, topics, producer_ids, groups: as given.
         waits: the fetches that wait.
         in_thread: calls a function in a worker thread and returns its Deferred.
     """
 
-    def __init__(self, shared: Shared, topics: KafkaTopics, producer_ids: ProducerIds) -> None:
+    def __init__(
+        self,
+        shared: Shared,
+        topics: KafkaTopics,
+        producer_ids: ProducerIds,
+        groups: GroupCoordinator,
+    ) -> None:
         self.shared = shared
         self.topics = topics
         self.producer_ids = producer_ids
+        self.groups = groups
         self.waits = Waits(shared)
         self._looking_up = DeferredSemaphore(CONCURRENT_LOOKUPS)
         self.in_thread: Callable[..., Deferred[Any]] = shared.in_thread

@@ -51,13 +51,15 @@ CLEAN_SHUTDOWN_MARKER = ".kafka_cleanshutdown"
 CLUSTER_ID_NAME = ".hermes_cluster_id"
 
 #: Names in log_dir that begin so are the broker's own: the lock, the topics' entries, the schema
-#: registry's snapshot, and what embedded coordination keeps (SQLite puts further files beside it).
+#: registry's snapshot, what groups of Kafka's consumers have committed, and what embedded
+#: coordination keeps (SQLite puts further files beside it).
 OWN_FILES = (
     ".hermes_lock",
     ".hermes_coordination",
     ".hermes_topics",
     ".hermes_registry",
     ".hermes_producer_ids",
+    ".hermes_kafka_groups",
     CLUSTER_ID_NAME,
     STARTS_NAME,
     RECOVERY_POINTS_NAME,

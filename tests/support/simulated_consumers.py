@@ -61,7 +61,8 @@ class SimulatedGroup:
         self.now = 1000.0
         self.unstored: list[int] = []
         self.stores_at_once = True
-        self.group = Group("g", settings or GroupSettings(), self._store, lambda: f"id{next(ids)}")
+        bounds = settings or GroupSettings()
+        self.group = Group("g", lambda: bounds, self._store, lambda: f"id{next(ids)}")
 
     def _store(self, group: Group) -> None:
         if self.stores_at_once:

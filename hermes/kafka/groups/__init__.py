@@ -11,4 +11,6 @@ coordinator
     all groups of a broker: which are its own, when something is due, what they may cost
 finding, joining, committing, describing
     the requests
+building
+    how a broker gets all this
 """

@@ -40,7 +40,7 @@ class Group:
 
     Args:
         name: what clients call it.
-        settings: what bounds it.
+        settings: tells what bounds it now.
         store: called with the group when a generation has an assignment, or no members; whoever
             keeps it calls `stored` once that is on disk, or can't be.
         new_id: a part of a member's id that nobody can guess.
@@ -60,7 +60,7 @@ class Group:
     def __init__(
         self,
         name: str,
-        settings: GroupSettings,
+        settings: Callable[[], GroupSettings],
         store: Callable[["Group"], None],
         new_id: Callable[[], str],
         *,
@@ -109,7 +109,7 @@ class Group:
             self._join_again(join, now, answer)
 
     def _refusal_of(self, join: Join) -> Code | None:
-        settings = self._settings
+        settings = self._settings()
         if not settings.min_session_ms <= join.session_timeout_ms <= settings.max_session_ms:
             return Code.INVALID_SESSION_TIMEOUT
         if protocols_size(join.protocols) > settings.max_member_bytes:
@@ -117,7 +117,7 @@ class Group:
         return None
 
     def _has_room_for(self, member_id: str) -> bool:
-        most = self._settings.max_members
+        most = self._settings().max_members
         if self.state in (State.EMPTY, State.DEAD):
             return member_id in self.pending or len(self.pending) < most
         member = self.members.by_id.get(member_id)
@@ -141,7 +141,7 @@ class Group:
                 self._replace_static(join, self.members.by_id[old], member_id, now, answer)
                 return
         elif join.needs_id:
-            if len(self.pending) + len(self.members) >= self._settings.max_members:
+            if len(self.pending) + len(self.members) >= self._settings().max_members:
                 answer(Joined(Code.GROUP_MAX_SIZE_REACHED, ""))
                 return
             self.pending[member_id] = now + join.session_timeout_ms / 1000
@@ -192,7 +192,7 @@ class Group:
         self.members.add(member, answer)
         # A client that has gone can't be noticed while its request waits, and one that retries
         # leaves a member behind each time.
-        member.heard(now, self._settings.new_member_seconds)
+        member.heard(now, self._settings().new_member_seconds)
         self._rebalance_or_complete(now)
 
     def _update(self, member: Member, join: Join, answer: JoinAnswer) -> None:
@@ -265,7 +265,7 @@ class Group:
         self._is_first = self.state is State.EMPTY
         self.state = State.PREPARING
         if self._is_first:
-            delay = self._settings.initial_delay_seconds
+            delay = self._settings().initial_delay_seconds
             self._first_delay = delay
             self._first_remaining = max(self.members.rebalance_seconds() - delay, 0.0)
             self._join_end = now + delay
@@ -286,7 +286,7 @@ class Group:
             self._complete(now)
             return
         self._has_newcomer = False
-        delay = min(self._settings.initial_delay_seconds, self._first_remaining)
+        delay = min(self._settings().initial_delay_seconds, self._first_remaining)
         self._first_remaining = max(self._first_remaining - self._first_delay, 0.0)
         self._first_delay = delay
         self._join_end = now + delay

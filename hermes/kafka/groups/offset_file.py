@@ -48,7 +48,6 @@ class OffsetFile:
         try:
             data = self._read()
             if data is not None and self._take(data, report):
-                self._descriptor = files.open_append(path)
                 self._size = self._live = len(data)
         except OSError as error:
             raise storage_error(f"read {path}", error) from error
@@ -125,7 +124,7 @@ class OffsetFile:
 
     def _append(self, changes: Sequence[Change]) -> None:
         if self._descriptor < 0:
-            self._rewrite()  # the first write, or one after damage or a failure
+            self._open()
         data = [encode_change(each) for each in changes]
         length = sum(map(len, data))
         try:
@@ -134,6 +133,7 @@ class OffsetFile:
         except OSError as error:
             # Nobody knows what is in the file now: it is written anew before the next change.
             descriptor, self._descriptor = self._descriptor, -1
+            self._size = 0
             with suppress(OSError):
                 self._files.close(descriptor)
             raise storage_error(f"write {self._path}", error) from error
@@ -143,6 +143,16 @@ class OffsetFile:
         if self._size > max(_SMALL_BYTES, self._live * _GROWTH):
             with suppress(StorageError):  # tried again with the next change
                 self._rewrite()
+
+    def _open(self) -> None:
+        """Open what was read if it is whole; else write it anew, as after a failure."""
+        if not self._size:
+            self._rewrite()
+            return
+        try:
+            self._descriptor = self._files.open_append(self._path)
+        except OSError as error:
+            raise storage_error(f"open {self._path}", error) from error
 
     def _rewrite(self) -> None:
         """Write all that counts into a new file, and go on there."""

@@ -130,8 +130,10 @@ class OwnGroups:
 
     # -- begin and end --------------------------------------------------------------------------
 
-    def start(self) -> None:
-        """Look after groups from now on."""
+    def _begin(self) -> None:
+        """Look after groups from now on: not before there is one."""
+        if self._timers:
+            return
         self._again(self._check_homes, _HOMES_SECONDS)
         self._again(self._begin_expiry, _EXPIRY_SECONDS)
 
@@ -153,6 +155,11 @@ class OwnGroups:
             what()
 
         self._timers[what] = self._clock.callLater(seconds, call)
+
+    @property
+    def held_bytes(self) -> int:
+        """What all groups hold in memory, about."""
+        return self._bytes
 
     # -- whose a group is -----------------------------------------------------------------------
 
@@ -215,6 +222,7 @@ class OwnGroups:
         return kept
 
     async def _load(self, name: str, make: bool) -> KeptGroup | None:
+        self._begin()
         waiters = self._loading[name] = []
         try:
             found = await self._queue.load(name)
@@ -234,7 +242,7 @@ class OwnGroups:
             record = None if found is None else found.record
             group = Group(
                 name,
-                settings.group,
+                lambda: self._settings().group,
                 self._store_generation,
                 lambda: str(uuid4()),
                 generation=0 if record is None else record.generation,

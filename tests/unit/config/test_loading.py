@@ -112,6 +112,13 @@ coordination: none
 coordination_listen: tcp:2182
 http_listen: tcp:9093:interface=127.0.0.1
 kafka_listen: tcp:19092:interface=127.0.0.1
+group_initial_rebalance_delay: 0s
+group_min_session_timeout: 1s
+group_max_session_timeout: 1h
+group_max_members: 10
+max_groups: 100
+group_memory: 8MiB
+offsets_retention: 1d
 http_hosts: [broker-0.example.org, "::1"]
 metrics_per_partition: false
 ready_min_free: 1GiB
@@ -228,6 +235,13 @@ ready_file: /run/hermes.ready
         log_level="warn",
         http_listen=(ListenerConfig("tcp:9093:interface=127.0.0.1"),),
         kafka_listen=(ListenerConfig("tcp:19092:interface=127.0.0.1"),),
+        group_initial_rebalance_delay_ms=0,
+        group_min_session_timeout_ms=1000,
+        group_max_session_timeout_ms=3_600_000,
+        group_max_members=10,
+        max_groups=100,
+        group_memory_bytes=8 << 20,
+        offsets_retention_ms=86_400_000,
         http_hosts=("broker-0.example.org", "::1"),
         metrics_per_partition=False,
         ready_min_free_bytes=1 << 30,

@@ -1,0 +1,46 @@
+"""Where groups of Kafka's consumers stand in coordination. Pure functions.
+
+    /hermes/kafka/groups/<group>                          persistent   JSON: the group's record
+    /hermes/kafka/groups/<group>/<topic>:<partition>      persistent   JSON: a committed offset
+
+In a group's node what a path can't have is written as in URLs, and so is a dot at the beginning;
+the empty name is `%`. `<partition>` is Kafka's number. `hermes.kafka.groups.offset_tree` has the
+values; whoever writes below a group says which version of its node must still be there, so that a
+coordinator that was replaced can't.
+"""
+
+from typing import Final
+from urllib.parse import quote, unquote
+
+KAFKA_GROUPS: Final = "/hermes/kafka/groups"
+
+_SAFE: Final = "".join(chr(each) for each in range(0x21, 0x7F) if chr(each) not in "%/")
+_EMPTY: Final = "%"
+
+
+def group_node_name(group: str) -> str:
+    """Name the node of a group, whatever the group is called."""
+    name = quote(group, safe=_SAFE)
+    return "%2E" + name[1:] if name.startswith(".") else name or _EMPTY
+
+
+def group_of_node(name: str) -> str:
+    """Read the name of a group's node."""
+    return "" if name == _EMPTY else unquote(name)
+
+
+def group_node_path(group: str) -> str:
+    """Where a group stands."""
+    return f"{KAFKA_GROUPS}/{group_node_name(group)}"
+
+
+def offset_node_path(group: str, topic: str, partition: int) -> str:
+    """Where an offset of a group stands."""
+    return f"{group_node_path(group)}/{topic}:{partition}"
+
+
+def parse_offset_name(name: str) -> tuple[str, int] | None:
+    """Read the name of an offset's node: topic and partition; None where it is something else."""
+    topic, colon, number = name.rpartition(":")
+    is_number = number.isascii() and number.isdecimal() and len(number) <= 10
+    return (topic, int(number)) if colon and is_number and topic else None

@@ -1,0 +1,149 @@
+"""How a broker gets a coordinator: its settings, its store, its metrics."""
+
+import os
+from collections.abc import Callable, Collection, Iterator
+from typing import Final
+
+from hermes.broker.serving import ServingBroker
+from hermes.broker.settings import Settings
+from hermes.coordination.sessions import Session
+from hermes.errors import CoordinationUnavailableError
+from hermes.kafka.groups.coordinator import GroupCoordinator
+from hermes.kafka.groups.offset_file import OffsetFile
+from hermes.kafka.groups.offset_tree import OffsetTree
+from hermes.kafka.groups.offsets import GroupStore
+from hermes.kafka.groups.own_groups import CoordinatorSettings
+from hermes.kafka.groups.values import GroupSettings, State
+from hermes.logs import ModuleLogger
+from hermes.metrics import Family, Series
+from hermes.storage import FileLayer
+
+#: The file with the groups of a broker without coordination.
+FILE_NAME: Final = ".hermes_kafka_groups"
+
+_log = ModuleLogger()
+
+
+def mount_groups(run: ServingBroker, brokers: Callable[[], Collection[int]]) -> GroupCoordinator:
+    """Make the coordinator of a broker.
+
+    Args:
+        run: the broker, whose ports are about to open.
+        brokers: tells the ids of those that may coordinate groups.
+
+    Raises:
+        StorageError: what is kept of groups in the data directory can't be read.
+    """
+    settings = run.settings
+    groups = GroupCoordinator(
+        _store(run),
+        run.config.broker_id,
+        brokers,
+        lambda: _bounds(settings),
+        run.reactor,
+        run.now_ms,
+        run.in_thread,
+    )
+    run.on_stopping.append(groups.stop)
+    run.more_series.append(lambda: series(groups))
+    return groups
+
+
+def _store(run: ServingBroker) -> GroupStore:
+    if run.coordination.is_wanted:
+        coordination, config = run.coordination, run.config
+
+        def open_session() -> Session:
+            connect = coordination.own_connect_string
+            if connect is None or not coordination.is_registered:
+                raise CoordinationUnavailableError("the broker is not registered")
+            session = Session(
+                connect,
+                security=coordination.security,
+                session_timeout_seconds=config.zookeeper_session_timeout_ms / 1000,
+                connection_timeout_seconds=config.zookeeper_connection_timeout_ms / 1000,
+            )
+            session.start()
+            return session
+
+        return OffsetTree(open_session)
+    path = os.path.join(run.directory.path, FILE_NAME)
+    return OffsetFile(
+        path, FileLayer(), lambda what: _log.warn("{path}: {what}", path=path, what=what)
+    )
+
+
+def _bounds(settings: Settings) -> CoordinatorSettings:
+    config = settings.config
+    return CoordinatorSettings(
+        GroupSettings(
+            config.group_initial_rebalance_delay_ms / 1000,
+            config.group_min_session_timeout_ms,
+            config.group_max_session_timeout_ms,
+            config.group_max_members,
+        ),
+        config.max_groups,
+        config.group_memory_bytes,
+        config.offsets_retention_ms,
+    )
+
+
+# -- metrics ------------------------------------------------------------------------------------
+
+_GROUPS: Final = Family(
+    "hermes_kafka_groups", "gauge", "Groups of Kafka's consumers in memory, by state.", ("state",)
+)
+_MEMBERS: Final = Family("hermes_kafka_group_members", "gauge", "Their members.")
+_OFFSETS: Final = Family("hermes_kafka_group_offsets", "gauge", "The offsets that they have.")
+_MEMORY: Final = Family("hermes_kafka_group_memory_bytes", "gauge", "What they hold, about.")
+_REBALANCES: Final = Family(
+    "hermes_kafka_group_rebalances_total", "counter", "Rebalances that came to their end."
+)
+_COMMITS: Final = Family(
+    "hermes_kafka_group_commits_total", "counter", "Offsets that were committed."
+)
+_EXPIRED: Final = Family(
+    "hermes_kafka_group_offsets_expired_total", "counter", "Offsets that have expired."
+)
+_MOVED: Final = Family(
+    "hermes_kafka_groups_moved_total", "counter", "Groups that became another broker's."
+)
+_FAILURES: Final = Family(
+    "hermes_kafka_group_store_failures_total",
+    "counter",
+    "Times that groups could not be read or written.",
+)
+
+#: All of them, by name.
+FAMILIES: Final = {
+    each.name: each
+    for each in (
+        _GROUPS,
+        _MEMBERS,
+        _OFFSETS,
+        _MEMORY,
+        _REBALANCES,
+        _COMMITS,
+        _EXPIRED,
+        _MOVED,
+        _FAILURES,
+    )
+}
+
+
+def series(groups: GroupCoordinator) -> Iterator[Series]:
+    """Read the counts of a coordinator."""
+    kept, counts = list(groups.groups.values()), groups.counts
+    states = [each.group.state for each in kept]
+    yield _GROUPS, [((str(each),), states.count(each)) for each in State if each != State.DEAD]
+    yield _MEMBERS, [((), sum(len(each.group.members) for each in kept))]
+    yield _OFFSETS, [((), sum(len(each.offsets) for each in kept))]
+    yield _MEMORY, [((), groups.held_bytes)]
+    for family, count in (
+        (_REBALANCES, counts.rebalances),
+        (_COMMITS, counts.commits),
+        (_EXPIRED, counts.expired),
+        (_MOVED, counts.moved),
+        (_FAILURES, counts.failures),
+    ):
+        yield family, [((), count)]

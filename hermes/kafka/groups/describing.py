@@ -1,0 +1,120 @@
+"""ListGroups, DescribeGroups, DeleteGroups: what tools ask."""
+
+from typing import Any, Final
+
+from hermes.kafka.calls import LARGE_ENTRIES, Call
+from hermes.kafka.errors import Code
+from hermes.kafka.groups.own_groups import RefusedError
+from hermes.kafka.groups.values import DescribedGroup, State
+from hermes.security import LONGEST_NAME, Operation, Resource
+
+#: What the groups here are called since there are others (KIP-848).
+_TYPE: Final = "classic"
+#: The first DescribeGroups that says that there is no such group.
+_KNOWS_NO_GROUP: Final = 6
+#: How Kafka writes that it was not asked what a client may do.
+_NOT_ASKED: Final = -(2**31)
+#: Kafka's numbers of what a client may do to a group, by ours.
+_OPERATIONS: Final = ((Operation.GROUP, (3, 6)), (Operation.DESCRIBE, (8,)))
+
+
+async def list_groups(request: Any, call: Call) -> Any:
+    """List the groups that this broker coordinates."""
+    states = {each.lower() for each in getattr(request, "states_filter", ())}
+    types = {each.lower() for each in getattr(request, "types_filter", ())}
+    make, groups, code = call.make, [], Code.NONE
+    try:
+        if not types or _TYPE in types:
+            groups = await call.server.groups.list_groups()
+    except RefusedError as error:
+        code = error.code
+    shown = tuple(
+        make.ListedGroup(
+            group_id=each.name,
+            protocol_type=each.protocol_type,
+            group_state=str(each.state),
+            group_type=_TYPE,
+        )
+        for each in groups
+        if (not states or each.state.lower() in states) and _may_see(call, each.name)
+    )
+    call.is_large = len(shown) > LARGE_ENTRIES
+    return make.ListGroupsResponse(error_code=code, groups=shown)
+
+
+def _may_see(call: Call, group: str, operation: Operation = Operation.DESCRIBE) -> bool:
+    """Whether somebody may see a group that they didn't name; refusals aren't told."""
+    authorization = call.server.shared.authorization
+    return authorization.permits(call.client, operation, Resource.group(group))
+
+
+async def describe_groups(request: Any, call: Call) -> Any:
+    """Describe groups with their members."""
+    has_operations = getattr(request, "include_authorized_operations", False)
+    groups = tuple([await _describe(each, call, has_operations) for each in request.groups])
+    call.is_large = sum(1 + len(each.members) for each in groups) > LARGE_ENTRIES
+    return call.make.DescribeGroupsResponse(groups=groups)
+
+
+async def _describe(name: str, call: Call, has_operations: bool) -> Any:
+    make = call.make
+    found: DescribedGroup | Code
+    if not call.permits(Operation.DESCRIBE, Resource.group(name)):
+        found = Code.GROUP_AUTHORIZATION_FAILED
+    else:
+        found = await call.server.groups.describe(name)
+    code, text = Code.NONE, None
+    state = ""
+    if found is Code.GROUP_ID_NOT_FOUND:
+        state = str(State.DEAD)
+        if call.version >= _KNOWS_NO_GROUP:
+            code, text = found, f"Group {name} not found."
+    elif isinstance(found, Code):
+        code = found
+    if isinstance(found, Code):
+        found, described_state = DescribedGroup(State.DEAD, "", "", ()), state
+    else:
+        described_state = str(found.state)
+    return make.DescribedGroup(
+        error_code=code,
+        error_message=text,
+        group_id=name,
+        group_state=described_state,
+        protocol_type=found.protocol_type,
+        protocol_data=found.protocol_name,
+        members=tuple(
+            make.DescribedGroupMember(
+                member_id=each.member_id,
+                group_instance_id=each.instance_id,
+                client_id=each.client_id,
+                client_host=each.client_host,
+                member_metadata=each.metadata,
+                member_assignment=each.assignment,
+            )
+            for each in found.members
+        ),
+        authorized_operations=_operations(call, name) if has_operations else _NOT_ASKED,
+    )
+
+
+def _operations(call: Call, group: str) -> int:
+    """What a client may do to a group, as the bits of Kafka's numbers."""
+    allowed = 0
+    for operation, numbers in _OPERATIONS:
+        if _may_see(call, group, operation):
+            allowed |= sum(1 << number for number in numbers)
+    return allowed
+
+
+async def delete_groups(request: Any, call: Call) -> Any:
+    """Delete groups that have no members."""
+    results = []
+    for name in dict.fromkeys(request.groups_names):
+        if len(name) > LONGEST_NAME:
+            code = Code.INVALID_GROUP_ID
+        elif not call.permits(Operation.GROUP, Resource.group(name)):
+            code = Code.GROUP_AUTHORIZATION_FAILED
+        else:
+            code = await call.server.groups.delete(name)
+        results.append(call.make.DeletableGroupResult(group_id=name, error_code=code))
+    return call.make.DeleteGroupsResponse(results=tuple(results))

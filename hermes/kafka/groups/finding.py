@@ -1,0 +1,50 @@
+"""FindCoordinator: which broker a group's members turn to.
+
+There are no transactions: who looks for their coordinator is refused, with the error that makes
+every client give up at once.
+"""
+
+from typing import Any, Final
+
+from hermes.kafka.calls import Call
+from hermes.kafka.errors import Code
+from hermes.security import Operation, Resource
+
+_GROUP: Final = 0
+_TRANSACTION: Final = 1
+
+#: The first version with several keys.
+_BATCHED: Final = 4
+
+_NO_TRANSACTIONS: Final = "this broker has no transactions: leave transactional.id out"
+
+
+def find_coordinator(request: Any, call: Call) -> Any:
+    """Say which brokers coordinate groups."""
+    kind = getattr(request, "key_type", _GROUP)
+    if call.version >= _BATCHED:
+        return call.make.FindCoordinatorResponse(
+            coordinators=tuple(
+                call.make.Coordinator(key=key, **_find(kind, key, call, ""))
+                for key in request.coordinator_keys
+            )
+        )
+    return call.make.FindCoordinatorResponse(**_find(kind, request.key, call, "NONE"))
+
+
+def _find(kind: int, key: str, call: Call, no_error: str) -> dict[str, Any]:
+    code, text = Code.NONE, no_error
+    if kind == _TRANSACTION:
+        code, text = Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, _NO_TRANSACTIONS
+    elif kind != _GROUP:
+        code, text = Code.INVALID_REQUEST, "only groups have coordinators here"
+    elif not call.permits(Operation.DESCRIBE, Resource.group(key)):
+        code, text = Code.GROUP_AUTHORIZATION_FAILED, "you may not describe this group"
+    else:
+        home = call.server.groups.home_of(key)
+        for broker in call.server.topics.brokers(call.client.listener):
+            if broker.id == home:
+                place = {"node_id": broker.id, "host": broker.host, "port": broker.port}
+                return {"error_code": code, "error_message": text, **place}
+        code, text = Code.COORDINATOR_NOT_AVAILABLE, "no broker coordinates this group now"
+    return {"error_code": code, "error_message": text, "node_id": -1, "host": "", "port": -1}
