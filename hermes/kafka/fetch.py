@@ -158,10 +158,10 @@ def _read(call: Call, wanted: _Wanted, max_bytes: int, is_first: bool) -> Fetche
     try:
         if not isinstance(wanted.found, KafkaTopic):
             raise wanted.found
-        check_epoch(wanted.epoch)
         if wanted.found.format != "kafka":
             raise KafkaError(Code.UNSUPPORTED_FOR_MESSAGE_FORMAT)
         log = call.server.topics.log(wanted.found.name, wanted.number)
+        check_epoch(log, wanted.epoch)
         records = slice_of(log, wanted.offset, max_bytes, is_first)
     except HermesError as error:
         return Fetched(wanted.topic, wanted.number, refusal_of(shared, wanted, error))

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from hermes.errors import HermesError
 from hermes.kafka.calls import LARGE_ENTRIES, Call
-from hermes.kafka.epochs import LEADER_EPOCH, check_epoch
+from hermes.kafka.epochs import check_epoch
 from hermes.kafka.errors import Code, KafkaError, code_of
 from hermes.security import Operation
 from hermes.storage import Log
@@ -32,8 +32,8 @@ class _Found(NamedTuple):
     """
 
     offset: int
-    timestamp_ms: int = _NONE
-    epoch: int = LEADER_EPOCH
+    timestamp_ms: int
+    epoch: int
 
 
 _NOTHING: Final = _Found(_NONE, _NONE, _NONE)
@@ -74,21 +74,20 @@ async def list_offsets(request: Any, call: Call) -> Any:
 
 async def _offset_for(call: Call, log: Log, time_ms: int) -> _Found:
     if time_ms == _LATEST:
-        return _Found(log.high_watermark)
+        return _Found(log.high_watermark, _NONE, log.leader_epoch)
     if time_ms in (_EARLIEST, _EARLIEST_LOCAL):
-        return _Found(log.earliest)
+        return _Found(log.earliest, _NONE, log.leader_epoch)
     if time_ms < _EARLIEST_LOCAL:
         return _NOTHING  # of remote storage, which there is none of
-    times: Any = log
     if time_ms == _MAX_TIMESTAMP:
-        at = await call.server.look_up(times.latest_timestamp)
+        at = await call.server.look_up(log.latest_timestamp)
     else:
-        at = await call.server.look_up(times.offset_at_time, time_ms)
-    return _NOTHING if at is None else _Found(at.offset, at.timestamp_ms)
+        at = await call.server.look_up(log.offset_at_time, time_ms)
+    return _NOTHING if at is None else _Found(at.offset, at.timestamp_ms, log.leader_epoch)
 
 
 async def offsets_for_epochs(request: Any, call: Call) -> Any:
-    """Say where the terms of leaders end. There is one leader for ever: where the log ends."""
+    """Say where the terms of leaders end."""
     make = call.make
     topics = []
     for topic in request.topics:
@@ -97,8 +96,7 @@ async def offsets_for_epochs(request: Any, call: Call) -> Any:
             code, epoch, end = Code.NONE, _NONE, _NONE
             try:
                 log = _log(call, topic.topic, each.partition, each.current_leader_epoch)
-                if each.leader_epoch == LEADER_EPOCH:
-                    epoch, end = LEADER_EPOCH, log.end_offset
+                epoch, end = log.end_of_epoch(each.leader_epoch)
             except HermesError as error:
                 code = code_of(error)
             partitions.append(
@@ -120,5 +118,6 @@ def _log(call: Call, topic: str, number: int, epoch: int) -> Log:
     """
     if not call.permits_topic(Operation.DESCRIBE, topic):
         raise KafkaError(Code.TOPIC_AUTHORIZATION_FAILED)
-    check_epoch(epoch)
-    return call.server.topics.log(topic, number)
+    log = call.server.topics.log(topic, number)
+    check_epoch(log, epoch)
+    return log

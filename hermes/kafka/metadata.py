@@ -11,6 +11,7 @@ from uuid import UUID
 
 from hermes.broker.fairness import cooperatively
 from hermes.broker.outcomes import settled
+from hermes.coordination.layout import BrokerPartition
 from hermes.errors import HermesError
 from hermes.kafka.calls import LARGE_ENTRIES, Call
 from hermes.kafka.epochs import LEADER_EPOCH
@@ -103,7 +104,12 @@ def _describe(
             partitions=(),
             topic_authorized_operations=_NOT_ASKED,
         )
-    part = make.MetadataResponsePartition
+    part, find = make.MetadataResponsePartition, call.server.shared.directory.get
+
+    def epoch_of(place: BrokerPartition) -> int:
+        log = find(found.name, place.partition)
+        return LEADER_EPOCH if log is None else log.leader_epoch
+
     return make.MetadataResponseTopic(
         error_code=Code.NONE,
         name=found.name,
@@ -114,7 +120,7 @@ def _describe(
                 error_code=Code.NONE,
                 partition_index=number,
                 leader_id=place.broker_id,
-                leader_epoch=LEADER_EPOCH,
+                leader_epoch=epoch_of(place),
                 replica_nodes=(place.broker_id,),
                 isr_nodes=(place.broker_id,),
                 offline_replicas=(),

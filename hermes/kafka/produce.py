@@ -29,6 +29,7 @@ from hermes.kafka.produce_messages import (
 from hermes.kafka.producers import AppendedBatches, check_and_append
 from hermes.kafka.topics import KafkaTopic
 from hermes.protocol.record_batches import BatchHeader, check_batches
+from hermes.protocol.record_compression import RecordCodec
 from hermes.quoting import quoted
 from hermes.security import Operation
 from hermes.storage import Log
@@ -38,6 +39,9 @@ MAX_BATCH_BYTES: Final = 1_048_588
 
 #: Batches of more bytes are checked in a thread: that takes a tenth of a millisecond per MiB.
 _THREAD_BYTES: Final = 4 << 20
+
+#: The first version in which batches may be compressed by zstd.
+_ZSTD_VERSION: Final = 7
 
 _NONE, _ALL = 0, -1
 
@@ -115,7 +119,7 @@ class _Run:
     async def checked(self) -> list[tuple[int, "list[BatchHeader] | HermesError"]]:
         """Check the batches of all entries: their headers, or what is wrong with them."""
         entries, limit = self._request.entries, batch_limit(self._shared)
-        check = partial(_check, limit)
+        check = partial(_check, limit, self._call.version)
         if len(self._call.frame.data) > _THREAD_BYTES:
             found = await self._server.in_thread(lambda: [check(each) for each in entries])
         else:
@@ -240,10 +244,15 @@ class _Run:
         return done
 
 
-def _check(limit: int, entry: ProducedRecords) -> "list[BatchHeader] | HermesError":
+def _check(limit: int, version: int, entry: ProducedRecords) -> "list[BatchHeader] | HermesError":
     if entry.records is None:
         return KafkaError(Code.INVALID_RECORD, "there is no batch in it")
     try:
-        return check_batches(entry.records, limit)
+        headers = check_batches(entry.records, limit)
     except HermesError as error:
         return error
+    if len(headers) > 1:
+        return KafkaError(Code.INVALID_RECORD, "it holds more than one batch")
+    if headers[0].codec == RecordCodec.ZSTD and version < _ZSTD_VERSION:
+        return KafkaError(Code.UNSUPPORTED_COMPRESSION_TYPE)
+    return headers

@@ -170,8 +170,11 @@ class KafkaTopics:
         if self._registry.exists(name):
             count = self._registry.partition_count(name)
             places = tuple(BrokerPartition(self._broker_id, each) for each in range(count))
-            found = KafkaTopic(name, self._id_of(name), "0.7", places)
+            found = KafkaTopic(name, self._id_of(name), self._registry.format(name), places)
             self._topics[name] = self._by_id[found.id] = found
 
     def _id_of(self, name: str) -> UUID:
+        for log in self._registry.partitions(name):
+            if log.topic_id is not None:
+                return log.topic_id
         return uuid5(_NAMES, f"{self._cluster_id()}/{name}")

@@ -90,8 +90,7 @@ def slice_of(log: Log, offset: int, max_bytes: int, is_first: bool) -> LogSlice 
         return None
     if not (max_bytes or is_first):
         return None
-    reading: Any = log.read
-    records: LogSlice = reading(offset, max_bytes, whole_first=is_first)
+    records = log.read(offset, max_bytes, whole_first=is_first)
     if records.length:
         return records
     records.release()
