@@ -1,21 +1,25 @@
 """Delta tables: commits that count once, streams into them, and reading them without a jar."""
 
+import dataclasses
+import datetime
 import json
 import os
 import shutil
 from collections import Counter
+from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, Schema, write_deltalake
 from deltalake.transaction import CommitProperties, Transaction
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import StreamingQueryException
 
 from hermes import Producer, ProducerConfig
 from hermes.errors import ConfigError, LoadError, LoadTargetError
-from hermes.spark.delta import read_delta, write_stream_to_delta, writer
+from hermes.spark.delta import read_delta, scan, write_stream_to_delta, writer
 from hermes.spark.delta import table as tables
 from hermes.spark.delta.table import add_files, commits
 from hermes.spark.parquet import data_files, write_parquet
@@ -140,6 +144,87 @@ def test_reading_knows_what_others_did_to_a_table(spark, tmp_path) -> None:
     expected = {(1, "a:b %"), (2, "2025-11-26")}
     assert {tuple(row) for row in read_delta(spark, tmp_path).collect()} == expected
     assert before.count() == 3, "a DataFrame stays at its version"
+
+
+@pytest.mark.parametrize("jvm", [True, False])
+def test_partitions_that_a_filter_leaves_out_are_not_opened(
+    spark, tmp_path, monkeypatch, jvm
+) -> None:
+    """By Spark's own list of files, and without it, as with Spark Connect."""
+    monkeypatch.setattr(scan, "has_jvm", lambda spark: jvm)
+    path, store = tmp_path / "[a] *#1? é", LocalStore(tmp_path / "[a] *#1? é")
+    for version, day in enumerate(["2025-11-26", "a:b %", "__HIVE_DEFAULT_PARTITION__", "a:b %"]):
+        add_files(
+            store, written(path, f"{version}", [version], day), SCHEMA, ["day"], "a", version, {}
+        )
+    rows = read_delta(spark, path)
+    everything = {(0, "2025-11-26"), (1, "a:b %"), (2, None), (3, "a:b %")}
+    assert {tuple(row) for row in rows.collect()} == everything
+    assert rows.columns == ["number", "day"]
+    for version in (0, 2):
+        next((path / "data" / f"{version}").rglob("*.parquet")).unlink()
+    assert {row.number for row in rows.where("day = 'a:b %'").collect()} == {1, 3}
+    with pytest.raises(Py4JJavaError, match="does not exist"):
+        rows.where("day IS NULL").collect()
+
+
+def test_partitions_of_every_type_are_read(spark, tmp_path) -> None:
+    """As another has written them, with values that folders' names can't say in one way."""
+    one = {
+        "number": pa.array([1], pa.int64()),
+        "day": pa.array([datetime.date(2025, 11, 26)]),
+        "at": pa.array([datetime.datetime(2025, 11, 26, 1, 2, 3, 456789, datetime.UTC)]),
+        "price": pa.array([Decimal("1.50")], pa.decimal128(10, 2)),
+        "sold": [True],
+        "short": pa.array([7], pa.int16()),
+    }
+    by = ["day", "at", "price", "sold", "short"]
+    write_deltalake(str(tmp_path), pa.table(one), partition_by=by)
+    none = {name: pa.nulls(1, pa.array(values).type) for name, values in one.items()}
+    write_deltalake(str(tmp_path), pa.table(none), mode="append")
+    rows = read_delta(spark, tmp_path)
+    found = rows.selectExpr("number", "string(at)", "day", "price", "sold", "short").collect()
+    at = "2025-11-26 01:02:03.456789"
+    assert [tuple(each) for each in found if each.number] == [
+        (1, at, datetime.date(2025, 11, 26), Decimal("1.50"), True, 7)
+    ]
+    assert rows.where("day IS NULL AND at IS NULL AND sold IS NULL").count() == 1
+
+
+def test_files_of_several_partitions_in_one_folder_are_read(spark, tmp_path) -> None:
+    """As other writers may have them."""
+    store = LocalStore(tmp_path)
+    files = []
+    for number, day in enumerate(["x", "y"]):
+        pq.write_table(pa.table({"number": [number]}), tmp_path / f"{number}.parquet")
+        (one,) = [each for each in data_files(store, "") if each.name == f"{number}.parquet"]
+        files.append(dataclasses.replace(one, partition_values={"day": day}))
+    add_files(store, files, SCHEMA, ["day"], "app", 0, {})
+    assert {tuple(row) for row in read_delta(spark, tmp_path).collect()} == {(0, "x"), (1, "y")}
+
+
+def test_tables_that_need_more_of_a_reader_are_refused(spark, tmp_path) -> None:
+    store = LocalStore(tmp_path)
+    add_files(store, written(tmp_path, "a", [1]), SCHEMA, ["day"], "app", 0, {})
+    log = tmp_path / "_delta_log" / f"{0:020d}.json"
+    actions = [json.loads(line) for line in log.read_text().splitlines()]
+    for action in actions:
+        if "protocol" in action:
+            action["protocol"] = {
+                "minReaderVersion": 3,
+                "minWriterVersion": 7,
+                "readerFeatures": ["deletionVectors", "timestampNtz"],
+                "writerFeatures": ["deletionVectors", "timestampNtz"],
+            }
+    log.write_text("\n".join(map(json.dumps, actions)))
+    with pytest.raises(LoadTargetError, match="reading this table needs deletionVectors: use"):
+        read_delta(spark, tmp_path)
+
+
+def test_a_table_without_files_has_its_columns(spark, tmp_path) -> None:
+    DeltaTable.create(str(tmp_path), Schema.from_arrow(SCHEMA), partition_by=["day"])
+    rows = read_delta(spark, tmp_path)
+    assert (rows.count(), rows.columns) == (0, ["number", "day"])
 
 
 def test_a_stream_that_is_started_again_writes_each_batch_once(spark, tmp_path) -> None:

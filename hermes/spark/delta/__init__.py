@@ -2,7 +2,8 @@
 
     table       commits that carry the version of an application transaction
     writer      `write_stream_to_delta`
-    scan        `read_delta`
+    scan, file_index
+                `read_delta`
 
 Loads into Delta tables are in `hermes.spark.load`. Needs the extra `delta`.
 """

@@ -1,28 +1,29 @@
 """`read_delta`: a Delta table as a DataFrame, without a jar.
 
-The driver asks `deltalake` for the files of a version; workers read one each, batch by batch, and
-hold no more than a batch. Spark applies filters to the rows afterwards.
+The driver asks `deltalake` for the files of a version and their partition values, and Spark's own
+Parquet reader reads them: nothing goes through Python.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
+from urllib.parse import unquote
 
 import pyarrow as pa
-import pyarrow.parquet as pq
-from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql import functions as sf
 from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructField, StructType
 
 from hermes.errors import LoadTargetError
-from hermes.spark.delta.table import DeltaTable, open_table, table_files
-from hermes.spark.stores import LocalStore, Store, open_store
+from hermes.spark.delta.file_index import folder_of, has_jvm, quoted, read_folders
+from hermes.spark.delta.table import DeltaTable, open_table
+from hermes.spark.stores import Store, open_store
 
-# What a table may require of its readers; other features mark rows as deleted, or rename columns.
-_UNDERSTOOD: Final = {"timestampNtz"}
+# What a table may require of its readers without changing what its files say. Others mark rows as
+# deleted, or rename columns.
+_HARMLESS: Final = {"timestampNtz", "vacuumProtocolCheck", "v2Checkpoint"}
+_MAPPING: Final = "delta.columnMapping.mode"
 
 
 def read_delta(
@@ -30,122 +31,122 @@ def read_delta(
 ) -> DataFrame:
     """Open a Delta table as it is now.
 
+    It is read by Spark's own Parquet reader: filters on the columns by which the table is
+    partitioned leave out files, other filters what the files' own statistics allow.
+
     Example:
-        read_delta(spark, "/data/clicks").groupBy("day").count().show()
+        read_delta(spark, "/data/clicks").where("day = DATE'2026-11-24'").count()
 
     Args:
         spark: the session to read with.
-        path: the table, on a file system that the workers have too.
+        path: the table, on a file system that the workers have too; or an address of S3 or HDFS.
         storage: settings of S3A for an address of S3, by Hadoop's names.
+
+    Returns:
+        The table's columns, all of them nullable. It stays at this version: files that are added
+        later aren't in it, and once a vacuum has removed its files, it can't be read any more.
 
     Raises:
         LoadTargetError: there is no table, or it requires features that this lacks, or `path` is
-            the address of something other than a directory.
+            the address of another kind of store.
+        LoadError: the session lacks the file system of `path`.
     """
     store = open_store(path, spark, storage)
-    if store.path is None:
-        raise LoadTargetError(f"{path}: read this table with deltalake, or with Delta's own reader")
+    settings = store.spark_settings(spark)
     table = _opened(store)
-    _register(spark)
-    reader = spark.read.format(DeltaSource.name())
-    return reader.option("version", str(table.version())).option("table", str(store.path)).load()
+    found = from_arrow_schema(pa.schema(table.schema().to_arrow()))
+    schema = StructType([StructField(each.name, each.dataType) for each in found.fields])
+    files = _files(table, store)
+    if not files.urls:
+        return spark.createDataFrame([], schema)
+    if not files.values.column_names:
+        return _parquet(spark, schema, files.urls, settings)
+    return _partitioned(spark, schema, files, settings)
 
 
-def _register(spark: SparkSession) -> None:
-    try:
-        spark.dataSource.register(DeltaSource)
-    except AnalysisException:
-        # Spark looks for the name in the active session, which may be another one that has it.
-        spark.createDataFrame([], "nothing int")  # makes this one active
-        spark.dataSource.register(DeltaSource)
-
-
-@dataclass(frozen=True, eq=False)
-class DeltaFile(InputPartition):
-    """One file; it travels to the worker.
+class _Files(NamedTuple):
+    """The files of a version.
 
     Attributes:
-        path: where it is.
-        partition_values: the columns that are not in it.
+        urls: where they are, for Spark.
+        values: their partition values, a row for each; a column for each that partitions it.
     """
 
-    path: str
-    partition_values: dict[str, Any]
+    urls: list[str]
+    values: pa.Table
 
 
-class DeltaSource(DataSource):
-    """The format "hermes_delta", which `read_delta` registers."""
-
-    @classmethod
-    def name(cls) -> str:
-        """The name of the format."""
-        return "hermes_delta"
-
-    def schema(self) -> StructType:
-        """The columns of the table."""
-        return from_arrow_schema(_arrow_schema(self._table()))
-
-    def reader(self, schema: StructType) -> "DeltaReader":
-        """Read the files of the version."""
-        table = self._table()
-        place = Path(self.options["table"])
-        files = [DeltaFile(str(place / path), values) for path, values in table_files(table)]
-        return DeltaReader(files, _arrow_schema(table))
-
-    def _table(self) -> DeltaTable:
-        table = _opened(LocalStore(Path(self.options["table"])))
-        table.load_as_version(int(self.options["version"]))
-        return table
+def _files(table: DeltaTable, store: Store) -> _Files:
+    actions = pa.table(table.get_add_actions())
+    urls = [store.url(unquote(path)) for path in actions["path"].to_pylist()]
+    by = table.metadata().partition_columns
+    if not by:
+        return _Files(urls, pa.table({}))
+    structs = actions["partition"].combine_chunks()
+    return _Files(urls, pa.table({name: structs.field(name) for name in by}))
 
 
-class DeltaReader(DataSourceReader):
-    """Reads files of a table."""
+def _partitioned(
+    spark: SparkSession, schema: StructType, files: _Files, settings: Mapping[str, str]
+) -> DataFrame:
+    """Read files with the values of their partitions."""
+    first: dict[str, int] = {}  # the number of a file, for each folder
+    rows = [tuple(each.values()) for each in files.values.to_pylist()]
+    is_one_each = True
+    for number, url in enumerate(files.urls):
+        one = first.setdefault(folder_of(url), number)
+        is_one_each = is_one_each and rows[one] == rows[number]
+    if is_one_each and has_jvm(spark):
+        values = files.values.take(list(first.values()))
+        return read_folders(spark, schema, files.urls, values, settings)
+    # Another's table may have files of several partitions in one folder, and Spark Connect shows
+    # nothing of the JVM.
+    return _united(spark, schema, files, rows, settings)
 
-    def __init__(self, files: list[DeltaFile], schema: pa.Schema) -> None:
-        self._files = files
-        self._schema = schema
 
-    def __getstate__(self) -> dict[str, Any]:
-        """A copy for the workers, each of which is handed its file separately."""
-        return {**self.__dict__, "_files": []}
+def _united(
+    spark: SparkSession,
+    schema: StructType,
+    files: _Files,
+    rows: list[tuple[Any, ...]],
+    settings: Mapping[str, str],
+) -> DataFrame:
+    """The same by a union of what each partition has: filters leave out its parts."""
+    names = files.values.column_names
+    inside = StructType([each for each in schema.fields if each.name not in names])
+    groups: dict[tuple[Any, ...], list[str]] = {}
+    for url, values in zip(files.urls, rows, strict=True):
+        groups.setdefault(values, []).append(url)
+    united: DataFrame | None = None
+    for values, urls in groups.items():
+        part = _parquet(spark, inside, urls, settings)
+        for name, value in zip(names, values, strict=True):
+            part = part.withColumn(name, sf.lit(value).cast(schema[name].dataType))
+        part = part.select(*map(quoted, schema.names))
+        united = part if united is None else united.unionAll(part)
+    assert united is not None
+    return united
 
-    def partitions(self) -> Sequence[InputPartition]:
-        """One task per file."""
-        return list(self._files)
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read a file; runs in a worker."""
-        if not isinstance(partition, DeltaFile):
-            return  # Spark asks once, with nothing, when there are no files
-        with pq.ParquetFile(partition.path) as file:
-            for batch in file.iter_batches():
-                yield self._completed(batch, partition.partition_values)
-
-    def _completed(self, batch: pa.RecordBatch, values: dict[str, Any]) -> pa.RecordBatch:
-        """Put the columns in order, with those that the folders stand for."""
-        columns = []
-        for field in self._schema:
-            if field.name in values:
-                value = pa.scalar(values[field.name], field.type)
-                columns.append(pa.repeat(value, batch.num_rows))
-            elif field.name in batch.schema.names:
-                columns.append(batch.column(field.name).cast(field.type))
-            else:  # the column was added to the table later
-                columns.append(pa.nulls(batch.num_rows, field.type))
-        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+def _parquet(
+    spark: SparkSession, schema: StructType, urls: list[str], settings: Mapping[str, str]
+) -> DataFrame:
+    # Names may have what else would be wildcards.
+    reader = spark.read.schema(schema).options(**settings).option("__globPaths__", "false")
+    return reader.parquet(*urls)
 
 
 def _opened(store: Store) -> DeltaTable:
-    path, table = store.place(), open_table(store)
+    table = open_table(store)
     if table is None:
-        raise LoadTargetError(f"{path}: there is no Delta table")
-    protocol = table.protocol()
-    features = set(protocol.reader_features or ())
-    if protocol.min_reader_version == 2 or features - _UNDERSTOOD:
-        needs = ", ".join(sorted(features)) or "column mapping"
-        raise LoadTargetError(f"{path}: reading this table needs {needs}: use Delta's own reader")
+        raise LoadTargetError(f"{store.place()}: there is no Delta table")
+    needs = set(table.protocol().reader_features or ()) - _HARMLESS
+    needs.discard("columnMapping")
+    if table.metadata().configuration.get(_MAPPING, "none") != "none":
+        needs.add("columnMapping")
+    if needs:
+        raise LoadTargetError(
+            f"{store.place()}: reading this table needs {', '.join(sorted(needs))}: use Delta's "
+            "own reader"
+        )
     return table
-
-
-def _arrow_schema(table: DeltaTable) -> pa.Schema:
-    return pa.schema(table.schema().to_arrow())
