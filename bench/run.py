@@ -17,6 +17,7 @@ from bench.measurements import (
     fetch,
     figures,
     ingest,
+    kafka,
     latency,
     mirror,
     registry,
@@ -62,6 +63,7 @@ _MEASUREMENTS = {
     "attack": _Measurement(attack.measure, "resident memory under hostile clients"),
     "figures": _Measurement(figures.measure, "the paper's section 5, with peers if installed"),
     "clients": _Measurement(clients.measure, "the client library, beside the clients of Kafka"),
+    "kafka": _Measurement(kafka.measure, "confluent-kafka on Hermes, Kafka 4 and a mock cluster"),
     "spark": _Measurement(spark.measure, "Spark's batch read, as Arrow and as tuples"),
     "spark-data": _Measurement(
         spark_data.measure, "Spark's reads, writes and loads, beside Parquet"

@@ -33,6 +33,7 @@ class HermesBroker(Program):
 
     Attributes:
         address: where it listens.
+        kafka_address: where it listens for Kafka's clients; None without `kafka_listen`.
         log_dir: its data directory.
         start_seconds: from the start of the process until all ports were open.
     """
@@ -65,8 +66,12 @@ class HermesBroker(Program):
             self.stop()
             raise
         self.start_seconds = time.perf_counter() - self.started
-        listening = json.loads(ready.read_text())["listen"][0]
+        ports = json.loads(ready.read_text())
+        (listening, *_), kafka = ports["listen"], ports.get("kafka_listen") or []
         self.address: Address = (listening["host"], listening["port"])
+        self.kafka_address: Address | None = None
+        if kafka:
+            self.kafka_address = (kafka[0]["host"], kafka[0]["port"])
 
     def stored_bytes(self, topic: str, partition: int = 0) -> int:
         """How large a partition's log is on disk, flushed or not."""

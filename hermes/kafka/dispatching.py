@@ -34,7 +34,7 @@ from hermes.kafka.serving import KafkaServer
 LARGE_BYTES: Final = 64 * 1024
 
 Handler = Callable[[Any, Call], Any]
-Around = Callable[[Callable[[], Any], Any, Call], Any]
+Around = Callable[[Callable[[], Any], Callable[[], Any], Call], Any]
 
 
 class _UnreadableError(Exception):
@@ -47,8 +47,8 @@ class Dispatcher:
     Args:
         server: what handlers work with.
         around: stands around each handler, for a broker in a test: called with what calls the
-            handler, the decoded request and the `Call`, it returns what the handler would, or
-            raises what it may.
+            handler, what gives the decoded request, and the `Call`, it returns what the handler
+            would, or raises what it may.
 
     Attributes:
         kinds: counts requests, by their name.
@@ -121,8 +121,8 @@ class Dispatcher:
             if self._around is None:
                 answer = handler(request, call)
             else:
-                shown = _decode(call.frame, schema) if api.is_raw else request
-                answer = self._around(partial(handler, request, call), shown, call)
+                decoded = partial(_decoded_now, request, call.frame, schema)
+                answer = self._around(partial(handler, request, call), decoded, call)
             if isinstance(answer, Awaitable):
                 answer = await answer
         except RemoteProtocolError as error:
@@ -172,6 +172,15 @@ def _load(api: Api, version: int) -> tuple[Schema, Handler]:
     """In a thread: load what carries a request out."""
     module, _, function = api.handler.partition(":")
     return load_schema(api, version), getattr(import_module(module), function)
+
+
+def _decoded_now(request: Any, frame: Frame, schema: Schema) -> Any:
+    """A request, also where its handler decodes it itself."""
+    if request is not None:
+        return request
+    whole = Frame(bytes(frame.data))  # the records, too, want what can't change
+    whole.read_header()
+    return _decode(whole, schema)
 
 
 def _decode(frame: Frame, schema: Schema) -> Any:

@@ -197,9 +197,13 @@ def running_kafka(
     from hermes.testing.faults import Faults
 
     counts = topics if isinstance(topics, Mapping) else dict.fromkeys(topics, 1)
-    values = {"kafka_listen": "tcp:0:interface=127.0.0.1", **(settings or {})}
+    values = {
+        "kafka_listen": "tcp:0:interface=127.0.0.1",
+        "group_initial_rebalance_delay": "0s",  # a test's members come when they come
+        **(settings or {}),
+    }
     values["topics"] = {
-        **{name: {"partitions": count} for name, count in counts.items()},
+        **{name: {"partitions": count, "format": "kafka"} for name, count in counts.items()},
         **values.get("topics", {}),
     }
     faults = Faults()

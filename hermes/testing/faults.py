@@ -107,12 +107,14 @@ class Faults:
         with self._lock:
             return self._counts.get(_named(request) or "", 0)
 
-    async def around(self, carry_out: Callable[[], Any], request: Any, call: Call) -> Any:
+    async def around(
+        self, carry_out: Callable[[], Any], decoded: Callable[[], Any], call: Call
+    ) -> Any:
         """Stand around a handler; a `Dispatcher` calls this in the reactor's thread.
 
         Args:
             carry_out: calls the handler.
-            request: the decoded request.
+            decoded: gives the decoded request.
             call: the request under way.
 
         Raises:
@@ -133,6 +135,7 @@ class Faults:
             raise CloseConnection(f"the test wants the answer to {name} lost", "kafka", "test")
         if name == "Metadata":  # clients need the brokers in any case
             return _with_topic_errors(await _awaited(carry_out()), fault.code)
+        request = decoded()
         if name == "Produce" and request.acks == 0:
             return None
         return error_response(name, request, fault.code)

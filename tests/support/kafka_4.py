@@ -13,7 +13,7 @@ from pathlib import Path
 from server_process import DEADLINE_SECONDS, ServerProcess, free_port
 from short_lived_jvm import JAVA_OPTIONS
 
-__all__ = ["KafkaProcess", "java_command", "kafka_version", "run_java", "run_tool"]
+__all__ = ["TOOLS", "KafkaProcess", "java_command", "kafka_version", "run_java", "run_tool"]
 
 JAVA_SOURCES = Path(__file__).parent / "java"
 _CLUSTER_ID = "hermes-beside-KafkaQ"
@@ -78,7 +78,7 @@ def run_java(*arguments: str, given: str = "", cwd: Path | None = None) -> str:
 
 
 #: The console tools by the names of their scripts.
-_TOOLS = {
+TOOLS = {
     "kafka-configs": "kafka.admin.ConfigCommand",
     "kafka-console-consumer": "org.apache.kafka.tools.consumer.ConsoleConsumer",
     "kafka-console-producer": "org.apache.kafka.tools.ConsoleProducer",
@@ -95,7 +95,7 @@ _TOOLS = {
 
 def run_tool(name: str, *arguments: str, given: str = "", cwd: Path | None = None) -> str:
     """Run one of Kafka's console tools by its script's name, as `run_java` does."""
-    return run_java(_TOOLS[name], *arguments, given=given, cwd=cwd)
+    return run_java(TOOLS[name], *arguments, given=given, cwd=cwd)
 
 
 class KafkaProcess(ServerProcess):

@@ -32,7 +32,7 @@ class Requests:
             api=SimpleNamespace(name=name), server=SimpleNamespace(shared=shared)
         )
         request = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
-        return self.faults.around(self._carry_out, request, call)
+        return self.faults.around(self._carry_out, lambda: request, call)
 
     def ask(self, name: str = "Heartbeat") -> Any:
         """The outcome: what was returned, an error's name, or "cut"."""

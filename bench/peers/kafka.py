@@ -1,0 +1,124 @@
+"""What Kafka's clients are measured on beside Hermes: Kafka 4, and librdkafka's mock cluster."""
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+from bench.peers.system import NotInstalled
+from bench.support.processes import Program
+from bench.support.servers import Address, free_port
+
+__all__ = ["KafkaBroker", "MockBroker"]
+
+_ROOT = Path(__file__).resolve().parents[2]
+# Metadata, version 1, of no topic: int32 size | int16 3 | int16 1 | int32 correlation | int16 -1
+# (no client id) | int32 count of topics
+_METADATA = bytes.fromhex("0000000e 0003 0001 00000001 ffff 00000000")
+
+
+def _jars() -> Path:
+    """Where `scripts/environment.sh` puts Kafka for the tests."""
+    caches = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    folder = Path(os.environ.get("HERMES_CACHE") or Path(caches, "hermes"))
+    found = sorted(folder.glob("kafka-*.*"))
+    if not found or shutil.which("java") is None:
+        raise NotInstalled("Kafka needs Java, and bash -c '. scripts/environment.sh; ensure_kafka'")
+    return found[-1]
+
+
+class KafkaBroker(Program):
+    """One Kafka 4, broker and controller at once, with its default settings and its default heap.
+
+    Attributes:
+        address: where it listens.
+        version: its version.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        """Start it and wait until it serves.
+
+        Args:
+            directory: its own; the configuration and the data go there.
+
+        Raises:
+            NotInstalled: Kafka or Java is missing.
+        """
+        jars = _jars()
+        self.version = jars.name.removeprefix("kafka-")
+        directory.mkdir(parents=True, exist_ok=True)
+        self.address: Address = ("127.0.0.1", free_port())
+        controller = free_port()
+        (directory / "server.properties").write_text(
+            "process.roles=broker,controller\nnode.id=1\nlog.dirs=data\n"
+            f"controller.quorum.voters=1@127.0.0.1:{controller}\n"
+            f"listeners=PLAINTEXT://127.0.0.1:{self.address[1]},CONTROLLER://127.0.0.1:{controller}\n"
+            "controller.listener.names=CONTROLLER\n"
+            "listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT\n"
+            "offsets.topic.num.partitions=1\noffsets.topic.replication.factor=1\n"
+        )
+        # As its own script starts it, but for the log.
+        quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
+        java = ("java", "-Xmx1G", "-Xms1G", "-server", "-XX:+UseG1GC", quiet, "-cp", f"{jars}/*")
+        storage = ("kafka.tools.StorageTool", "format", "-t", "hermes-beside-KafkaQ")
+        subprocess.run(
+            [*java, *storage, "-c", "server.properties"],
+            cwd=directory,
+            check=True,
+            stdout=subprocess.DEVNULL,
+        )
+        command = [*java, "kafka.Kafka", "server.properties"]
+        super().__init__("kafka", command, directory=directory)
+        try:
+            self.wait_until(self._serves, timeout_seconds=60, what="serving")
+        except BaseException:
+            self.stop()
+            raise
+
+    def _serves(self) -> bool:
+        try:
+            with socket.create_connection(self.address, timeout=10) as connection:
+                connection.sendall(_METADATA)
+                # int32 size | int32 correlation | int32 count of brokers
+                answer = connection.makefile("rb").read(12)
+        except OSError:
+            return False
+        return answer[8:] not in (b"", bytes(4))
+
+
+class MockBroker(Program):
+    """librdkafka's mock cluster of one broker.
+
+    Attributes:
+        address: where it listens.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        """Start it and wait until it serves.
+
+        Args:
+            directory: where its log goes.
+
+        Raises:
+            NotInstalled: confluent-kafka is missing.
+        """
+        if find_spec("confluent_kafka") is None:
+            raise NotInstalled(
+                "confluent-kafka brings the mock cluster: pip install confluent-kafka"
+            )
+        directory.mkdir(parents=True, exist_ok=True)
+        ready = directory / "ready.json"
+        command = [sys.executable, "-m", "bench.baselines.mock_cluster", str(ready)]
+        environment = {"PYTHONPATH": str(_ROOT)}
+        super().__init__("mock", command, directory=directory, environment=environment)
+        try:
+            self.wait_until(ready.exists, timeout_seconds=60, what="serving")
+        except BaseException:
+            self.stop()
+            raise
+        host, port = json.loads(ready.read_text())
+        self.address: Address = (host, port)
