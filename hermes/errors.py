@@ -324,6 +324,12 @@ class NotAuthorizedError(BrokerError):
     code = 80
 
 
+class WrongFormatError(BrokerError):
+    """Code 81: the topic has the format of today's Kafka, whose clients read and write it."""
+
+    code = 81
+
+
 # -- client -------------------------------------------------------------------------------------
 
 

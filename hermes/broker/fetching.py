@@ -22,11 +22,13 @@ from hermes.broker.outcomes import CloseConnection, Outcome, cancellable, then
 from hermes.broker.refusals import fetch_code
 from hermes.broker.sends import FileSend, MessageSetSend, MultiMessageSetSend, WaitingFetchSend
 from hermes.broker.shared import Shared
+from hermes.broker.topics import wrong_format
 from hermes.broker.waiting import WaitingFetches
 from hermes.errors import (
     HermesError,
     InvalidTopicError,
     OffsetOutOfRangeError,
+    WrongFormatError,
     WrongPartitionError,
 )
 from hermes.protocol import (
@@ -106,7 +108,7 @@ class Fetches:
         try:
             messages = self._read(request)
         except HermesError as error:
-            return MessageSetSend(self._code(request, error))
+            return MessageSetSend(self._code(request, error, client, refusal is not None))
         if messages is not None:
             counts = metrics.topics.get(request.topic) or metrics.topic(request.topic)
             counts.bytes_out += messages.length
@@ -123,6 +125,8 @@ class Fetches:
         if log is None:
             self._topics.for_fetch(request.topic, request.partition)
             return None
+        if log.counts_messages:
+            raise wrong_format(request.topic)
         messages = log.read(request.offset, min(max(request.max_size, 0), _LARGEST_FETCH_BYTES))
         if request.max_size < 0 and request.offset < log.high_watermark:
             messages.release()
@@ -133,13 +137,22 @@ class Fetches:
             return None
         return messages
 
-    def _code(self, request: FetchRequest, error: HermesError) -> ErrorCode:
-        """0.7's code for a fetch that failed; what is our fault is logged as well."""
+    def _code(
+        self, request: FetchRequest, error: HermesError, client: Client, is_own: bool
+    ) -> ErrorCode:
+        """0.7's code for a fetch that failed; what is our fault is logged as well.
+
+        Only requests that 0.7 doesn't have, and who has made one, are answered with other codes.
+        """
         self._metrics.refuse("fetch", reason_of(error))
         if isinstance(error, OffsetOutOfRangeError):
             return ErrorCode.OFFSET_OUT_OF_RANGE
         if isinstance(error, WrongPartitionError):
             return ErrorCode.WRONG_PARTITION
+        if isinstance(error, WrongFormatError):
+            self._lines.warn("format", "refused to {client}: {error}", client=client, error=error)
+            is_own |= client.knows_own_codes
+            return ErrorCode.WRONG_FORMAT if is_own else ErrorCode.INVALID_MESSAGE
         if not isinstance(error, InvalidTopicError):
             self._lines.error(
                 "fetch",
@@ -247,7 +260,7 @@ class Fetches:
                 return None
             return 0
         behind = log.high_watermark - fetch.offset
-        if behind < 0 or fetch.offset < log.earliest or fetch.max_size < 0:
+        if log.counts_messages or behind < 0 or fetch.offset < log.earliest or fetch.max_size < 0:
             return None
         return min(behind, fetch.max_size)
 

@@ -29,6 +29,7 @@ from hermes.broker.metrics import reason_of
 from hermes.broker.outcomes import CloseConnection, DeferredResponse, Outcome, settled, then
 from hermes.broker.set_checker import CheckResult, SetChecker, size_of
 from hermes.broker.shared import Shared
+from hermes.broker.topics import wrong_format
 from hermes.errors import (
     DiskFullError,
     HermesError,
@@ -96,7 +97,7 @@ class Produces:
         """
         log = self._find(run.topic, run.partition)
         try:
-            if log is None:
+            if log is None or log.counts_messages:
                 log = self.log_for(run.topic, run.partition, client)
             log.append(run.buffers, run.byte_count, run.message_count, self._now_ms())
         except HermesError as error:
@@ -392,6 +393,7 @@ class Produces:
 
         Raises:
             NotAuthorizedError: the client may not create the topic.
+            WrongFormatError: it has the format of today's Kafka.
         """
         is_new = not self._topics.exists(topic)
         if is_new and self._refusals.is_on:
@@ -399,6 +401,8 @@ class Produces:
             if error is not None:
                 raise error
         log = self._topics.for_produce(topic, partition)
+        if log.counts_messages:
+            raise wrong_format(topic)
         if is_new:
             self._lines.info(
                 "created",

@@ -24,6 +24,7 @@ from hermes.errors import (
     TopicBeingDeletedError,
     TopicExistsError,
     UnknownTopicError,
+    WrongFormatError,
     WrongPartitionError,
 )
 from hermes.logs import ModuleLogger
@@ -376,3 +377,10 @@ class TopicRegistry:
         written = self._written.setdefault(topic, [])
         if partition not in written:
             insort(written, partition)
+
+
+def wrong_format(topic: str) -> WrongFormatError:
+    """The error of who wants messages of 0.7 where there are none."""
+    return WrongFormatError(
+        f"topic {quoted(topic)} has the format of today's Kafka: use a client of Kafka's"
+    )

@@ -37,6 +37,7 @@ from hermes.errors import (
     UnknownBrokerError,
     UnknownTopicError,
     UnsupportedRequestVersionError,
+    WrongFormatError,
     WrongPartitionError,
 )
 
@@ -68,6 +69,7 @@ class ErrorCode(IntEnum):
     INVALID_SOURCE = 78
     NOT_AUTHENTICATED = 79
     NOT_AUTHORIZED = 80
+    WRONG_FORMAT = 81
 
 
 _ERRORS: Final[dict[ErrorCode, tuple[type[BrokerError], str]]] = {
@@ -135,6 +137,10 @@ _ERRORS: Final[dict[ErrorCode, tuple[type[BrokerError], str]]] = {
     ErrorCode.NOT_AUTHORIZED: (
         NotAuthorizedError,
         "the broker's access rules don't allow it; nothing was done",
+    ),
+    ErrorCode.WRONG_FORMAT: (
+        WrongFormatError,
+        "the topic has the format of today's Kafka, and is read and written by its clients",
     ),
 }
 

@@ -101,6 +101,7 @@ class Log:
     Attributes:
         topic, partition, directory, settings: as given.
         format: what its segments hold.
+        counts_messages: whether its offsets count messages; else they count bytes.
         strange_files: names in the directory that belong to no segment; they are left alone.
         openings: how often it was brought into service: what was appended before the last time may
             have been dropped then, if no flush had confirmed it.
@@ -133,6 +134,7 @@ class Log:
         self.last_append_ms: int | None = None
         self._files = FileLayer() if files is None else files
         self._descriptors = DescriptorCache(self._files) if descriptors is None else descriptors
+        self.counts_messages = log_format.counts_messages
         self.producers = ProducerStates(self.name) if log_format.counts_messages else None
         self.format = self._format = log_format
         self._kafka: KafkaPartition | None = None

@@ -80,7 +80,9 @@ class BrokerBench:
         self.settings = Settings(
             parse_broker_config({"broker_id": 0, "log_dir": str(directory), **settings})
         )
-        self.directory = DataDirectory(directory, lambda topic: LogSettings())
+        self.directory = DataDirectory(
+            directory, lambda topic: LogSettings(format=self.settings.config.topic(topic).format)
+        )
         self.directory.open(0)
         self.flusher = FlushScheduler(self.clock, maybeDeferred, lambda topic: FlushPolicy(1, 1000))
         self.shared = Shared(

@@ -13,9 +13,14 @@ from hermes.broker.policies import ListenerPolicy
 from hermes.coordination.listeners import BrokerListeners, ListenerNode
 from hermes.kafka.connection import KafkaConnection, KafkaFactory
 from hermes.kafka.dispatching import Dispatcher
+from hermes.kafka.groups.building import FILE_NAME
+from hermes.kafka.groups.building import _bounds as coordinator_bounds
+from hermes.kafka.groups.coordinator import GroupCoordinator
+from hermes.kafka.groups.offset_file import OffsetFile
 from hermes.kafka.producer_ids import ProducerIds
 from hermes.kafka.serving import KafkaServer
 from hermes.kafka.topics import KafkaTopics
+from hermes.storage import FileLayer
 
 __all__ = ["KafkaBench", "encode_request", "messages"]
 
@@ -73,7 +78,17 @@ class KafkaBench(BrokerBench):
             self.shared, self.broker.changes, lambda: listeners, lambda: "a-cluster"
         )
         producer_ids = ProducerIds(self.directory.claim_producer_ids, self.shared.in_thread)
-        self.server = KafkaServer(self.shared, topics, producer_ids)
+        store = OffsetFile(str(directory / FILE_NAME), FileLayer(), lambda what: None)
+        groups = GroupCoordinator(
+            store,
+            0,
+            lambda: (0,),
+            lambda: coordinator_bounds(self.settings),
+            self.clock,
+            self.shared.now_ms,
+            self.shared.in_thread,
+        )
+        self.server = KafkaServer(self.shared, topics, producer_ids, groups)
         self.dispatcher = Dispatcher(self.server)
 
     def connect_kafka(
