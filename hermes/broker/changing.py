@@ -137,6 +137,19 @@ class Changes:
         return self._made(check, self._alter, request, client)
 
     async def _alter(self, request: AlterTopicRequest, client: Client) -> None:
+        topic, entries = request.topic, self._settings.entries
+        texts, config = self._altered(request)
+        await self._use_entries({**entries, topic: texts}, topic, config)
+        self._lines.info(
+            "altered",
+            "altered topic {topic}: {settings} for {client}",
+            topic=topic,
+            settings=", ".join(f"{key}: {value}" for key, value in texts.items()) or "all reset",
+            client=client,
+        )
+
+    def _altered(self, request: AlterTopicRequest) -> tuple[dict[str, str], BrokerConfig]:
+        """What is set for a topic after a change, and the settings with that."""
         topic, given = request.topic, dict(request.settings)
         entries = self._settings.entries
         texts = {
@@ -152,14 +165,7 @@ class Changes:
         count = config.topic(topic).partitions
         is_counted = _PARTITIONS in given or _PARTITIONS in (request.reset or ())
         self._topics.check_existing(topic, count, is_wanted=is_counted)
-        await self._use_entries({**entries, topic: texts}, topic, config)
-        self._lines.info(
-            "altered",
-            "altered topic {topic}: {settings} for {client}",
-            topic=topic,
-            settings=", ".join(f"{key}: {value}" for key, value in texts.items()) or "all reset",
-            client=client,
-        )
+        return texts, config
 
     async def forget(self, topic: str) -> None:
         """Drop what was set for a topic: it was deleted.
@@ -172,6 +178,49 @@ class Changes:
                 entries = dict(self._settings.entries)
                 if entries.pop(topic, None) is not None:
                     await self._use_entries(entries, topic, self._with_entry(topic, None))
+
+    def check_new_topic(self, topic: str, texts: Mapping[str, str]) -> None:
+        """Refuse what `create_topic` would refuse, and change nothing.
+
+        Raises:
+            HermesError: as it says.
+        """
+        check_topic_name(topic)
+        _check_length(texts)
+        config = self._with_entry(topic, parse_topic_settings(texts))
+        self._topics.check_new(topic, config.topic(topic).partitions)
+
+    def check_settings(self, topic: str, texts: Mapping[str, str]) -> None:
+        """Refuse settings that no topic of this name can have.
+
+        Raises:
+            ConfigError: it can't.
+        """
+        _check_length(texts)
+        self._with_entry(topic, parse_topic_settings(texts))
+
+    def use_settings(self, topic: str, texts: Mapping[str, str]) -> "Deferred[None]":
+        """Have exactly this be set for a topic, whether or not it exists here.
+
+        Returns:
+            A Deferred that fires when it is in force; it fails with HermesError.
+        """
+
+        async def use() -> None:
+            entries = self._settings.entries
+            if entries.get(topic) != texts:
+                config = self._with_entry(topic, parse_topic_settings(texts))
+                await self._use_entries({**entries, topic: dict(texts)}, topic, config)
+
+        return self._made(lambda: _check_length(texts), use)
+
+    def check_alter(self, request: AlterTopicRequest) -> None:
+        """Refuse what `alter_topic` would refuse, and change nothing.
+
+        Raises:
+            HermesError: as it says.
+        """
+        self._altered(request)
 
     def _with_entry(self, topic: str, entry: TopicConfig | None) -> BrokerConfig:
         """The settings with a topic's entry.

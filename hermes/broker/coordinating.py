@@ -247,7 +247,7 @@ class Coordination:
             config.broker_id,
             host,
             port,
-            {topic: topics.partition_count(topic) for topic in topics.names()},
+            topics.announced(),
             connect=connect,
             listeners=listeners,
             security=self.security,

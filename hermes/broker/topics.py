@@ -11,11 +11,13 @@ and remembers nothing about unknown names.
 import random
 from bisect import insort
 from collections.abc import Callable, Iterable
+from uuid import UUID
 
 from twisted.internet.defer import Deferred
 
 from hermes.broker.settings import Settings
 from hermes.config import BrokerConfig
+from hermes.config.kinds import FORMAT_0_7
 from hermes.errors import (
     BrokerStoppingError,
     ConfigError,
@@ -31,6 +33,7 @@ from hermes.logs import ModuleLogger
 from hermes.protocol import check_new_topic_name, check_topic_name
 from hermes.quoting import printable, quoted
 from hermes.storage import DataDirectory, Log
+from hermes.storage.kafka_format import KAFKA
 
 #: How much of the names of created topics a line shows, in characters.
 _NAMES_LENGTH = 200
@@ -119,6 +122,12 @@ class TopicRegistry:
         """The topics that exist, sorted."""
         return sorted(self._counts)
 
+    def announced(self) -> dict[str, int]:
+        """The topics that clients of Kafka 0.7 may see, with their numbers of partitions."""
+        return {
+            topic: self._counts[topic] for topic in self.names() if self.format(topic) == FORMAT_0_7
+        }
+
     def exists(self, topic: str) -> bool:
         """Whether the topic was declared or written to, and not deleted since."""
         return topic in self._counts
@@ -134,7 +143,7 @@ class TopicRegistry:
         return {
             topic: (count, said[topic])
             for topic, count in sorted(self._counts.items())
-            if count > said[topic]
+            if count > said[topic] and self.format(topic) == FORMAT_0_7
         }
 
     def written_count(self, topic: str) -> int:
@@ -259,8 +268,7 @@ class TopicRegistry:
             count = self._config.topic(topic).partitions
             if count > self._counts[topic]:
                 self._counts[topic] = count
-                self._on_created(topic, count)
-                self._tell(topic)
+                self._announce(topic)
 
     def begin_delete(self, topic: str) -> list[Log]:
         """Hide a topic before its files are deleted; see `end_delete`.
@@ -320,8 +328,36 @@ class TopicRegistry:
         new = topic not in self._counts
         log = self._make(topic, partition)
         if new:
+            self._announce(topic)
+        return log
+
+    def _announce(self, topic: str) -> None:
+        """Tell of a topic that is new, or has more partitions; clients of 0.7 only of theirs."""
+        if self.format(topic) == FORMAT_0_7:
             self._on_created(topic, self._counts[topic])
-            self._tell(topic)
+        self._tell(topic)
+
+    def create_numbered(self, topic: str, number: int, topic_id: UUID) -> Log:
+        """Create a partition of a `kafka` topic by Kafka's number, which others give.
+
+        Args:
+            topic: its name.
+            number: the partition's number; the topic needn't have the smaller ones here.
+            topic_id: the topic's UUID.
+
+        Raises:
+            BrokerStoppingError, TopicBeingDeletedError, InvalidTopicError, TooManyTopicsError,
+                StorageError: as for `for_produce`.
+        """
+        self._check_free(topic)
+        new = topic not in self._counts
+        self._check_room(topic, new)
+        self._check_name(topic, number + 1)
+        log = self._directory.create(topic, number, KAFKA, topic_id)
+        count = self._counts.get(topic)
+        self._note(topic, number)
+        if self._counts[topic] != count:
+            self._announce(topic)
         return log
 
     def _make(self, topic: str, partition: int) -> Log:

@@ -129,34 +129,39 @@ class TopicTree:
 
     def create(self, name: str, node: TopicNode) -> bool:
         """Make a topic's node; False if there is one already."""
-        return self.change(name, lambda before: node if before is None else before).id == node.id
+        stands = self.change(name, lambda before: node if before is None else before)
+        return stands is not None and stands.id == node.id
 
-    def change(self, name: str, change: Callable[[TopicNode | None], TopicNode]) -> TopicNode:
+    def change(
+        self, name: str, change: Callable[[TopicNode | None], TopicNode | None]
+    ) -> TopicNode | None:
         """Change a topic's node in one step, however many do so at once.
 
         Args:
             name: the topic's name.
             change: given what stands there (None for nothing) says what shall; called again when
-                others were quicker. What it raises ends the change. The same object: all is well.
+                others were quicker. What it raises ends the change. The same object, or None: all
+                is well.
 
         Returns:
             What stands there now.
         """
         path = topic_node_path(name)
-        after: list[TopicNode] = []
+        after: TopicNode | None = None
 
         def decide(found: Node | None) -> Sequence[_Operation]:
+            nonlocal after
             before = None if found is None else parse_topic(path, found.value)
-            after[:] = [change(before)]
-            if after[0] is before:
+            after = change(before)
+            if after is before or after is None:
                 return ()
-            value = format_topic(after[0])
+            value = format_topic(after)
             if found is None:
                 return ("create", path, value), _noting(name)
             return ("set_data", path, value, found.version), _noting(name)
 
         self._carry_out(path, decide)
-        return after[0]
+        return after
 
     def delete(self, name: str, wanted: Callable[[TopicNode], bool]) -> TopicNode | None:
         """Delete a topic; its brokers delete its files as soon as they can.

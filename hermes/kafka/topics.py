@@ -5,18 +5,16 @@ A partition of Hermes is a broker's own; Kafka's clients know one number for all
 partition. It only ever grows, so that a key keeps its place.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Final, NamedTuple
 from uuid import UUID, uuid5
 
-from twisted.internet.defer import Deferred
-
-from hermes.broker.changing import Changes
-from hermes.broker.clients import Client
 from hermes.broker.shared import Shared
+from hermes.config.kinds import FORMAT_KAFKA
+from hermes.coordination.kafka_topics import TopicNode
 from hermes.coordination.layout import BrokerPartition
 from hermes.coordination.listeners import BrokerListeners, ListenerNode
-from hermes.errors import NotLeaderError, UnknownTopicError, WrongPartitionError
+from hermes.errors import NotLeaderError, StorageError, UnknownTopicError, WrongPartitionError
 from hermes.quoting import quoted
 from hermes.storage import Log
 
@@ -57,22 +55,27 @@ class KafkaBroker(NamedTuple):
 class KafkaTopics:
     """Knows the topics. Lives in the reactor's thread.
 
+    Without coordination they are this broker's own. With it they are what stands there, which
+    `use` is told; until then there are none.
+
     Args:
         shared: the broker's logs and settings.
-        changes: makes changes.
         listeners: tells where this broker listens.
         cluster_id: tells the cluster's UUID; empty while it isn't known.
+
+    Attributes:
+        is_known: whether it is known what there is.
+        has_cluster: whether the topics are those of coordination.
     """
 
     def __init__(
         self,
         shared: Shared,
-        changes: Changes,
         listeners: Callable[[], BrokerListeners],
         cluster_id: Callable[[], str],
+        *,
+        has_cluster: bool = False,
     ) -> None:
-        self._shared = shared
-        self._changes = changes
         self._registry = shared.topics
         self._directory = shared.directory
         self._broker_id = shared.config.broker_id
@@ -80,11 +83,20 @@ class KafkaTopics:
         self._cluster_id = cluster_id
         self._topics: dict[str, KafkaTopic] = {}
         self._by_id: dict[UUID, KafkaTopic] = {}
-        for name in self._registry.names():
-            self._look_at(name)
-        self._registry.on_change(self._look_at)
+        self._brokers: Mapping[int, BrokerListeners] = {}
+        self.has_cluster = has_cluster
+        self.is_known = not has_cluster
+        if not has_cluster:
+            for name in self._registry.names():
+                self._look_at(name)
+            self._registry.on_change(self._look_at)
 
     # -- what there is --------------------------------------------------------------------------
+
+    @property
+    def broker_id(self) -> int:
+        """This broker's id."""
+        return self._broker_id
 
     @property
     def cluster_id(self) -> str:
@@ -96,10 +108,22 @@ class KafkaTopics:
         """The broker that takes admin requests: each does, so this one."""
         return self._broker_id
 
+    @property
+    def broker_ids(self) -> list[int]:
+        """The brokers that live and serve Kafka's clients, ascending."""
+        live = {each for each, listeners in self._brokers.items() if listeners.kafka}
+        return sorted(live | {self._broker_id})
+
     def brokers(self, asked: ListenerNode) -> list[KafkaBroker]:
         """List the brokers that live, by their ids, as clients of a listener reach them."""
-        found = self._listeners().like_kafka(asked)
-        return [] if found is None else [KafkaBroker(self._broker_id, found.host, found.port)]
+        found = []
+        for broker_id, listeners in sorted(
+            {**self._brokers, self._broker_id: self._listeners()}.items()
+        ):
+            like = listeners.like_kafka(asked)
+            if like is not None:
+                found.append(KafkaBroker(broker_id, like.host, like.port))
+        return found
 
     def names(self) -> list[str]:
         """List the topics, sorted."""
@@ -121,7 +145,7 @@ class KafkaTopics:
             WrongPartitionError: it has no such partition.
             NotLeaderError: the partition is another broker's.
             TooManyTopicsError, TopicBeingDeletedError, BrokerStoppingError, StorageError: the log
-                can't be made now.
+                can't be made now, or what lies in its place is another topic's.
         """
         found = self._topics.get(topic)
         if found is None:
@@ -137,41 +161,77 @@ class KafkaTopics:
                 f"partition {number} of topic {quoted(topic)} is on broker {broker_id}"
             )
         log = self._directory.get(topic, partition)
-        return self._registry.for_produce(topic, partition) if log is None else log
+        if log is None:
+            return self._make(found, partition)
+        if self.has_cluster and (
+            log.format.name != found.format or (log.topic_id or found.id) != found.id
+        ):
+            raise StorageError(
+                f"{log.name} is not of the topic that the cluster has by this name; move its "
+                "directory away to go on with an empty partition"
+            )
+        return log
 
-    # -- changes --------------------------------------------------------------------------------
+    def _make(self, topic: KafkaTopic, partition: int) -> Log:
+        if topic.format == FORMAT_KAFKA:
+            return self._registry.create_numbered(topic.name, partition, topic.id)
+        return self._registry.for_produce(topic.name, partition)
 
-    def create(
-        self, name: str, partitions: int, settings: Mapping[str, str], client: Client
-    ) -> "Deferred[KafkaTopic]":
-        """Create a topic with Kafka's format.
+    def sizes(self, name: str, numbers: Collection[int] | None) -> list[tuple[int, int, int]]:
+        """Tell how large this broker's partitions of a topic are.
 
         Args:
-            name: its name.
-            partitions: how many it has in the whole cluster; -1 for `num_partitions`.
-            settings: further settings of the topic, each as broker.yaml would have it.
-            client: who wants it, for the log.
+            name: the topic's name.
+            numbers: which partitions, by Kafka's numbers; None for all.
 
         Returns:
-            A Deferred of the topic; it fails with HermesError when it is refused.
+            (number, size in bytes, how many offsets aren't visible yet) of each that has a log.
         """
-        count = self._shared.config.num_partitions if partitions == -1 else partitions
-        texts = {**settings, "format": "kafka", "partitions": str(count)}
-        created = self._changes.create_topic(name, texts, client)
-        return created.addCallback(lambda _: self._topics[name])
+        found = self._topics.get(name)
+        sizes = []
+        for number, place in enumerate(() if found is None else found.partitions):
+            if place.broker_id == self._broker_id and (numbers is None or number in numbers):
+                log = self._directory.get(name, place.partition)
+                if log is not None:
+                    lag = log.end_offset - log.high_watermark
+                    sizes.append((number, log.size_bytes, lag))
+        return sizes
 
-    # -- inside ---------------------------------------------------------------------------------
+    # -- what is told ---------------------------------------------------------------------------
+
+    def use(self, nodes: Mapping[str, TopicNode], brokers: Mapping[int, BrokerListeners]) -> None:
+        """Have the topics be what stands in coordination.
+
+        Args:
+            nodes: the topics by name; what hasn't changed is the same object as before.
+            brokers: where the brokers that live listen, by id.
+        """
+        self._brokers = brokers
+        self.is_known = True
+        for name in self._topics.keys() - nodes.keys():
+            self._forget(name)
+        for name, node in nodes.items():
+            found = KafkaTopic(name, node.id, node.format, node.partitions)
+            if self._topics.get(name) != found:
+                self._know(found)
+
+    def _know(self, topic: KafkaTopic) -> None:
+        self._forget(topic.name)
+        self._topics[topic.name] = self._by_id[topic.id] = topic
+
+    def _forget(self, name: str) -> None:
+        before = self._topics.pop(name, None)
+        if before is not None:
+            del self._by_id[before.id]
 
     def _look_at(self, name: str) -> None:
         """A topic of this broker was created, has more partitions, or is gone."""
-        before = self._topics.pop(name, None)
-        if before is not None:
-            self._by_id.pop(before.id, None)
+        self._forget(name)
         if self._registry.exists(name):
             count = self._registry.partition_count(name)
             places = tuple(BrokerPartition(self._broker_id, each) for each in range(count))
             found = KafkaTopic(name, self._id_of(name), self._registry.format(name), places)
-            self._topics[name] = self._by_id[found.id] = found
+            self._know(found)
 
     def _id_of(self, name: str) -> UUID:
         for log in self._registry.partitions(name):

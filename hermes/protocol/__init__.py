@@ -158,7 +158,11 @@ from hermes.protocol.responses import (
 )
 from hermes.protocol.search import find_valid_message
 from hermes.protocol.set_check import SetCheck, check_message_set, check_plain_set
-from hermes.protocol.topics import check_new_topic_name, check_topic_name
+from hermes.protocol.topics import (
+    check_kafka_topic_name,
+    check_new_topic_name,
+    check_topic_name,
+)
 from hermes.protocol.wire import Buffer, frame
 
 __all__ = [
@@ -234,6 +238,7 @@ __all__ = [
     "WaitingFetchRequest",
     "WaitingFetchedEntry",
     "check_message_set",
+    "check_kafka_topic_name",
     "check_new_topic_name",
     "check_plain_set",
     "check_topic_name",

@@ -14,6 +14,8 @@ _ILLEGAL: Final = re.compile(r"[/\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff]")
 # ZooKeeper's paths are checked by UTF-16 unit and refuse surrogates.
 _REFUSED_BY_ZOOKEEPER: Final = re.compile(r"[\U00010000-\U0010ffff]")
 _MAX_FILE_NAME_BYTES: Final = 255
+_KAFKA_NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")
+_MAX_KAFKA_LENGTH: Final = 249
 
 
 def check_topic_name(name: str, max_length: int = 255) -> None:
@@ -64,4 +66,26 @@ def check_new_topic_name(name: str, max_length: int = 255, longest_suffix: int =
         raise InvalidTopicError(
             f"the topic name {quoted(name)} makes directory names of {length} bytes, "
             f"file systems allow {_MAX_FILE_NAME_BYTES}"
+        )
+
+
+def check_kafka_topic_name(name: str) -> None:
+    """Check the name of a topic that clients of today's Kafka create, by Kafka's rule.
+
+    Raises:
+        InvalidTopicError: its message says what is wrong, in Kafka's words.
+    """
+    if not name:
+        raise InvalidTopicError("Topic name is invalid: the empty string is not allowed")
+    if name in (".", ".."):
+        raise InvalidTopicError(f"Topic name is invalid: '{name}' is not allowed")
+    if len(name) > _MAX_KAFKA_LENGTH:
+        raise InvalidTopicError(
+            f"Topic name is invalid: the length of {quoted(name)} is longer than the max allowed "
+            f"length {_MAX_KAFKA_LENGTH}"
+        )
+    if not _KAFKA_NAME.fullmatch(name):
+        raise InvalidTopicError(
+            f"Topic name is invalid: {quoted(name)} contains one or more characters other than "
+            "ASCII alphanumerics, '.', '_' and '-'"
         )

@@ -1,0 +1,240 @@
+"""DescribeConfigs, IncrementalAlterConfigs and AlterConfigs: settings under Kafka's names.
+
+A topic's can be changed. A broker's are those of its broker.yaml, and are only shown: they change
+there.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from enum import IntEnum
+from typing import Any, Final
+
+from hermes.errors import ConfigError, HermesError
+from hermes.kafka.broker_configs import broker_configs
+from hermes.kafka.calls import LARGE_ENTRIES, Call
+from hermes.kafka.errors import Code, KafkaError, code_of
+from hermes.kafka.topic_configs import (
+    TOPIC_CONFIGS,
+    ConfigSource,
+    ConfigType,
+    ConfigValue,
+    topic_configs,
+    topic_setting,
+)
+from hermes.kafka.topics import KafkaTopic
+from hermes.security import CLUSTER, Operation, Resource
+
+#: Kafka's kinds of what has settings.
+_TOPIC: Final = 2
+_BROKER: Final = 4
+
+
+class _Change(IntEnum):
+    """What is done to a setting."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+# -- DescribeConfigs ----------------------------------------------------------------------------
+
+
+def describe_configs(request: Any, call: Call) -> Any:
+    """Show the settings of topics, and of this broker."""
+    call.is_large = len(request.resources) * len(TOPIC_CONFIGS) > LARGE_ENTRIES
+    return call.make.DescribeConfigsResponse(
+        results=tuple(_described(each, request, call) for each in request.resources)
+    )
+
+
+def _described(asked: Any, request: Any, call: Call) -> Any:
+    code, message, values = Code.NONE, None, list[ConfigValue]()
+    try:
+        values = list(_values(asked.resource_type, asked.resource_name, call))
+    except HermesError as error:
+        code, message = code_of(error), str(error)
+    keys = asked.configuration_keys
+    has_docs = getattr(request, "include_documentation", False)
+    return call.make.DescribeConfigsResult(
+        error_code=code,
+        error_message=message,
+        resource_type=asked.resource_type,
+        resource_name=asked.resource_name,
+        configs=tuple(
+            _shown(each, call, request.include_synonyms, has_docs)
+            for each in values
+            if not keys or each.row.name in keys
+        ),
+    )
+
+
+def _values(kind: int, name: str, call: Call) -> Iterable[ConfigValue]:
+    """The settings of what a client asks about.
+
+    Raises:
+        KafkaError: there is no such thing, or the client may not see it.
+    """
+    shared = call.server.shared
+    if kind == _TOPIC:
+        if not call.permits_topic(Operation.DESCRIBE, name):
+            raise KafkaError(Code.TOPIC_AUTHORIZATION_FAILED, "Topic authorization failed.")
+        if call.server.topics.get(name) is None:
+            raise _unknown_topic()
+        return topic_configs(shared.config, name)
+    if kind != _BROKER:
+        raise KafkaError(Code.INVALID_REQUEST, f"Unsupported resource type: {kind}")
+    if not call.permits(Operation.ADMIN, CLUSTER):
+        raise KafkaError(Code.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed.")
+    _check_broker(name, call)
+    return broker_configs(shared.config) if name else ()
+
+
+def _check_broker(name: str, call: Call) -> None:
+    own = call.server.shared.config.broker_id
+    if name not in ("", str(own)):
+        raise KafkaError(
+            Code.INVALID_REQUEST,
+            f"Unexpected broker id, expected {own} or empty string, but received {name}",
+        )
+
+
+def _shown(each: ConfigValue, call: Call, has_synonyms: bool, has_docs: bool) -> Any:
+    make, row = call.make, each.row
+    synonyms = []
+    if has_synonyms:
+        if each.source is ConfigSource.TOPIC:
+            synonyms.append((row.name, each.value, each.source))
+        value, source = each.default
+        synonyms.append((row.broker or row.name, value, source))
+    return make.DescribeConfigsResourceResult(
+        name=row.name,
+        value=each.value,
+        read_only=each.is_read_only,
+        is_default=each.source is ConfigSource.DEFAULT,
+        config_source=each.source,
+        is_sensitive=False,
+        synonyms=tuple(
+            make.DescribeConfigsSynonym(name=name, value=value, source=source)
+            for name, value, source in synonyms
+        ),
+        config_type=row.type,
+        documentation=row.doc if has_docs else None,
+    )
+
+
+# -- changes ------------------------------------------------------------------------------------
+
+
+async def incremental_alter_configs(request: Any, call: Call) -> Any:
+    """Set and reset single settings of topics."""
+    results = await _altered(request, call, _incremental)
+    return call.make.IncrementalAlterConfigsResponse(responses=results)
+
+
+async def alter_configs(request: Any, call: Call) -> Any:
+    """Replace all that is set for topics: what isn't named is reset."""
+    results = await _altered(request, call, _replacing)
+    return call.make.AlterConfigsResponse(responses=results)
+
+
+def _incremental(asked: Any, topic: KafkaTopic) -> tuple[dict[str, str], set[str]]:
+    """What to set and what to reset, under our names."""
+    given: dict[str, str] = {}
+    reset: set[str] = set()
+    for each in asked.configs:
+        name, change = each.name, each.config_operation
+        if change == _Change.DELETE:
+            if name not in TOPIC_CONFIGS:
+                raise ConfigError("", f"Unknown topic config name: {name}")
+            reset.add(TOPIC_CONFIGS[name].key)
+        elif change == _Change.SET:
+            given |= topic_setting(name, each.value)
+        elif change in (_Change.APPEND, _Change.SUBTRACT):
+            given |= _changed_list(name, each.value or "", change)
+        else:
+            raise KafkaError(Code.INVALID_REQUEST, f"Unknown operation {change} on {name}")
+    return given, reset - {""}
+
+
+def _changed_list(name: str, value: str, change: int) -> dict[str, str]:
+    row = TOPIC_CONFIGS.get(name)
+    if row is None:
+        raise ConfigError("", f"Unknown topic config name: {name}")
+    word = _Change(change).name
+    if row.type is not ConfigType.LIST:
+        raise ConfigError("", f"Can't {word} to key {name} because its type is not LIST.")
+    raise ConfigError("", f"Can't {word} to key {name} here: set the whole list.")
+
+
+def _replacing(asked: Any, topic: KafkaTopic) -> tuple[dict[str, str], set[str]]:
+    given: dict[str, str] = {}
+    for each in asked.configs:
+        given |= topic_setting(each.name, each.value)
+    return given, {row.key for row in TOPIC_CONFIGS.values() if row.key} - given.keys()
+
+
+async def _altered(
+    request: Any,
+    call: Call,
+    changes_of: Callable[[Any, KafkaTopic], tuple[dict[str, str], set[str]]],
+) -> tuple[Any, ...]:
+    """Change what a request names, one after the other; the entries of the response."""
+    call.is_large = len(request.resources) > LARGE_ENTRIES
+    counts = Counter((each.resource_type, each.resource_name) for each in request.resources)
+    results = []
+    for asked in request.resources:
+        code, message = Code.NONE, None
+        try:
+            if counts[asked.resource_type, asked.resource_name] > 1:
+                raise KafkaError(Code.INVALID_REQUEST, "Each resource must appear at most once.")
+            topic = _to_alter(asked, call)
+            given, reset = changes_of(asked, topic)
+            if request.validate_only:
+                call.server.topics.check_alter(topic, given, reset)
+            else:
+                await call.server.topics.alter(topic, given, reset, call.client)
+        except HermesError as error:
+            code, message = code_of(error), str(error)
+        results.append(
+            call.make.AlterConfigsResourceResponse(
+                error_code=code,
+                error_message=message,
+                resource_type=asked.resource_type,
+                resource_name=asked.resource_name,
+            )
+        )
+    return tuple(results)
+
+
+def _to_alter(asked: Any, call: Call) -> KafkaTopic:
+    """Find the topic whose settings are to be changed.
+
+    Raises:
+        KafkaError: there is none, or the client may not.
+    """
+    kind, name = asked.resource_type, asked.resource_name
+    if kind == _BROKER:
+        if not call.permits(Operation.ADMIN, CLUSTER):
+            raise KafkaError(Code.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed.")
+        _check_broker(name, call)
+        raise KafkaError(
+            Code.INVALID_REQUEST, "The settings of a broker are those of its broker.yaml."
+        )
+    if kind != _TOPIC:
+        raise KafkaError(Code.INVALID_REQUEST, f"Unsupported resource type: {kind}")
+    if not call.permits(Operation.ADMIN, Resource.topic(name)):
+        raise KafkaError(Code.TOPIC_AUTHORIZATION_FAILED, "Topic authorization failed.")
+    found = call.server.topics.get(name)
+    if found is None:
+        raise _unknown_topic()
+    if any(n > 1 for n in Counter(each.name for each in asked.configs).values()):
+        raise KafkaError(Code.INVALID_REQUEST, "Error due to duplicate config keys")
+    return found
+
+
+def _unknown_topic() -> KafkaError:
+    return KafkaError(
+        Code.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition."
+    )

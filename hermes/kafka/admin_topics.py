@@ -1,0 +1,286 @@
+"""CreateTopics, DeleteTopics and CreatePartitions: one change after the other, each answered.
+
+Everything is checked as Kafka checks it, with its errors. Each partition is on one broker, so there
+is one replica, whoever asks for more is refused.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, Final
+from uuid import UUID
+
+from hermes.errors import HermesError
+from hermes.kafka.calls import LARGE_ENTRIES, Call
+from hermes.kafka.errors import Code, KafkaError, code_of
+from hermes.kafka.topic_configs import ConfigSource, topic_configs, topic_setting
+from hermes.kafka.topics import KafkaTopic
+from hermes.protocol import check_kafka_topic_name
+from hermes.security import Operation
+
+_DEFAULT: Final = -1
+
+
+# -- CreateTopics -------------------------------------------------------------------------------
+
+
+async def create_topics(request: Any, call: Call) -> Any:
+    """Create topics, or say what would come of it."""
+    counts = Counter(each.name for each in request.topics)
+    call.is_large = len(request.topics) > LARGE_ENTRIES
+    results = []
+    for name in counts:
+        asked = next(each for each in request.topics if each.name == name)
+        try:
+            if counts[name] > 1:
+                raise KafkaError(Code.INVALID_REQUEST, "Duplicate topic name.")
+            if not call.permits_topic(Operation.CREATE, name):
+                raise KafkaError(Code.TOPIC_AUTHORIZATION_FAILED, "Authorization failed.")
+            results.append(await _create(asked, request.validate_only, call))
+        except HermesError as error:
+            results.append(_not_created(call, name, error))
+    return call.make.CreateTopicsResponse(topics=tuple(results))
+
+
+async def _create(asked: Any, is_check: bool, call: Call) -> Any:
+    topics, name = call.server.topics, asked.name
+    check_kafka_topic_name(name)
+    count, brokers = _wanted_partitions(asked, call)
+    settings: dict[str, str] = {}
+    for each in asked.configs:
+        settings |= topic_setting(each.name, each.value)
+    if count == _DEFAULT:
+        count = call.server.shared.config.num_partitions
+    if is_check:
+        topics.check_new(name, count, settings)
+        return _created(call, name, None, count)
+    made = await topics.create(name, count, settings, call.client, brokers)
+    return _created(call, name, made.id, len(made.partitions))
+
+
+def _wanted_partitions(asked: Any, call: Call) -> tuple[int, Sequence[int] | None]:
+    """How many partitions a topic shall have, and which brokers they shall be on, if that is said.
+
+    Raises:
+        KafkaError: there can't be such a topic.
+    """
+    count, replicas = asked.num_partitions, asked.replication_factor
+    if asked.assignments:
+        if count != _DEFAULT:
+            raise KafkaError(
+                Code.INVALID_REQUEST,
+                "A manual partition assignment was specified, but numPartitions was not set to -1.",
+            )
+        if replicas != _DEFAULT:
+            raise KafkaError(
+                Code.INVALID_REQUEST,
+                "A manual partition assignment was specified, but replicationFactor was not set "
+                "to -1.",
+            )
+        by_number = {each.partition_index: each.broker_ids for each in asked.assignments}
+        if sorted(by_number) != list(range(len(asked.assignments))):
+            raise KafkaError(
+                Code.INVALID_REPLICA_ASSIGNMENT,
+                "partitions should be a consecutive 0-based integer sequence",
+            )
+        return len(by_number), _checked_brokers([by_number[n] for n in sorted(by_number)], call)
+    if count != _DEFAULT and count <= 0:
+        raise KafkaError(
+            Code.INVALID_PARTITIONS,
+            "Number of partitions was set to an invalid non-positive value.",
+        )
+    if replicas != _DEFAULT and replicas <= 0:
+        raise KafkaError(
+            Code.INVALID_REPLICATION_FACTOR,
+            "Replication factor was set to an invalid non-positive value.",
+        )
+    if replicas > 1:
+        raise KafkaError(
+            Code.INVALID_REPLICATION_FACTOR,
+            f"The target replication factor of {replicas} cannot be reached: Hermes keeps each "
+            "partition on one broker.",
+        )
+    return count, None
+
+
+def _checked_brokers(assignments: Sequence[Sequence[int]], call: Call) -> list[int]:
+    """The one broker of each partition, of those that live.
+
+    Raises:
+        KafkaError: there are more, or others.
+    """
+    live = {each.id for each in call.server.topics.brokers(call.client.listener)}
+    brokers = []
+    for broker_ids in assignments:
+        if len(broker_ids) != 1:
+            raise KafkaError(
+                Code.INVALID_REPLICA_ASSIGNMENT,
+                f"The manual partition assignment includes {len(broker_ids)} brokers for a "
+                "partition: Hermes keeps each on one.",
+            )
+        (broker_id,) = broker_ids
+        if broker_id not in live:
+            raise KafkaError(
+                Code.INVALID_REPLICA_ASSIGNMENT,
+                f"The manual partition assignment includes broker {broker_id}, but no such broker "
+                "is registered.",
+            )
+        brokers.append(broker_id)
+    return brokers
+
+
+def _created(call: Call, name: str, topic_id: UUID | None, count: int) -> Any:
+    make = call.make
+    configs: tuple[Any, ...] | None = None
+    is_shown = call.version >= 5 and call.server.shows(call.client, name)
+    if is_shown:
+        configs = tuple(
+            make.CreatableTopicConfigs(
+                name=each.row.name,
+                value=each.value,
+                read_only=False,
+                config_source=each.source,
+                is_sensitive=False,
+            )
+            for each in topic_configs(call.server.shared.config, name)
+        )
+    return make.CreatableTopicResult(
+        name=name,
+        topic_id=topic_id,
+        error_code=Code.NONE,
+        error_message=None,
+        topic_config_error_code=0 if is_shown else Code.TOPIC_AUTHORIZATION_FAILED,
+        num_partitions=count if is_shown else _DEFAULT,
+        replication_factor=1 if is_shown else _DEFAULT,
+        configs=configs,
+    )
+
+
+def _not_created(call: Call, name: str, error: HermesError) -> Any:
+    return call.make.CreatableTopicResult(
+        name=name,
+        topic_id=None,
+        error_code=code_of(error),
+        error_message=str(error),
+        topic_config_error_code=0,
+        num_partitions=_DEFAULT,
+        replication_factor=_DEFAULT,
+        configs=(),
+    )
+
+
+# -- DeleteTopics -------------------------------------------------------------------------------
+
+
+async def delete_topics(request: Any, call: Call) -> Any:
+    """Delete topics, by name or by UUID."""
+    make = call.make
+    asked: list[tuple[str | None, UUID | None]]
+    if hasattr(request, "topic_names"):
+        asked = [(name, None) for name in request.topic_names]
+    else:
+        asked = [(each.name, each.topic_id) for each in request.topics]
+    call.is_large = len(asked) > LARGE_ENTRIES
+    counts = Counter(asked)
+    results = []
+    for name, topic_id in counts:
+        code, message, found = Code.NONE, None, None
+        try:
+            if counts[name, topic_id] > 1:
+                raise KafkaError(Code.INVALID_REQUEST, "Duplicate topic name.")
+            found = _to_delete(name, topic_id, call)
+            await call.server.topics.delete(found, call.client)
+        except HermesError as error:
+            code, message = code_of(error), str(error)
+        shown = name if found is None else found.name
+        shown_id = topic_id if found is None else found.id
+        results.append(
+            make.DeletableTopicResult(
+                name=shown, topic_id=shown_id, error_code=code, error_message=message
+            )
+        )
+    return make.DeleteTopicsResponse(responses=tuple(results))
+
+
+def _to_delete(name: str | None, topic_id: UUID | None, call: Call) -> KafkaTopic:
+    """Find a topic that the client may delete.
+
+    Raises:
+        KafkaError: there is none.
+    """
+    topics = call.server.topics
+    if name is not None and topic_id is not None:
+        raise KafkaError(Code.INVALID_REQUEST, "You may not specify both topic name and topic id.")
+    if name is not None:
+        if not call.permits_topic(Operation.DELETE, name):
+            raise KafkaError(Code.TOPIC_AUTHORIZATION_FAILED, "Authorization failed.")
+        found = topics.get(name)
+        if found is None:
+            raise KafkaError(
+                Code.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition."
+            )
+        return found
+    if topic_id is None:
+        raise KafkaError(Code.INVALID_REQUEST, "Neither topic name nor id were specified.")
+    found = topics.by_id(topic_id)
+    if found is None or not call.server.shows(call.client, found.name):
+        raise KafkaError(Code.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
+    if not call.permits_topic(Operation.DELETE, found.name):
+        raise KafkaError(Code.TOPIC_AUTHORIZATION_FAILED, "Authorization failed.")
+    return found
+
+
+# -- CreatePartitions ---------------------------------------------------------------------------
+
+
+async def create_partitions(request: Any, call: Call) -> Any:
+    """Let topics have more partitions."""
+    make = call.make
+    counts = Counter(each.name for each in request.topics)
+    call.is_large = len(request.topics) > LARGE_ENTRIES
+    results = []
+    for name in counts:
+        asked = next(each for each in request.topics if each.name == name)
+        code, message = Code.NONE, None
+        try:
+            if counts[name] > 1:
+                raise KafkaError(Code.INVALID_REQUEST, "Duplicate topic name.")
+            await _grow(asked, request.validate_only, call)
+        except HermesError as error:
+            code, message = code_of(error), str(error)
+        results.append(
+            make.CreatePartitionsTopicResult(name=name, error_code=code, error_message=message)
+        )
+    return make.CreatePartitionsResponse(results=tuple(results))
+
+
+async def _grow(asked: Any, is_check: bool, call: Call) -> None:
+    topics, name = call.server.topics, asked.name
+    if not call.permits_topic(Operation.ADMIN, name):
+        raise KafkaError(Code.TOPIC_AUTHORIZATION_FAILED, "Authorization failed.")
+    found = topics.get(name)
+    if found is None:
+        raise KafkaError(
+            Code.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition."
+        )
+    now = len(found.partitions)
+    if asked.count == now:
+        raise KafkaError(Code.INVALID_PARTITIONS, f"Topic already has {now} partition(s).")
+    if asked.count < now:
+        raise KafkaError(
+            Code.INVALID_PARTITIONS,
+            f"The topic {name} currently has {now} partition(s); {asked.count} would not be an "
+            "increase.",
+        )
+    brokers = None
+    if asked.assignments is not None:
+        if len(asked.assignments) != asked.count - now:
+            raise KafkaError(
+                Code.INVALID_REPLICA_ASSIGNMENT,
+                f"Attempted to add {asked.count - now} additional partition(s), but only "
+                f"{len(asked.assignments)} assignment(s) were specified.",
+            )
+        brokers = _checked_brokers([each.broker_ids for each in asked.assignments], call)
+    if is_check:
+        topics.check_grow(found, asked.count)
+    else:
+        await topics.grow(found, asked.count, call.client, brokers)

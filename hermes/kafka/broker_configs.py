@@ -1,0 +1,79 @@
+"""A broker's settings under Kafka's names, for clients that ask; they change in broker.yaml only.
+
+Source of names and types: Kafka 4's `KafkaConfig`.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final, NamedTuple
+
+from hermes.config import BrokerConfig
+from hermes.config.broker import BROKER_SETTINGS
+from hermes.kafka.topic_configs import ConfigRow, ConfigSource, ConfigType, ConfigValue
+
+_T = ConfigType
+
+
+class _BrokerRow(NamedTuple):
+    """Attributes: Kafka's name, its type, our setting, and how our value is shown."""
+
+    name: str
+    type: ConfigType
+    key: str
+    show: Callable[[Any], str] = str
+
+
+def _limit(value: int | None) -> str:
+    return "-1" if value is None else str(value)
+
+
+def _truth(value: bool) -> str:
+    return str(value).lower()
+
+
+def _places(listeners: Any) -> str:
+    return ",".join(str(each.endpoint) for each in listeners or ())
+
+
+_ROWS: Final = (
+    _BrokerRow("broker.id", _T.INT, "broker_id"),
+    _BrokerRow("node.id", _T.INT, "broker_id"),
+    _BrokerRow("log.dirs", _T.STRING, "log_dir"),
+    _BrokerRow("num.partitions", _T.INT, "num_partitions"),
+    _BrokerRow("auto.create.topics.enable", _T.BOOLEAN, "auto_create_topics", _truth),
+    _BrokerRow("message.max.bytes", _T.INT, "max_message_bytes"),
+    _BrokerRow("socket.request.max.bytes", _T.INT, "max_request_bytes"),
+    _BrokerRow("connections.max.idle.ms", _T.LONG, "idle_timeout"),
+    _BrokerRow("max.connections", _T.INT, "max_connections"),
+    _BrokerRow("num.io.threads", _T.INT, "io_threads"),
+    _BrokerRow("log.segment.bytes", _T.INT, "segment_bytes"),
+    _BrokerRow("log.roll.ms", _T.LONG, "segment_age"),
+    _BrokerRow("log.retention.ms", _T.LONG, "retention_time", _limit),
+    _BrokerRow("log.retention.bytes", _T.LONG, "retention_bytes", _limit),
+    _BrokerRow("log.flush.interval.messages", _T.LONG, "flush_messages"),
+    _BrokerRow("log.flush.interval.ms", _T.LONG, "flush_interval"),
+)
+
+#: What is so for every broker here.
+_ALWAYS: Final = (
+    ("default.replication.factor", _T.INT, "1"),
+    ("min.insync.replicas", _T.INT, "1"),
+    ("compression.type", _T.STRING, "producer"),
+    ("log.cleanup.policy", _T.LIST, "delete"),
+    ("log.message.timestamp.type", _T.STRING, "CreateTime"),
+    ("delete.topic.enable", _T.BOOLEAN, "true"),
+    ("unclean.leader.election.enable", _T.BOOLEAN, "false"),
+)
+
+
+def broker_configs(config: BrokerConfig) -> Iterator[ConfigValue]:
+    """List a broker's settings that are in force, by Kafka's names."""
+    for name, kind, key, show in _ROWS:
+        setting = BROKER_SETTINGS[key]
+        is_given = setting.attribute in config.given
+        source = ConfigSource.STATIC_BROKER if is_given else ConfigSource.DEFAULT
+        value = show(getattr(config, setting.attribute))
+        row = ConfigRow(name, kind, setting.doc, key)
+        yield ConfigValue(row, value, source, (value, source), is_read_only=True)
+    for name, kind, value in _ALWAYS:
+        place = value, ConfigSource.DEFAULT
+        yield ConfigValue(ConfigRow(name, kind, "", always=value), *place, place, is_read_only=True)

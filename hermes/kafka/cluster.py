@@ -1,0 +1,279 @@
+"""The cluster's topics, kept up with in a thread: what stands in coordination, and this broker's part.
+
+The thread reads whatever has changed, adds the partitions of this broker that aren't there yet, and
+tells the reactor. Should coordination be out of reach, what was read last stands; changes fail, and
+can be repeated.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
+from typing import Any, Final, NamedTuple
+from uuid import UUID, uuid4
+
+from twisted.internet.defer import Deferred
+
+from hermes.coordination.kafka_topics import DeletedTopic, TopicNode, fits_in_a_path, with_share
+from hermes.coordination.listeners import HERMES_BROKERS, BrokerListeners, parse_listeners
+from hermes.coordination.sessions import Session
+from hermes.coordination.topic_tree import TopicTree, TreeContents
+from hermes.errors import CoordinationError, CoordinationUnavailableError, InvalidNodeError
+
+_log = logging.getLogger(__name__)
+
+_RETRY_SECONDS: Final = 1.0
+
+
+class Share(NamedTuple):
+    """What this broker has of a topic.
+
+    Attributes:
+        format: `0.7` or `kafka`.
+        id: the UUID of a `kafka` topic.
+        partitions: its own numbers of its partitions, ascending.
+    """
+
+    format: str
+    id: UUID | None
+    partitions: tuple[int, ...]
+
+    def is_of(self, topic_id: UUID, topic: "TopicNode | DeletedTopic") -> bool:
+        """Whether it is a part of that topic: of 0.7's nothing but the name says so."""
+        return self.format == topic.format and (self.id is None or self.id == topic_id)
+
+
+class Seen(NamedTuple):
+    """What stands in coordination.
+
+    Attributes:
+        contents: the topics.
+        brokers: where the brokers that live listen, by id.
+    """
+
+    contents: TreeContents
+    brokers: Mapping[int, BrokerListeners]
+
+
+class TopicCluster:
+    """Reads and changes the cluster's topics. Lives in the reactor's thread, and has one of its own.
+
+    Args:
+        broker_id: this broker's id.
+        connect: makes a session that calls what it is given when something may have changed; None
+            while there is no place to connect to. Called in the thread.
+        from_thread: calls a function in the reactor's thread.
+        in_thread: calls a function in a worker thread and returns its Deferred.
+        on_seen: told what stands there, whenever that may have changed.
+    """
+
+    def __init__(
+        self,
+        broker_id: int,
+        connect: Callable[[Callable[[], None]], Session | None],
+        from_thread: Callable[[Callable[[], None]], None],
+        in_thread: "Callable[..., Deferred[Any]]",
+        on_seen: Callable[[Seen], None],
+    ) -> None:
+        self._broker_id = broker_id
+        self._connect = connect
+        self._from_thread = from_thread
+        self._in_thread = in_thread
+        self._on_seen = on_seen
+        self._shares: Mapping[str, Share] = {}
+        self._asked = 0
+        self._waiting: list[tuple[int, Deferred[None]]] = []
+        self._wake = threading.Event()
+        self._stopping = False
+        self._session: Session | None = None
+        self._tree: TopicTree | None = None
+        self._seen: Seen | None = None
+        self._thread = threading.Thread(target=self._run, name="hermes-kafka-topics", daemon=True)
+
+    def start(self) -> None:
+        """Begin; doesn't block."""
+        self._thread.start()
+
+    def stop(self) -> "Deferred[None]":
+        """End; fires when the session has ended. What waits fails."""
+        self._stopping = True
+        self._wake.set()
+        waiting, self._waiting = self._waiting, []
+        for _, refreshed in waiting:
+            refreshed.errback(_unreachable())
+        stopped: Deferred[None] = self._in_thread(self._end)
+        return stopped
+
+    def _end(self) -> None:
+        session = self._session
+        if session is not None:
+            session.stop()  # which ends what the thread may still wait for
+        if self._thread.is_alive():
+            self._thread.join()
+        if self._session is not None:
+            self._session.stop()
+
+    # -- in the reactor's thread ----------------------------------------------------------------
+
+    def use_shares(self, shares: Mapping[str, Share]) -> None:
+        """Have this broker's part of topics be as given; a mapping that isn't changed any more."""
+        self._shares = shares
+        self._wake.set()
+
+    async def do(self, change: Callable[[TopicTree], Any]) -> Any:
+        """Change something, and wait until it was seen.
+
+        Args:
+            change: called with the tree in a worker thread.
+
+        Returns:
+            What it returned.
+
+        Raises:
+            CoordinationError: it isn't done, or nobody knows.
+        """
+        tree = self._tree
+        if tree is None or self._stopping:
+            raise _unreachable()
+        result = await self._in_thread(change, tree)
+        await self.refreshed()
+        return result
+
+    def refreshed(self) -> "Deferred[None]":
+        """Fires once what stands there now has been seen."""
+        refreshed: Deferred[None] = Deferred()
+        if self._stopping:
+            refreshed.errback(_unreachable())
+            return refreshed
+        self._asked += 1
+        self._waiting.append((self._asked, refreshed))
+        self._wake.set()
+        return refreshed
+
+    def claim_producer_ids(self, count: int, at_least: int) -> int:
+        """Take producer ids that nobody in the cluster has had; blocks, in a worker thread.
+
+        Raises:
+            CoordinationError: there are none to be had now.
+        """
+        tree = self._tree
+        if tree is None:
+            raise _unreachable()
+        return tree.claim_producer_ids(count, at_least)
+
+    def _tell(self, seen: Seen | None, asked: int) -> None:
+        """In the reactor's thread: something was read."""
+        if self._stopping:
+            return
+        if seen is not None:
+            self._on_seen(seen)
+        done = [each for number, each in self._waiting if number <= asked]
+        self._waiting = [each for each in self._waiting if each[0] > asked]
+        for refreshed in done:
+            refreshed.callback(None)
+
+    def _failed(self, asked: int) -> None:
+        """In the reactor's thread: nothing could be read. Who asked when nothing was is told."""
+        failed = [each for number, each in self._waiting if number <= asked]
+        self._waiting = [each for each in self._waiting if each[0] > asked]
+        for refreshed in failed:
+            refreshed.errback(_unreachable())
+
+    # -- in the thread --------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        problem = ""
+        while not self._stopping:
+            self._wake.clear()
+            asked = self._asked
+            try:
+                self._look(asked)
+                if problem:
+                    _log.warning("the topics of Kafka's clients are kept up with again")
+                problem = ""
+            except CoordinationError as error:
+                if str(error) != problem and not self._stopping:
+                    _log.warning("the topics of Kafka's clients are as they were: %s", error)
+                problem = str(error)
+                self._from_thread(partial(self._failed, asked))
+            self._wake.wait(_RETRY_SECONDS if problem else None)
+
+    def _look(self, asked: int) -> None:
+        tree = self._connected()
+        contents = tree.read(None if self._seen is None else self._seen.contents)
+        if self._register(tree, contents):
+            contents = tree.read(contents)
+        seen = Seen(contents, self._read_brokers())
+        is_new = seen != self._seen
+        self._seen = seen
+        self._from_thread(partial(self._tell, seen if is_new else None, asked))
+
+    def _connected(self) -> TopicTree:
+        if self._session is None:
+            session = self._connect(self._wake.set)
+            if session is None:
+                raise _unreachable()
+            session.start()
+            self._session = session
+        if self._tree is None:
+            tree = TopicTree(self._session, lambda fault: _log.warning("left out: %s", fault))
+            tree.prepare()
+            self._tree = tree
+        return self._tree
+
+    def _read_brokers(self) -> dict[int, BrokerListeners]:
+        assert self._session is not None
+        found = {}
+        names = self._session.children(HERMES_BROKERS, watch=True)
+        paths = [f"{HERMES_BROKERS}/{name}" for name in names]
+        for name, path, node in zip(names, paths, self._session.get_all(paths), strict=True):
+            if node is not None and name.isdecimal():
+                with suppress(InvalidNodeError):
+                    found[int(name)] = parse_listeners(path, node.value)
+        return found
+
+    def _register(self, tree: TopicTree, contents: TreeContents) -> bool:
+        """Say what this broker has and hasn't got; whether there was anything to say."""
+        shares, has_changed = self._shares, False
+        for name, share in shares.items():
+            if self._stopping or not fits_in_a_path(name) or self._is_doomed(name, share, contents):
+                continue
+            node = contents.topics.get(name)
+            if self._with(share, node) is not node:
+                tree.change(name, partial(self._with, share))
+                has_changed = True
+        for name, node in contents.topics.items():
+            is_gone = node.format == "0.7" and name not in shares
+            if is_gone and self._broker_id in node.brokers - node.gone and not self._stopping:
+                tree.change(name, self._without)
+                tree.delete(name, lambda node: node.gone >= node.brokers)
+                has_changed = True
+        return has_changed
+
+    def _is_doomed(self, name: str, share: Share, contents: TreeContents) -> bool:
+        """Whether the topic was deleted, and its files here are about to be."""
+        return any(
+            deleted.name == name
+            and self._broker_id in deleted.brokers
+            and share.is_of(topic_id, deleted)
+            for topic_id, deleted in contents.deleted.items()
+        )
+
+    def _with(self, share: Share, node: TopicNode | None) -> TopicNode | None:
+        """What stands of a topic with this broker's share; another topic of its name stays."""
+        if node is not None and not share.is_of(node.id, node):
+            return node
+        made = TopicNode(share.id or uuid4(), share.format, ())
+        return with_share(node, made, self._broker_id, share.partitions)
+
+    def _without(self, node: TopicNode | None) -> TopicNode | None:
+        if node is None or node.format != "0.7" or self._broker_id in node.gone:
+            return node
+        return TopicNode(
+            node.id, node.format, node.partitions, node.settings, node.gone | {self._broker_id}
+        )
+
+
+def _unreachable() -> CoordinationUnavailableError:
+    return CoordinationUnavailableError("coordination isn't reached yet; try again")

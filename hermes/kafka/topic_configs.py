@@ -1,0 +1,298 @@
+"""A topic's settings under Kafka's names: the one table, and how values are read and shown.
+
+A name either stands for a setting of ours, or for what is always so here: then it can be read, and
+set to that value, which changes nothing.
+
+Source of names, types and meanings: Kafka 4's `TopicConfig` and `LogConfig`.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from enum import IntEnum
+from typing import Any, Final, NamedTuple
+
+from hermes.config import BrokerConfig
+from hermes.config.broker import BROKER_SETTINGS
+from hermes.config.origins import ALTERED, TOPIC_ENTRY, settings_in_force
+from hermes.config.topic import TOPIC_SETTINGS
+from hermes.errors import ConfigError
+
+
+class ConfigType(IntEnum):
+    """Kafka's types of settings."""
+
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    SHORT = 4
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+    CLASS = 8
+    PASSWORD = 9
+
+
+class ConfigSource(IntEnum):
+    """Where a value comes from, as Kafka counts that."""
+
+    TOPIC = 1
+    STATIC_BROKER = 4
+    DEFAULT = 5
+
+
+_LARGEST: Final = {
+    ConfigType.INT: 2**31 - 1,
+    ConfigType.SHORT: 2**15 - 1,
+    ConfigType.LONG: 2**63 - 1,
+}
+_UNLIMITED: Final = "unlimited"
+
+
+class ConfigRow(NamedTuple):
+    """One setting.
+
+    Attributes:
+        name: Kafka's name.
+        type: its type.
+        doc: a sentence for people.
+        key: our setting of a topic; empty for what is always so.
+        broker: what Kafka calls the broker's setting that is the default.
+        always: the value of what is always so.
+        show: turns our value into Kafka's text.
+        read: turns Kafka's text, which has its type, into what broker.yaml would have.
+    """
+
+    name: str
+    type: ConfigType
+    doc: str
+    key: str = ""
+    broker: str = ""
+    always: str = ""
+    show: Callable[[Any], str] = str
+    read: Callable[[str], str] = str
+
+
+class ConfigValue(NamedTuple):
+    """A setting that is in force.
+
+    Attributes:
+        row: which.
+        value: as Kafka writes it.
+        source: where it comes from.
+        default: what it would be if nothing were set for the topic, and where that comes from.
+        is_read_only: whether it can't be set.
+    """
+
+    row: ConfigRow
+    value: str
+    source: ConfigSource
+    default: tuple[str, ConfigSource]
+    is_read_only: bool = False
+
+
+def _show_limit(value: int | None) -> str:
+    return "-1" if value is None else str(value)
+
+
+def _read_bytes_limit(text: str) -> str:
+    return _UNLIMITED if text == "-1" else text
+
+
+def _read_ms_limit(text: str) -> str:
+    return _UNLIMITED if text == "-1" else f"{text}ms"
+
+
+def _read_ms(text: str) -> str:
+    return f"{text}ms"
+
+
+_T = ConfigType
+_MS: Final[dict[str, Any]] = {"read": _read_ms}
+_MS_LIMIT: Final[dict[str, Any]] = {"show": _show_limit, "read": _read_ms_limit}
+_BYTES_LIMIT: Final[dict[str, Any]] = {"show": _show_limit, "read": _read_bytes_limit}
+
+_FOREVER: Final = str(2**63 - 1)
+
+_ROWS: Final = (
+    ConfigRow(
+        "cleanup.policy",
+        _T.LIST,
+        "What becomes of old messages.",
+        broker="log.cleanup.policy",
+        always="delete",
+    ),
+    ConfigRow(
+        "compression.type",
+        _T.STRING,
+        "Batches are kept as producers have compressed them.",
+        broker="compression.type",
+        always="producer",
+    ),
+    ConfigRow(
+        "flush.messages",
+        _T.LONG,
+        "A partition is flushed after this many messages.",
+        "flush_messages",
+        "log.flush.interval.messages",
+    ),
+    ConfigRow(
+        "flush.ms",
+        _T.LONG,
+        "A message is flushed after this many ms at the latest.",
+        "flush_interval",
+        "log.flush.interval.ms",
+        **_MS,
+    ),
+    ConfigRow(
+        "index.interval.bytes",
+        _T.INT,
+        "How many bytes lie between two entries of a segment's index.",
+        broker="log.index.interval.bytes",
+        always="4096",
+    ),
+    ConfigRow(
+        "message.timestamp.after.max.ms",
+        _T.LONG,
+        "How far a message's timestamp may be ahead.",
+        broker="log.message.timestamp.after.max.ms",
+        always=_FOREVER,
+    ),
+    ConfigRow(
+        "message.timestamp.before.max.ms",
+        _T.LONG,
+        "How far a message's timestamp may be behind.",
+        broker="log.message.timestamp.before.max.ms",
+        always=_FOREVER,
+    ),
+    ConfigRow(
+        "message.timestamp.type",
+        _T.STRING,
+        "Whose clock a message's timestamp is from.",
+        broker="log.message.timestamp.type",
+        always="CreateTime",
+    ),
+    ConfigRow(
+        "min.insync.replicas",
+        _T.INT,
+        "Each partition is on one broker.",
+        broker="min.insync.replicas",
+        always="1",
+    ),
+    ConfigRow(
+        "preallocate",
+        _T.BOOLEAN,
+        "Whether segments get their size when they begin.",
+        broker="log.preallocate",
+        always="false",
+    ),
+    ConfigRow(
+        "retention.bytes",
+        _T.LONG,
+        "The oldest segments are deleted as long as the rest of the partition is larger; -1: none.",
+        "retention_bytes",
+        "log.retention.bytes",
+        **_BYTES_LIMIT,
+    ),
+    ConfigRow(
+        "retention.ms",
+        _T.LONG,
+        "Segments are deleted this many ms after they were last appended to; -1: never.",
+        "retention_time",
+        "log.retention.ms",
+        **_MS_LIMIT,
+    ),
+    ConfigRow(
+        "segment.bytes",
+        _T.INT,
+        "A larger segment is followed by a new one.",
+        "segment_bytes",
+        "log.segment.bytes",
+    ),
+    ConfigRow(
+        "segment.ms",
+        _T.LONG,
+        "A segment that began this many ms ago is followed by a new one.",
+        "segment_age",
+        "log.roll.ms",
+        **_MS,
+    ),
+    ConfigRow(
+        "unclean.leader.election.enable",
+        _T.BOOLEAN,
+        "Whether a replica may lead that lacks messages; there are none.",
+        broker="unclean.leader.election.enable",
+        always="false",
+    ),
+)
+
+#: All of them, by Kafka's name.
+TOPIC_CONFIGS: Final[Mapping[str, ConfigRow]] = {row.name: row for row in _ROWS}
+
+
+def topic_configs(config: BrokerConfig, topic: str) -> Iterator[ConfigValue]:
+    """List the settings of a topic that are in force, under Kafka's names.
+
+    Args:
+        config: what the broker runs with.
+        topic: the topic's name; one that doesn't exist has the defaults.
+    """
+    settings = config.topic(topic)
+    origins = {each.name: each.origin for each in settings_in_force(config, topic)}
+    defaults = config.topic("")  # which no topic is called
+    for row in _ROWS:
+        if not row.key:
+            always = row.always, ConfigSource.DEFAULT
+            yield ConfigValue(row, *always, always)
+            continue
+        attribute = TOPIC_SETTINGS[row.key].attribute
+        default = row.show(getattr(defaults, attribute)), _default_source(config, row)
+        source = default[1]
+        if origins[row.key] in (ALTERED, TOPIC_ENTRY):
+            source = ConfigSource.TOPIC
+        yield ConfigValue(row, row.show(getattr(settings, attribute)), source, default)
+
+
+def _default_source(config: BrokerConfig, row: ConfigRow) -> ConfigSource:
+    setting = BROKER_SETTINGS.get(row.key)
+    if setting is None or setting.attribute not in config.given:
+        return ConfigSource.DEFAULT
+    return ConfigSource.STATIC_BROKER
+
+
+def topic_setting(name: str, value: str | None) -> dict[str, str]:
+    """Turn a setting under Kafka's name into ours.
+
+    Args:
+        name: Kafka's name.
+        value: as Kafka writes it.
+
+    Returns:
+        Our setting with its value as broker.yaml has it; nothing for what is so in any case.
+
+    Raises:
+        ConfigError: there is no such setting, or it can't have that value.
+    """
+    row = TOPIC_CONFIGS.get(name)
+    if row is None:
+        raise ConfigError("", f"Unknown topic config name: {name}")
+    if value is None:
+        raise ConfigError("", f"Null value not supported for topic configs: {name}")
+    text = value.strip()
+    largest = _LARGEST.get(row.type)
+    if largest is not None and not _is_number(text, largest):
+        raise ConfigError(
+            "",
+            f"Invalid value {value} for configuration {name}: Not a number of type {row.type.name}",
+        )
+    if row.key:
+        return {row.key: row.read(text)}
+    if text.lower() != row.always.lower():
+        raise ConfigError(
+            "", f"Invalid value {value} for configuration {name}: here it is always {row.always}"
+        )
+    return {}
+
+
+def _is_number(text: str, largest: int) -> bool:
+    digits = text.removeprefix("-")
+    is_number = digits.isascii() and digits.isdecimal() and len(digits) < 20
+    return is_number and -largest - 1 <= int(text) <= largest
