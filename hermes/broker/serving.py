@@ -139,6 +139,7 @@ class ServingBroker:
         pools: its worker threads.
         in_thread: calls a function in one of those that wait for disks.
         web: what it serves over HTTP; None without a port for it.
+        on_started: called once nothing of the start can fail any more.
         on_stopping: called when a stop begins, while everything still runs; what they return is
             waited for as clients are.
         more_series: what `/metrics` has beside the broker's own, read for each scrape.
@@ -166,6 +167,7 @@ class ServingBroker:
         self.addresses: list[Address] = []
         self.kafka_addresses: list[Address] = []
         self.stopping = False
+        self.on_started: list[Callable[[], None]] = []
         self.on_stopping: list[Callable[[], Deferred[Any]]] = []
         self.more_series: list[Callable[[], Iterable[Series]]] = []
         self.settings = Settings(config)
@@ -265,6 +267,8 @@ class ServingBroker:
         self._start_tasks()
         self.settings.on_change(self._settings_changed)
         self.settings.on_topic_change(self._topic_changed)
+        for call in self.on_started:
+            call()
 
     def _open(
         self,

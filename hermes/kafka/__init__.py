@@ -15,6 +15,10 @@ handler carries it out, and what it returns is encoded and sent. In the order of
     lookups      questions about a partition; epochs: the terms of leaders, of which there is one
     metadata     brokers, topics and partitions
     topics       the topics, and where each of Kafka's partition numbers is
+    cluster      the same for all brokers, in coordination; topic_changes: what is done to topics
+    topic_configs   Kafka's names of settings, and ours; broker_configs: a broker's
+    admin_topics, admin_records, admin_configs, admin_cluster
+                 the requests of administrators
     producers    batches of producers, each appended once; producer_ids: by which they are known;
                  init_producer: where they get one
     groups       consumers that share partitions, and how far they have come

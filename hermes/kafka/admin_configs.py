@@ -102,7 +102,7 @@ def _check_broker(name: str, call: Call) -> None:
 
 def _shown(each: ConfigValue, call: Call, has_synonyms: bool, has_docs: bool) -> Any:
     make, row = call.make, each.row
-    synonyms = []
+    synonyms: list[tuple[str, str, ConfigSource]] = []
     if has_synonyms:
         if each.source is ConfigSource.TOPIC:
             synonyms.append((row.name, each.value, each.source))
@@ -127,7 +127,7 @@ def _shown(each: ConfigValue, call: Call, has_synonyms: bool, has_docs: bool) ->
 # -- changes ------------------------------------------------------------------------------------
 
 
-async def incremental_alter_configs(request: Any, call: Call) -> Any:
+async def change_configs(request: Any, call: Call) -> Any:
     """Set and reset single settings of topics."""
     results = await _altered(request, call, _incremental)
     return call.make.IncrementalAlterConfigsResponse(responses=results)
@@ -192,9 +192,9 @@ async def _altered(
             topic = _to_alter(asked, call)
             given, reset = changes_of(asked, topic)
             if request.validate_only:
-                call.server.topics.check_alter(topic, given, reset)
+                call.server.topic_changes.check_alter(topic, given, reset)
             else:
-                await call.server.topics.alter(topic, given, reset, call.client)
+                await call.server.topic_changes.alter(topic, given, reset, call.client)
         except HermesError as error:
             code, message = code_of(error), str(error)
         results.append(

@@ -12,7 +12,7 @@ from uuid import UUID
 from hermes.errors import HermesError
 from hermes.kafka.calls import LARGE_ENTRIES, Call
 from hermes.kafka.errors import Code, KafkaError, code_of
-from hermes.kafka.topic_configs import ConfigSource, topic_configs, topic_setting
+from hermes.kafka.topic_configs import topic_configs, topic_setting
 from hermes.kafka.topics import KafkaTopic
 from hermes.protocol import check_kafka_topic_name
 from hermes.security import Operation
@@ -42,7 +42,7 @@ async def create_topics(request: Any, call: Call) -> Any:
 
 
 async def _create(asked: Any, is_check: bool, call: Call) -> Any:
-    topics, name = call.server.topics, asked.name
+    name = asked.name
     check_kafka_topic_name(name)
     count, brokers = _wanted_partitions(asked, call)
     settings: dict[str, str] = {}
@@ -51,9 +51,9 @@ async def _create(asked: Any, is_check: bool, call: Call) -> Any:
     if count == _DEFAULT:
         count = call.server.shared.config.num_partitions
     if is_check:
-        topics.check_new(name, count, settings)
+        call.server.topic_changes.check_new(name, count, settings)
         return _created(call, name, None, count)
-    made = await topics.create(name, count, settings, call.client, brokers)
+    made = await call.server.topic_changes.create(name, count, settings, call.client, brokers)
     return _created(call, name, made.id, len(made.partitions))
 
 
@@ -188,7 +188,7 @@ async def delete_topics(request: Any, call: Call) -> Any:
             if counts[name, topic_id] > 1:
                 raise KafkaError(Code.INVALID_REQUEST, "Duplicate topic name.")
             found = _to_delete(name, topic_id, call)
-            await call.server.topics.delete(found, call.client)
+            await call.server.topic_changes.delete(found, call.client)
         except HermesError as error:
             code, message = code_of(error), str(error)
         shown = name if found is None else found.name
@@ -254,10 +254,10 @@ async def create_partitions(request: Any, call: Call) -> Any:
 
 
 async def _grow(asked: Any, is_check: bool, call: Call) -> None:
-    topics, name = call.server.topics, asked.name
+    name = asked.name
     if not call.permits_topic(Operation.ADMIN, name):
         raise KafkaError(Code.TOPIC_AUTHORIZATION_FAILED, "Authorization failed.")
-    found = topics.get(name)
+    found = call.server.topics.get(name)
     if found is None:
         raise KafkaError(
             Code.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition."
@@ -281,6 +281,6 @@ async def _grow(asked: Any, is_check: bool, call: Call) -> None:
             )
         brokers = _checked_brokers([each.broker_ids for each in asked.assignments], call)
     if is_check:
-        topics.check_grow(found, asked.count)
+        call.server.topic_changes.check_grow(found, asked.count)
     else:
-        await topics.grow(found, asked.count, call.client, brokers)
+        await call.server.topic_changes.grow(found, asked.count, call.client, brokers)

@@ -66,6 +66,17 @@ _ALL: Final = (
     Api(47, "OffsetDelete", 0, 0, "hermes.kafka.groups.committing:offset_delete"),
     Api(API_VERSIONS, "ApiVersions", 0, 4, ""),
     Api(22, "InitProducerId", 0, 5, "hermes.kafka.init_producer:init_producer_id"),
+    Api(19, "CreateTopics", 2, 7, "hermes.kafka.admin_topics:create_topics"),
+    Api(20, "DeleteTopics", 1, 6, "hermes.kafka.admin_topics:delete_topics"),
+    Api(21, "DeleteRecords", 0, 2, "hermes.kafka.admin_records:delete_records"),
+    Api(32, "DescribeConfigs", 1, 4, "hermes.kafka.admin_configs:describe_configs"),
+    Api(33, "AlterConfigs", 0, 2, "hermes.kafka.admin_configs:alter_configs"),
+    Api(35, "DescribeLogDirs", 1, 4, "hermes.kafka.admin_cluster:describe_log_dirs"),
+    Api(37, "CreatePartitions", 0, 3, "hermes.kafka.admin_topics:create_partitions"),
+    Api(
+        44, "IncrementalAlterConfigs", 0, 1, "hermes.kafka.admin_configs:change_configs"
+    ),
+    Api(60, "DescribeCluster", 0, 2, "hermes.kafka.admin_cluster:describe_cluster"),
 )
 
 #: All of them, by key.

@@ -1,4 +1,4 @@
-"""The cluster's topics, kept up with in a thread: what stands in coordination, and this broker's part.
+"""The cluster's topics, kept up with in a thread: what stands in coordination, and this broker's.
 
 The thread reads whatever has changed, adds the partitions of this broker that aren't there yet, and
 tells the reactor. Should coordination be out of reach, what was read last stands; changes fail, and
@@ -24,6 +24,9 @@ from hermes.errors import CoordinationError, CoordinationUnavailableError, Inval
 _log = logging.getLogger(__name__)
 
 _RETRY_SECONDS: Final = 1.0
+
+#: How often it is looked whether the broker is registered yet.
+_BEGIN_SECONDS: Final = 0.02
 
 
 class Share(NamedTuple):
@@ -57,7 +60,7 @@ class Seen(NamedTuple):
 
 
 class TopicCluster:
-    """Reads and changes the cluster's topics. Lives in the reactor's thread, and has one of its own.
+    """Reads and changes the cluster's topics. Lives in the reactor's thread, and has its own.
 
     Args:
         broker_id: this broker's id.
@@ -188,7 +191,11 @@ class TopicCluster:
             self._wake.clear()
             asked = self._asked
             try:
-                self._look(asked)
+                tree = self._connected()
+                if tree is None:
+                    self._wake.wait(_BEGIN_SECONDS)
+                    continue
+                self._look(tree, asked)
                 if problem:
                     _log.warning("the topics of Kafka's clients are kept up with again")
                 problem = ""
@@ -199,8 +206,7 @@ class TopicCluster:
                 self._from_thread(partial(self._failed, asked))
             self._wake.wait(_RETRY_SECONDS if problem else None)
 
-    def _look(self, asked: int) -> None:
-        tree = self._connected()
+    def _look(self, tree: TopicTree, asked: int) -> None:
         contents = tree.read(None if self._seen is None else self._seen.contents)
         if self._register(tree, contents):
             contents = tree.read(contents)
@@ -209,11 +215,11 @@ class TopicCluster:
         self._seen = seen
         self._from_thread(partial(self._tell, seen if is_new else None, asked))
 
-    def _connected(self) -> TopicTree:
+    def _connected(self) -> TopicTree | None:
         if self._session is None:
             session = self._connect(self._wake.set)
             if session is None:
-                raise _unreachable()
+                return None
             session.start()
             self._session = session
         if self._tree is None:

@@ -21,7 +21,7 @@ from hermes.broker.clients import Client
 from hermes.broker.metrics import RequestKind
 from hermes.broker.outcomes import CloseConnection, DeferredResponse, Outcome, Response
 from hermes.broker.sends import FileSend
-from hermes.errors import RemoteProtocolError
+from hermes.errors import CoordinationError, RemoteProtocolError
 from hermes.kafka import versions
 from hermes.kafka.apis import API_VERSIONS, APIS, Api
 from hermes.kafka.calls import Call
@@ -118,6 +118,9 @@ class Dispatcher:
         call.make = schema
         try:
             request = await self._decoded(call, schema)
+            known = self._server.topic_changes.known()
+            if known is not None:
+                await known
             if self._around is None:
                 answer = handler(request, call)
             else:
@@ -127,6 +130,8 @@ class Dispatcher:
                 answer = await answer
         except RemoteProtocolError as error:
             raise CloseConnection(f"{api.name}: {error}", "kafka", "unreadable") from None
+        except CoordinationError as error:
+            raise CloseConnection(f"{api.name}: {error}", "kafka", "coordination") from None
         except KafkaError as error:
             text, reason = f"{api.name}: {error}", error.code.name.lower()
             raise CloseConnection(text, "kafka", reason) from None

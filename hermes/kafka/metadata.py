@@ -85,7 +85,7 @@ async def _find(asked: Any, call: Call, creates: bool) -> "KafkaTopic | tuple[Co
             return Code.UNKNOWN_TOPIC_OR_PARTITION, name, None
         if not call.permits_topic(Operation.CREATE, name):
             return Code.TOPIC_AUTHORIZATION_FAILED, name, None
-        return await topics.create(name, -1, {}, call.client)
+        return await call.server.topic_changes.create(name, -1, {}, call.client)
     except HermesError as error:
         return code_of(error), name, None
 

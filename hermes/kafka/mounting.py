@@ -1,14 +1,20 @@
 """How a broker gets Kafka's protocol: what `kafka_listen` serves is made here."""
 
+from collections.abc import Callable
 from functools import partial
 
+from twisted.internet.defer import Deferred
+
 from hermes.broker.serving import FactoryOf, ServingBroker
+from hermes.coordination.sessions import Session
+from hermes.kafka.cluster import TopicCluster
 from hermes.kafka.connection import KafkaFactory
 from hermes.kafka.dispatching import Around, Dispatcher
 from hermes.kafka.groups.building import mount_groups
 from hermes.kafka.monitoring import series
 from hermes.kafka.producer_ids import ProducerIds
 from hermes.kafka.serving import KafkaServer
+from hermes.kafka.topic_changes import TopicChanges
 from hermes.kafka.topics import KafkaTopics
 
 
@@ -23,12 +29,53 @@ def mount_kafka(run: ServingBroker, around: Around | None = None) -> FactoryOf:
         What makes the factory of a listener, by its policy.
     """
     topics = KafkaTopics(
-        run.shared, run.broker.changes, lambda: run.listeners, run.broker.mirroring.cluster_id
+        run.shared,
+        lambda: run.listeners,
+        run.broker.mirroring.cluster_id,
+        has_cluster=run.coordination.is_wanted,
     )
-    producer_ids = ProducerIds(run.directory.claim_producer_ids, run.in_thread)
-    groups = mount_groups(run, lambda: (run.config.broker_id,))
-    server = KafkaServer(run.shared, topics, producer_ids, groups)
+    topic_changes = TopicChanges(run.shared, topics, run.broker.changes, run.broker.deletions)
+    claim: Callable[[int], int] = run.directory.claim_producer_ids
+    if topics.has_cluster:
+        cluster = _cluster(run, topic_changes)
+        claim = partial(run.directory.claim_producer_ids, elsewhere=cluster.claim_producer_ids)
+    producer_ids = ProducerIds(claim, run.in_thread)
+    groups = mount_groups(run, lambda: topics.broker_ids)
+    server = KafkaServer(run.shared, topics, topic_changes, producer_ids, groups)
     run.on_stopping.append(server.waits.end)
     dispatcher = Dispatcher(server, around)
     run.more_series.append(partial(series, dispatcher.kinds))
     return partial(KafkaFactory, run.connections, dispatcher)
+
+
+def _cluster(run: ServingBroker, topic_changes: TopicChanges) -> TopicCluster:
+    """Make what keeps up with the cluster's topics, from when the broker has started."""
+    coordination, config, reactor = run.coordination, run.config, run.reactor
+
+    def connect(on_change: Callable[[], None]) -> Session | None:
+        address = coordination.own_connect_string
+        if address is None or not coordination.is_registered:
+            return None
+        return Session(
+            address,
+            security=coordination.security,
+            session_timeout_seconds=config.zookeeper_session_timeout_ms / 1000,
+            connection_timeout_seconds=config.zookeeper_connection_timeout_ms / 1000,
+            on_change=on_change,
+        )
+
+    def stop() -> "Deferred[None]":
+        topic_changes.stop()
+        return cluster.stop()
+
+    cluster = TopicCluster(
+        config.broker_id,
+        connect,
+        reactor.callFromThread,
+        run.in_thread,
+        topic_changes.seen,
+    )
+    topic_changes.use_cluster(cluster)
+    run.on_started.append(cluster.start)
+    run.on_stopping.append(stop)
+    return cluster

@@ -10,6 +10,7 @@ from hermes.broker.lookups import CONCURRENT_LOOKUPS
 from hermes.broker.shared import Shared
 from hermes.kafka.groups.coordinator import GroupCoordinator
 from hermes.kafka.producer_ids import ProducerIds
+from hermes.kafka.topic_changes import TopicChanges
 from hermes.kafka.topics import KafkaTopics
 from hermes.kafka.waits import Waits
 from hermes.security import Operation, Resource
@@ -21,11 +22,12 @@ class KafkaServer:
     Args:
         shared: what the broker's own requests work with.
         topics: the topics, as Kafka's clients see them.
+        topic_changes: creates, alters and deletes them.
         producer_ids: gives producers their ids.
         groups: the groups that this broker coordinates.
 
     Attributes:
-        shared, topics, producer_ids, groups: as given.
+        shared, topics, topic_changes, producer_ids, groups: as given.
         waits: the fetches that wait.
         in_thread: calls a function in a worker thread and returns its Deferred.
     """
@@ -34,11 +36,13 @@ class KafkaServer:
         self,
         shared: Shared,
         topics: KafkaTopics,
+        topic_changes: TopicChanges,
         producer_ids: ProducerIds,
         groups: GroupCoordinator,
     ) -> None:
         self.shared = shared
         self.topics = topics
+        self.topic_changes = topic_changes
         self.producer_ids = producer_ids
         self.groups = groups
         self.waits = Waits(shared)

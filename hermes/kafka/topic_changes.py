@@ -6,6 +6,7 @@ settings, and deletes files.
 """
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
 from uuid import UUID, uuid4
@@ -158,6 +159,7 @@ class TopicChanges:
             count=count,
             client=client,
         )
+        await self._do_part(name)
         return self._found(name)
 
     async def grow(
@@ -229,6 +231,7 @@ class TopicChanges:
 
         self._changes.check_settings(topic.name, given)
         await self._cluster.do(lambda tree: tree.change(topic.name, change))
+        await self._do_part(topic.name)
 
     async def delete(self, topic: KafkaTopic, client: Client) -> None:
         """Delete a topic with all its partitions.
@@ -336,9 +339,10 @@ class TopicChanges:
                 Deferred.fromCoroutine(self._delete_here(deleted.name, topic_id, is_here))
         for name, node in self._nodes.items():
             if node is not before.get(name) and node.format == FORMAT_KAFKA:
-                numbers = node.of(self._topics.broker_id)
-                if numbers:
-                    Deferred.fromCoroutine(self._do_part(name, node, numbers))
+                Deferred.fromCoroutine(self._do_part(name))
+        for name in before.keys() - self._nodes.keys():
+            if not self._registry.exists(name):
+                Deferred.fromCoroutine(self._forget(name))
         known, self._known = self._known, []
         for each in known:
             if not each.called:
@@ -365,8 +369,11 @@ class TopicChanges:
         finally:
             self._deleting.discard(topic_id)
 
-    async def _do_part(self, name: str, node: TopicNode, numbers: Sequence[int]) -> None:
+    async def _do_part(self, name: str) -> None:
         """Use a topic's settings, and make the directories of this broker's partitions."""
+        node = self._nodes.get(name)
+        if node is None:
+            return
         texts = {**node.settings, _FORMAT: FORMAT_KAFKA}
         try:
             await self._changes.use_settings(name, texts)
@@ -377,10 +384,14 @@ class TopicChanges:
                 topic=name,
                 error=error,
             )
+        numbers = node.of(self._topics.broker_id)
         await self._make([(name, number) for number in numbers])
 
+    async def _forget(self, name: str) -> None:
+        """Drop the settings of a topic that is gone, and that had no partition here."""
+        with suppress(HermesError):  # they do no harm
+            await self._changes.forget(name)
 
-def _altering(
-    name: str, given: Mapping[str, str], reset: Collection[str]
-) -> AlterTopicRequest:
+
+def _altering(name: str, given: Mapping[str, str], reset: Collection[str]) -> AlterTopicRequest:
     return AlterTopicRequest(name, tuple(given.items()), tuple(reset))
