@@ -42,8 +42,8 @@ ROOMS = {
     "quoting regex security",
     "broker": "_version backoff config coordination errors interfaces limited_log listening logs "
     "metrics plugins protocol quoting rate_limit security storage web",
-    "kafka": "broker coordination errors limited_log logs metrics protocol quoting security "
-    "storage",
+    "kafka": "broker config coordination errors limited_log logs metrics protocol quoting "
+    "security storage",
     "client": "backoff config coordination errors forks interfaces metrics plugins protocol "
     "quoting rate_limit security",
     "audit": "client coordination errors interfaces metrics plugins protocol quoting security web",

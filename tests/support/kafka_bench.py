@@ -19,6 +19,7 @@ from hermes.kafka.groups.coordinator import GroupCoordinator
 from hermes.kafka.groups.offset_file import OffsetFile
 from hermes.kafka.producer_ids import ProducerIds
 from hermes.kafka.serving import KafkaServer
+from hermes.kafka.topic_changes import TopicChanges
 from hermes.kafka.topics import KafkaTopics
 from hermes.storage import FileLayer
 
@@ -74,9 +75,9 @@ class KafkaBench(BrokerBench):
         super().__init__(directory, **options)
         node = ListenerNode("0", "kafka.example.org", 19092, False, "none")
         listeners = BrokerListeners((), (), (node,))
-        topics = KafkaTopics(
-            self.shared, self.broker.changes, lambda: listeners, lambda: "a-cluster"
-        )
+        topics = KafkaTopics(self.shared, lambda: listeners, lambda: "a-cluster")
+        broker = self.broker
+        topic_changes = TopicChanges(self.shared, topics, broker.changes, broker.deletions)
         producer_ids = ProducerIds(self.directory.claim_producer_ids, self.shared.in_thread)
         store = OffsetFile(str(directory / FILE_NAME), FileLayer(), lambda what: None)
         groups = GroupCoordinator(
@@ -88,7 +89,7 @@ class KafkaBench(BrokerBench):
             self.shared.now_ms,
             self.shared.in_thread,
         )
-        self.server = KafkaServer(self.shared, topics, producer_ids, groups)
+        self.server = KafkaServer(self.shared, topics, topic_changes, producer_ids, groups)
         self.dispatcher = Dispatcher(self.server)
 
     def connect_kafka(
