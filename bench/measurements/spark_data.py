@@ -88,7 +88,7 @@ class _Data:
         options = {"hermes.bootstrap.servers": f"{host}:{port}", "subscribe": TOPIC}
 
         def load_it(target: str) -> None:
-            load(self._spark, target, options)
+            load(self._spark, target, options, sink="parquet")
 
         rates = self._rates(
             self._count,

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
+from hermes.cli.load_upkeep import chosen_upkeep, upkeep_options
 from hermes.cli.options import JSON_OPTION, TOPIC, zookeeper_option
 from hermes.cli.security import security_options, spark_options
 from hermes.cli.spark_session import require_spark, spark_session
-from hermes.cli.terminal import format_bytes, note, progress, write_json, write_line, write_table
+from hermes.cli.terminal import format_bytes, progress, write_json, write_line, write_table
 from hermes.errors import DataLossError, LoadError
 from hermes.security import ClientSecurity
 
@@ -41,23 +42,17 @@ if TYPE_CHECKING:
 @click.option(
     "--partition-by",
     type=click.Choice(("day", "hour")),
-    default="day",
-    show_default=True,
-    help="What a folder holds: a day or an hour of the broker's append time, in UTC.",
+    help="What a folder holds: a day or an hour of the broker's append time, in UTC; if not given, "
+    "as before, and days in a new target.",
 )
 @click.option(
     "--sink",
     type=click.Choice(("parquet", "delta")),
-    default="parquet",
-    show_default=True,
-    help="What the directory is.",
+    help="What the target is; if not given, as before, and a new one is a Delta table where the "
+    "package deltalake is installed.",
 )
 @click.option("--dry-run", is_flag=True, help="Only report what would be copied.")
-@click.option(
-    "--clean-up",
-    is_flag=True,
-    help="Only remove what failed loads have left in the directory.",
-)
+@upkeep_options
 @click.option(
     "--allow-data-loss",
     is_flag=True,
@@ -89,6 +84,9 @@ if TYPE_CHECKING:
 def command(
     target: str,
     clean_up: bool,
+    expire: str | None,
+    compact: bool,
+    verify: bool,
     master: str,
     settings: tuple[str, ...],
     as_json: bool,
@@ -99,14 +97,18 @@ def command(
 
     Run it as often as you like: each message is copied once, whatever ends a run on its way. A
     run that finds another's work undone does that first. Of two concurrent runs one fails.
+
+    With --expire, --compact, --verify or --clean-up nothing is copied; TOPICs then say of which
+    topics something expires or is compacted.
     """
+    upkeep = chosen_upkeep(clean_up, expire, compact, verify, chosen)
     spark_settings = dict(_setting(each) for each in settings)
     with require_spark(), ExitStack() as stack:
         # Spark takes seconds to start; often there is nothing new, or an argument is wrong.
         session = cache(lambda: stack.enter_context(spark_session(master, spark_settings)))
         storage = _storage(target, spark_settings)
-        if clean_up:
-            _clean_up(session, target, storage, as_json)
+        if upkeep is not None:
+            upkeep(target, spark=session, storage=storage, as_json=as_json)
             return
         options = {**_options(**chosen), **spark_options(security)}
         again = True
@@ -228,21 +230,3 @@ def _report(result: "LoadResult", target: str, as_json: bool) -> None:
         write_line(f"load {result.number} would copy {size} of the logs to {target}{planned}")
     if ranges:
         write_table([key.upper() for key in ranges[0]], [list(each.values()) for each in ranges])
-
-
-def _clean_up(
-    session: "Callable[[], SparkSession]", target: str, storage: dict[str, str], as_json: bool
-) -> None:
-    from hermes.spark.load import clean_up
-
-    done = clean_up(target, spark=session, storage=storage)
-    removed = [str(path) for path in (*done.directories, *done.temporary_files)]
-    if as_json:
-        kept = [str(path) for path in done.kept]
-        write_json({"removed": removed, "removed_bytes": done.removed_bytes, "kept": kept})
-        return
-    for path in removed:
-        write_line(f"removed {path}")
-    write_line(f"removed {format_bytes(done.removed_bytes)} in all")
-    if done.kept:
-        note(f"{len(done.kept)} attempts at the next load are kept: one may be running")

@@ -86,7 +86,8 @@ def test_each_load_copies_what_is_new_once(spark, topics, tmp_path, sink) -> Non
 
 def test_parquet_needs_no_spark_to_be_read(spark, topics, tmp_path) -> None:
     topics.send("clicks", 300)
-    result = load(spark, tmp_path, {**topics.options, "subscribe": "clicks", "minPartitions": "4"})
+    options = {**topics.options, "subscribe": "clicks", "minPartitions": "4"}
+    result = load(spark, tmp_path, options, sink="parquet")
     files = list(result.directory.rglob("*.parquet"))
     assert len(files) == result.files >= 4
     values = [v for each in files for v in pq.ParquetFile(each).read()["value"].to_pylist()]
@@ -149,7 +150,7 @@ def test_a_target_without_loads_has_no_rows(spark, topics, tmp_path) -> None:
             super().sync(path)
 
     with pytest.raises(OSError, match="No space left"):
-        load(spark, tmp_path, options, files=Full())
+        load(spark, tmp_path, options, sink="parquet", files=Full())
     empty = read_loaded(spark, tmp_path)
     assert (empty.count(), empty.columns[0]) == (0, "load")
     assert load(spark, tmp_path, options).repeated
@@ -334,7 +335,7 @@ def test_the_command_loads_and_cleans_up(spark, topics, tmp_path, monkeypatch) -
     monkeypatch.setattr(module, "spark_session", session_of_the_tests)
     topics.send("clicks", 100)
     servers = topics.options["hermes.bootstrap.servers"]
-    arguments = ["load", "--to", str(tmp_path / "t"), "-b", servers, "clicks"]
+    arguments = ["load", "--to", str(tmp_path / "t"), "-b", servers, "--sink", "parquet", "clicks"]
     ran = CliRunner().invoke(program, arguments)
     assert (ran.exit_code, ran.stderr) == (0, "")
     assert ran.stdout.startswith("load 1: 100 messages, ")

@@ -37,6 +37,7 @@ __all__ = [
     "commits",
     "open_table",
     "sync_files",
+    "sync_log",
     "table_files",
 ]
 
@@ -136,7 +137,7 @@ def add_files(
     for _ in range(_ATTEMPTS):
         last = table.transaction_version(app_id)
         if last is not None and last >= version:
-            _sync_log(store)  # it may be our own, although an error was reported
+            sync_log(store)  # it may be our own, although an error was reported
             return False
         # The commit is for this very version of the table: it fails if another came first.
         before = table.version()
@@ -153,7 +154,7 @@ def add_files(
         except (DeltaError, OSError, ValueError) as error:
             raise LoadError(f"{store.place()}: the commit failed: {_first_line(error)}") from None
         else:
-            _sync_log(store)
+            sync_log(store)
             return True
     raise LoadError(f"{store.place()}: too many concurrent commits; try again")
 
@@ -208,7 +209,7 @@ def _action(file: DataFile) -> AddAction:
     )
 
 
-def _sync_log(store: Store) -> None:
+def sync_log(store: Store) -> None:
     """Flush the log to the disk, which the package leaves to the system.
 
     That is everything that a reader needs, also the commits of others: since the last checkpoint.

@@ -14,20 +14,35 @@ From what a user calls down to what is on the disk:
     records         plans and manifests as JSON
     loaded          `read_loaded` and `loaded_files`
     cleaning        `clean_up`
+    expiring        `expire`
+    compacting      `compact`
+    verifying       `verify`
+    coverage        which offsets the messages of files cover
+    delta_upkeep    the last three for Delta tables
 """
 
 from hermes.spark.load.attempts import LoadResult
 from hermes.spark.load.cleaning import CleanUp, clean_up
+from hermes.spark.load.compacting import Compacted, Compaction, compact
+from hermes.spark.load.expiring import Expiry, expire
 from hermes.spark.load.job import LOAD_OPTIONS, LoadProgress, load
 from hermes.spark.load.loaded import loaded_files, read_loaded
+from hermes.spark.load.verifying import Verification, verify
 
 __all__ = [
     "LOAD_OPTIONS",
     "CleanUp",
+    "Compacted",
+    "Compaction",
+    "Expiry",
     "LoadProgress",
     "LoadResult",
+    "Verification",
     "clean_up",
+    "compact",
+    "expire",
     "load",
     "loaded_files",
     "read_loaded",
+    "verify",
 ]

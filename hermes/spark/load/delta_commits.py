@@ -18,7 +18,8 @@ from hermes.spark.offsets import unnested
 from hermes.spark.parquet import DataFile
 
 _APP_ID: Final = "hermes load"
-_KEY: Final = "hermes.load"
+#: Under which name a commit has its manifest.
+LOAD_KEY: Final = "hermes.load"
 
 
 class DeltaCommits:
@@ -54,7 +55,7 @@ class DeltaCommits:
             FOLDERS[by],
             _APP_ID,
             manifest.number,
-            {_KEY: manifest.document()},
+            {LOAD_KEY: manifest.document()},
         )
 
     def settle(self) -> None:
@@ -72,4 +73,4 @@ class DeltaCommits:
 
     def _manifests(self, table: DeltaTable) -> Iterator[dict[str, Any]]:
         """The manifests of the loads that are still in the log, the newest first."""
-        return (each[_KEY] for each in commits(self._target.store, table) if _KEY in each)
+        return (each[LOAD_KEY] for each in commits(self._target.store, table) if LOAD_KEY in each)

@@ -9,14 +9,16 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
+from urllib.parse import unquote
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from hermes.errors import LoadError
+from hermes.errors import LoadError, LoadTargetError
 from hermes.spark.cluster import Cluster
 from hermes.spark.files import Files
 from hermes.spark.load.attempts import LoadResult, run_load
@@ -27,7 +29,7 @@ from hermes.spark.load.target import LoadTarget, SinkName, TargetSettings
 from hermes.spark.load.tasks import FOLDERS, PLAN_OPTION, TASK_BYTES_OPTION, LoadSource
 from hermes.spark.options import CONNECTION_OPTIONS, SOURCE_OPTIONS, SourceOptions, parse_options
 from hermes.spark.parquet import write_parquet
-from hermes.spark.stores import open_store
+from hermes.spark.stores import Store, open_store
 
 _OPTION_NAMES: Final = (
     *(option.name for option in CONNECTION_OPTIONS),
@@ -82,8 +84,8 @@ def load(
     target: str | Path,
     options: Mapping[str, str],
     *,
-    partition_by: Granularity = "day",
-    sink: SinkName = "parquet",
+    partition_by: Granularity | None = None,
+    sink: SinkName | None = None,
     dry_run: bool = False,
     progress: Progress | None = None,
     storage: Mapping[str, str] | None = None,
@@ -113,9 +115,11 @@ def load(
         options: as the source has them: how the brokers are found, which topics or partitions,
             minPartitions, failOnDataLoss, groupId, retries and maxFetchBytes.
         partition_by: whether a folder holds a day or an hour of the broker's append time (UTC);
-            for messages whose time isn't known, of the time at which the load was planned.
+            for messages whose time isn't known, of the time at which the load was planned. None is
+            as before; in a new target, by day.
         sink: "parquet", or "delta" for a Delta table, which needs
-            `pip install 'hermes-log[spark,delta]'`.
+            `pip install 'hermes-log[spark,delta]'`. None is as before; in a new target, "delta"
+            where that is installed.
         dry_run: only report what would be copied; writes nothing.
         progress: called from a thread of its own now and then while tasks run.
         storage: settings of S3A for an address of S3, by Hadoop's names (`fs.s3a.endpoint`). They
@@ -135,21 +139,24 @@ def load(
         LoadError: Spark failed; the text says why.
         HermesError: a broker or ZooKeeper can't be used.
     """
-    settings = TargetSettings(sink, partition_by)
-    settings.check()
+    TargetSettings(sink or "parquet", partition_by or "day").check()
     parsed = parse_load_options(options)
     store = open_store(target, spark, storage, files)
     found = LoadTarget.find(store)
-    if found is not None:
-        found.require(settings)
-    opened = found or LoadTarget(store, settings)
+    if found is None:
+        opened = LoadTarget(store, TargetSettings(sink or _new_sink(store), partition_by or "day"))
+    else:
+        opened = found
+        was = found.settings
+        found.require(TargetSettings(sink or was.sink, partition_by or was.partition_by))
+    by = opened.settings.partition_by
     commits = open_commits(opened)
     with Cluster(parsed.address, parsed.retries) as cluster:
         if parsed.group is not None:
             cluster.check_group(parsed.group)
 
         def plan(last: Committed) -> Plan | None:
-            made = make_plan(cluster, last, parsed, partition_by, int(clock() * 1000))
+            made = make_plan(cluster, last, parsed, by, int(clock() * 1000))
             if made is not None and store.path is None and not dry_run:
                 store.spark_settings(_started(spark))  # before anything is written
             return made
@@ -161,6 +168,16 @@ def load(
         if parsed.group is not None and not dry_run:
             cluster.publish(parsed.group, commits.last().offsets)
     return result
+
+
+def _new_sink(store: Store) -> SinkName:
+    """What a new target is: a Delta table, where that is possible."""
+    try:
+        import_module("deltalake")
+        address, _ = store.delta_table()
+    except (ModuleNotFoundError, LoadTargetError):
+        return "parquet"
+    return "delta" if unquote(address) == address else "parquet"
 
 
 def parse_load_options(given: Mapping[str, str]) -> SourceOptions:

@@ -111,7 +111,7 @@ class Journal:
             OSError: the store fails: it isn't known whether the entry is committed; see `give_up`.
             LoadTargetError: a record is missing or damaged.
         """
-        self._migrate()
+        self.migrate()
         while (entry := make(self.state)) is not None:
             if self._append(entry):
                 return entry
@@ -256,7 +256,7 @@ class Journal:
         if entry.attempt:
             self._store.delete_tree(entry.attempt)
 
-    def _migrate(self) -> None:
+    def migrate(self) -> None:
         """Give a target of the first release a summary with all its files."""
         if self.state.unlisted:
             self.list_all()

@@ -6,10 +6,12 @@ a reader opens one file and the few entries after it:
     {"format": "hermes load summary", "version": 2, "sequence": 64, "load": 61,
      "offsets": {"clicks": {"0-0": 8192}},
      "files": [["data/topic=clicks/day=2026-11-24/<unique>.parquet", 5120, 81], ...],
-     "loads": {"61": [81, "2026-11-24", "<attempt's directory>", false], ...}}
+     "loads": {"61": [81, "2026-11-24", "<attempt's directory>", false], ...},
+     "expiries": [["2026-10-01", [], 40]]}
 
 A file of the first release has a fourth value, the number of its load. A load has its messages, the
-newest period of its files, its attempt's directory, and whether it was allowed to lack messages.
+newest period of its files, its attempt's directory, and whether it was allowed to lack messages. An
+expiry has the first period that it kept, its topics (none for all), and the last load before it.
 """
 
 import json
@@ -44,6 +46,25 @@ class LoadRecord(NamedTuple):
     may_lack: bool | None
 
 
+class Expired(NamedTuple):
+    """What an expiry has removed.
+
+    Attributes:
+        before: the first period that it kept.
+        topics: of which topics; empty for all.
+        load: the last load before it.
+    """
+
+    before: str
+    topics: tuple[str, ...]
+    load: int
+
+    def covers(self, load: int, topic: str, period: str) -> bool:
+        """Whether it has removed what a load had of a topic and period."""
+        is_of = not self.topics or topic in self.topics
+        return is_of and load <= self.load and period < self.before
+
+
 class State:
     """What counts after an entry.
 
@@ -53,6 +74,7 @@ class State:
         offsets: where the next load starts, for every partition that was ever loaded.
         files: those that count, by name.
         loads: by number; those that have expired as a whole are left out.
+        expiries: in their order; those that a later one includes are left out.
         unlisted: manifests of the first release, by number, whose files are not in `files`.
     """
 
@@ -62,6 +84,7 @@ class State:
         self.offsets: Offsets = {}
         self.files: dict[str, LoadedFile] = {}
         self.loads: dict[int, LoadRecord] = {}
+        self.expiries: list[Expired] = []
         self.unlisted: dict[int, Manifest] = {}
 
     def check(self, entry: Entry | Manifest) -> None:
@@ -90,8 +113,8 @@ class State:
             if entry.load is not None:
                 names = (each.file.name for each in entry.added)
                 self._add_load(entry.load, max(map(period_of, names), default=""))
-            if entry.kind == "expire" and not entry.topics:
-                self._forget_before(entry.before)
+            if entry.kind == "expire":
+                self._expire(Expired(entry.before, entry.topics, self.load))
         self.sequence += 1
 
     def list_files(self, number: int, files: Sequence[LoadedFile]) -> None:
@@ -118,6 +141,7 @@ class State:
             "offsets": nested(self.offsets),
             "files": [self.files[name].document() for name in sorted(self.files)],
             "loads": {str(number): list(self.loads[number]) for number in sorted(self.loads)},
+            "expiries": self.expiries,
         }
         return json.dumps(document).encode() + b"\n"
 
@@ -139,6 +163,10 @@ class State:
                 state.offsets = unnested(document["offsets"])
                 state.files = {each.name: each for each in parse_files(document["files"])}
                 state.loads = {int(n): LoadRecord(*each) for n, each in document["loads"].items()}
+                state.expiries = [
+                    Expired(str(before), tuple(map(str, topics)), int(load))
+                    for before, topics, load in document["expiries"]
+                ]
                 return state
         except (*UNREADABLE, RecursionError) as error:
             raise damaged(source, error, advice) from error
@@ -150,9 +178,17 @@ class State:
         self.load, self.offsets = load.number, load.offsets
         self.loads[load.number] = LoadRecord(load.messages, newest, load.directory, load.may_lack)
 
-    def _forget_before(self, period: str) -> None:
+    def _expire(self, expired: Expired) -> None:
+        kept = (
+            each
+            for each in self.expiries
+            if each.before > expired.before or (expired.topics and each.topics != expired.topics)
+        )
+        self.expiries = [*kept, expired]
+        if expired.topics:
+            return
         for number, each in list(self.loads.items()):
-            if each.newest < period and number not in self.unlisted:
+            if each.newest < expired.before and number not in self.unlisted:
                 del self.loads[number]
 
 

@@ -1,0 +1,254 @@
+"""`compact`: makes the small files of each day or hour of a target into larger ones.
+
+Each folder is a commit of its own: the new files count, and those that they were made from don't
+any more. It fails if one of these doesn't count by then, as when another run was first.
+"""
+
+import io
+import secrets
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from hermes.config.units import format_size
+from hermes.errors import ConfigError, LoadTargetError
+from hermes.spark.files import Files
+from hermes.spark.load.entries import Addition, Entry, LoadedFile, folder_of
+from hermes.spark.load.journal import Journal
+from hermes.spark.load.loaded import open_target
+from hermes.spark.load.state import State
+from hermes.spark.load.target import ATTEMPTS, DATA
+from hermes.spark.stores import Session, Store
+
+#: How large files should be.
+TARGET_BYTES: Final = 128 * 1024 * 1024
+_SMALLEST_TARGET_BYTES: Final = 64 * 1024
+
+# How much of the messages is held, uncompressed, before it is written as a row group.
+_ROW_GROUP_BYTES: Final = 32 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Compacted:
+    """A folder whose files were made into others.
+
+    Attributes:
+        topic: of the folder.
+        period: its day or hour.
+        files_before: how many files were replaced.
+        files_after: by how many.
+        bytes_before: how large they were together.
+        bytes_after: how large the new ones are.
+    """
+
+    topic: str
+    period: str
+    files_before: int
+    files_after: int
+    bytes_before: int
+    bytes_after: int
+
+
+@dataclass(frozen=True, slots=True)
+class Compaction:
+    """What a compaction has done.
+
+    Attributes:
+        folders: what was compacted, sorted.
+        conflicts: topic and period of folders that others changed meanwhile: they are as they were.
+    """
+
+    folders: tuple[Compacted, ...] = ()
+    conflicts: tuple[tuple[str, str], ...] = ()
+
+
+def compact(
+    target: str | Path,
+    *,
+    topics: Collection[str] = (),
+    target_bytes: int = TARGET_BYTES,
+    spark: Session = None,
+    storage: Mapping[str, str] | None = None,
+    files: Files | None = None,
+) -> Compaction:
+    """Make the small files of each day or hour of a target into larger ones.
+
+    The messages are the same, each once, for readers of `read_loaded` at any moment. Loads go on
+    meanwhile. Holds about three times `target_bytes` in memory, and needs no Spark.
+
+    Example:
+        print(compact("/data/clicks").folders)
+
+    Args:
+        target: the directory, or an address of S3 or HDFS.
+        topics: only folders of these; empty for all.
+        target_bytes: files of this size are left alone, and new ones reach it; 64 KiB or more.
+        spark: a session, or a function that starts one, for HDFS and for S3 as Spark is set up.
+        storage: as for `load`.
+        files: the file system of a directory; for tests.
+
+    Raises:
+        ConfigError: `target_bytes` is too small.
+        LoadTargetError: the directory isn't a target of loads, or is damaged.
+        LoadError: a Delta table couldn't be changed; the text says why.
+    """
+    if target_bytes < _SMALLEST_TARGET_BYTES:
+        least, given = format_size(_SMALLEST_TARGET_BYTES), format_size(target_bytes)
+        raise ConfigError("target_bytes", f"expected {least} or more, got {given}")
+    opened = open_target(target, spark, storage, files)
+    if opened.settings.sink == "delta":
+        from hermes.spark.load.delta_upkeep import compact_table  # needs the extra `delta`
+
+        return Compaction(
+            tuple(
+                Compacted(*each)
+                for each in compact_table(opened.store, sorted(topics), target_bytes)
+            )
+        )
+    journal = Journal(opened.store)
+    journal.read()
+    journal.settle()
+    journal.migrate()
+    done: list[Compacted] = []
+    conflicts: list[tuple[str, str]] = []
+    for topic, period in journal.state.in_folders():
+        if topics and topic not in topics:
+            continue
+        small = _small(journal.state, topic, period, target_bytes)
+        if not small:
+            continue
+        new = _compact(opened.store, journal, small, target_bytes)
+        if new is None:
+            conflicts.append((topic, period))
+            continue
+        sizes = (sum(each.size_bytes for each in listed) for listed in (small, new))
+        done.append(Compacted(topic, period, len(small), len(new), *sizes))
+    return Compaction(tuple(done), tuple(conflicts))
+
+
+def _small(state: State, topic: str, period: str, target_bytes: int) -> list[LoadedFile]:
+    """The files of a folder that should become others; none if that would change nothing."""
+    listed = state.in_folders().get((topic, period), [])
+    small = [each for each in listed if each.size_bytes < target_bytes or each.load is not None]
+    is_worth_it = len(small) > 1 or any(each.load is not None for each in small)
+    return small if is_worth_it else []
+
+
+def _compact(
+    store: Store, journal: Journal, small: Sequence[LoadedFile], target_bytes: int
+) -> list[LoadedFile] | None:
+    """Write a folder's files anew, and commit; None when another run changed them meanwhile."""
+    token = f"compact-{journal.state.sequence:020d}-{secrets.token_hex(4)}"
+    attempt = f"{ATTEMPTS}/{token}"
+    names = tuple(each.name for each in small)
+    is_committing = False
+    try:
+        added = list(_written(store, attempt, small, target_bytes))
+        store.flush_tree(attempt)
+        entry = Entry("compact", attempt, added=tuple(added), removed=names)
+        is_committing = True
+        committed = journal.commit(
+            lambda state: entry if set(names) <= state.files.keys() else None, attempt=attempt
+        )
+    except FileNotFoundError:
+        committed = None
+        journal.read()
+        if set(names) <= journal.state.files.keys():
+            store.delete_tree(attempt)
+            raise
+    except BaseException as error:
+        if isinstance(error, Exception | KeyboardInterrupt) and not (
+            is_committing and journal.give_up(attempt)
+        ):
+            store.delete_tree(attempt)
+        raise
+    if committed is None:
+        store.delete_tree(attempt)
+        return None
+    journal.settle()
+    return [each.file for each in added]
+
+
+def _written(
+    store: Store, attempt: str, files: Sequence[LoadedFile], target_bytes: int
+) -> Iterator[Addition]:
+    """Write the rows of files into new ones of a good size; they keep their order."""
+    folder = f"{DATA}/{_below(files[0].name)}"
+    store.make_directory(attempt)
+    sink, writer, rows = io.BytesIO(), None, 0
+    index = 0
+
+    def finish() -> Addition:
+        nonlocal index
+        source = f"{attempt}/part-{index:05d}.parquet"
+        name = f"{folder}/{attempt.rpartition('/')[2]}-{index:05d}.parquet"
+        content = sink.getvalue()
+        store.create(source, content)
+        index += 1
+        return Addition(LoadedFile(name, len(content), rows), source)
+
+    codec = _codec(store, files[0])
+    for table in _groups(store, files, min(_ROW_GROUP_BYTES, target_bytes)):
+        if writer is None:
+            writer = pq.ParquetWriter(sink, table.schema, compression=codec)
+        writer.write_table(table)
+        rows += table.num_rows
+        if sink.tell() >= target_bytes:
+            writer.close()
+            yield finish()
+            sink, writer, rows = io.BytesIO(), None, 0
+    if writer is not None:
+        writer.close()
+        yield finish()
+
+
+def _groups(store: Store, files: Sequence[LoadedFile], group_bytes: int) -> Iterator[pa.Table]:
+    """The rows of files, in pieces of a good size for a row group."""
+    held: list[pa.RecordBatch] = []
+    for file in files:
+        count = 0
+        for batch in _batches(store, file):
+            count += batch.num_rows
+            if held and held[0].schema != batch.schema:
+                batch = batch.cast(held[0].schema)
+            held.append(batch)
+            if sum(each.nbytes for each in held) >= group_bytes:
+                yield pa.Table.from_batches(held)
+                held = [batch.slice(0, 0)]  # the schema stays
+        if count != file.rows:
+            raise LoadTargetError(
+                f"{store.place(file.name)} holds {count} rows, and {file.rows} were committed: "
+                "nothing was changed; run hermes load --verify"
+            )
+    if any(each.num_rows for each in held):
+        yield pa.Table.from_batches(held)
+
+
+def _batches(store: Store, file: LoadedFile) -> Iterator[pa.RecordBatch]:
+    with store.open(file.name) as opened, pq.ParquetFile(opened) as source:
+        for batch in source.iter_batches():
+            batch = batch.replace_schema_metadata(None)
+            if file.load is not None and "load" not in batch.schema.names:
+                load = pa.repeat(pa.scalar(file.load, pa.int64()), batch.num_rows)
+                batch = batch.add_column(0, pa.field("load", pa.int64()), load)
+            yield batch
+
+
+def _codec(store: Store, file: LoadedFile) -> str:
+    """How the first of the files is compressed, as the writer calls it."""
+    with store.open(file.name) as opened, pq.ParquetFile(opened) as source:
+        groups = source.metadata
+        if not groups.num_row_groups or not groups.row_group(0).num_columns:
+            return "snappy"
+        name = str(groups.row_group(0).column(0).compression).lower()
+    return {"uncompressed": "none", "lz4_raw": "lz4"}.get(name, name)
+
+
+def _below(name: str) -> str:
+    """The folder of a file from `topic=` on: the first release had others above it."""
+    folder = folder_of(name)
+    return folder[folder.index("topic=") :] if "topic=" in folder else folder

@@ -1,0 +1,136 @@
+"""What is compared with a target: which offsets the messages of its data files cover."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from hermes.spark.load.entries import LoadedFile
+from hermes.spark.load.state import Expired, LoadRecord
+from hermes.spark.offsets import TopicPartition
+from hermes.spark.stores import Store
+
+#: The columns of some messages.
+_Columns: TypeAlias = Mapping[str, "np.ndarray[Any, np.dtype[Any]]"]
+
+#: The files of each topic and period.
+Folders: TypeAlias = Mapping[tuple[str, str], Sequence[LoadedFile]]
+
+_COLUMNS: Final = ("broker", "partition", "offset", "next_offset", "index")
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """What a target says of itself.
+
+    Attributes:
+        folders: the files that count.
+        loads: of which there may be messages.
+        expiries: what was removed since.
+    """
+
+    folders: Folders
+    loads: Mapping[int, LoadRecord]
+    expiries: Sequence[Expired] = ()
+
+
+class Run(NamedTuple):
+    """Messages of a load that follow on one another in a file.
+
+    Attributes:
+        load: their load.
+        partition: where they are from.
+        start: the offset of the first one.
+        end: the offset after the last one.
+        messages: how many they are.
+    """
+
+    load: int
+    partition: TopicPartition
+    start: int
+    end: int
+    messages: int
+
+
+def read_runs(store: Store, topic: str, file: LoadedFile) -> tuple[int, int, list[Run]]:
+    """Find out how large a file is, how many rows it has, and where its messages are from.
+
+    Raises:
+        FileNotFoundError: there is none.
+    """
+    with store.open(file.name) as opened:
+        size_bytes = opened.seek(0, 2)
+        with pq.ParquetFile(opened) as source:
+            runs = list(_runs(source, topic, file.load))
+            return size_bytes, source.metadata.num_rows, runs
+
+
+def overlaps(ranges: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """What ranges of offsets have in common with one another."""
+    reached = -1
+    for start, end in sorted(ranges):
+        if start < reached:
+            yield start, min(end, reached)
+        reached = max(reached, end)
+
+
+def difference(
+    ranges: Sequence[tuple[int, int]], others: Sequence[tuple[int, int]]
+) -> Iterator[tuple[int, int]]:
+    """What is in some ranges of offsets, and not in others."""
+    for start, end in sorted(ranges):
+        for begin, stop in sorted(others):
+            if start < begin < end:
+                yield start, begin
+            if begin < end and stop > start:
+                start = max(start, stop)
+        if start < end:
+            yield start, end
+
+
+def _runs(source: pq.ParquetFile, topic: str, load: int | None) -> Iterator[Run]:
+    columns = [*_COLUMNS, *(["load"] if load is None else [])]
+    last: Run | None = None
+    row: _Columns = {}  # the last one of the batch before
+    for batch in source.iter_batches(columns=columns):
+        if not batch.num_rows:
+            continue
+        values = {name: batch.column(name).to_numpy(zero_copy_only=False) for name in columns}
+        values.setdefault("load", np.full(batch.num_rows, load))
+        if row:
+            values = {name: np.concatenate((row[name], values[name])) for name in values}
+        for run in _batch_runs(topic, values):
+            if last is None:
+                last = run
+            elif row:  # the run that the last row of the batch before is in
+                last = last._replace(end=run.end, messages=last.messages + run.messages - 1)
+            else:
+                yield last
+                last = run
+            row = {}
+        row = {name: values[name][-1:] for name in values}
+    if last is not None:
+        yield last
+
+
+def _batch_runs(topic: str, values: _Columns) -> Iterator[Run]:
+    first, then = slice(None, -1), slice(1, None)
+    offset, end, index = values["offset"], values["next_offset"], values["index"]
+    same = np.ones(len(offset) - 1, dtype=bool)
+    for name in ("load", "broker", "partition"):
+        same &= values[name][first] == values[name][then]
+    follows = (offset[then] == end[first]) & (index[then] == 0)
+    in_set = (offset[then] == offset[first]) & (index[then] == index[first] + 1)
+    starts = np.flatnonzero(np.concatenate(([True], ~(same & (follows | in_set)))))
+    ends = np.concatenate((starts[1:], [len(offset)]))
+    for start, stop in zip(starts.tolist(), ends.tolist(), strict=True):
+        partition = (int(values[name][start]) for name in ("broker", "partition"))
+        yield Run(
+            int(values["load"][start]),
+            TopicPartition(topic, *partition),
+            int(offset[start]),
+            int(end[stop - 1]),
+            stop - start,
+        )
