@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaException
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
+from kafka_clients import Confluent, Sent
 
 from hermes.testing import RunningKafka, running_broker, running_kafka
 
@@ -72,6 +73,50 @@ def test_a_connection_can_be_cut(kafka: RunningKafka, after: bool) -> None:
     kafka.faults.clear()
     assert topics(client) == {"clicks": 3}
     assert kafka.faults.count("Metadata") >= before + 2
+
+
+def values(kafka: RunningKafka, count: int) -> list[bytes | None]:
+    got = Confluent().read(kafka.bootstrap_servers, ["clicks"], count)
+    return sorted(each.value or b"" for each in got)
+
+
+SENT = [Sent(b"%d" % number, partition=number % 3) for number in range(9)]
+
+
+def test_a_producer_tries_again_after_an_error(kafka: RunningKafka) -> None:
+    kafka.faults.fail("Produce", "NOT_LEADER_OR_FOLLOWER", times=2)
+    Confluent().produce(kafka.bootstrap_servers, "clicks", SENT)
+    assert kafka.faults.count("Produce") >= 3
+    assert values(kafka, len(SENT)) == [each.value for each in SENT]
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_an_idempotent_producer_whose_answer_is_lost_writes_once(
+    kafka: RunningKafka, after: bool
+) -> None:
+    kafka.faults.cut("Produce", after=after, times=3)
+    Confluent().produce(kafka.bootstrap_servers, "clicks", SENT, enable_idempotence=True)
+    assert kafka.faults.count("Produce") >= 4
+    assert values(kafka, len(SENT)) == [each.value for each in SENT]
+    consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": "g"})
+    places = [TopicPartition("clicks", number) for number in range(3)]
+    ends = [consumer.get_watermark_offsets(each, timeout=30)[1] for each in places]
+    consumer.close()
+    assert ends == [3, 3, 3]
+
+
+def test_an_error_that_lasts_reaches_the_application(kafka: RunningKafka) -> None:
+    kafka.faults.fail("Produce", "TOPIC_AUTHORIZATION_FAILED", times=None)
+    with pytest.raises(AssertionError, match="TOPIC_AUTHORIZATION_FAILED"):
+        Confluent().produce(kafka.bootstrap_servers, "clicks", SENT)
+
+
+def test_a_consumer_outlives_errors_and_cuts(kafka: RunningKafka) -> None:
+    Confluent().produce(kafka.bootstrap_servers, "clicks", SENT)
+    kafka.faults.fail("Fetch", "NOT_LEADER_OR_FOLLOWER", times=2)
+    kafka.faults.cut("Fetch", times=2)
+    kafka.faults.fail("ListOffsets", "LEADER_NOT_AVAILABLE")
+    assert values(kafka, len(SENT)) == [each.value for each in SENT]
 
 
 def test_the_fixture_is_configured_by_fixtures(tmp_path: Path) -> None:
