@@ -71,8 +71,16 @@ def read_topic_id(directory: str, files: FileLayer) -> UUID | None:
         ) from None
 
 
-def write_topic_id(directory: str, topic_id: UUID, files: FileLayer) -> None:
-    """Write what makes a new directory one of Kafka's. Not synced: the log's first flush does that.
+def write_topic_id(
+    directory: str, topic_id: UUID, files: FileLayer, *, is_synced: bool = False
+) -> None:
+    """Write what makes a new directory one of Kafka's.
+
+    Args:
+        directory: the partition's directory.
+        topic_id: its topic's id.
+        files: the file layer.
+        is_synced: put it on disk as well, but for its name.
 
     Raises:
         OSError: the disk refused.
@@ -81,21 +89,9 @@ def write_topic_id(directory: str, topic_id: UUID, files: FileLayer) -> None:
     path = os.path.join(directory, METADATA_NAME)
     descriptor = files.open_append(path, create=True)
     try:
-        files.ftruncate(descriptor, 0)
         write_all(files, descriptor, [text.encode("ascii")], 0)
-    finally:
-        files.close(descriptor)
-
-
-def sync_topic_id(directory: str, files: FileLayer) -> None:
-    """Put on disk what `write_topic_id` wrote, but for its name.
-
-    Raises:
-        OSError: the disk failed.
-    """
-    descriptor = files.open_append(os.path.join(directory, METADATA_NAME))
-    try:
-        files.fdatasync(descriptor)
+        if is_synced:
+            files.fdatasync(descriptor)
     finally:
         files.close(descriptor)
 

@@ -25,7 +25,12 @@ from typing import Final
 from uuid import UUID, uuid4
 
 from hermes.errors import StorageError
-from hermes.storage.checkpoints import METADATA_NAME, Checkpoints, write_topic_id
+from hermes.storage.checkpoints import (
+    METADATA_NAME,
+    Checkpoints,
+    read_topic_id,
+    write_topic_id,
+)
 from hermes.storage.descriptors import DescriptorCache
 from hermes.storage.files import FileLayer, Identity, exists, identity, storage_error
 from hermes.storage.kafka_0_7 import KAFKA_0_7
@@ -271,9 +276,16 @@ class DataDirectory:
         # What can't be looked at can't be opened either, and says why then.
         with suppress(OSError):
             is_kafka = exists(os.path.join(directory, METADATA_NAME), self._files)
-            if self._settings_for(topic).format == KAFKA.name and is_unused(directory, self._files):
-                return None
+            if is_kafka or self._settings_for(topic).format == KAFKA.name:
+                is_whole = is_kafka and self._has_topic_id(directory)
+                if not is_whole and is_unused(directory, self._files):
+                    return None
         return self._made(topic, partition, KAFKA if is_kafka else KAFKA_0_7, None)
+
+    def _has_topic_id(self, directory: str) -> bool:
+        with suppress(StorageError):
+            return read_topic_id(directory, self._files) is not None
+        return False
 
     # -- opening --------------------------------------------------------------------------------
 

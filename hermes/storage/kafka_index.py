@@ -129,14 +129,17 @@ class KafkaIndex(TimeIndex):
             with self._indexing:
                 self._walk(log_descriptor, end_offset)
 
-    def settle(self, log_descriptor: int, known: int, end_offset: int) -> None:
+    def settle(
+        self, log_descriptor: int, known: int, end_offset: int, *, complete: bool = False
+    ) -> None:
         """See `TimeIndex.settle`."""
+        self.ensure_file()
         with self._indexing:
             self._offsets.keep_ordered()
             self._times.keep_ordered()
             self._keep_until(log_descriptor, known)
             self._walk(log_descriptor, end_offset)
-            self._write_kafkas(is_complete=False)
+            self._write_kafkas(is_complete=complete)
 
     def _keep_until(self, log_descriptor: int, limit: int | None) -> None:
         """Let only entries count that lead to batches, and only to those before an offset."""
@@ -191,6 +194,8 @@ class KafkaIndex(TimeIndex):
 
     def close(self) -> None:
         """See `TimeIndex.close`: the last timestamp is written, which a roll would write."""
+        # Kafka looks for all of them, also of an empty segment.
+        self.ensure_file()
         with self._indexing:
             if self._newest[0] > self._told_ms or self._pending:
                 self._write_kafkas(is_complete=True)

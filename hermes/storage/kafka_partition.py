@@ -5,15 +5,17 @@ the log's next flush, so that nothing is synced where a log is made.
 """
 
 import os
+from contextlib import suppress
 from uuid import UUID
 
+from hermes.errors import StorageError
 from hermes.storage.batch_walk import BatchReader, walk
 from hermes.storage.checkpoints import (
     Checkpoints,
     LeaderEpochs,
     encode_topic_id,
     read_topic_id,
-    sync_topic_id,
+    write_topic_id,
 )
 from hermes.storage.files import FileLayer
 from hermes.storage.segment import Segment
@@ -136,12 +138,14 @@ class KafkaPartition:
         """Put on disk what has changed; a flush calls this before it syncs the directory.
 
         Raises:
-            OSError, StorageError: the disk refused.
+            OSError: what makes the directory one of Kafka's can't be put on disk.
         """
         if self._is_new:
-            if self.topic_id is not None:
-                sync_topic_id(self._directory, self._files)
+            assert self.topic_id is not None
+            write_topic_id(self._directory, self.topic_id, self._files, is_synced=True)
             self._is_new = False
         if self._has_new_epochs:
-            self._epochs.write(self._files)
-            self._has_new_epochs = False
+            # No message depends on it: who opens the log finds the last epoch in its batches.
+            with suppress(StorageError):
+                self._epochs.write(self._files)
+                self._has_new_epochs = False

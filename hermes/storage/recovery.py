@@ -163,7 +163,7 @@ class TailRecovery:
             ):  # no message depends on it
                 index.load(opened.descriptor, part.end)
                 index.mend()
-                index.settle(opened.descriptor, part.end, part.end)
+                index.settle(opened.descriptor, part.end, part.end, complete=True)
 
     def after_failure(
         self,
@@ -302,7 +302,7 @@ class TailRecovery:
                 entries = [(believed_ms(part.modified_ms, self._now_ms, self._now_ms), end)]
                 told_from = end
             with suppress(OSError):
-                segment.index.settle(descriptor, start, end)
+                segment.index.settle(descriptor, start, end, complete=is_complete)
                 fitting = [entry for entry in entries if start < entry[1] <= end]
                 segment.index.append(fitting, descriptor, start=told_from, complete=is_complete)
             segment.size_bytes = size

@@ -350,13 +350,16 @@ class TimeIndex:
     def _is_sync_due(self, end_offset: int) -> bool:
         return end_offset - self._synced_end >= SYNC_EVERY_BYTES
 
-    def settle(self, log_descriptor: int, known: int, end_offset: int) -> None:
+    def settle(
+        self, log_descriptor: int, known: int, end_offset: int, *, complete: bool = False
+    ) -> None:
         """Make good after a crash what is kept of a segment besides this index; here nothing is.
 
         Args:
             log_descriptor: the segment's file, of which nothing is in doubt any more.
             known: up to which offset what is there was written after a flush.
             end_offset: where the segment ends.
+            complete: as for `append`.
 
         Raises:
             OSError: it can't be read or written.

@@ -1,14 +1,24 @@
 """Logs of Kafka's format for tests of the storage: batches, and reading everything back."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 from uuid import UUID
 
 from storage_fakes import UnsyncedFiles
 from storage_logs import NOW_MS, settings
 
-from hermes.protocol.record_batches import BatchHeader, check_batches, decode_header, placed
+from hermes.protocol.record_batches import (
+    HEADER_BYTES,
+    BatchHeader,
+    check_batches,
+    decode_header,
+    is_intact,
+    next_in,
+    placed,
+    with_crc,
+)
 from hermes.protocol.record_compression import RecordCodec
 from hermes.protocol.records import Record, encode_batch, iterate_records
 from hermes.storage import FileLayer, Log, LogSettings, RecoveryReport
@@ -110,3 +120,64 @@ def read_records(log: Log, offset: int | None = None) -> list[Record]:
         for each in iterate_records(data, header)
         if each.offset >= first
     ]
+
+
+class Batch(NamedTuple):
+    """A valid batch, and where it lies in the bytes that it was found in."""
+
+    position: int
+    end_position: int
+    base_offset: int
+    end_offset: int
+
+
+def raw_batch(base_offset: int, count: int, body: bytes = b"body") -> bytes:
+    """A batch that says that it holds `count` messages, whatever its body is."""
+    size = HEADER_BYTES + len(body)
+    header = BatchHeader(
+        base_offset, size, 0, 0, 0, count - 1, NOW_MS, NOW_MS + base_offset, -1, -1, -1, count
+    )
+    return with_crc(header, body) + body
+
+
+def raw_batches(data: bytes, offset: int) -> Iterator[Batch]:
+    """All valid batches from a position on; what is damaged between them is skipped."""
+    position = 0
+    while position < len(data):
+        header = next_in(data, position)
+        end = position + (0 if header is None else header.size_bytes)
+        if header is None or header.base_offset < offset or not is_intact(data[position:end]):
+            position += 1
+            continue
+        offset = header.next_offset
+        yield Batch(position, end, header.base_offset, offset)
+        position = end
+
+
+def check_indexes(path: Path, earliest: int = 0) -> None:
+    """Hold the indexes of a closed log's segment against it, as Kafka's DumpLogSegments does."""
+    data, base = path.read_bytes(), int(path.stem)
+    batches, position = {}, 0
+    for header, batch in batches_in(data):
+        batches[position] = header
+        position += len(batch)
+    assert position == len(data)
+    index = path.with_suffix(".index").read_bytes()
+    entries = [
+        (int.from_bytes(index[n : n + 4], "big"), int.from_bytes(index[n + 4 : n + 8], "big"))
+        for n in range(0, len(index), 8)
+    ]
+    assert len(index) % 8 == 0
+    assert len(entries) >= len(data) // 6000
+    for relative, position in entries:
+        assert batches[position].last_offset == base + relative
+    times = path.with_suffix(".timeindex").read_bytes()
+    assert len(times) % 12 == 0
+    newest = -1
+    for n in range(0, len(times), 12):
+        time_ms = int.from_bytes(times[n : n + 8], "big")
+        last = base + int.from_bytes(times[n + 8 : n + 12], "big")
+        assert time_ms > newest
+        newest = time_ms
+        assert [h.max_timestamp_ms for h in batches.values() if h.last_offset == last] == [time_ms]
+    assert newest == max([-1, *(header.max_timestamp_ms for header in batches.values())])

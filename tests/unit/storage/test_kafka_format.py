@@ -10,6 +10,7 @@ from kafka_logs import (
     TOPIC_ID,
     append_batch,
     append_values,
+    check_indexes,
     open_kafka_log,
     read_batches,
     read_records,
@@ -183,33 +184,3 @@ def test_kafkas_indexes_lead_to_batches(tmp_path: Path) -> None:
     assert len(segments) > 2
     for path in segments:
         check_indexes(path)
-
-
-def check_indexes(path: Path) -> None:
-    from kafka_logs import batches_in
-
-    data, base = path.read_bytes(), int(path.stem)
-    batches, position = {}, 0
-    for header, batch in batches_in(data):
-        batches[position] = header
-        position += len(batch)
-    assert position == len(data)
-    index = path.with_suffix(".index").read_bytes()
-    entries = [
-        (int.from_bytes(index[n : n + 4], "big"), int.from_bytes(index[n + 4 : n + 8], "big"))
-        for n in range(0, len(index), 8)
-    ]
-    assert len(index) % 8 == 0
-    assert len(entries) >= len(data) // 6000
-    for relative, position in entries:
-        assert batches[position].last_offset == base + relative
-    times = path.with_suffix(".timeindex").read_bytes()
-    assert len(times) % 12 == 0
-    newest = -1
-    for n in range(0, len(times), 12):
-        time_ms = int.from_bytes(times[n : n + 8], "big")
-        last = base + int.from_bytes(times[n + 8 : n + 12], "big")
-        assert time_ms > newest
-        newest = time_ms
-        assert [h.max_timestamp_ms for h in batches.values() if h.last_offset == last] == [time_ms]
-    assert newest == max(header.max_timestamp_ms for header in batches.values())

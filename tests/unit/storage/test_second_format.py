@@ -1,7 +1,7 @@
 """The log's machinery on a format whose offsets count messages: roll, flush, recovery, retention.
 
-`batch_format` is that format. Nothing in `hermes.storage` but `kafka_0_7` may know what a byte of
-a segment means, and what is tried here fails where something does.
+That format is Kafka's. Nothing in `hermes.storage` but the formats may know what a byte of a
+segment means, and what is tried here fails where something does.
 """
 
 import os
@@ -9,7 +9,7 @@ from errno import EIO, ENOSPC
 from pathlib import Path
 
 import pytest
-from batch_format import BatchFormat, batch, batches
+from kafka_logs import TOPIC_ID, raw_batch, raw_batches
 from storage_fakes import WRITES, FaultyFiles, UnsyncedFiles, WatchedFiles
 from storage_logs import NOW_MS, settings
 from zope.interface import implementer
@@ -17,10 +17,11 @@ from zope.interface import implementer
 from hermes.errors import DiskFullError, LogOfflineError, OffsetOutOfRangeError
 from hermes.interfaces import IRetentionPolicy
 from hermes.storage import FileLayer, Log, RecoveryReport, apply_retention
+from hermes.storage.kafka_format import KAFKA
 
-#: A batch of this body takes 30 bytes.
+#: A batch of this body takes 71 bytes.
 BODY = b"0123456789"
-SIZE = 30
+SIZE = 71
 
 
 def open_batches(
@@ -32,12 +33,14 @@ def open_batches(
 ) -> tuple[Log, RecoveryReport | None]:
     path.mkdir(exist_ok=True)
     files = UnsyncedFiles() if files is None else files
-    log = Log("b", 0, str(path), settings(segment_bytes), files, log_format=BatchFormat())
+    log = Log(
+        "b", 0, str(path), settings(segment_bytes), files, log_format=KAFKA, topic_id=TOPIC_ID
+    )
     return log, log.open(clean=clean, now_ms=NOW_MS)
 
 
 def append(log: Log, count: int, now_ms: int = NOW_MS) -> int:
-    data = batch(log.end_offset, count, BODY)
+    data = raw_batch(log.end_offset, count, BODY)
     assert len(data) == SIZE
     return log.append([data], len(data), count, now_ms)
 
@@ -48,7 +51,7 @@ def bases(log: Log) -> list[int]:
     while offset < log.high_watermark:
         with log.read(offset, 1 << 20) as part:
             data = os.pread(part.fileno(), part.length, part.position)
-        read = list(batches(data, offset))
+        read = list(raw_batches(data, offset))
         assert read[0].position == 0
         assert read[-1].end_position == len(data)
         found += [each.base_offset for each in read]
@@ -69,7 +72,10 @@ def test_offsets_count_messages_and_segments_are_named_by_them(tmp_path: Path) -
     assert names(tmp_path / "b-0", "ed") == ["9.unflushed"]
     assert log.flush() == 15
     assert (log.unflushed_bytes, log.size_bytes) == (0, 5 * SIZE)
-    assert names(tmp_path / "b-0") == [".log", ".timeindex", "9.log", "9.timeindex"]
+    beside = [".appends", ".index", ".log", ".timeindex"]
+    assert names(tmp_path / "b-0") == sorted(
+        [*beside, *(f"9{each}" for each in beside), "leader-epoch-checkpoint"]
+    )
     assert bases(log) == [0, 3, 4, 9, 11]
     assert [(each.base_offset, each.size_bytes) for each in log.segment_infos()] == [
         (0, 3 * SIZE),
@@ -141,7 +147,7 @@ def test_a_restart_finds_everything_and_reads_only_what_is_not_known(
 
 
 def test_a_tail_torn_at_every_byte_is_cut_between_batches(tmp_path: Path) -> None:
-    data = batch(40, 3, BODY) + batch(43, 2, BODY) + batch(45, 4, BODY)
+    data = raw_batch(40, 3, BODY) + raw_batch(43, 2, BODY) + raw_batch(45, 4, BODY)
     for length in range(len(data) + 1):
         path = tmp_path / f"b-{length}"
         path.mkdir()
@@ -158,8 +164,8 @@ def test_a_tail_torn_at_every_byte_is_cut_between_batches(tmp_path: Path) -> Non
 
 
 def test_damage_between_good_batches_is_kept_and_named(tmp_path: Path) -> None:
-    data = bytearray(batch(0, 3, BODY) + batch(3, 2, BODY) + batch(5, 4, BODY))
-    data[SIZE + 25] ^= 1
+    data = bytearray(raw_batch(0, 3, BODY) + raw_batch(3, 2, BODY) + raw_batch(5, 4, BODY))
+    data[SIZE + 65] ^= 1
     (tmp_path / "b-0").mkdir()
     (tmp_path / "b-0" / f"{0:020d}.log").write_bytes(data)
     log, report = open_batches(tmp_path / "b-0")

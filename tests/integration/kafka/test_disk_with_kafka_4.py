@@ -1,0 +1,154 @@
+"""One partition's files under Hermes and Kafka 4 in turn, and read by Kafka's DumpLogSegments."""
+
+import os
+import random
+from pathlib import Path
+
+import pytest
+from kafka_4 import KafkaProcess, run_tool
+from kafka_logs import append_batch, read_records, record, sent
+from storage_fakes import UnsyncedFiles
+from storage_logs import NOW_MS, settings
+
+from hermes.protocol.record_compression import RecordCodec
+from hermes.storage import DataDirectory, Log
+
+#: Words that DumpLogSegments prints only about what is wrong.
+FAULTS = ("ismatch", "out of order", "Found ", "isvalid: false", "not found", "rror", "xception")
+
+
+def opened(path: Path) -> DataDirectory:
+    directory = DataDirectory(path, lambda topic: settings(200_000), UnsyncedFiles())
+    report = directory.open(NOW_MS)
+    assert report.offline == {}
+    return directory
+
+
+def values(log: Log) -> list[bytes | None]:
+    return [each.value for each in read_records(log)]
+
+
+def dumped(files: list[Path], *options: str) -> str:
+    text = run_tool("kafka-dump-log", "--files", ",".join(map(str, files)), *options)
+    for line in text.splitlines():
+        assert not any(fault in line for fault in FAULTS), line
+    return text
+
+
+def fill(log: Log, seed: int) -> int:
+    """Append batches of all kinds and sizes, flush now and then; how many messages."""
+    chance = random.Random(seed)
+    before = log.end_offset
+    for number in range(400):
+        some = [
+            record(
+                chance.randbytes(chance.choice((0, 10, 500, 3000))),
+                key=b"%d" % number,
+                timestamp_ms=NOW_MS + chance.randrange(100_000),
+            )
+            for _ in range(chance.choice((1, 1, 2, 9)))
+        ]
+        append_batch(log, sent(some, RecordCodec(number % 5)), NOW_MS + number)
+        if number % 7 == 0:
+            log.flush()
+    log.flush()
+    return log.end_offset - before
+
+
+def test_kafkas_own_tool_finds_nothing_wrong(tmp_path: Path) -> None:
+    """Nor after the process was killed, and the log recovered."""
+    directory = DataDirectory(
+        tmp_path / "logs é", lambda topic: settings(200_000, format="kafka"), UnsyncedFiles()
+    )
+    directory.open(NOW_MS)
+    log = directory.create("k", 0)
+    count = fill(log, 1)
+    log.delete_records(20)
+    directory.close()
+    directory = opened(tmp_path / "logs é")
+    log = directory.logs["k", 0]
+    count += fill(log, 2)
+    # As a kill leaves it: nothing is closed, and no marker is written.
+    directory._lock.release()  # type: ignore[union-attr]
+    again = opened(tmp_path / "logs é")
+    assert again.logs["k", 0].end_offset == count
+    count += fill(again.logs["k", 0], 3)
+    again.close()
+    partition = tmp_path / "logs é" / "k-0"
+    segments = sorted(partition.glob("*.log"))
+    assert len(segments) > 3
+    text = dumped(segments, "--deep-iteration", "--print-data-log")
+    assert text.count("| offset:") == count
+    indexes = [*sorted(partition.glob("*.index")), *sorted(partition.glob("*.timeindex"))]
+    assert len(indexes) == 2 * len(segments)
+    assert all(each.stat().st_size for each in indexes)
+    dumped(indexes, "--verify-index-only")
+    text = dumped(indexes, "--index-sanity-check")
+    assert text.count("passed sanity check.") == len(indexes)
+
+
+def produced(kafka: KafkaProcess, *lines: str) -> None:
+    run_tool(
+        "kafka-console-producer",
+        *("--bootstrap-server", kafka.address, "--topic", "clicks", "--sync"),
+        given="".join(f"{line}\n" for line in lines),
+    )
+
+
+def consumed(kafka: KafkaProcess, count: int) -> list[str]:
+    text = run_tool(
+        "kafka-console-consumer",
+        *("--bootstrap-server", kafka.address, "--topic", "clicks", "--from-beginning"),
+        *("--max-messages", str(count), "--timeout-ms", "20000"),
+    )
+    return text.split()
+
+
+@pytest.mark.parametrize("is_killed", [False, True], ids=["stopped", "killed"])
+def test_a_partition_goes_from_kafka_to_hermes_and_back(tmp_path: Path, is_killed: bool) -> None:
+    def leave(kafka: KafkaProcess) -> None:
+        kafka.kill() if is_killed else kafka.stop()
+
+    kafka = KafkaProcess(tmp_path, settings={"log.segment.bytes": 1_048_576})
+    kafka.start()
+    try:
+        run_tool(
+            *("kafka-topics", "--bootstrap-server", kafka.address, "--create"),
+            *("--topic", "clicks", "--partitions", "1"),
+        )
+        produced(kafka, "one", "two")
+        leave(kafka)
+        directory = opened(tmp_path / "data")
+        log = directory.logs["clicks", 0]
+        assert log.format.name == "kafka"
+        assert values(log) == [b"one", b"two"]
+        append_batch(log, sent([b"three", b"four"], RecordCodec.LZ4))
+        log.flush()
+        for _ in range(300):
+            append_batch(log, sent([b"x" * 1000]))
+        log.flush()
+        assert log.segment_count > 1
+        append_batch(log, sent([b"last"]))
+        log.flush()
+        if is_killed:
+            directory._lock.release()  # type: ignore[union-attr]
+        else:
+            assert directory.close()
+        kafka.start()
+        found = consumed(kafka, 305)
+        assert found[:4] == ["one", "two", "three", "four"]
+        assert found[-1] == "last"
+        produced(kafka, "five")
+        leave(kafka)
+        directory = opened(tmp_path / "data")
+        log = directory.logs["clicks", 0]
+        assert [values(log)[n] for n in (0, 3, 304, 305)] == [b"one", b"four", b"last", b"five"]
+        assert log.leader_epoch > 0
+        directory.close()
+        output = (tmp_path / "output").read_text(encoding="utf-8", errors="replace")
+        assert "stray" not in output
+        assert not [line for line in output.splitlines() if "ERROR" in line and "clicks" in line]
+    finally:
+        kafka.kill()
+    dumped(sorted((tmp_path / "data" / "clicks-0").glob("*.log")), "--deep-iteration")
+    assert os.path.exists(tmp_path / "data" / "clicks-0" / "partition.metadata")
