@@ -97,6 +97,17 @@ class BrokerConfig:
             _NETWORK,
         ),
     ] = None
+    kafka_to_0_7: Annotated[
+        str,
+        Setting(
+            kinds.choice("translate", "refuse"),
+            "What happens when a client of today's Kafka produces to a topic with the format of "
+            "0.7: `translate` keeps the values as messages of 0.7, and refuses what has a key, "
+            "headers or no value; `refuse` refuses it all.",
+            _NETWORK,
+            is_live=True,
+        ),
+    ] = "translate"
     advertised_host: Annotated[
         str | None,
         Setting(

@@ -12,6 +12,7 @@ handler carries it out, and what it returns is encoded and sent. In the order of
     serving      what all requests have in common
     produce      the life of a Produce; produce_messages: its bytes; reading: Kafka's types
     fetch        the life of a Fetch; fetch_messages: its bytes
+    legacy       topics of 0.7: batches made of messages, and messages of batches
     lookups      questions about a partition; epochs: the terms of leaders, of which there is one
     metadata     brokers, topics and partitions
     topics       the topics, and where each of Kafka's partition numbers is

@@ -16,10 +16,12 @@ from hermes.kafka.calls import Call, KafkaSend
 from hermes.kafka.epochs import check_epoch
 from hermes.kafka.errors import Code, KafkaError, code_of
 from hermes.kafka.fetch_messages import BY_ID, PARTITION_BYTES, Fetched, response_parts
+from hermes.kafka.legacy import LegacyRange, batch_of, range_of
 from hermes.kafka.topics import KafkaTopic
 from hermes.kafka.waits import Wait, slice_of
 from hermes.protocol import FetchRequest
 from hermes.security import Operation
+from hermes.storage import LogSlice
 
 #: The largest response, whatever is asked for: Kafka's `fetch.max.bytes`.
 MAX_RESPONSE_BYTES: Final = 55 << 20
@@ -148,7 +150,27 @@ async def _read_all(call: Call, request: Any) -> list[Fetched]:
     found: list[Fetched] = await settled(
         cooperatively(call.server.shared.scheduler, _wanted(call, request), read, Fetched.release)
     )
+    for place, each in enumerate(found):
+        if isinstance(each.records, LegacyRange):
+            found[place] = await _made(call, each, each.records, found)
     return found
+
+
+async def _made(
+    call: Call, fetched: Fetched, wanted: LegacyRange, others: list[Fetched]
+) -> Fetched:
+    """Make batches of what a log of 0.7 holds: one client's at a time, and when there is room."""
+    shared = call.server.shared
+    limit, make = shared.config.max_expanded_bytes, shared.large_responses.make
+    try:
+        batch: bytes = await make(shared.in_thread, batch_of, wanted, limit)
+    except HermesError as error:
+        number = fetched.partition
+        return Fetched(fetched.topic, number, refusal_of(shared, fetched.topic, number, error))
+    except BaseException:  # the client has left
+        _release_all(others)
+        raise
+    return fetched._replace(records=batch)
 
 
 def _read(call: Call, wanted: _Wanted, max_bytes: int, is_first: bool) -> Fetched:
@@ -158,13 +180,17 @@ def _read(call: Call, wanted: _Wanted, max_bytes: int, is_first: bool) -> Fetche
     try:
         if not isinstance(wanted.found, KafkaTopic):
             raise wanted.found
-        if wanted.found.format != "kafka":
-            raise KafkaError(Code.UNSUPPORTED_FOR_MESSAGE_FORMAT)
         log = call.server.topics.log(wanted.found.name, wanted.number)
         check_epoch(log, wanted.epoch)
-        records = slice_of(log, wanted.offset, max_bytes, is_first)
+        records: LogSlice | LegacyRange | None
+        if log.counts_messages:
+            records = slice_of(log, wanted.offset, max_bytes, is_first)
+        else:
+            records = range_of(log, wanted.offset, max_bytes) if max_bytes or is_first else None
     except HermesError as error:
-        return Fetched(wanted.topic, wanted.number, refusal_of(shared, wanted, error))
+        return Fetched(
+            wanted.topic, wanted.number, refusal_of(shared, wanted.topic, wanted.number, error)
+        )
     if records is not None:
         counts = shared.metrics.topics.get(log.topic) or shared.metrics.topic(log.topic)
         counts.bytes_out += records.length
@@ -173,7 +199,7 @@ def _read(call: Call, wanted: _Wanted, max_bytes: int, is_first: bool) -> Fetche
     )
 
 
-def refusal_of(shared: Shared, wanted: _Wanted, error: HermesError) -> Code:
+def refusal_of(shared: Shared, topic: str | UUID, number: int, error: HermesError) -> Code:
     """Kafka's code for what can't be read; what is our fault is logged as well."""
     code = code_of(error)
     shared.metrics.refuse("kafka_fetch", code.name.lower())
@@ -181,8 +207,8 @@ def refusal_of(shared: Shared, wanted: _Wanted, error: HermesError) -> Code:
         shared.lines.error(
             "fetch",
             "could not read {topic}-{partition}: {error}",
-            topic=str(wanted.topic),
-            partition=wanted.number,
+            topic=str(topic),
+            partition=number,
             error=error,
         )
     return code

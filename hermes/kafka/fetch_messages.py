@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from hermes.kafka.errors import Code
+from hermes.kafka.legacy import LegacyRange
 from hermes.kafka.versions import varint
 from hermes.protocol.wire import encode_string
 from hermes.storage import LogSlice
@@ -47,8 +48,9 @@ class Fetched(NamedTuple):
         code: Kafka's error.
         high_watermark: up to where it can be read; -1 with an error.
         start_offset: the log's first offset; -1 with an error.
-        records: batches: a slice of a segment, bytes, or None for none. A slice belongs to the
-            response from then on.
+        records: batches: a slice of a segment, bytes, or None for none; or a range of a log of
+            0.7, as long as batches are still to be made of it. A slice belongs to the response
+            from then on.
     """
 
     topic: str | UUID
@@ -56,7 +58,7 @@ class Fetched(NamedTuple):
     code: Code
     high_watermark: int = -1
     start_offset: int = -1
-    records: LogSlice | bytes | None = None
+    records: LogSlice | LegacyRange | bytes | None = None
 
     @property
     def size_bytes(self) -> int:
@@ -68,7 +70,7 @@ class Fetched(NamedTuple):
 
     def release(self) -> None:
         """Let go of the slice, without sending it."""
-        if isinstance(self.records, LogSlice):
+        if not isinstance(self.records, bytes | None):
             self.records.release()
 
 
@@ -125,6 +127,7 @@ def _topics(
             elif isinstance(records, bytes):
                 begun += _length(len(records), is_flexible) + records
             else:
+                assert isinstance(records, LogSlice)
                 yield bytes(begun + _length(records.length, is_flexible))
                 yield records
                 begun = bytearray()

@@ -7,6 +7,7 @@ from collections import Counter
 from typing import Any, Final, NamedTuple
 
 from hermes.errors import HermesError
+from hermes.kafka import legacy
 from hermes.kafka.calls import LARGE_ENTRIES, Call
 from hermes.kafka.epochs import check_epoch
 from hermes.kafka.errors import Code, KafkaError, code_of
@@ -79,11 +80,17 @@ async def _offset_for(call: Call, log: Log, time_ms: int) -> _Found:
         return _Found(log.earliest, _NONE, log.leader_epoch)
     if time_ms < _EARLIEST_LOCAL:
         return _NOTHING  # of remote storage, which there is none of
+    look_up = call.server.look_up
     if time_ms == _MAX_TIMESTAMP:
-        at = await call.server.look_up(log.latest_timestamp)
+        at = await (
+            look_up(log.latest_timestamp) if log.counts_messages else look_up(legacy.latest, log)
+        )
+    elif log.counts_messages:
+        at = await look_up(log.offset_at_time, time_ms)
     else:
-        at = await call.server.look_up(log.offset_at_time, time_ms)
-    return _NOTHING if at is None else _Found(at.offset, at.timestamp_ms, log.leader_epoch)
+        now_ms = call.server.shared.now_ms()
+        at = await look_up(legacy.offset_at_time, log, time_ms, now_ms)
+    return _NOTHING if at is None else _Found(at[0], at[1], log.leader_epoch)
 
 
 async def offsets_for_epochs(request: Any, call: Call) -> Any:

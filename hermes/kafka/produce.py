@@ -8,8 +8,9 @@ Batches are looked at by their headers; those of a partition are appended as the
 runs once per message.
 """
 
+from collections.abc import Sequence
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 from twisted.internet.defer import Deferred
 
@@ -19,6 +20,7 @@ from hermes.broker.shared import Shared
 from hermes.errors import HermesError, UnknownTopicError
 from hermes.kafka.calls import Call
 from hermes.kafka.errors import Code, KafkaError, code_of
+from hermes.kafka.legacy import message_set_of
 from hermes.kafka.produce_messages import (
     Produced,
     ProducedRecords,
@@ -63,6 +65,24 @@ class _Appended:
         self.log = log
         self.opening = log.openings
         self.end_offset = end_offset
+
+
+class _Checked(NamedTuple):
+    """What is known of one entry before it is appended.
+
+    Attributes:
+        entry: the entry.
+        topic: its topic; None if there is none that the client may produce to.
+        headers: its batch's header, checked; empty if something is wrong.
+        error: what is wrong.
+        message_set: what is appended instead, to a topic of 0.7, and how many messages it has.
+    """
+
+    entry: ProducedRecords
+    topic: KafkaTopic | None
+    headers: Sequence[BatchHeader]
+    error: HermesError | None = None
+    message_set: tuple[bytes, int] | None = None
 
 
 async def produce(_: None, call: Call) -> bytes | None:
@@ -115,31 +135,66 @@ class _Run:
         self._request = request
         self._shared = call.server.shared
         self.appended: list[_Appended] = []
+        self._place = -1  # of the entry that is being appended
 
-    async def checked(self) -> list[tuple[int, "list[BatchHeader] | HermesError"]]:
-        """Check the batches of all entries: their headers, or what is wrong with them."""
-        entries, limit = self._request.entries, batch_limit(self._shared)
-        check = partial(_check, limit, self._call.version)
+    async def checked(self) -> list[_Checked]:
+        """Find the topics of all entries, and check their batches."""
+        shared, entries = self._shared, self._request.entries
+        check = partial(_check, batch_limit(shared), self._call.version)
+        found = await settled(cooperatively(shared.scheduler, entries, self._topic))
+        pairs = list(zip(entries, found, strict=True))
+        checked: list[_Checked]
         if len(self._call.frame.data) > _THREAD_BYTES:
-            found = await self._server.in_thread(lambda: [check(each) for each in entries])
+            checked = await self._server.in_thread(lambda: [check(each) for each in pairs])
         else:
-            found = await settled(cooperatively(self._shared.scheduler, entries, check))
-        return list(enumerate(found))
+            checked = await settled(cooperatively(shared.scheduler, pairs, check))
+        for place, each in enumerate(checked):
+            if each.topic is not None and each.topic.format != "kafka" and each.headers:
+                checked[place] = await self._translated(each)
+        return checked
 
-    def append(self, checked: tuple[int, "list[BatchHeader] | HermesError"]) -> Produced:
-        """Append what there is for one partition."""
-        place, found = checked
-        entry = self._request.entries[place]
+    async def _translated(self, checked: _Checked) -> _Checked:
+        """Make messages of 0.7 for a topic that has those."""
+        config = self._shared.config
         try:
-            topic = self._topic(entry)
-            if isinstance(found, HermesError):
-                raise found
-            log = self._server.topics.log(topic.name, entry.partition)
-            assert entry.records is not None
-            done = check_and_append(log, found, entry.records, self._shared.now_ms())
+            if config.kafka_to_0_7 != "translate":
+                raise KafkaError(
+                    Code.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+                    "the topic has the format of Kafka 0.7, and kafka_to_0_7 is `refuse`",
+                )
+            message_set = await self._server.look_up(
+                message_set_of,
+                checked.entry.records,
+                checked.headers[0],
+                config.max_message_bytes,
+                config.max_expanded_bytes,
+            )
         except HermesError as error:
-            return self._refused(entry, error)
-        self._note(place, entry, log, found, done)
+            return checked._replace(error=error)
+        return checked._replace(message_set=message_set)
+
+    def append(self, checked: _Checked) -> Produced:
+        """Append what there is for one partition."""
+        entry, topic, headers, error, message_set = checked
+        self._place += 1
+        try:
+            if error is not None:
+                raise error
+            assert topic is not None
+            log, now_ms = (
+                self._server.topics.log(topic.name, entry.partition),
+                self._shared.now_ms(),
+            )
+            if message_set is None:
+                assert entry.records is not None
+                done = check_and_append(log, headers, entry.records, now_ms)
+            else:
+                data, count = message_set
+                base = log.append((data,), len(data), count, now_ms)
+                done = AppendedBatches(base, now_ms, False, base + len(data))
+        except HermesError as refusal:
+            return self._refused(entry, refusal)
+        self._note(checked, log, done)
         return Produced(
             entry.topic,
             entry.partition,
@@ -149,42 +204,27 @@ class _Run:
             log.earliest,
         )
 
-    def _topic(self, entry: ProducedRecords) -> KafkaTopic:
+    def _topic(self, entry: ProducedRecords) -> KafkaTopic | HermesError:
         """Find the topic of an entry, if the client may produce to it."""
         topics, name = self._server.topics, entry.topic
         if isinstance(name, str):
             if not self._call.permits_topic(Operation.PRODUCE, name):
-                raise KafkaError(Code.TOPIC_AUTHORIZATION_FAILED)
-            found = topics.get(name)
-            if found is None:
-                raise UnknownTopicError(f"there is no topic {quoted(name)}")
-        else:
-            found = topics.by_id(name)
-            if found is None:
-                raise KafkaError(Code.UNKNOWN_TOPIC_ID)
-            if not self._call.permits_topic(Operation.PRODUCE, found.name):
-                raise KafkaError(Code.TOPIC_AUTHORIZATION_FAILED)
-        if found.format != "kafka":
-            raise KafkaError(
-                Code.UNSUPPORTED_FOR_MESSAGE_FORMAT,
-                f"topic {quoted(found.name)} has the format of Kafka 0.7",
-            )
+                return KafkaError(Code.TOPIC_AUTHORIZATION_FAILED)
+            return topics.get(name) or UnknownTopicError(f"there is no topic {quoted(name)}")
+        found = topics.by_id(name)
+        if found is None:
+            return KafkaError(Code.UNKNOWN_TOPIC_ID)
+        if not self._call.permits_topic(Operation.PRODUCE, found.name):
+            return KafkaError(Code.TOPIC_AUTHORIZATION_FAILED)
         return found
 
-    def _note(
-        self,
-        place: int,
-        entry: ProducedRecords,
-        log: Log,
-        headers: list[BatchHeader],
-        done: AppendedBatches,
-    ) -> None:
-        self.appended.append(_Appended(place, log, done.end_offset))
+    def _note(self, checked: _Checked, log: Log, done: AppendedBatches) -> None:
+        self.appended.append(_Appended(self._place, log, done.end_offset))
         if not done.is_duplicate:
-            metrics, records = self._shared.metrics, entry.records
+            metrics = self._shared.metrics
             counts = metrics.topics.get(log.topic) or metrics.topic(log.topic)
-            counts.bytes_in += len(records or b"")
-            counts.messages_in += sum(each.record_count for each in headers)
+            counts.bytes_in += len(checked.entry.records or b"")
+            counts.messages_in += sum(each.record_count for each in checked.headers)
             self._shared.flusher.appended(log)
 
     def _refused(self, entry: ProducedRecords, error: HermesError) -> Produced:
@@ -244,15 +284,20 @@ class _Run:
         return done
 
 
-def _check(limit: int, version: int, entry: ProducedRecords) -> "list[BatchHeader] | HermesError":
-    if entry.records is None:
-        return KafkaError(Code.INVALID_RECORD, "there is no batch in it")
+def _check(
+    limit: int, version: int, found: "tuple[ProducedRecords, KafkaTopic | HermesError]"
+) -> _Checked:
+    entry, topic = found
+    if isinstance(topic, HermesError):
+        return _Checked(entry, None, (), topic)
     try:
+        if entry.records is None:
+            raise KafkaError(Code.INVALID_RECORD, "there is no batch in it")
         headers = check_batches(entry.records, limit)
+        if len(headers) > 1:
+            raise KafkaError(Code.INVALID_RECORD, "it holds more than one batch")
+        if headers[0].codec == RecordCodec.ZSTD and version < _ZSTD_VERSION:
+            raise KafkaError(Code.UNSUPPORTED_COMPRESSION_TYPE)
     except HermesError as error:
-        return error
-    if len(headers) > 1:
-        return KafkaError(Code.INVALID_RECORD, "it holds more than one batch")
-    if headers[0].codec == RecordCodec.ZSTD and version < _ZSTD_VERSION:
-        return KafkaError(Code.UNSUPPORTED_COMPRESSION_TYPE)
-    return headers
+        return _Checked(entry, topic, (), error)
+    return _Checked(entry, topic, headers)

@@ -8,6 +8,7 @@ from twisted.internet.defer import Deferred, succeed
 from hermes.broker.shared import Shared
 from hermes.broker.waiting import WaitingFetches
 from hermes.errors import HermesError
+from hermes.kafka.legacy import range_of
 from hermes.protocol import FetchRequest
 from hermes.storage import Log, LogSlice
 
@@ -98,6 +99,9 @@ def slice_of(log: Log, offset: int, max_bytes: int, is_first: bool) -> LogSlice 
 
 
 def _available(log: Log, offset: int, max_bytes: int) -> int:
+    if not log.counts_messages:
+        wanted = range_of(log, offset, max_bytes)
+        return 0 if wanted is None else wanted.length
     found = slice_of(log, offset, max_bytes, True)
     if found is None:
         return 0

@@ -29,6 +29,7 @@ ASKED = {
     "console_actions",
     "metrics_per_partition",
     "ready_min_free",
+    "kafka_to_0_7",
 }
 
 #: What the composition root makes something of: see the last test.

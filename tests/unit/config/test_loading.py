@@ -112,6 +112,7 @@ coordination: none
 coordination_listen: tcp:2182
 http_listen: tcp:9093:interface=127.0.0.1
 kafka_listen: tcp:19092:interface=127.0.0.1
+kafka_to_0_7: refuse
 group_initial_rebalance_delay: 0s
 group_min_session_timeout: 1s
 group_max_session_timeout: 1h
@@ -235,6 +236,7 @@ ready_file: /run/hermes.ready
         log_level="warn",
         http_listen=(ListenerConfig("tcp:9093:interface=127.0.0.1"),),
         kafka_listen=(ListenerConfig("tcp:19092:interface=127.0.0.1"),),
+        kafka_to_0_7="refuse",
         group_initial_rebalance_delay_ms=0,
         group_min_session_timeout_ms=1000,
         group_max_session_timeout_ms=3_600_000,

@@ -75,6 +75,7 @@ OTHERS: dict[str, Any] = {
     "offsets_retention": "1d",
     "http_listen": "tcp:9093:interface=127.0.0.1",
     "kafka_listen": "tcp:19092:interface=127.0.0.1",
+    "kafka_to_0_7": "refuse",
     "http_hosts": ["b.example.org"],
     "registry": False,
     "quotas": {"default": {"bytes_in": "1MB"}},
