@@ -161,36 +161,82 @@ ensure_strace() {
     Debian, Ubuntu:  sudo apt-get install strace"
 }
 
-# Kafka 4 stands beside Hermes' broker in the tests of Kafka's protocol, and its clients are tested on both.
-# Maven brings it, by the settings that this machine has for Maven; once, into a cache.
-ensure_kafka() {
-    local here="$root/tests/support/java" maven=org.apache.maven.plugins:maven-dependency-plugin:3.6.1
-    local version partial
-    version="$(sed -n 's/.* kafka-clients-\(.*\)\.jar$/\1/p' "$here/kafka.sha256")"
-    export HERMES_KAFKA_JARS="${HERMES_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/hermes}/kafka-$version"
-    (cd "$HERMES_KAFKA_JARS" 2>/dev/null && sha256sum --check --status "$here/kafka.sha256") && return
+# Where what is fetched or built for the tests is kept, for all checkouts.
+cache="${HERMES_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/hermes}"
+
+# fetch_jars WHAT POM SUMS DIRECTORY: Maven brings jars, by the settings that this machine has for Maven; once.
+fetch_jars() {
+    local what="$1" pom="$2" sums="$3" directory="$4" partial
+    local maven=org.apache.maven.plugins:maven-dependency-plugin:3.6.1
+    (cd "$directory" 2>/dev/null && sha256sum --check --status "$sums") && return
     if ! command -v mvn >/dev/null && [ -f /etc/debian_version ] && [ "$(id -u)" -eq 0 ]; then
         apt_install maven || true
     fi
-    command -v mvn >/dev/null || die "The tests need Kafka $version, which Maven brings. Install Maven, for instance with
+    command -v mvn >/dev/null || die "The tests need $what, which Maven brings. Install Maven, for instance with
     Debian, Ubuntu:  sudo apt-get install maven"
-    say "fetching Kafka $version with Maven ..."
-    mkdir -p "$(dirname "$HERMES_KAFKA_JARS")"
-    partial="$(mktemp -d "$HERMES_KAFKA_JARS.XXXXXX")"
-    if ! mvn -B -q --strict-checksums -f "$here/pom.xml" "$maven:copy-dependencies" \
+    say "fetching $what with Maven ..."
+    mkdir -p "$(dirname "$directory")"
+    partial="$(mktemp -d "$directory.XXXXXX")"
+    if ! mvn -B -q --strict-checksums -f "$pom" "$maven:copy-dependencies" \
         -DoutputDirectory="$partial" -DincludeScope=runtime >"$partial/log" 2>&1; then
         tail -n 15 "$partial/log" >&2
         rm -rf "$partial"
-        die "Maven could not fetch Kafka $version (see above); is Maven Central, or the mirror that
+        die "Maven could not fetch $what (see above); is Maven Central, or the mirror that
 ~/.m2/settings.xml names, reachable?"
     fi
-    if ! (cd "$partial" && sha256sum --check --quiet "$here/kafka.sha256") >&2; then
+    if ! (cd "$partial" && sha256sum --check --quiet "$sums") >&2; then
         rm -rf "$partial"
-        die "What Maven fetched isn't what $here/kafka.sha256 says (see above)."
+        die "What Maven fetched isn't what $sums says (see above)."
     fi
-    rm -rf "$HERMES_KAFKA_JARS" "$partial/log"
+    rm -rf "$directory" "$partial/log"
     # Of two that fetched it at once, the first has made it.
-    mv -T "$partial" "$HERMES_KAFKA_JARS" 2>/dev/null || rm -rf "$partial"
+    mv -T "$partial" "$directory" 2>/dev/null || rm -rf "$partial"
+}
+
+# Kafka 4 stands beside Hermes' broker in the tests of Kafka's protocol, and its clients are tested on both.
+ensure_kafka() {
+    local here="$root/tests/support/java" version
+    version="$(sed -n 's/.* kafka-clients-\(.*\)\.jar$/\1/p' "$here/kafka.sha256")"
+    export HERMES_KAFKA_JARS="$cache/kafka-$version"
+    fetch_jars "Kafka $version" "$here/pom.xml" "$here/kafka.sha256" "$HERMES_KAFKA_JARS"
+}
+
+# Spark's tests on S3: Spark's file system for it, and a server.
+ensure_s3() {
+    local here="$root/tests/support/java/hadoop-aws" version
+    version="$(sed -n 's/.* hadoop-aws-\(.*\)\.jar$/\1/p' "$here/jars.sha256")"
+    export HERMES_S3A_JARS="$cache/hadoop-aws-$version"
+    fetch_jars "Hadoop's S3A $version" "$here/pom.xml" "$here/jars.sha256" "$HERMES_S3A_JARS"
+    ensure_versitygw
+}
+
+# The first release of this server that checks the condition of a put under a lock.
+ensure_versitygw() {
+    local version=v1.8.0 package=github.com/versity/versitygw/cmd/versitygw partial
+    export HERMES_VERSITYGW="$cache/versitygw-$version/versitygw"
+    [ -x "$HERMES_VERSITYGW" ] && return
+    command -v go >/dev/null || die "The tests need an S3 server, versitygw $version, which Go builds. Install Go, for instance with
+    Debian, Ubuntu:  sudo apt-get install golang"
+    say "building versitygw $version with Go ..."
+    mkdir -p "$cache"
+    partial="$(mktemp -d "$cache/versitygw.XXXXXX")"
+    # Without optimizing, which takes as long again, and the tests ask little of it.
+    if ! GOBIN="$partial" go install -gcflags='all=-N -l' -ldflags='-s -w' "$package@$version" \
+        >"$partial/log" 2>&1; then
+        tail -n 15 "$partial/log" >&2
+        rm -rf "$partial"
+        die "Go could not build versitygw $version (see above); is the module proxy that GOPROXY names reachable?"
+    fi
+    rm -f "$partial/log"
+    mv -T "$partial" "${HERMES_VERSITYGW%/*}" 2>/dev/null || rm -rf "$partial"
+}
+
+# A HDFS in one process, for the soak suite.
+ensure_hdfs() {
+    local here="$root/tests/support/java/hdfs" version
+    version="$(sed -n 's/.* hadoop-client-minicluster-\(.*\)\.jar$/\1/p' "$here/jars.sha256")"
+    export HERMES_HDFS_JARS="$cache/hdfs-$version"
+    fetch_jars "Hadoop's minicluster $version" "$here/pom.xml" "$here/jars.sha256" "$HERMES_HDFS_JARS"
 }
 
 # A client of Kafka's in C, as Debian has it.

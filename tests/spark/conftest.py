@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from prompt_worker import spark_environment
+from s3_server import S3Server, s3a_class_path
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -41,6 +42,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
     builder = SparkSession.builder.master("local[2,4]").appName("hermes tests")
     for key, value in SPARK_SETTINGS.items():
         builder = builder.config(key, value)
+    builder = builder.config("spark.driver.extraClassPath", s3a_class_path())
     builder = builder.config("spark.sql.warehouse.dir", str(folder / "warehouse"))
     builder = builder.config("spark.local.dir", str(folder / "local"))
     session = builder.getOrCreate()
@@ -52,6 +54,15 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
     gateway.shutdown()
     gateway.proc.stdin.close()
     gateway.proc.wait(60)
+
+
+@pytest.fixture(scope="module")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """An S3 server."""
+    server = S3Server(tmp_path_factory.mktemp("s3"))
+    server.start()
+    yield server
+    server.stop()
 
 
 @pytest.fixture(autouse=True)

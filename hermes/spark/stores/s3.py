@@ -120,16 +120,15 @@ class S3Store:
         """As `Store.prepare`: several create one object at once, and only one may succeed."""
         name = f"_hermes/.probe-{secrets.token_hex(8)}"
         contents = [b"%d" % number for number in range(_PROBES)]
-        try:
-            with ThreadPoolExecutor(_PROBES) as pool:
-                won = list(pool.map(lambda content: self._put(name, content), contents))
-            if won.count(True) != 1 or self.read(name) != contents[won.index(True)]:
-                raise LoadTargetError(
-                    f"{self.address}: this store doesn't honour conditional puts (If-None-Match), "
-                    "by which one of several loads wins: choose one that does"
-                )
-        finally:
-            self.delete(name)
+        with ThreadPoolExecutor(_PROBES) as pool:
+            won = list(pool.map(lambda content: self._put(name, content), contents))
+        is_honoured = won.count(True) == 1 and self.read(name) == contents[won.index(True)]
+        self.delete(name)
+        if not is_honoured:
+            raise LoadTargetError(
+                f"{self.address}: this store doesn't honour conditional puts (If-None-Match), by "
+                "which one of several loads wins: choose one that does"
+            )
 
     def create(self, name: str, content: bytes) -> bool:
         """As `Store.create`."""
@@ -192,7 +191,8 @@ class S3Store:
         try:
             return request()
         except FileNotFoundError as error:
-            if "NoSuchBucket" in str(error):
+            code = re.search("<Code>(.*?)</Code>", str(error))
+            if code is not None and code[1] != "NoSuchKey":  # no such bucket, or no such user
                 raise self._failed(self.place(), error) from None
             raise FileNotFoundError(f"{self.place(name)} is missing") from None
         except BaseError as error:
