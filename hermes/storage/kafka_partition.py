@@ -5,10 +5,13 @@ the log's next flush, so that nothing is synced where a log is made.
 """
 
 import os
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from uuid import UUID
 
 from hermes.errors import StorageError
+from hermes.protocol.record_batches import BatchHeader
 from hermes.storage.batch_walk import BatchReader, walk
 from hermes.storage.checkpoints import (
     Checkpoints,
@@ -18,6 +21,8 @@ from hermes.storage.checkpoints import (
     write_topic_id,
 )
 from hermes.storage.files import FileLayer
+from hermes.storage.producer_snapshots import ProducerSnapshots
+from hermes.storage.producer_states import ProducerStates
 from hermes.storage.segment import Segment
 
 __all__ = ["KafkaPartition", "encode_topic_id"]
@@ -36,6 +41,7 @@ class KafkaPartition:
 
     Attributes:
         topic_id: as given.
+        producers: what is known of idempotent producers.
     """
 
     def __init__(
@@ -55,6 +61,8 @@ class KafkaPartition:
         self._has_new_epochs = False
         self._is_new = False
         self.topic_id = topic_id
+        self.producers = ProducerStates(f"{topic}-{partition}")
+        self._snapshots = ProducerSnapshots(directory, files)
 
     @property
     def leader_epoch(self) -> int:
@@ -69,12 +77,13 @@ class KafkaPartition:
         """See `LeaderEpochs.end_of`."""
         return self._epochs.end_of(epoch, log_end)
 
-    def open(self, segments: tuple[Segment, ...], end: int, *, is_new: bool) -> int:
+    def open(self, segments: tuple[Segment, ...], end: int, now_ms: int, *, is_new: bool) -> int:
         """Read what there is, once the log is loaded. Blocks.
 
         Args:
             segments: the log's.
             end: where it ends.
+            now_ms: ms since 1970.
             is_new: whether what makes the directory one of Kafka's may be in memory only.
 
         Returns:
@@ -94,7 +103,64 @@ class KafkaPartition:
         self._epochs = LeaderEpochs.load(self._directory, self._files)
         found = self._unknown_epochs(segments, end)
         self._has_new_epochs = self._epochs.settle(found, earliest, end)
+        self.load_producers(segments, earliest, end, now_ms)
         return earliest
+
+    def load_producers(
+        self, segments: Sequence[Segment], earliest: int, end: int, now_ms: int
+    ) -> None:
+        """Find out what producers have sent, from a snapshot and the log's tail. Blocks.
+
+        Args:
+            segments: the log's.
+            earliest: where it begins.
+            end: where it ends.
+            now_ms: ms since 1970.
+
+        Raises:
+            OSError: the disk failed.
+        """
+        replay = partial(self._headers, segments, end)
+        self._snapshots.load(self.producers, earliest, end, now_ms, replay)
+
+    def _headers(self, segments: Sequence[Segment], end: int, start: int) -> Iterator[BatchHeader]:
+        """The headers of the batches from an offset on."""
+        ends = [*(each.base_offset for each in segments[1:]), end]
+        for segment, stop in zip(segments, ends, strict=True):
+            if stop <= start or segment.base_offset == end:
+                continue
+            descriptor = self._files.open_read(segment.path)
+            try:
+                segment.index.load(descriptor, stop)
+                position, base = 0, segment.base_offset
+                if start > base:
+                    position, _ = segment.format.locate(
+                        segment, self._files, descriptor, start, stop
+                    )
+                size = self._files.fstat(descriptor).st_size
+                reader = BatchReader(self._files, descriptor, base, size)
+                for _, header in walk(reader, position, base, over_damage=True):
+                    if header.base_offset >= stop:
+                        break
+                    yield header
+            finally:
+                self._files.close(descriptor)
+
+    def flushed(self, end: int) -> None:
+        """Write the snapshot of producers that has become due by a flush. Blocks.
+
+        Args:
+            end: up to where the log is on disk.
+
+        Raises:
+            OSError: the disk refused; it costs time when the log is opened, and nothing else.
+        """
+        self._snapshots.write(self.producers.take_captures(end))
+
+    def close(self, end: int) -> None:
+        """Write what is known of producers, for the next start. As `flushed`."""
+        self.producers.capture(end)
+        self.flushed(end)
 
     def _unknown_epochs(self, segments: tuple[Segment, ...], end: int) -> list[tuple[int, int]]:
         """Epochs in the last segment that the file doesn't know: Kafka was killed since."""

@@ -64,7 +64,6 @@ from hermes.storage.loading import LoadedLog, load
 from hermes.storage.log_directory import LogDirectory
 from hermes.storage.log_format import LogFormat
 from hermes.storage.message_times import TimestampedOffset
-from hermes.storage.producer_states import ProducerStates
 from hermes.storage.reader import LogReader
 from hermes.storage.recovery import RecoveryReport, TailRecovery
 from hermes.storage.segment import LogView, Segment
@@ -107,8 +106,8 @@ class Log:
             have been dropped then, if no flush had confirmed it.
         last_append_ms: when something was last appended, in ms since 1970; None when nothing was
             since it was made.
-        index_failures: how often the time index could not be written: an answer by time may be
-            coarser, and a recovery may read more.
+        index_failures: how often the time index, or a snapshot of producers, could not be written:
+            an answer by time may be coarser, and a recovery may read more.
         producers: what is known of idempotent producers; None in a format that has none.
     """
 
@@ -135,13 +134,13 @@ class Log:
         self._files = FileLayer() if files is None else files
         self._descriptors = DescriptorCache(self._files) if descriptors is None else descriptors
         self.counts_messages = log_format.counts_messages
-        self.producers = ProducerStates(self.name) if log_format.counts_messages else None
         self.format = self._format = log_format
         self._kafka: KafkaPartition | None = None
         if log_format is KAFKA:
             self._kafka = KafkaPartition(
                 topic, partition, directory, self._files, topic_id, checkpoints
             )
+        self.producers = None if self._kafka is None else self._kafka.producers
         self._directory = LogDirectory(directory, log_format.suffix, self._files, self._descriptors)
         self._reader = LogReader(self._files, self._descriptors, log_format)
         self._lock = threading.Lock()
@@ -437,6 +436,8 @@ class Log:
             self._go_offline(str(failure))
             raise LogOfflineError(str(failure)) from error
         if rolled is not None:
+            if self.producers is not None:
+                self.producers.capture(self._tail.end)
             segments = (*view.segments, rolled)
             self._view = LogView.of(segments, view.high_watermark, view.earliest)
 
@@ -500,6 +501,11 @@ class Log:
             self._view = LogView(bases, segments, work.end)
         if sources is not None:
             sources.tidy(self._lock, self.earliest, work.end)
+        if self._kafka is not None:
+            try:
+                self._kafka.flushed(work.end)
+            except OSError:
+                self.index_failures += 1
         return work.end
 
     def _account(self, sources: SourcePositions) -> None:
@@ -715,7 +721,7 @@ class Log:
                 earliest = loaded.segments[0].base_offset
                 if self._kafka is not None:
                     earliest = self._kafka.open(
-                        loaded.segments, loaded.end, is_new=self._directory.is_new
+                        loaded.segments, loaded.end, now_ms, is_new=self._directory.is_new
                     )
             except OSError as error:
                 failure = storage_error(f"{self.name}: open", error)
@@ -812,13 +818,16 @@ class Log:
             )
             if self._sources is not None:
                 self._sources.settle(report.valid_end)
+            loaded = (*segments[:first], *kept)
+            if self._kafka is not None:
+                end = report.valid_end
+                self._kafka.load_producers(loaded, view.earliest, end, now_ms)
         except BaseException:
             self._retire(segments)
             raise
         with self._lock:
             tail.release()
             self._directory.identity = place
-            loaded = (*segments[:first], *kept)
             if self._kafka is not None:
                 self._kafka.cut(view.earliest, report.valid_end)
             self._install(
@@ -840,6 +849,8 @@ class Log:
             if not self.is_offline and self.unflushed_bytes == 0:
                 if self._sources is not None:
                     self._sources.close(self.end_offset)
+                if self._kafka is not None:
+                    self._kafka.close(self.end_offset)
                 self._view.segments[-1].index.close()
         self._shut("the log is closed")
 

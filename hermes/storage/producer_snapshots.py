@@ -32,6 +32,7 @@ from crc32c import crc32c
 from hermes.protocol.record_batches import BatchHeader
 from hermes.storage.files import FileLayer, write_all
 from hermes.storage.producer_states import (
+    REMEMBERED_BATCHES,
     Capture,
     ProducerState,
     ProducerStates,
@@ -45,7 +46,7 @@ SNAPSHOT_SUFFIX: Final = ".snapshot"
 #: So many snapshots are kept, lest the newest be damaged.
 KEPT_SNAPSHOTS: Final = 2
 
-_NAME: Final = re.compile(r"([0-9]{20})\.snapshot(?:\.new)?")
+_NAME: Final = re.compile(r"([0-9]{20})\.snapshot")
 _VERSION: Final = 1
 _PREFIX: Final = Struct(">hI")
 _COUNT: Final = Struct(">i")
@@ -53,13 +54,11 @@ _ENTRY: Final = Struct(">qhiqiqiq")
 _MOST_BYTES: Final = 64 << 20
 _NONE: Final = -1
 
+#: Producers that have sent something so lately may repeat it.
+_RECENT_MS: Final = 10 * 60 * 1000
+
 #: Reads the headers of a log's batches from an offset to its end.
 Replay = Callable[[int], Iterable[BatchHeader]]
-
-
-def is_snapshot(name: str) -> bool:
-    """Whether a file in a log's directory is a snapshot, or a draft of one."""
-    return _NAME.fullmatch(name) is not None
 
 
 def snapshot_name(offset: int) -> str:
@@ -108,6 +107,19 @@ def decode_snapshot(data: bytes) -> dict[int, ProducerState]:
     return states
 
 
+def _offsets_under_way(states: Mapping[int, ProducerState], now_ms: int) -> int:
+    """How far before a snapshot those batches may lie that producers may just have repeated.
+
+    Kafka forgets them in a stop: a snapshot has the last batch only, and a producer that hasn't
+    heard of five would be told that it is out of step.
+    """
+    return sum(
+        REMEMBERED_BATCHES * (each.batches[-1].offset_delta + 1)
+        for each in states.values()
+        if each.batches and now_ms - each.last_timestamp_ms < _RECENT_MS
+    )
+
+
 class ProducerSnapshots:
     """The snapshots in one log's directory. All calls block, and belong into worker threads.
 
@@ -145,10 +157,10 @@ class ProducerSnapshots:
                     break
             with suppress(FileNotFoundError):
                 self._files.unlink(path)
-        producers.replace(unexpired(states, now_ms))
-        for header in replay(found):
+        producers.replace({})
+        for header in replay(max(start, found - _offsets_under_way(states, now_ms))):
             producers.note((header,), header.base_offset)
-        producers.replace(unexpired(producers.states, now_ms))
+        producers.replace(unexpired({**states, **producers.states}, now_ms))
 
     def write(self, captures: Sequence[Capture]) -> None:
         """Write the newest of what was captured, and remove the oldest snapshots.
@@ -161,21 +173,12 @@ class ProducerSnapshots:
         if not captures:
             return
         offset, states = captures[-1]
-        path = self._path(offset)
-        draft = f"{path}.new"
-        try:
-            with suppress(FileNotFoundError):
-                self._files.unlink(draft)
-            descriptor = self._files.open_new(draft)
+        with suppress(FileExistsError):  # which says the same
+            descriptor = self._files.open_new(self._path(offset))
             try:
                 write_all(self._files, descriptor, [encode_snapshot(states)], 0)
             finally:
                 self._files.close(descriptor)
-            self._files.rename(draft, path)
-        except OSError:
-            with suppress(OSError):
-                self._files.unlink(draft)
-            raise
         for old in self._offsets()[:-KEPT_SNAPSHOTS]:
             self._files.unlink(self._path(old))
 

@@ -32,6 +32,9 @@ EXPIRATION_MS: Final = 24 * 60 * 60 * 1000
 #: Of how many producers a log knows at most, those of long ago are forgotten first: some 8 MB.
 MOST_PRODUCERS: Final = 20_000
 
+#: A log's states are captured after so many bytes: no more is read again after a crash.
+CAPTURE_EVERY_BYTES: Final = 64 << 20
+
 #: How often a log looks whether producers have expired.
 _LOOK_EVERY_MS: Final = 10 * 60 * 1000
 
@@ -121,6 +124,7 @@ class ProducerStates:
         self._most = most
         self._states: dict[int, ProducerState] = {}
         self._captures: list[Capture] = []
+        self._uncaptured_bytes = 0
         self._look_ms = 0
 
     def __len__(self) -> int:
@@ -200,6 +204,9 @@ class ProducerStates:
                 if len(states) > self._most:
                     del states[next(iter(states))]
             base_offset += header.last_offset_delta + 1
+            self._uncaptured_bytes += header.size_bytes
+        if self._uncaptured_bytes >= CAPTURE_EVERY_BYTES:
+            self.capture(base_offset)
 
     def expire(self, now_ms: int) -> None:
         """Forget the producers that have expired, if it is time to look. Quick."""
@@ -222,6 +229,7 @@ class ProducerStates:
         """
         if not self._captures or self._captures[-1].offset < offset:
             self._captures.append(Capture(offset, dict(self._states)))
+        self._uncaptured_bytes = 0
 
     def take_captures(self, end: int) -> list[Capture]:
         """Take what was captured up to an offset, oldest first."""

@@ -11,7 +11,6 @@ from hermes.storage.producer_snapshots import (
     ProducerSnapshots,
     decode_snapshot,
     encode_snapshot,
-    is_snapshot,
     snapshot_name,
 )
 from hermes.storage.producer_states import (
@@ -88,9 +87,6 @@ def test_damage_is_noticed(damaged):
 
 def test_names_are_offsets_in_twenty_digits():
     assert snapshot_name(1050) == "00000000000000001050.snapshot"
-    assert is_snapshot("00000000000000001050.snapshot")
-    assert is_snapshot("00000000000000001050.snapshot.new")
-    assert not is_snapshot("1050.snapshot")
 
 
 def test_the_newest_is_loaded_and_the_batches_after_it_are_read(tmp_path, snapshots):
@@ -102,10 +98,29 @@ def test_the_newest_is_loaded_and_the_batches_after_it_are_read(tmp_path, snapsh
         asked.append(start)
         return [header(42, 1050), header(43, 1051)]
 
-    states = loaded(snapshots, replay=replay)
+    states = loaded(snapshots, now_ms=NOW_MS + 600_000, replay=replay)
 
     assert asked == [1050]
-    assert [each.last_sequence for each in states[1000].batches] == [41, 42, 43]
+    assert [each.last_sequence for each in states[1000].batches] == [42, 43]
+
+
+def test_of_producers_that_sent_something_lately_the_last_batches_are_read_again(
+    tmp_path, snapshots
+):
+    """A snapshot has the last one only, and five may be repeated after a stop."""
+    (tmp_path / snapshot_name(1050)).write_bytes(BYTES)
+    asked = []
+
+    def replay(start):
+        asked.append(start)
+        return [header(39, 1039), header(40, 1040), header(41, 1041)]
+
+    states = loaded(snapshots, replay=replay)
+
+    assert asked == [1000], "five batches of ten messages before the snapshot"
+    assert [each.last_sequence for each in states[1000].batches] == [39, 40, 41]
+    assert loaded(snapshots, start=1020, replay=lambda start: asked.append(start) or [])
+    assert asked[-1] == 1020
 
 
 def test_what_is_damaged_or_beyond_the_end_is_removed_and_an_older_one_serves(tmp_path, snapshots):
@@ -134,9 +149,8 @@ def test_what_has_expired_is_not_loaded(tmp_path, snapshots):
     assert loaded(snapshots, now_ms=STATE.last_timestamp_ms + EXPIRATION_MS) == {}
 
 
-def test_writing_keeps_the_newest_two_and_leaves_no_draft(tmp_path, snapshots):
+def test_writing_keeps_the_newest_two(tmp_path, snapshots):
     for offset in (10, 20, 30):
-        (tmp_path / f"{snapshot_name(offset)}.new").write_bytes(b"left by a crash")
         snapshots.write([Capture(offset, {1000: STATE})])
     snapshots.write([Capture(40, {}), Capture(50, {1000: STATE})])
     snapshots.write([])
@@ -161,4 +175,5 @@ def test_a_snapshot_that_cannot_be_written_leaves_the_last_one(tmp_path, snapsho
     with pytest.raises(OSError, match="No space"):
         ProducerSnapshots(str(tmp_path), Full()).write([Capture(20, {})])
 
+    assert loaded(snapshots) == {1000: STATE}
     assert [each.name for each in tmp_path.iterdir()] == [snapshot_name(10)]

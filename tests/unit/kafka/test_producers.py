@@ -1,0 +1,220 @@
+"""Batches of idempotent producers in a log: once each, through stops, kills, rolls and failures."""
+
+import errno
+import os
+
+import pytest
+from kafka_logs import open_kafka_log, read_batches
+from storage_logs import NOW_MS
+
+from hermes.errors import (
+    InvalidTransactionStateError,
+    OutOfOrderSequenceError,
+    StorageError,
+)
+from hermes.kafka.producers import check_and_append
+from hermes.protocol.record_batches import TRANSACTIONAL_BIT, check_batches, decode_header, with_crc
+from hermes.protocol.records import Record, encode_batch
+from hermes.storage import FileLayer
+
+
+def batch(sequence, count=2, producer=1000, epoch=0, size=10):
+    records = [Record(number, NOW_MS, None, b"x" * size) for number in range(count)]
+    return encode_batch(records, producer_id=producer, producer_epoch=epoch, base_sequence=sequence)
+
+
+def send(log, sequence, append_time_ms=None, **options):
+    data = batch(sequence, **options)
+    headers = check_batches(data, 1 << 20)
+    return check_and_append(log, headers, data, NOW_MS, append_time_ms=append_time_ms)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "clicks-0"
+
+
+def opened(path, files=None, *, clean=False, **options):
+    return open_kafka_log(path, FileLayer() if files is None else files, clean=clean, **options)[0]
+
+
+def snapshots(path):
+    return sorted(int(each.stem) for each in path.glob("*.snapshot"))
+
+
+def test_a_batch_that_is_sent_again_is_answered_with_its_place(path):
+    log = opened(path)
+    first, second = send(log, 0), send(log, 2)
+
+    again = send(log, 0)
+
+    assert (first.base_offset, second.base_offset, second.end_offset) == (0, 2, 4)
+    assert again == (0, NOW_MS, True, 2)
+    assert log.end_offset == 4
+    with pytest.raises(OutOfOrderSequenceError):
+        send(log, 9)
+    assert send(log, 0, producer=1001).base_offset == 4
+
+
+def test_log_append_time_is_answered_and_remembered(path):
+    log = opened(path)
+
+    assert send(log, 0, append_time_ms=NOW_MS + 5) == (0, NOW_MS + 5, False, 2)
+    assert send(log, 0, append_time_ms=NOW_MS + 9) == (0, NOW_MS + 5, True, 2)
+
+
+def test_what_has_no_producer_is_always_appended(path):
+    log = opened(path)
+    for offset in (0, 1):
+        data = encode_batch([Record(0, NOW_MS, None, b"x")])
+        assert check_and_append(log, check_batches(data, 999), data, NOW_MS)[0] == offset
+    assert len(log.producers) == 0
+
+
+def test_a_part_of_a_transaction_is_refused(path):
+    log = opened(path)
+    data = batch(0)
+    header = decode_header(data)
+    marked = with_crc(header._replace(attributes=TRANSACTIONAL_BIT), data[61:]) + data[61:]
+
+    with pytest.raises(InvalidTransactionStateError):
+        check_and_append(log, check_batches(marked, 999), marked, NOW_MS)
+    assert log.end_offset == 0
+
+
+@pytest.mark.parametrize("clean", [True, False], ids=["stopped", "killed"])
+def test_all_five_batches_are_known_after_a_start(path, clean):
+    log = opened(path)
+    places = [send(log, 2 * number).base_offset for number in range(7)]
+    log.flush()
+    if clean:
+        log.close()
+
+    again = opened(path, clean=clean)
+
+    assert snapshots(path) == ([14] if clean else [])
+    for number in range(2, 7):
+        assert send(again, 2 * number)[:3] == (places[number], NOW_MS, True)
+    with pytest.raises(OutOfOrderSequenceError):
+        send(again, 2)
+    assert send(again, 14).base_offset == 14
+
+
+def test_what_a_crash_has_taken_may_be_sent_again(path):
+    log = opened(path)
+    send(log, 0)
+    log.flush()
+    (segment,) = path.glob("*.log")
+    flushed = segment.stat().st_size
+    send(log, 2)
+    os.truncate(segment, flushed + 7)
+
+    again = opened(path)
+
+    assert send(again, 0).is_duplicate
+    assert send(again, 2)[:3] == (2, -1, False)
+    again.flush()
+    assert [each.base_sequence for each, _ in read_batches(again)] == [0, 2]
+
+
+def test_each_roll_leaves_a_snapshot_from_which_a_start_goes_on(path):
+    log = opened(path, segment_bytes=300)
+    for number in range(20):
+        send(log, 2 * number)
+        log.flush()
+    bases = sorted(int(each.stem) for each in path.glob("*.log"))
+    assert snapshots(path) == bases[-2:]
+
+    again = opened(path, segment_bytes=300)
+
+    assert send(again, 38).is_duplicate
+    assert send(again, 40).base_offset == 40
+    assert opened(path).strange_files == ()
+
+
+def test_old_snapshots_go_with_their_segments_and_all_with_the_log(path):
+    log = opened(path, segment_bytes=300)
+    for number in range(20):
+        send(log, 2 * number)
+        log.flush()
+
+    log.delete_oldest(log.segment_count)
+    assert send(log, 38).is_duplicate, "what was deleted is known all the same"
+    assert send(log, 40).base_offset == 40
+    log.delete()
+    assert not path.exists()
+
+
+def test_a_state_without_any_message_left_survives_a_stop(path):
+    log = opened(path)
+    send(log, 0)
+    log.flush()
+    log.delete_oldest(1)
+    log.close()
+
+    again = opened(path, clean=True)
+
+    assert again.earliest == again.end_offset == 2
+    with pytest.raises(OutOfOrderSequenceError):
+        send(again, 9)
+    assert send(again, 2).base_offset == 2
+
+
+class Failing(FileLayer):
+    """A disk that is full, or fails to sync, while a test wants that."""
+
+    is_full = fails_to_sync = False
+
+    def pwritev(self, descriptor, buffers, position):
+        if self.is_full:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return super().pwritev(descriptor, buffers, position)
+
+    def fdatasync(self, descriptor):
+        if self.fails_to_sync:
+            raise OSError(errno.EIO, "Input/output error")
+        super().fdatasync(descriptor)
+
+
+def test_a_batch_that_could_not_be_appended_is_not_known(path):
+    files = Failing()
+    log = opened(path, files)
+    send(log, 0)
+    files.is_full = True
+    with pytest.raises(StorageError):
+        send(log, 2)
+    files.is_full = False
+
+    assert send(log, 2)[:3] == (2, -1, False)
+
+
+def test_a_log_that_comes_back_knows_what_is_left_of_it(path):
+    files = Failing()
+    log = opened(path, files)
+    send(log, 0)
+    log.flush()
+    send(log, 2)
+    files.fails_to_sync = True
+    with pytest.raises(StorageError):
+        log.flush()
+    files.fails_to_sync = False
+
+    log.reopen(NOW_MS)
+
+    assert [send(log, number).is_duplicate for number in (0, 2, 4)] == [True, True, False]
+    assert log.end_offset == 6
+
+
+def test_a_snapshot_that_cannot_be_written_costs_nothing_but_time(path):
+    files = Failing()
+    log = opened(path, files, segment_bytes=300)
+    for number in range(8):
+        send(log, 2 * number)
+        log.flush()
+    kept = snapshots(path)
+    (path / f"{kept[-1]:020d}.snapshot").write_bytes(b"damaged")
+
+    again = opened(path, segment_bytes=300)
+
+    assert send(again, 14).is_duplicate
+    assert snapshots(path) == kept[:-1]
