@@ -6,7 +6,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import PurePosixPath
-from typing import Final
+from typing import Any, Final
 from urllib.parse import unquote
 
 import pyarrow.parquet as pq
@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as sf
 
 from hermes.errors import LoadError
+from hermes.spark.statistics import file_statistics
 from hermes.spark.stores import Place, Store, StoredFile
 
 # Spark reports what it has counted through a queue of events, and drops some when that is full.
@@ -35,6 +36,7 @@ class DataFile:
         rows: how many rows it holds.
         modified_ms: when it was written, in ms since 1970.
         partition_values: the columns that are folders instead, as text; None for null.
+        statistics: of its columns, see `file_statistics`.
     """
 
     name: str
@@ -42,6 +44,7 @@ class DataFile:
     rows: int
     modified_ms: int
     partition_values: Mapping[str, str | None]
+    statistics: Mapping[str, Any]
 
 
 def write_parquet(
@@ -102,13 +105,14 @@ def _described(store: Store, directory: str, found: StoredFile) -> DataFile:
     pairs = (part.partition("=") for part in folders)
     values = {unquote(name): unquote(text) for name, _, text in pairs}
     with store.open(found.name, found.size_bytes) as file:
-        rows = pq.read_metadata(file).num_rows
+        statistics = file_statistics(pq.read_metadata(file))
     return DataFile(
         found.name,
         found.size_bytes,
-        rows,
+        statistics["numRecords"],
         found.modified_ms,
         {name: None if text == _NULL else text for name, text in values.items()},
+        statistics,
     )
 
 

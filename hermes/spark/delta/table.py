@@ -20,7 +20,7 @@ from hermes.spark.stores import Store
 from hermes.spark.stores.error_texts import error_text
 
 try:
-    from deltalake import DeltaTable, Schema
+    from deltalake import DeltaTable, Field, Schema
     from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
     from deltalake.transaction import AddAction, CommitProperties, Transaction
 except ModuleNotFoundError as missing:
@@ -110,6 +110,8 @@ def add_files(
     app_id: str,
     version: int,
     metadata: Mapping[str, Any],
+    *,
+    merge_schema: bool = False,
 ) -> bool:
     """Add files to a table, created if need be, in one commit.
 
@@ -121,6 +123,8 @@ def add_files(
         app_id: who commits.
         version: of the application, 0 or more; each is committed once, in ascending order.
         metadata: what else the commit says; values that JSON can hold.
+        merge_schema: whether the table may get new columns, which are null in its other rows, and
+            files may lack columns of the table that can be null.
 
     Returns:
         Whether it was committed; False when this version, or a later one, had been committed.
@@ -129,7 +133,7 @@ def add_files(
         LoadError: the table has other columns, or the commit failed.
     """
     table = open_table(store) or _created(store, schema, partition_by)
-    _check_columns(store, table, schema, partition_by)
+    table = _fitting(store, table, schema, partition_by, merge_schema)
     actions: list[AddAction | RemoveAction] = list(map(_action, files))
     properties = CommitProperties(
         dict(metadata), max_commit_retries=0, app_transactions=[Transaction(app_id, version)]
@@ -176,23 +180,75 @@ def _created(store: Store, schema: pa.Schema, partition_by: Sequence[str]) -> De
         return table
 
 
-def _check_columns(
-    store: Store, table: DeltaTable, schema: pa.Schema, partition_by: Sequence[str]
-) -> None:
-    existing = [(each.name, str(each.type)) for each in table.schema().fields]
-    wanted = [(each.name, str(each.type)) for each in Schema.from_arrow(schema).fields]
-    if existing != wanted:
-        odd = sorted({name for name, _ in set(existing) ^ set(wanted)}) or ["their order"]
+def _fitting(
+    store: Store,
+    table: DeltaTable,
+    schema: pa.Schema,
+    partition_by: Sequence[str],
+    merge_schema: bool,
+) -> DeltaTable:
+    """The table, once these columns fit into it.
+
+    New ones are a commit of their own: a run that ends after it has changed nothing that a reader
+    could see but a column of nulls.
+
+    Raises:
+        LoadError: they don't fit.
+    """
+    for _ in range(_ATTEMPTS):
+        new = _new_columns(store, table, schema, merge_schema)
+        _check_partitions(store, table, partition_by)
+        if not new:
+            return table
+        try:
+            table.alter.add_columns(new, commit_properties=CommitProperties(max_commit_retries=0))
+        except (DeltaError, OSError, ValueError) as error:
+            before = table.version()
+            table = open_table(store) or table
+            if table.version() == before:
+                raise LoadError(
+                    f"{store.place()}: can't add columns: {_first_line(error)}"
+                ) from error
+        else:
+            table = open_table(store) or table
+    raise LoadError(f"{store.place()}: too many concurrent commits; try again")
+
+
+def _new_columns(
+    store: Store, table: DeltaTable, schema: pa.Schema, merge_schema: bool
+) -> list[Field]:
+    """What the table lacks, if it may get it."""
+    existing = {each.name: each for each in table.schema().fields}
+    wanted = {each.name: each for each in Schema.from_arrow(schema).fields}
+    odd = {
+        name
+        for name in existing.keys() & wanted.keys()
+        if str(existing[name].type) != str(wanted[name].type)
+    }
+    lower = {name.lower() for name in existing}
+    new = [name for name in wanted if name not in existing]
+    odd |= {name for name in new if not merge_schema or name.lower() in lower}
+    missing = existing.keys() - wanted.keys()
+    odd |= {name for name in missing if not merge_schema or not existing[name].nullable}
+    if not odd and not merge_schema and list(existing) != list(wanted):
+        odd = {"their order"}
+    if odd:
+        may_merge = all(name in new for name in odd) and not merge_schema
+        advice = " or let it get new columns (merge_schema)" if may_merge else ""
         raise LoadError(
-            f"{store.place()}: the table has other columns, see {', '.join(odd)}: write to "
-            "another one"
+            f"{store.place()}: the table has other columns, see {', '.join(sorted(odd))}: write "
+            f"to another one{advice}"
         )
-    required = {each.name for each in table.schema().fields if not each.nullable}
+    required = {name for name, each in existing.items() if not each.nullable}
     if nullable := sorted(required.intersection(each.name for each in schema if each.nullable)):
         raise LoadError(
             f"{store.place()}: the table allows no null in {', '.join(nullable)}: drop rows with "
             "nulls and declare the columns as not null, or write to another table"
         )
+    return [Field(name, wanted[name].type, nullable=True) for name in new]
+
+
+def _check_partitions(store: Store, table: DeltaTable, partition_by: Sequence[str]) -> None:
     if table.metadata().partition_columns != list(partition_by):
         by = ", ".join(table.metadata().partition_columns) or "nothing"
         raise LoadError(f"{store.place()}: the table is partitioned by {by}, and keeps to that")
@@ -205,7 +261,7 @@ def _action(file: DataFile) -> AddAction:
         file.partition_values,
         file.modified_ms,
         True,
-        json.dumps({"numRecords": file.rows}),
+        json.dumps(file.statistics),
     )
 
 

@@ -54,6 +54,7 @@ def write_stream_to_delta(
     partition_by: Sequence[str] = (),
     trigger: Mapping[str, Any] | None = None,
     name: str | None = None,
+    merge_schema: bool = False,
     storage: Mapping[str, str] | None = None,
 ) -> StreamingQuery:
     """Start a query that appends a stream to a Delta table, each row once.
@@ -74,6 +75,9 @@ def write_stream_to_delta(
             in Spark, an empty string becomes null.
         trigger: as for `DataStreamWriter.trigger`, such as `{"availableNow": True}`.
         name: the query's name.
+        merge_schema: whether the table may get columns that it lacks, which are null in its other
+            rows, and may have columns that `df` lacks, if these can be null. As for Delta's
+            `mergeSchema`; without it, all columns must be the same.
         storage: settings of S3A for an address of S3, by Hadoop's names (`fs.s3a.endpoint`). Else
             those of the session count, and the environment's.
 
@@ -94,7 +98,7 @@ def write_stream_to_delta(
     if store.path is None:
         store.prepare()
     offsets = _checkpoint_store(checkpoint, df.sparkSession, storage)
-    write = _batch_writer(store, offsets, tuple(partition_by), started)
+    write = _batch_writer(store, offsets, tuple(partition_by), started, merge_schema)
     writer = df.writeStream.option("checkpointLocation", str(checkpoint)).foreachBatch(write)
     writer = writer.trigger(**trigger) if trigger else writer
     query = (writer.queryName(name) if name else writer).start()
@@ -107,6 +111,7 @@ def _batch_writer(
     checkpoint: Store | None,
     partition_by: tuple[str, ...],
     started: "Future[str]",
+    merge_schema: bool,
 ) -> Callable[[DataFrame, int], None]:
     def write(batch: DataFrame, number: int) -> None:
         query_id = started.result(_START_SECONDS)
@@ -132,7 +137,16 @@ def _batch_writer(
             sync_files(store, files)
             if checkpoint is not None and checkpoint.path is not None:
                 _sync_checkpoint(checkpoint.path, number)
-            add_files(store, files, schema, partition_by, app_id, number, metadata)
+            add_files(
+                store,
+                files,
+                schema,
+                partition_by,
+                app_id,
+                number,
+                metadata,
+                merge_schema=merge_schema,
+            )
         _remove_others(store, attempts)
 
     return write
