@@ -283,7 +283,8 @@ def check_ports(
 ) -> Iterator[Diagnosis]:
     """Look whether a broker's ports are free, or, if it runs, whether it answers there."""
     served = [("listen", each) for each in config.listen]
-    others = [("http_listen", each) for each in config.http_listen or ()]
+    others = [("kafka_listen", each) for each in config.kafka_listen or ()]
+    others += [("http_listen", each) for each in config.http_listen or ()]
     if config.coordination == "embedded":
         others.append(("coordination_listen", config.coordination_listen))
     for setting, listener in served + others:

@@ -163,8 +163,8 @@ def test_every_family_is_in_the_document_and_no_other(broker: RunningBroker) -> 
 # A broker serves its registry's beside its own.
 FAMILIES = {**BROKER_FAMILIES, **REGISTRY_FAMILIES}
 
-# Metrics of other processes, which have tests of their own.
-OF_OTHERS = ("| `hermes_mirror_", "| `hermes_audit_")
+# Metrics of other processes and ports, which have tests of their own.
+OF_OTHERS = ("| `hermes_mirror_", "| `hermes_audit_", "| `hermes_kafka_")
 
 
 def _row(family: Family) -> str:
