@@ -1,0 +1,181 @@
+"""Groups of real consumers whose members, and whose broker, are killed while they read."""
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from confluent_kafka import Producer
+from hermes_testkit import BrokerProcess
+from server_process import free_port
+
+from hermes.cli.kafka_asking import KafkaAsker
+from hermes.errors import ClientError
+
+TOPIC, PARTITIONS = "clicks", 6
+_MEMBER = Path(__file__).with_name("kafka_group_member.py")
+_DEADLINE_SECONDS = 120.0
+
+
+class Member:
+    """One process of `kafka_group_member`; its lines are read by a thread."""
+
+    def __init__(self, servers: str, group: str, assignor: str, instance_id: str) -> None:
+        self.seen: list[tuple[int, int, str]] = []
+        self.done: list[tuple[int, int]] = []
+        self.instance_id = instance_id
+        self.process = subprocess.Popen(
+            [sys.executable, str(_MEMBER), servers, group, TOPIC, assignor, instance_id],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            stdin=subprocess.DEVNULL,
+            text=True,
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        )
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            kind, *rest = line.split()
+            if kind == "seen" and len(rest) == 3:
+                self.seen.append((int(rest[0]), int(rest[1]), rest[2]))
+            elif kind == "done" and len(rest) == 2:
+                self.done.append((int(rest[0]), int(rest[1])))
+        self.process.stdout.close()
+
+    def end(self, *, kill: bool) -> None:
+        """End it, by SIGKILL or in good order, and read all that it wrote."""
+        if self.process.poll() is None:
+            (self.process.kill if kill else self.process.terminate)()
+        try:
+            self.process.wait(30)
+        except subprocess.TimeoutExpired:  # librdkafka waits for a broker that is away
+            self.process.kill()
+            self.process.wait()
+        self._reader.join()
+
+
+class KilledGroup:
+    """A broker, a group, and what is killed of them.
+
+    Args:
+        start_broker: the fixture.
+        settings: further settings of the broker.
+        assignor: of all members.
+        static: how many of the four have an instance id.
+    """
+
+    def __init__(
+        self,
+        start_broker: Callable[..., BrokerProcess],
+        assignor: str,
+        static: int,
+        **settings: Any,
+    ) -> None:
+        self.port = free_port()
+        self.servers = f"127.0.0.1:{self.port}"
+        self.broker = start_broker(
+            kafka_listen=f"tcp:{self.port}:interface=127.0.0.1",
+            topics={TOPIC: {"partitions": PARTITIONS, "format": "kafka"}},
+            group_initial_rebalance_delay="0s",
+            group_min_session_timeout="500ms",
+            **settings,
+        )
+        self.assignor = assignor
+        self.members = [
+            self._member(f"static{each}" if each < static else "-") for each in range(4)
+        ]
+        self.ended: list[Member] = []
+        self.committed: dict[int, int] = {}
+        self.produced: list[str] = []
+
+    def _member(self, instance_id: str) -> Member:
+        return Member(self.servers, "g", self.assignor, instance_id)
+
+    def produce(self, count: int) -> None:
+        """Produce messages, and wait until all are acknowledged."""
+        producer = Producer({"bootstrap.servers": self.servers, "log_level": 0})
+        for _ in range(count):
+            value = f"m{len(self.produced)}"
+            self.produced.append(value)
+            producer.produce(TOPIC, value, partition=len(self.produced) % PARTITIONS)
+        assert producer.flush(_DEADLINE_SECONDS) == 0
+
+    def kill_member(self, place: int, *, kill: bool = True, replace: bool = True) -> None:
+        """End a member, and let another one come in its place."""
+        member = self.members[place]
+        member.end(kill=kill)
+        self.ended.append(member)
+        if replace:
+            self.members[place] = self._member(member.instance_id)
+        else:
+            del self.members[place]
+
+    def kill_broker(self) -> None:
+        """Kill the broker, and start it again."""
+        self.broker.kill()
+        self.broker.start()
+
+    def look(self) -> dict[int, int]:
+        """Read what is committed; it never goes back, nor behind what a member was told."""
+        told: dict[int, int] = {}
+        for member in [*self.ended, *self.members]:
+            for partition, offset in list(member.done):
+                told[partition] = max(told.get(partition, 0), offset)
+        with KafkaAsker("127.0.0.1", self.port) as asker:
+            answer = asker.ask("OffsetFetch", 8, groups=[{"group_id": "g", "topics": None}])
+        found = {
+            place.partition_index: place.committed_offset
+            for topic in answer.groups[0].topics
+            for place in topic.partitions
+        }
+        for partition, offset in self.committed.items():
+            assert found.get(partition, -1) >= offset, f"partition {partition} went back"
+        for partition, offset in told.items():
+            assert found.get(partition, -1) >= offset, f"a commit of {partition} is lost"
+        self.committed = found
+        return found
+
+    def seen(self) -> set[str]:
+        """What anybody has got so far."""
+        return {value for each in [*self.ended, *self.members] for _, _, value in list(each.seen)}
+
+    def wait_until(self, condition: Callable[[], bool], what: str) -> None:
+        """Wait, while looking at what is committed."""
+        end = time.monotonic() + _DEADLINE_SECONDS
+        while not condition():
+            assert time.monotonic() < end, what
+            with suppress(ClientError):
+                self.look()
+            time.sleep(0.05)
+
+    def wait_for_progress(self, random: Random) -> None:
+        """Wait until some more messages have arrived, or all."""
+        target = min(len(self.seen()) + random.randrange(1, 60), len(self.produced))
+        self.wait_until(lambda: len(self.seen()) >= target, "no progress")
+
+    def finish(self) -> None:
+        """Wait until everything has arrived and is committed; then end all."""
+        wanted = set(self.produced)
+        self.wait_until(lambda: self.seen() >= wanted, "some messages never came")
+        self.wait_until(
+            lambda: sum(self.look().values()) >= len(self.produced), "not all is committed"
+        )
+        for each in self.members:
+            each.process.terminate()
+        self.close()
+        self.look()
+        assert sum(self.committed.values()) == len(self.produced)
+
+    def close(self) -> None:
+        """Leave no process behind."""
+        for each in self.members:
+            each.end(kill=False)
