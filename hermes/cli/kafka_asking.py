@@ -1,7 +1,7 @@
 """Asks brokers in Kafka's protocol, one request after the other: for tools, not for streams."""
 
 import socket
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from datetime import timedelta
 from importlib import import_module
 from io import BytesIO
@@ -114,6 +114,8 @@ def _made(module: Any, kind: Any, values: dict[str, Any]) -> Any:
     made = {}
     for each in fields(kind):
         if each.name not in values:
+            if each.default is MISSING and each.default_factory is MISSING:
+                made[each.name] = _nothing(str(each.type))
             continue
         value = values[each.name]
         if isinstance(value, int) and "Timedelta" in str(each.type):
@@ -122,6 +124,13 @@ def _made(module: Any, kind: Any, values: dict[str, Any]) -> Any:
             value = tuple(_entry(module, str(each.type), entry) for entry in value)
         made[each.name] = value
     return kind(**made)
+
+
+def _nothing(annotation: str) -> Any:
+    """What a field has that isn't given."""
+    if "None" in annotation:
+        return None
+    return False if "bool" in annotation else () if "tuple" in annotation else ""
 
 
 def _entry(module: Any, annotation: str, entry: Any) -> Any:

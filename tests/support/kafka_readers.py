@@ -4,16 +4,19 @@ import asyncio
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Collection
+from contextlib import suppress
 from typing import Any
 
 import aiokafka
+import aiokafka.errors
 import confluent_kafka
 import kafka
+import kafka.errors
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor as AioRange
 from aiokafka.coordinator.assignors.sticky.sticky_assignor import (
     StickyPartitionAssignor as AioSticky,
 )
-from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyPartitionAssignor
+from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 
 __all__ = ["READERS", "Reader"]
@@ -40,11 +43,21 @@ class Reader(ABC):
         self.failure: BaseException | None = None
         self._given = servers, group, topic, assignor
         self._stopping = threading.Event()
+        self._wants_commit = threading.Event()
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
 
+    def commit(self) -> None:
+        """Have it commit how far it has come; `has_committed` says when that is done."""
+        self._wants_commit.set()
+
+    @property
+    def has_committed(self) -> bool:
+        """Whether it has done so; a refusal is tried again."""
+        return not self._wants_commit.is_set()
+
     def stop(self) -> None:
-        """Commit, leave the group, and end."""
+        """Leave the group, and end."""
         self._stopping.set()
         self._thread.join()
         if self.failure is not None:
@@ -85,11 +98,13 @@ class ConfluentReader(Reader):
                     raise confluent_kafka.KafkaException(error)
                 self.values.append(each.value().decode())
             self.partitions = [each.partition for each in consumer.assignment()]
-        if self.partitions:
-            places = consumer.position(consumer.assignment())
-            read = [each for each in places if each.offset >= 0]
-            if read:
-                consumer.commit(offsets=read, asynchronous=False)
+            if self._wants_commit.is_set():
+                places = consumer.position(consumer.assignment())
+                read = [each for each in places if each.offset >= 0]
+                with suppress(confluent_kafka.KafkaException):
+                    if read:
+                        consumer.commit(offsets=read, asynchronous=False)
+                    self._wants_commit.clear()
         consumer.close()
 
 
@@ -98,7 +113,7 @@ class KafkaPythonReader(Reader):
 
     def _read(self, servers: str, group: str, topic: str, assignor: str) -> None:
         kinds = {"range": RangePartitionAssignor, "cooperative-sticky": None}
-        kind = kinds[assignor] or CooperativeStickyPartitionAssignor
+        kind = kinds[assignor] or CooperativeStickyAssignor
         consumer = kafka.KafkaConsumer(
             topic,
             bootstrap_servers=servers,
@@ -109,11 +124,14 @@ class KafkaPythonReader(Reader):
             heartbeat_interval_ms=200,
         )
         while not self._stopping.is_set():
-            for records in consumer.poll(50).values():
+            # kafka-python 3.0 may forget an assignment that comes between two shorter polls.
+            for records in consumer.poll(1000).values():
                 self.values += [each.value.decode() for each in records]
             self.partitions = [each.partition for each in consumer.assignment()]
-        if self.partitions:
-            consumer.commit()
+            if self._wants_commit.is_set():
+                with suppress(kafka.errors.KafkaError):
+                    consumer.commit()
+                    self._wants_commit.clear()
         consumer.close()
 
 
@@ -140,8 +158,10 @@ class AiokafkaReader(Reader):
             for records in (await consumer.getmany(timeout_ms=50)).values():
                 self.values += [each.value.decode() for each in records]
             self.partitions = [each.partition for each in consumer.assignment()]
-        if self.partitions:
-            await consumer.commit()
+            if self._wants_commit.is_set():
+                with suppress(aiokafka.errors.KafkaError):
+                    await consumer.commit()
+                    self._wants_commit.clear()
         await consumer.stop()
 
 

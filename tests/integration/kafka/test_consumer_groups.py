@@ -74,6 +74,9 @@ def test_four_that_come_and_go(broker: RunningKafka, client: str, assignor: str)
         produce(broker, topic, second)
         wait_for(lambda: seen(everybody) >= {*first, *second}, "not all came after the rebalance")
         for each in readers:
+            each.commit()
+        wait_for(lambda: all(each.has_committed for each in readers), "they can't commit")
+        for each in readers:
             each.stop()
         with asker(broker) as asking:
             answer = asking.ask("OffsetFetch", 8, groups=[{"group_id": group, "topics": None}])
