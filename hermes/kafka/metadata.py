@@ -20,6 +20,9 @@ from hermes.kafka.topics import KafkaTopic
 from hermes.protocol import check_topic_name
 from hermes.security import Operation
 
+#: The first version in which a topic may be asked for by its UUID alone.
+_UNNAMED_VERSION: Final = 12
+
 #: How Kafka writes that it was not asked what a client may do.
 _NOT_ASKED: Final = -(2**31)
 
@@ -69,6 +72,8 @@ async def _find(asked: Any, call: Call, creates: bool) -> "KafkaTopic | tuple[Co
     name, topic_id = asked.name, getattr(asked, "topic_id", None)
     topics = call.server.topics
     if name is None:
+        if call.version < _UNNAMED_VERSION:  # as Kafka answers it
+            return Code.INVALID_REQUEST, "", topic_id
         found = None if topic_id is None else topics.by_id(topic_id)
         if found is None or not call.server.shows(call.client, found.name):
             return Code.UNKNOWN_TOPIC_ID, None, topic_id

@@ -18,7 +18,7 @@ from witness import Witness
 from hermes.storage.inspection import Limits
 from hermes.storage.verification import DirectoryCheck
 
-__all__ = ["Frames", "check_aftermath", "fuzz", "log_bytes", "open_sockets"]
+__all__ = ["Frames", "check_aftermath", "connections_to", "fuzz", "log_bytes", "open_sockets"]
 
 _WAYS = ["one", "many", "many", "many", "cut", "drip", "half", "reset", "stay"]
 _STAYING = 100
@@ -99,6 +99,15 @@ def open_sockets(broker: BrokerProcess) -> int:
         with suppress(OSError):
             found += each.readlink().name.startswith("socket:")
     return found
+
+
+def connections_to(port: int) -> int:
+    """How many connections a port of the loopback interface has, on its side."""
+    # After the heading: number, local address:port in hex, remote one, state (01 established,
+    # 08 closed by the peer), ...
+    lines = Path("/proc/net/tcp").read_text().splitlines()[1:]
+    local, ending = [line.split()[1:4:2] for line in lines], f":{port:04X}"
+    return sum(each[0].endswith(ending) and each[1] in ("01", "08") for each in local)
 
 
 def check_aftermath(broker: BrokerProcess, witness: Witness) -> None:

@@ -4,26 +4,28 @@ import random
 import time
 from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from typing import Any
 
-from fuzz_rounds import check_aftermath, fuzz, log_bytes, open_sockets
+from fuzz_rounds import check_aftermath, connections_to, fuzz, log_bytes, open_sockets
 from hermes_testkit import DEADLINE_SECONDS, BrokerProcess
 from hostile_frames import BrokerFrames
 from hostile_jute import JuteFrames
-from server_process import free_port
-from witness import Witness, broker_witness, coordination_witness
+from hostile_kafka import KafkaFrames
+from server_process import free_ports
+from witness import Witness, broker_witness, coordination_witness, kafka_witness
 
 __all__ = ["PORTS", "fuzz_port"]
 
 #: The ports that are fuzzed.
-PORTS = ("broker", "coordination")
+PORTS = ("broker", "coordination", "kafka")
 
 
 def fuzz_port(
     start_broker: Callable[..., BrokerProcess], port_name: str, count: int, seed: int
 ) -> dict[str, Any]:
     """Fuzz one port of a new broker with so many frames; what was measured."""
-    coordination_port = free_port()
+    coordination_port, kafka_port = free_ports(2)
     broker = start_broker(
         num_partitions=2,
         segment_bytes="1MiB",
@@ -31,20 +33,28 @@ def fuzz_port(
         max_message_bytes=100_000,
         coordination="embedded",
         coordination_listen=f"tcp:{coordination_port}:interface=127.0.0.1",
+        kafka_listen=f"tcp:{kafka_port}:interface=127.0.0.1",
     )
     chance = random.Random(seed)
     witness: Witness
+    frames: Any
     if port_name == "broker":
         witness, frames, port = broker_witness(broker.port), BrokerFrames(chance), broker.port
+    elif port_name == "kafka":
+        witness, frames, port = kafka_witness(kafka_port), KafkaFrames(chance), kafka_port
     else:
         witness, port = coordination_witness(coordination_port), coordination_port
         frames = JuteFrames(chance)
     with closing(witness):
         assert witness.is_served_again(DEADLINE_SECONDS)
-        sockets, logged = open_sockets(broker), log_bytes(broker)
+        # For Kafka's clients the broker begins sessions of its own; those don't count.
+        count_sockets = (
+            partial(connections_to, port) if port_name == "kafka" else partial(open_sockets, broker)
+        )
+        sockets, logged = count_sockets(), log_bytes(broker)
         ways = fuzz(port, frames, count, chance)
         deadline = time.monotonic() + DEADLINE_SECONDS
-        while open_sockets(broker) > sockets:  # it learns of the last closes in its own time
+        while count_sockets() > sockets:  # it learns of the last closes in its own time
             assert time.monotonic() < deadline, "sockets leak"
             time.sleep(0.05)
         rss_mib, grown = broker.memory_bytes() >> 20, log_bytes(broker) - logged

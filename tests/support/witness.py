@@ -3,11 +3,12 @@
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
 from hermes_testkit import RawClient, fetch, message, produce_acknowledged
 from jute_frames import JuteClient, create, get_data, set_data
 
-__all__ = ["Witness", "broker_witness", "coordination_witness"]
+__all__ = ["Witness", "broker_witness", "coordination_witness", "kafka_witness"]
 
 _PAUSE_SECONDS = 0.01
 
@@ -16,7 +17,7 @@ class Witness(threading.Thread):
     """Asks one thing after the other until `end`.
 
     Args:
-        client: its connection; closed at the end.
+        client: its connection, or anything that `close` ends; closed at the end.
         ask: asks once on it, and raises when the answer is wrong.
 
     Attributes:
@@ -24,7 +25,7 @@ class Witness(threading.Thread):
         slowest_ms: the longest that it waited.
     """
 
-    def __init__(self, client: RawClient, ask: Callable[[int], None]) -> None:
+    def __init__(self, client: Any, ask: Callable[[int], None]) -> None:
         super().__init__(daemon=True)
         self._client = client
         self._ask = ask
@@ -112,5 +113,24 @@ def coordination_witness(port: int, path: str = "/witness") -> Witness:
         error, body = client.ask(get_data(3, path))
         assert error == 0
         assert body[4 : 4 + int.from_bytes(body[:4], "big")] == b"%d" % number
+
+    return Witness(client, ask)
+
+
+def kafka_witness(port: int, topic: str = "witness") -> Witness:
+    """A client of Kafka's that waits for the disk, and reads what it sent."""
+    from kafka_raw import KafkaConversation, topics_of
+
+    from hermes.protocol.records import Record
+
+    client = KafkaConversation(f"127.0.0.1:{port}")
+    topics_of(client, topic)
+
+    def ask(number: int) -> None:
+        value = b"witness %d" % number
+        answer = client.produce(topic, Record(0, 0, None, value))
+        assert answer.error_code.value == 0, answer
+        assert answer.base_offset == number, "something else was appended"
+        assert [each.value for each in client.fetch(topic, number)] == [value]
 
     return Witness(client, ask)

@@ -1,4 +1,4 @@
-"""Frames that are almost right, over both ports: the short form of tests/soak/test_fuzz.py."""
+"""Frames that are almost right, over all ports: the short form of tests/soak/test_fuzz.py."""
 
 from collections.abc import Callable
 
@@ -11,4 +11,5 @@ from hermes_testkit import BrokerProcess
 def test_fuzzed_frames_disturb_nobody(
     start_broker: Callable[..., BrokerProcess], port_name: str
 ) -> None:
-    assert fuzz_port(start_broker, port_name, 2000, seed=20110611)["frames"] >= 2000
+    count = 1000 if port_name == "kafka" else 2000  # these take longer to make
+    assert fuzz_port(start_broker, port_name, count, seed=20110611)["frames"] >= count

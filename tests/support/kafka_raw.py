@@ -1,0 +1,133 @@
+"""A client of Kafka's protocol that does what it is told: one request, one response, no retries."""
+
+import socket
+from datetime import timedelta
+from typing import Any
+
+from kafka_bench import encode_request, messages
+from kio.serial import entity_reader
+from kio.static.primitive import i32Timedelta
+
+from hermes.protocol.record_batches import decode_header
+from hermes.protocol.records import Record, encode_batch, iterate_records
+
+__all__ = ["KafkaConversation", "parts", "topics_of"]
+
+
+class KafkaConversation:
+    """One connection.
+
+    Args:
+        address: `host:port`.
+    """
+
+    def __init__(self, address: str) -> None:
+        host, port = address.rsplit(":", 1)
+        self._socket = socket.create_connection((host, int(port)), timeout=60)
+        self._file = self._socket.makefile("rb")
+
+    def close(self) -> None:
+        """End it."""
+        self._file.close()
+        self._socket.close()
+
+    def __enter__(self) -> "KafkaConversation":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def ask(self, name: str, version: int, **fields: Any) -> Any:
+        """Send a request, and read its response.
+
+        Raises:
+            ConnectionError: the connection was closed instead.
+        """
+        return self.ask_encoded(name, version, encode_request(name, version, **fields))
+
+    def ask_encoded(self, name: str, version: int, frame: bytes) -> Any:
+        """The same with a request that is encoded already."""
+        self._socket.sendall(frame)
+        body = self._read(int.from_bytes(self._read(4)))
+        kind = getattr(messages(name, version, "response"), f"{name}Response")
+        assert body[:4] == (7).to_bytes(4), "the answer to another request"
+        position = 4 if kind.__header_schema__.__version__ == 0 else 5
+        entity, size_bytes = entity_reader(kind)(body, position)
+        assert position + size_bytes == len(body), f"{body[position + size_bytes :]!r} is left"
+        return entity
+
+    def send(self, data: bytes) -> None:
+        """Send bytes, and read nothing."""
+        self._socket.sendall(data)
+
+    def produce(self, topic: str, *records: Record, acks: int = -1) -> Any:
+        """Produce records to partition 0; the partition's part of the response."""
+        make = parts("Produce", 9)
+        data = make.PartitionProduceData(index=0, records=encode_batch(records))
+        response = self.ask(
+            "Produce",
+            9,
+            acks=acks,
+            timeout=make.timeout(30_000),
+            transactional_id=None,
+            topic_data=(make.TopicProduceData(name=topic, partition_data=(data,)),),
+        )
+        return response.responses[0].partition_responses[0]
+
+    def fetch(self, topic: str, offset: int, partition: int = 0) -> list[Record]:
+        """Fetch from an offset on, without waiting; the records of all batches that came."""
+        make = parts("Fetch", 12)
+        wanted = make.FetchPartition(
+            partition=partition, fetch_offset=offset, partition_max_bytes=1 << 20
+        )
+        response = self.ask(
+            "Fetch",
+            12,
+            max_wait=make.timeout(0),
+            min_bytes=0,
+            topics=(make.FetchTopic(topic=topic, partitions=(wanted,)),),
+            forgotten_topics_data=(),
+        )
+        (found,) = response.responses[0].partitions
+        assert found.error_code.value == 0, found.error_code
+        data, position, records = found.records or b"", 0, []
+        while position < len(data):
+            header = decode_header(data, position)
+            records += iterate_records(data, header, position)
+            position += header.size_bytes
+        return records
+
+    def _read(self, size_bytes: int) -> bytes:
+        data = self._file.read(size_bytes)
+        if len(data) < size_bytes:
+            raise ConnectionError("the broker has closed the connection")
+        return data
+
+
+class parts:  # noqa: N801 - it stands for a module
+    """The parts of a request in one version: `parts("Fetch", 12).FetchTopic(...)`."""
+
+    def __init__(self, name: str, version: int) -> None:
+        self._module = messages(name, version, "request")
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._module, name)
+
+    @staticmethod
+    def timeout(milliseconds: int) -> Any:
+        """A duration."""
+        return i32Timedelta.parse(timedelta(milliseconds=milliseconds))
+
+
+def topics_of(client: KafkaConversation, *names: str) -> tuple[Any, ...]:
+    """What Metadata says of topics, which it creates if they aren't there."""
+    make = parts("Metadata", 12)
+    asked = tuple(make.MetadataRequestTopic(name=each, topic_id=None) for each in names)
+    found: tuple[Any, ...] = client.ask(
+        "Metadata",
+        12,
+        topics=asked,
+        allow_auto_topic_creation=True,
+        include_topic_authorized_operations=False,
+    ).topics
+    return found
